@@ -1,0 +1,96 @@
+"""Layouts and model specs to and from protobuf. Decoding validates: what comes out is usable or a ``LayoutError``."""
+
+from evenkeel.common.v1 import layout_pb2 as pb
+
+from layouts.layout import Layout, Replica, Stage
+from layouts.model import BlockCost, ModelSpec
+
+
+def layout_to_proto(layout: Layout) -> pb.Layout:
+    """The wire form of a layout."""
+    return pb.Layout(
+        num_blocks=layout.num_blocks,
+        standbys=layout.standbys,
+        schedule=layout.schedule,
+        replicas=[
+            pb.Replica(
+                num_micro_batches=replica.num_micro_batches,
+                stages=[
+                    pb.Stage(
+                        first_block=stage.first_block,
+                        stop_block=stage.stop_block,
+                        ranks=stage.ranks,
+                        shares=stage.shares,
+                    )
+                    for stage in replica.stages
+                ],
+            )
+            for replica in layout.replicas
+        ],
+    )
+
+
+def layout_from_proto(message: pb.Layout) -> Layout:
+    """The layout in a message.
+
+    Raises:
+        LayoutError: The message does not describe a valid layout.
+    """
+    return Layout(
+        num_blocks=message.num_blocks,
+        standbys=tuple(message.standbys),
+        schedule=message.schedule or "1f1b",
+        replicas=tuple(
+            Replica(
+                num_micro_batches=replica.num_micro_batches,
+                stages=tuple(
+                    Stage(
+                        first_block=stage.first_block,
+                        stop_block=stage.stop_block,
+                        ranks=tuple(stage.ranks),
+                        shares=tuple(stage.shares),
+                    )
+                    for stage in replica.stages
+                ),
+            )
+            for replica in message.replicas
+        ),
+    )
+
+
+def model_to_proto(model: ModelSpec) -> pb.ModelSpec:
+    """The wire form of a model spec."""
+    return pb.ModelSpec(
+        activation_bytes_per_token=model.activation_bytes_per_token,
+        blocks=[
+            pb.BlockCost(
+                forward_flops_per_token=block.forward_flops_per_token,
+                forward_flops_per_squared_length=block.forward_flops_per_squared_length,
+                backward_multiple=block.backward_multiple,
+                parameter_bytes=block.parameter_bytes,
+                optimizer_bytes=block.optimizer_bytes,
+                activation_bytes=block.activation_bytes,
+                max_width=block.max_width,
+            )
+            for block in model.blocks
+        ],
+    )
+
+
+def model_from_proto(message: pb.ModelSpec) -> ModelSpec:
+    """The model spec in a message."""
+    return ModelSpec(
+        activation_bytes_per_token=message.activation_bytes_per_token,
+        blocks=tuple(
+            BlockCost(
+                forward_flops_per_token=block.forward_flops_per_token,
+                forward_flops_per_squared_length=block.forward_flops_per_squared_length,
+                backward_multiple=block.backward_multiple,
+                parameter_bytes=block.parameter_bytes,
+                optimizer_bytes=block.optimizer_bytes,
+                activation_bytes=block.activation_bytes,
+                max_width=block.max_width,
+            )
+            for block in message.blocks
+        ),
+    )

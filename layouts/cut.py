@@ -1,0 +1,39 @@
+"""How a tensor axis is cut over unequal shards: the one rounding rule that engine and planner share."""
+
+from collections.abc import Sequence
+
+
+def cut(size: int, granule: int, shares: Sequence[int]) -> tuple[int, ...]:
+    """Borders of the shards of an axis: shard t holds ``[borders[t], borders[t + 1])``.
+
+    Each border is the exact proportional border rounded to the nearest granule (half up), so shards are contiguous,
+    cover the axis exactly once, and differ from their exact width by less than one granule. A shard may come out
+    empty when there are fewer granules than shards.
+
+    Args:
+        size: Length of the axis.
+        granule: Smallest unit that may not be cut, for example one attention head; divides ``size``.
+        shares: Relative widths, each at least 0, not all 0.
+
+    Raises:
+        ValueError: ``granule`` does not divide ``size``, or the shares are unusable.
+
+    >>> cut(12, 1, [1, 1])
+    (0, 6, 12)
+    >>> cut(12, 1, [2, 1])
+    (0, 8, 12)
+    >>> cut(64, 8, [3, 2])
+    (0, 40, 64)
+    """
+    if granule < 1 or size % granule:
+        raise ValueError(f"granule {granule} does not divide an axis of {size}")
+    total = sum(shares)
+    if total <= 0 or min(shares) < 0:
+        raise ValueError(f"shares {tuple(shares)}: each at least 0 and their sum above 0")
+    num_granules = size // granule
+    borders = [0]
+    running = 0
+    for share in shares:
+        running += share
+        borders.append((2 * running * num_granules + total) // (2 * total) * granule)
+    return tuple(borders)

@@ -1,0 +1,36 @@
+"""What a stage does, in order: the language between planners, which write it, and the engine, which interprets it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Op(StrEnum):
+    """Kinds of instructions. Transfers name the micro-batch whose activation (or its gradient) crosses the border."""
+
+    RECEIVE_ACTIVATION = "receive_activation"
+    FORWARD = "forward"
+    SEND_ACTIVATION = "send_activation"
+    RECEIVE_GRADIENT = "receive_gradient"
+    BACKWARD = "backward"
+    BACKWARD_INPUT = "backward_input"
+    BACKWARD_WEIGHT = "backward_weight"
+    SEND_GRADIENT = "send_gradient"
+    REDUCE = "reduce"
+    STEP = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction of one stage of one replica.
+
+    Attributes:
+        op: What to do. BACKWARD is BACKWARD_INPUT and BACKWARD_WEIGHT in one.
+        micro_batch: Index within the iteration's global batch; -1 for REDUCE and STEP.
+    """
+
+    op: Op
+    micro_batch: int = -1
+
+
+Program = tuple[Instruction, ...]
+"""The instructions of one stage of one replica for one iteration."""

@@ -1,0 +1,180 @@
+"""Which rank holds which position of a job: replicas, their stages, their shards.
+
+Replicas may differ from one another in layer split, tensor width and micro-batch quota. A layout is immutable; a plan
+leads from one layout to another, and everything else (ownership, groups, instructions) follows from the layout alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+class LayoutError(ValueError):
+    """The layout contradicts itself; the message says where and shows the numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One pipeline stage of one replica: blocks ``[first_block, stop_block)`` cut over ``ranks``.
+
+    Attributes:
+        first_block: First model block of the stage.
+        stop_block: One past its last block.
+        ranks: Rank at each shard position t.
+        shares: Relative tensor width of each shard; same length as ``ranks``, each at least 1.
+    """
+
+    first_block: int
+    stop_block: int
+    ranks: tuple[int, ...]
+    shares: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first_block < self.stop_block:
+            raise LayoutError(f"stage has blocks [{self.first_block}, {self.stop_block}): it needs at least one")
+        if not self.ranks:
+            raise LayoutError(f"stage of blocks [{self.first_block}, {self.stop_block}) has no rank")
+        if len(self.ranks) != len(self.shares):
+            raise LayoutError(f"{len(self.ranks)} ranks {self.ranks} but {len(self.shares)} shares {self.shares}")
+        if min(self.shares) < 1:
+            raise LayoutError(f"shares {self.shares}: each must be at least 1; leave the rank out instead")
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks in the stage."""
+        return self.stop_block - self.first_block
+
+    def fraction(self, shard: int) -> float:
+        """The part of the stage's sharded width that shard ``shard`` was meant to hold, before rounding."""
+        return self.shares[shard] / sum(self.shares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One copy of the model: its stages in pipeline order and its micro-batches per iteration (may be 0)."""
+
+    stages: tuple[Stage, ...]
+    num_micro_batches: int
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks of the replica, stage by stage, shard by shard."""
+        return tuple(rank for stage in self.stages for rank in stage.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a rank stands: replica d, stage s, shard t."""
+
+    replica: int
+    stage: int
+    shard: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which rank holds which position.
+
+    Attributes:
+        num_blocks: Model blocks in total (embedding, layers and head are blocks).
+        replicas: Replicas in order; at least one.
+        standbys: Ranks that are alive and hold no position.
+        schedule: Name of the pipeline schedule in :mod:`layouts.schedules`.
+
+    Raises:
+        LayoutError: A stage's blocks do not follow the previous one's, a rank appears twice, quotas are negative or
+            all zero.
+    """
+
+    num_blocks: int
+    replicas: tuple[Replica, ...]
+    standbys: tuple[int, ...] = ()
+    schedule: str = "1f1b"
+
+    def __post_init__(self) -> None:
+        if not self.replicas:
+            raise LayoutError("a layout needs at least one replica")
+        for index, replica in enumerate(self.replicas):
+            expected = 0
+            for number, stage in enumerate(replica.stages):
+                if stage.first_block != expected:
+                    raise LayoutError(
+                        f"replica {index}, stage {number} starts at block {stage.first_block}, expected {expected}"
+                    )
+                expected = stage.stop_block
+            if expected != self.num_blocks:
+                raise LayoutError(f"replica {index} ends at block {expected} of {self.num_blocks}")
+            if replica.num_micro_batches < 0:
+                raise LayoutError(f"replica {index} has a quota of {replica.num_micro_batches} micro-batches")
+        if self.num_micro_batches < 1:
+            raise LayoutError("no replica has any micro-batch")
+        everyone = [*self.ranks, *self.standbys]
+        repeated = sorted({rank for rank in everyone if everyone.count(rank) > 1})
+        if repeated:
+            raise LayoutError(f"ranks {repeated} hold more than one position")
+        if everyone and min(everyone) < 0:
+            raise LayoutError(f"negative rank {min(everyone)}")
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks that hold a position, ascending; standbys excluded."""
+        return tuple(sorted(rank for replica in self.replicas for rank in replica.ranks))
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Micro-batches of the whole iteration: the same under every layout of a job."""
+        return sum(replica.num_micro_batches for replica in self.replicas)
+
+    def positions(self) -> Iterator[tuple[int, Position]]:
+        """Every (rank, position), replica by replica, stage by stage, shard by shard."""
+        for d, replica in enumerate(self.replicas):
+            for s, stage in enumerate(replica.stages):
+                for t, rank in enumerate(stage.ranks):
+                    yield rank, Position(replica=d, stage=s, shard=t)
+
+    def position_of(self, rank: int) -> Position | None:
+        """Where ``rank`` stands, or None for a standby or a stranger."""
+        return next((position for other, position in self.positions() if other == rank), None)
+
+    def stage_at(self, position: Position) -> Stage:
+        """The stage at a position."""
+        return self.replicas[position.replica].stages[position.stage]
+
+    def micro_batches_of(self, replica: int) -> range:
+        """Indices of the global micro-batches that a replica runs: consecutive, replica by replica."""
+        start = sum(other.num_micro_batches for other in self.replicas[:replica])
+        return range(start, start + self.replicas[replica].num_micro_batches)
+
+
+def uniform_layout(
+    *, num_blocks: int, tensor: int, pipeline: int, data: int, num_micro_batches: int, schedule: str = "1f1b"
+) -> Layout:
+    """The layout of a healthy job: equal widths, even splits, even quotas; ranks t fastest, then s, then d.
+
+    Blocks and micro-batches that do not divide evenly go to the first stages and replicas.
+
+    Raises:
+        LayoutError: A degree is below 1 or there are fewer blocks than stages.
+    """
+    if min(tensor, pipeline, data) < 1:
+        raise LayoutError(f"degrees TP {tensor} x PP {pipeline} x DP {data}: each must be at least 1")
+    if num_blocks < pipeline:
+        raise LayoutError(f"{num_blocks} blocks cannot fill {pipeline} stages")
+    borders = [0]
+    for s in range(pipeline):
+        borders.append(borders[-1] + num_blocks // pipeline + (s < num_blocks % pipeline))
+    replicas = []
+    for d in range(data):
+        stages = []
+        for s in range(pipeline):
+            first_rank = (d * pipeline + s) * tensor
+            stages.append(
+                Stage(
+                    first_block=borders[s],
+                    stop_block=borders[s + 1],
+                    ranks=tuple(range(first_rank, first_rank + tensor)),
+                    shares=(1,) * tensor,
+                )
+            )
+        quota = num_micro_batches // data + (d < num_micro_batches % data)
+        replicas.append(Replica(stages=tuple(stages), num_micro_batches=quota))
+    return Layout(num_blocks=num_blocks, replicas=tuple(replicas), schedule=schedule)
