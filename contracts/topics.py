@@ -1,0 +1,75 @@
+"""Every topic of Evenkeel in one table: producers, consumers, ``evenkeel topics apply`` and the docs read it.
+
+The key of every record is the job id in UTF-8, so a job's records stay in order and all of a job's ranks reach one
+consumer. Breaking changes of a message get a new topic with a higher version.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+DEAD_LETTER_SUFFIX = ".dlq"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic.
+
+    Attributes:
+        name: ``evenkeel.<area>.<thing>.v<version>``.
+        message: Full protobuf name of the value.
+        producer: Who writes it.
+        consumers: Who reads it; each consumed topic has a dead-letter topic.
+        retention: How long records are kept; ignored for compacted topics.
+        compacted: Keep the newest record of each key only.
+        num_partitions: Fixed for the topic's life, because keys map to partitions.
+    """
+
+    name: str
+    message: str
+    producer: str
+    consumers: tuple[str, ...] = ()
+    retention: timedelta = timedelta(days=7)
+    compacted: bool = False
+    num_partitions: int = 4
+
+    @property
+    def dead_letter_name(self) -> str:
+        """Where records go that cannot be read, original bytes and all."""
+        return self.name + DEAD_LETTER_SUFFIX
+
+
+RECORDS = Topic(
+    name="evenkeel.telemetry.records.v1",
+    message="evenkeel.telemetry.v1.Record",
+    producer="trainer_sdk",
+    consumers=("telemetry",),
+    retention=timedelta(days=1),
+)
+OBSERVATIONS = Topic(
+    name="evenkeel.telemetry.observations.v1",
+    message="evenkeel.telemetry.v1.Observation",
+    producer="telemetry",
+    consumers=("detector",),
+)
+VERDICTS = Topic(
+    name="evenkeel.detector.verdicts.v1",
+    message="evenkeel.detector.v1.Verdict",
+    producer="detector",
+    consumers=("scheduler",),
+    retention=timedelta(days=30),
+)
+PROFILES = Topic(
+    name="evenkeel.detector.profiles.v1",
+    message="evenkeel.detector.v1.Profile",
+    producer="detector",
+    consumers=("scheduler",),
+    compacted=True,
+)
+PLANS = Topic(
+    name="evenkeel.scheduler.plans.v1",
+    message="evenkeel.scheduler.v1.Plan",
+    producer="scheduler",
+    retention=timedelta(days=30),
+)
+
+TOPICS = (RECORDS, OBSERVATIONS, VERDICTS, PROFILES, PLANS)
