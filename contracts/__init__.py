@@ -1,1 +1,1 @@
-"""What crosses Kafka: the table of topics and the headers of every record. The messages themselves are in ``protos/``."""
+"""What crosses Kafka: the table of topics and the headers of every record. The messages are in ``protos/``."""

@@ -1,5 +1,7 @@
 """Random layouts for property tests, shared by every area that takes a layout."""
 
+import itertools
+
 from hypothesis import strategies as st
 
 from layouts.layout import Layout, Replica, Stage
@@ -19,7 +21,7 @@ def layouts(draw: st.DrawFn, max_blocks: int = 8, max_replicas: int = 3, max_wid
         inner = draw(st.sets(st.integers(1, num_blocks - 1), max_size=3)) if num_blocks > 1 else set()
         borders = [0, *sorted(inner), num_blocks]
         stages = []
-        for first, stop in zip(borders, borders[1:], strict=False):
+        for first, stop in itertools.pairwise(borders):
             shares = draw(st.lists(st.integers(1, 5), min_size=1, max_size=max_width))
             stages.append(
                 Stage(

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ def test_shards_cover_the_axis_once_and_stay_within_a_granule_of_their_share(num
 @given(st.integers(1, 60), st.integers(1, 8))
 def test_equal_shares_of_a_divisible_axis_are_equal(width, num_shards):
     borders = cut(width * num_shards, 1, [3] * num_shards)
-    assert {stop - start for start, stop in zip(borders, borders[1:], strict=False)} == {width}
+    assert {stop - start for start, stop in itertools.pairwise(borders)} == {width}
 
 
 @pytest.mark.parametrize(
