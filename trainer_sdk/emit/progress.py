@@ -1,0 +1,47 @@
+"""Where the training thread is inside an iteration: written by it without a lock, read by the background thread."""
+
+import time
+from typing import NamedTuple
+
+
+class Mark(NamedTuple):
+    """One reading of the progress mark; ``reached_at_seconds`` is on the monotonic clock."""
+
+    number: int
+    operation: str
+    waiting_for: tuple[int, ...]
+    reached_at_seconds: float
+    iteration: int
+    epoch: int
+
+
+class ProgressMark:
+    """The newest operation reached. One writer; a reader sees either the old mark or the new one, never a mix."""
+
+    __slots__ = ("_count", "_epoch", "_iteration", "_mark")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._iteration = 0
+        self._epoch = 0
+        self._mark = Mark(0, "starting", (), time.monotonic(), 0, 0)
+
+    def begin_iteration(self, iteration: int, epoch: int) -> None:
+        """Later marks belong to this iteration and epoch."""
+        self._iteration = iteration
+        self._epoch = epoch
+
+    def enter(self, operation: str, waiting_for: tuple[int, ...] = ()) -> None:
+        """An operation is reached, for example ``forward`` or ``wait:tensor``.
+
+        Args:
+            operation: Short name; waits start with ``wait:``.
+            waiting_for: Ranks that the operation waits for, if it is a wait and they are known.
+        """
+        self._count += 1
+        # Binding one attribute to one immutable value is atomic: that is the whole synchronisation.
+        self._mark = Mark(self._count, operation, waiting_for, time.monotonic(), self._iteration, self._epoch)
+
+    def read(self) -> Mark:
+        """The newest mark. Any thread."""
+        return self._mark
