@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layouts.layout import uniform_layout
+from layouts.model import BlockCost, ModelSpec
+from simulator.noise import real_series, resampled_factors
+from simulator.observations import observations
+from simulator.pipeline_run import Hardware, run_pipeline
+from simulator.workload import Workload, packed_workload
+from tests.unit.layouts.strategies import layouts
+
+BLOCK = BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0, max_width=12)
+UNIT_HARDWARE = Hardware(seconds_per_flop=1.0)
+
+
+def model_of(num_blocks):
+    return ModelSpec(blocks=(BLOCK,) * num_blocks)
+
+
+def even_workload(num_iterations, num_micro_batches, tokens=1.0):
+    shape = (num_iterations, num_micro_batches)
+    return Workload(tokens=np.full(shape, tokens), sum_of_squares=np.full(shape, tokens**2))
+
+
+@given(st.integers(1, 6), st.integers(1, 8))
+def test_an_even_pipeline_takes_the_closed_form_of_one_f_one_b(num_stages, num_micro_batches):
+    layout = uniform_layout(
+        num_blocks=num_stages, tensor=1, pipeline=num_stages, data=1, num_micro_batches=num_micro_batches
+    )
+    times = run_pipeline(
+        model=model_of(num_stages),
+        layout=layout,
+        hardware=UNIT_HARDWARE,
+        workload=even_workload(2, num_micro_batches),
+        slowdown=np.ones((2, num_stages)),
+    )
+    # Forward 1 s, backward 2 s: (m + p - 1) slots of 3 s.
+    assert times.wall == pytest.approx(np.full_like(times.wall, 3.0 * (num_micro_batches + num_stages - 1)))
+
+
+@given(layouts(), st.integers(0, 2**32 - 1))
+def test_every_second_of_an_iteration_is_compute_or_waiting(layout, seed):
+    rng = np.random.default_rng(seed)
+    slowdown = rng.uniform(0.5, 3.0, (2, len(layout.ranks)))
+    times = run_pipeline(
+        model=model_of(layout.num_blocks),
+        layout=layout,
+        hardware=Hardware(
+            seconds_per_flop=1.0,
+            tensor_seconds=0.1,
+            transfer_seconds=0.3,
+            exchange_seconds=0.5,
+            optimizer_seconds=0.2,
+        ),
+        workload=even_workload(2, layout.num_micro_batches),
+        slowdown=slowdown,
+    )
+    busy = times.forward + times.backward + 0.2
+    waiting = times.waiting_tensor + times.waiting_pipeline + times.waiting_gradient
+    assert (waiting >= -1e-9).all()
+    assert busy + waiting == pytest.approx(times.wall)
+
+
+def test_a_slow_rank_delays_everybody_but_only_its_own_compute_grows():
+    layout = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=2, num_micro_batches=8)
+    workload = even_workload(1, 8)
+    healthy, slow = np.ones((1, 8)), np.ones((1, 8))
+    slow[0, 5] = 2.0
+    before, after = (
+        run_pipeline(model=model_of(4), layout=layout, hardware=UNIT_HARDWARE, workload=workload, slowdown=factors)
+        for factors in (healthy, slow)
+    )
+    assert (after.wall > before.wall * 1.3).all()
+    changed = np.nonzero(~np.isclose(after.forward, before.forward))[1]
+    assert changed.tolist() == [5]
+
+
+def test_packing_fills_the_budget_and_long_tails_raise_the_squares():
+    rng = np.random.default_rng(0)
+    short = packed_workload(rng, num_iterations=20, num_micro_batches=4, token_budget=4096)
+    long = packed_workload(rng, num_iterations=20, num_micro_batches=4, token_budget=4096, length_scale=4.0, tail=1.0)
+    assert (short.tokens == 4096).all()
+    assert (short.sum_of_squares <= 4096**2).all()
+    assert long.sum_of_squares.mean() > 2 * short.sum_of_squares.mean()
+
+
+def test_noise_comes_from_the_real_runs_and_repeats_with_the_seed():
+    first, second = (resampled_factors(np.random.default_rng(7), 400) for _ in range(2))
+    assert (first == second).all()
+    assert abs(np.median(first) - 1.0) < 0.02
+    assert len(real_series()) > 80
+    assert np.isin(first, np.concatenate(real_series())).all()
+
+
+def test_frames_carry_what_the_ranks_measured():
+    layout = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=1, num_micro_batches=2)
+    workload = even_workload(3, 2, tokens=10.0)
+    times = run_pipeline(
+        model=model_of(4), layout=layout, hardware=UNIT_HARDWARE, workload=workload, slowdown=np.ones((3, 4))
+    )
+    stream = list(
+        observations(
+            job_id="job",
+            model=model_of(4),
+            layout=layout,
+            hardware=UNIT_HARDWARE,
+            workload=workload,
+            times=times,
+            devices_per_node=2,
+        )
+    )
+    assert [one.sequence for one in stream] == [0, 1, 2]
+    entry = stream[1].frame.entries[3]
+    assert (entry.rank, entry.node, entry.device) == (3, "node-1", "gpu-1")
+    assert entry.sample.compute.forward == times.forward[1, 3]
+    assert [one.tokens for one in entry.sample.micro_batches] == [10, 10]
+    assert entry.sample.position.forward_flops_per_token == pytest.approx(1.0)
+    assert stream[1].frame.entries[0].sample.started_at_unix_seconds == stream[0].frame.closed_at_unix_seconds
