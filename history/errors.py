@@ -1,0 +1,38 @@
+"""What can go wrong with the history, apart from the database being away."""
+
+
+class HistoryError(Exception):
+    """Root of the history's errors."""
+
+
+class JobConflictError(HistoryError):
+    """The job id is taken by a job with another model, layout or token."""
+
+    def __init__(self, job_id: str, difference: str) -> None:
+        super().__init__(f"job {job_id!r} exists with another {difference}; choose another job id")
+        self.job_id = job_id
+        self.difference = difference
+
+
+class UnknownJobError(HistoryError):
+    """No job has this id."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"no job {job_id!r}; register it first")
+        self.job_id = job_id
+
+
+class UnknownPlanError(HistoryError):
+    """No plan has this id."""
+
+    def __init__(self, plan_id: str) -> None:
+        super().__init__(f"no plan {plan_id!r}")
+        self.plan_id = plan_id
+
+
+class UnknownIncidentError(HistoryError):
+    """No incident has this id."""
+
+    def __init__(self, incident_id: str) -> None:
+        super().__init__(f"no incident {incident_id!r}")
+        self.incident_id = incident_id

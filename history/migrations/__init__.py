@@ -1,0 +1,1 @@
+"""Alembic's folder: run by :mod:`history.migrate`, and by nothing else."""

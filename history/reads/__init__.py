@@ -1,0 +1,1 @@
+"""Reads that services need; people use the views of ``docs/sql.md``."""

@@ -1,0 +1,311 @@
+"""What goes into the history and comes out of it: plain values, no SQL. Times carry a zone; seconds are floats."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState
+from layouts.layout import Layout
+from layouts.model import ModelSpec
+
+DEFAULT_TENANT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """A job as it registers; ``layout`` is that of epoch 0. An empty tenant becomes the default one."""
+
+    job_id: str
+    name: str
+    model: ModelSpec
+    layout: Layout
+    registered_at: datetime
+    job_token: str = field(repr=False)
+    tenant: str = DEFAULT_TENANT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRecord:
+    """One process of a rank: its node and device, and ``address`` (host:port) of its controller."""
+
+    job_id: str
+    rank: int
+    incarnation: int
+    node: str
+    device: str
+    address: str
+    process_id: int
+    registered_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CulpritRecord:
+    """One process accused or cleared."""
+
+    rank: int
+    incarnation: int
+    node: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceRecord:
+    """One fact behind a verdict."""
+
+    name: str
+    value: float
+    unit: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictRecord:
+    """One finding; ``kind`` is a :class:`~history.vocabulary.VerdictKind` or a newer word."""
+
+    verdict_id: str
+    job_id: str
+    kind: str
+    culprits: tuple[CulpritRecord, ...]
+    throughput: float
+    throughput_margin: float
+    confidence: float
+    first_iteration: int
+    decided_iteration: int
+    decided_at: datetime
+    evidence: tuple[EvidenceRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentRecord:
+    """A failure as it opens: the first verdict, which must be recorded already, and who is accused."""
+
+    incident_id: str
+    job_id: str
+    verdict_id: str
+    kind: str
+    culprits: tuple[CulpritRecord, ...]
+    first_iteration: int
+    throughput: float
+    opened_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentEventRecord:
+    """One thing that happened to an incident.
+
+    Attributes:
+        incident_id: The incident.
+        kind: What; says also what ``reference`` means.
+        reference: With kind, makes the event unique within the incident.
+        at: When.
+        throughput: Newest estimate of the culprit's throughput, if the event brings one.
+        lost_seconds: Training seconds lost so far, all in all, if the event brings an account.
+        detail: One line for a person.
+    """
+
+    incident_id: str
+    kind: IncidentEventKind
+    at: datetime
+    reference: str = ""
+    throughput: float | None = None
+    lost_seconds: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentState:
+    """An incident as it stands."""
+
+    incident_id: str
+    job_id: str
+    verdict_id: str
+    kind: str
+    culprits: tuple[CulpritRecord, ...]
+    first_iteration: int
+    throughput: float
+    lost_seconds: float
+    opened_at: datetime
+    resolved_at: datetime | None
+    plan_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRecord:
+    """One lever pulled, and the seconds per iteration it alone is predicted to save."""
+
+    lever: str
+    description: str
+    gain_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlternativeRecord:
+    """A layout that lost, its predicted seconds per iteration, and why."""
+
+    name: str
+    predicted_seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRecord:
+    """A plan as it is proposed. Fields as in ``evenkeel.scheduler.v1.Plan``."""
+
+    plan_id: str
+    job_id: str
+    incident_id: str | None
+    mode: PlanMode
+    epoch: int
+    layout: Layout
+    actions: tuple[ActionRecord, ...]
+    alternatives: tuple[AlternativeRecord, ...]
+    idle_seconds: float
+    predicted_seconds: float
+    cost_seconds: float
+    proportional_bound: float
+    reason: str
+    solve_seconds: float
+    proposed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanEventRecord:
+    """A plan entered a state.
+
+    Attributes:
+        plan_id: The plan.
+        state: The state; each at most once per plan.
+        at: When.
+        first_iteration: With APPLIED: first iteration that ran under it.
+        measured_seconds: With MEASURED: seconds per iteration.
+        decision: With COMMITTED: all that is needed to send the same Commit again after a restart.
+        detail: One line for a person.
+    """
+
+    plan_id: str
+    state: PlanState
+    at: datetime
+    first_iteration: int | None = None
+    measured_seconds: float | None = None
+    decision: Mapping[str, Any] | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanStatus:
+    """A plan as it stands: as proposed, its newest state, and what its events brought."""
+
+    plan: PlanRecord
+    state: PlanState
+    at: datetime
+    first_iteration: int | None
+    measured_seconds: float | None
+    decision: Mapping[str, Any] | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """A job as the history knows it: ``layout`` and ``epoch`` are the newest decided ones."""
+
+    job_id: str
+    tenant: str
+    name: str
+    model: ModelSpec
+    layout: Layout
+    epoch: int
+    state: JobState
+    num_devices: int
+    registered_at: datetime
+    ranks: tuple[RankRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartRecord:
+    """What the scheduler needs of one unfinished job to go on with it.
+
+    Attributes:
+        job: The job; its ranks are the newest incarnations.
+        job_token: For calls to its ranks.
+        layouts: Every epoch's layout, by epoch.
+        verdicts: Verdicts so far, oldest first: the throughputs follow from them.
+        incidents: Incidents that are still open.
+        plans: Plans that are proposed, committed or applied, and not yet measured or aborted, oldest first.
+    """
+
+    job: JobStatus
+    job_token: str = field(repr=False)
+    layouts: Mapping[int, Layout]
+    verdicts: tuple[VerdictRecord, ...]
+    incidents: tuple[IncidentState, ...]
+    plans: tuple[PlanStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollupRecord:
+    """One rank over the iterations ``[first_iteration, stop_iteration)``.
+
+    ``*_seconds`` are means per iteration except ``*_min`` and ``*_max``; ``tokens`` and ``sum_of_squares`` are sums
+    over the window; ``num_iterations`` counts the samples that went in.
+    """
+
+    job_id: str
+    rank: int
+    incarnation: int
+    epoch: int
+    first_iteration: int
+    stop_iteration: int
+    num_iterations: int
+    node: str
+    device: str
+    started_at: datetime
+    wall_seconds: float
+    wall_seconds_min: float
+    wall_seconds_max: float
+    forward_seconds: float
+    backward_seconds: float
+    optimizer_seconds: float
+    data_seconds: float
+    tensor_wait_seconds: float
+    pipeline_wait_seconds: float
+    gradient_wait_seconds: float
+    vote_wait_seconds: float
+    tokens: int
+    sum_of_squares: float
+    loss: float | None
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRecord:
+    """State of one job in one consumer.
+
+    Attributes:
+        consumer_group: Who keeps it.
+        topic: Topic it was learned from.
+        partition: Partition of that topic.
+        job_id: The job.
+        next_offset: First offset that the state does not cover: where to read on.
+        format: Name and version of the encoding of ``state``, for example ``detector/1``.
+        state: The state itself; never a pickle.
+    """
+
+    consumer_group: str
+    topic: str
+    partition: int
+    job_id: str
+    next_offset: int
+    format: str
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxRecord:
+    """A Kafka record to be sent when the transaction has committed; ``event_id`` becomes ``ce_id``."""
+
+    event_id: str
+    topic: str
+    key: str
+    value: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)

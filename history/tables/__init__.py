@@ -1,0 +1,37 @@
+"""Every table of the history, typed. ``Base.metadata`` is what the migrations must add up to (a test compares them)."""
+
+from history.tables.base import Base
+from history.tables.fleet import DeviceRow, JobEventRow, JobLayoutRow, JobRow, JobSecretRow, NodeRow, RankRow
+from history.tables.incidents import (
+    IncidentCulpritRow,
+    IncidentEventRow,
+    IncidentRow,
+    VerdictCulpritRow,
+    VerdictRow,
+)
+from history.tables.plans import PlanActionRow, PlanAlternativeRow, PlanEventRow, PlanRow
+from history.tables.streams import DetectorSnapshotRow, OutboxRow, RankRollupRow, TenantGrantRow
+
+__all__ = [
+    "Base",
+    "DetectorSnapshotRow",
+    "DeviceRow",
+    "IncidentCulpritRow",
+    "IncidentEventRow",
+    "IncidentRow",
+    "JobEventRow",
+    "JobLayoutRow",
+    "JobRow",
+    "JobSecretRow",
+    "NodeRow",
+    "OutboxRow",
+    "PlanActionRow",
+    "PlanAlternativeRow",
+    "PlanEventRow",
+    "PlanRow",
+    "RankRollupRow",
+    "RankRow",
+    "TenantGrantRow",
+    "VerdictCulpritRow",
+    "VerdictRow",
+]
