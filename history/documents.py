@@ -1,0 +1,116 @@
+"""Layouts, models and evidence as JSON documents, readable in SQL and independent of the wire format."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from history.records import EvidenceRecord
+from layouts.layout import Layout, Replica, Stage
+from layouts.model import BlockCost, ModelSpec
+
+Document = dict[str, Any]
+
+
+def layout_to_document(layout: Layout) -> Document:
+    """The layout as JSON: field names as in :class:`~layouts.layout.Layout`, tuples as arrays."""
+    return {
+        "num_blocks": layout.num_blocks,
+        "schedule": layout.schedule,
+        "standbys": list(layout.standbys),
+        "replicas": [
+            {
+                "num_micro_batches": replica.num_micro_batches,
+                "stages": [
+                    {
+                        "first_block": stage.first_block,
+                        "stop_block": stage.stop_block,
+                        "ranks": list(stage.ranks),
+                        "shares": list(stage.shares),
+                    }
+                    for stage in replica.stages
+                ],
+            }
+            for replica in layout.replicas
+        ],
+    }
+
+
+def layout_from_document(document: Mapping[str, Any]) -> Layout:
+    """The layout in a document.
+
+    Raises:
+        layouts.layout.LayoutError: The document does not describe a valid layout.
+    """
+    return Layout(
+        num_blocks=document["num_blocks"],
+        schedule=document["schedule"],
+        standbys=tuple(document["standbys"]),
+        replicas=tuple(
+            Replica(
+                num_micro_batches=replica["num_micro_batches"],
+                stages=tuple(
+                    Stage(
+                        first_block=stage["first_block"],
+                        stop_block=stage["stop_block"],
+                        ranks=tuple(stage["ranks"]),
+                        shares=tuple(stage["shares"]),
+                    )
+                    for stage in replica["stages"]
+                ),
+            )
+            for replica in document["replicas"]
+        ),
+    )
+
+
+def model_to_document(model: ModelSpec) -> Document:
+    """The model as JSON: field names as in :class:`~layouts.model.ModelSpec`."""
+    return {
+        "activation_bytes_per_token": model.activation_bytes_per_token,
+        "blocks": [dataclasses.asdict(block) for block in model.blocks],
+    }
+
+
+def model_from_document(document: Mapping[str, Any]) -> ModelSpec:
+    """The model in a document."""
+    return ModelSpec(
+        activation_bytes_per_token=document["activation_bytes_per_token"],
+        blocks=tuple(
+            BlockCost(
+                # JSON does not tell 1e30 from an integer, and the two compare as different.
+                forward_flops_per_token=float(block["forward_flops_per_token"]),
+                forward_flops_per_squared_length=float(block["forward_flops_per_squared_length"]),
+                backward_multiple=float(block["backward_multiple"]),
+                parameter_bytes=block["parameter_bytes"],
+                optimizer_bytes=block["optimizer_bytes"],
+                activation_bytes=block["activation_bytes"],
+                max_width=block["max_width"],
+            )
+            for block in document["blocks"]
+        ),
+    )
+
+
+def evidence_to_documents(evidence: tuple[EvidenceRecord, ...]) -> list[Document]:
+    """The facts as JSON. A value that is not finite becomes null: JSON has no word for it."""
+    return [
+        {"name": fact.name, "value": _finite_or_none(fact.value), "unit": fact.unit, "text": fact.text}
+        for fact in evidence
+    ]
+
+
+def evidence_from_documents(documents: list[Document]) -> tuple[EvidenceRecord, ...]:
+    """The facts in documents; null becomes NaN."""
+    return tuple(
+        EvidenceRecord(
+            name=document["name"],
+            value=float("nan") if document["value"] is None else document["value"],
+            unit=document["unit"],
+            text=document["text"],
+        )
+        for document in documents
+    )
+
+
+def _finite_or_none(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None

@@ -1,0 +1,139 @@
+"""Jobs and the processes of their ranks."""
+
+import hmac
+from datetime import datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from history.documents import layout_from_document, layout_to_document, model_from_document, model_to_document
+from history.errors import JobConflictError, UnknownJobError
+from history.records import DEFAULT_TENANT, JobRecord, RankRecord
+from history.tables import DeviceRow, JobEventRow, JobLayoutRow, JobRow, JobSecretRow, NodeRow, RankRow
+from history.vocabulary import JobState
+
+
+async def register_job(connection: AsyncConnection, job: JobRecord) -> bool:
+    """Add a job with its layout of epoch 0 and its token.
+
+    Returns:
+        True when it is new; False when the same job is registered already, whatever its epoch is by now.
+
+    Raises:
+        JobConflictError: The id is taken by a job with another model, layout, token or tenant.
+    """
+    tenant = job.tenant or DEFAULT_TENANT
+    inserted = await connection.execute(
+        insert(JobRow)
+        .values(
+            job_id=job.job_id,
+            tenant=tenant,
+            name=job.name,
+            model=model_to_document(job.model),
+            num_devices=len(job.layout.ranks),
+            registered_at=job.registered_at,
+        )
+        .on_conflict_do_nothing()
+        .returning(JobRow.job_id)
+    )
+    if inserted.first() is None:
+        await _require_same(connection, job, tenant)
+        return False
+    await connection.execute(insert(JobSecretRow).values(job_id=job.job_id, job_token=job.job_token))
+    await connection.execute(
+        insert(JobLayoutRow).values(
+            job_id=job.job_id,
+            epoch=0,
+            layout=layout_to_document(job.layout),
+            plan_id=None,
+            at=job.registered_at,
+        )
+    )
+    await _append_state(connection, job.job_id, JobState.RUNNING, job.registered_at, "registered")
+    return True
+
+
+async def _require_same(connection: AsyncConnection, job: JobRecord, tenant: str) -> None:
+    known = (
+        await connection.execute(
+            select(JobRow.tenant, JobRow.model, JobLayoutRow.layout, JobSecretRow.job_token)
+            .join(JobLayoutRow, (JobLayoutRow.job_id == JobRow.job_id) & (JobLayoutRow.epoch == 0))
+            .join(JobSecretRow, JobSecretRow.job_id == JobRow.job_id)
+            .where(JobRow.job_id == job.job_id)
+        )
+    ).one()
+    if not hmac.compare_digest(known.job_token.encode(), job.job_token.encode()):
+        raise JobConflictError(job.job_id, "token")
+    if known.tenant != tenant:
+        raise JobConflictError(job.job_id, "tenant")
+    if layout_from_document(known.layout) != job.layout:
+        raise JobConflictError(job.job_id, "layout")
+    if model_from_document(known.model) != job.model:
+        raise JobConflictError(job.job_id, "model")
+
+
+async def set_job_state(
+    connection: AsyncConnection, job_id: str, state: JobState, at: datetime, detail: str = ""
+) -> bool:
+    """Append the state a job is in now. Nothing leaves FINISHED.
+
+    Returns:
+        True when it is a change.
+
+    Raises:
+        UnknownJobError: No such job.
+    """
+    # The job's row is the lock under which its states line up.
+    locked = await connection.execute(select(JobRow.job_id).where(JobRow.job_id == job_id).with_for_update())
+    if locked.first() is None:
+        raise UnknownJobError(job_id)
+    newest = await connection.scalar(
+        select(JobEventRow.state).where(JobEventRow.job_id == job_id).order_by(JobEventRow.job_event_id.desc()).limit(1)
+    )
+    if newest in (state, JobState.FINISHED):
+        return False
+    await _append_state(connection, job_id, state, at, detail)
+    return True
+
+
+async def _append_state(connection: AsyncConnection, job_id: str, state: JobState, at: datetime, detail: str) -> None:
+    await connection.execute(insert(JobEventRow).values(job_id=job_id, state=state.value, at=at, detail=detail))
+
+
+async def register_rank(connection: AsyncConnection, rank: RankRecord) -> bool:
+    """Add a process of a rank, and its node and device when they are new.
+
+    Returns:
+        True when it is new; False when this (job, rank, incarnation) is known: the first registration stays.
+
+    Raises:
+        UnknownJobError: No such job.
+    """
+    known = await connection.scalar(select(func.count()).select_from(JobRow).where(JobRow.job_id == rank.job_id))
+    if not known:
+        raise UnknownJobError(rank.job_id)
+    await connection.execute(
+        insert(NodeRow).values(node=rank.node, first_seen_at=rank.registered_at).on_conflict_do_nothing()
+    )
+    await connection.execute(
+        insert(DeviceRow)
+        .values(node=rank.node, device=rank.device, first_seen_at=rank.registered_at)
+        .on_conflict_do_nothing()
+    )
+    inserted = await connection.execute(
+        insert(RankRow)
+        .values(
+            job_id=rank.job_id,
+            rank=rank.rank,
+            incarnation=rank.incarnation,
+            node=rank.node,
+            device=rank.device,
+            address=rank.address,
+            process_id=rank.process_id,
+            registered_at=rank.registered_at,
+        )
+        .on_conflict_do_nothing()
+        .returning(RankRow.rank)
+    )
+    return inserted.first() is not None

@@ -1,0 +1,105 @@
+"""What the fleet API needs of the coordinator. The coordinator implements it; the API translates and guards.
+
+All methods run on the service's event loop.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from history.records import JobRecord, PlanStatus, RankRecord, VerdictRecord
+from history.vocabulary import JobState
+from layouts.layout import Layout
+from layouts.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankView:
+    """One rank as the scheduler knows it now.
+
+    Attributes:
+        rank: Rank.
+        incarnation: Newest incarnation.
+        node: Node it runs on.
+        device: Device it computes on.
+        address: host:port of its controller.
+        alive: As far as known.
+        throughput: Estimate, 1.0 = healthy, 0 = dead.
+    """
+
+    rank: int
+    incarnation: int
+    node: str
+    device: str
+    address: str
+    alive: bool
+    throughput: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """One job as it is now.
+
+    Attributes:
+        job_id: Its id.
+        tenant: Who may read its history.
+        name: For a person.
+        model: The model's costs.
+        layout: Layout in force.
+        epoch: Epoch in force.
+        state: State.
+        registered_at: When it was registered.
+        ranks: Ascending by rank.
+        proportional_bound: Sum of live throughputs over the number of devices at the start.
+    """
+
+    job_id: str
+    tenant: str
+    name: str
+    model: ModelSpec
+    layout: Layout
+    epoch: int
+    state: JobState
+    registered_at: datetime
+    ranks: tuple[RankView, ...]
+    proportional_bound: float
+
+
+JobNews = JobView | VerdictRecord | PlanStatus
+"""What a watcher of a job gets: the job after a change, a verdict that arrived, a plan that changed state."""
+
+
+class FleetPort(Protocol):
+    """The coordinator as the fleet API sees it.
+
+    Errors of all methods: :class:`history.errors.UnknownJobError` when there is no such job, and the database's own
+    when it is away; the API turns them into status codes.
+    """
+
+    async def register_job(self, job: JobRecord) -> JobView:
+        """Make a job known, durably, before returning.
+
+        Raises:
+            JobConflictError: The id is taken by another job.
+        """
+        ...
+
+    async def register_rank(self, rank: RankRecord) -> None:
+        """Make a process of a rank known, durably, before returning; idempotent by (job, rank, incarnation)."""
+        ...
+
+    async def finish_job(self, job_id: str) -> None:
+        """End a job; idempotent. Its watchers' iterators end."""
+        ...
+
+    def job(self, job_id: str) -> JobView | None:
+        """A job that the coordinator holds, or None for one that is unknown or finished. Never blocks."""
+        ...
+
+    def watch(self, job_id: str) -> AsyncIterator[JobNews]:
+        """The job as it is, then everything that happens to it, until it is finished.
+
+        A watcher that falls behind by more than the implementation's bound is ended, not waited for.
+        """
+        ...
