@@ -1,0 +1,17 @@
+"""What goes wrong with the local stack, with what to do about it in the message."""
+
+from pathlib import Path
+
+
+class StackError(RuntimeError):
+    """A part of the stack is missing, did not start, or died; the message says what to do next."""
+
+
+def log_tail(path: Path, *, num_lines: int = 15) -> str:
+    """The last lines of a log, indented for an error message; a hint when there is none."""
+    try:
+        lines = path.read_text(errors="replace").splitlines()[-num_lines:]
+    except OSError:
+        lines = []
+    body = "\n".join(f"    {line}" for line in lines) or "    (empty)"
+    return f"last lines of {path}:\n{body}"

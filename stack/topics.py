@@ -1,0 +1,170 @@
+"""Creates the topics of :mod:`contracts.topics` and reports where a cluster differs from that table."""
+
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from contracts.topics import TOPICS, Topic
+from stack.errors import StackError
+from stack.loops import Result, run_on_own_loop
+
+TIMEOUT_SECONDS = 30.0
+MAX_REPLICAS = 3
+# Dead letters are looked at by people, some days later.
+DEAD_LETTER_RETENTION_MILLISECONDS = 30 * 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedTopic:
+    """A topic as it should be in the cluster.
+
+    Attributes:
+        name: Name.
+        num_partitions: Never changed on an existing topic: keys map to partitions.
+        settings: Topic settings that differ from the broker's defaults, in Kafka's words.
+    """
+
+    name: str
+    num_partitions: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDrift:
+    """One difference between the table and a cluster.
+
+    Attributes:
+        topic: Name of the topic.
+        what: ``topic``, ``partitions`` or the name of a setting.
+        wanted: Value in the table.
+        found: Value in the cluster; empty where there is none.
+    """
+
+    topic: str
+    what: str
+    wanted: str
+    found: str
+
+
+def wanted_topics(topics: Iterable[Topic] = TOPICS) -> tuple[WantedTopic, ...]:
+    """Every topic, and a dead-letter topic for each that is consumed."""
+    wanted = []
+    for topic in topics:
+        settings = {"cleanup.policy": "compact"}
+        if not topic.compacted:
+            retention_milliseconds = int(topic.retention.total_seconds() * 1000)
+            settings = {"cleanup.policy": "delete", "retention.ms": str(retention_milliseconds)}
+        wanted.append(WantedTopic(name=topic.name, num_partitions=topic.num_partitions, settings=settings))
+        if topic.consumers:
+            settings = {"cleanup.policy": "delete", "retention.ms": str(DEAD_LETTER_RETENTION_MILLISECONDS)}
+            wanted.append(WantedTopic(name=topic.dead_letter_name, num_partitions=1, settings=settings))
+    return tuple(wanted)
+
+
+def drift(
+    wanted: Iterable[WantedTopic], partitions: Mapping[str, int], settings: Mapping[str, Mapping[str, str]]
+) -> tuple[TopicDrift, ...]:
+    """Differences between what is wanted and what a cluster has; pure.
+
+    Args:
+        wanted: Topics as they should be.
+        partitions: Number of partitions of each topic in the cluster.
+        settings: Settings of each topic in the cluster.
+    """
+    found = []
+    for topic in wanted:
+        if topic.name not in partitions:
+            found.append(TopicDrift(topic=topic.name, what="topic", wanted="exists", found=""))
+            continue
+        if partitions[topic.name] != topic.num_partitions:
+            found.append(
+                TopicDrift(
+                    topic=topic.name,
+                    what="partitions",
+                    wanted=str(topic.num_partitions),
+                    found=str(partitions[topic.name]),
+                )
+            )
+        for name, value in topic.settings.items():
+            actual = settings.get(topic.name, {}).get(name, "")
+            if actual != value:
+                found.append(TopicDrift(topic=topic.name, what=name, wanted=value, found=actual))
+    return tuple(found)
+
+
+def apply_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = None) -> tuple[str, ...]:
+    """Creates the topics that are missing; existing ones stay as they are. Blocks; safe beside a running event loop.
+
+    Returns:
+        Names of the topics that were created.
+
+    Raises:
+        StackError: Kafka does not answer or refuses.
+    """
+    return _run(_apply(bootstrap_servers, tuple(wanted_topics() if wanted is None else wanted)))
+
+
+def check_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = None) -> tuple[TopicDrift, ...]:
+    """Differences between the table and the cluster. Blocks; safe beside a running event loop.
+
+    Raises:
+        StackError: Kafka does not answer.
+    """
+    return _run(_check(bootstrap_servers, tuple(wanted_topics() if wanted is None else wanted)))
+
+
+async def _apply(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tuple[str, ...]:
+    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    try:
+        await client.start()
+        present = set(await client.list_topics())
+        missing = [topic for topic in wanted if topic.name not in present]
+        if not missing:
+            return ()
+        num_brokers = len((await client.describe_cluster())["brokers"])
+        replicas = min(num_brokers, MAX_REPLICAS)
+        new = [
+            NewTopic(topic.name, topic.num_partitions, replicas, topic_configs=dict(topic.settings))
+            for topic in missing
+        ]
+        response = await client.create_topics(new)
+        for name, code, *message in response.topic_errors:
+            error = for_code(code)
+            # Another process may apply the same table at the same time.
+            if code != 0 and error is not TopicAlreadyExistsError:
+                raise StackError(f"topic {name} cannot be created: {error.__name__} {message or ''}")
+        return tuple(topic.name for topic in missing)
+    finally:
+        await client.close()
+
+
+async def _check(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tuple[TopicDrift, ...]:
+    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    try:
+        await client.start()
+        present = set(await client.list_topics()) & {topic.name for topic in wanted}
+        partitions: dict[str, int] = {}
+        settings: dict[str, dict[str, str]] = {}
+        if present:
+            for each in await client.describe_topics(sorted(present)):
+                partitions[each["topic"]] = len(each["partitions"])
+            resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in sorted(present)]
+            for response in await client.describe_configs(resources):
+                for _code, _message, _kind, name, entries in response.resources:
+                    settings[name] = {entry[0]: entry[1] for entry in entries}
+        return drift(wanted, partitions, settings)
+    finally:
+        await client.close()
+
+
+def _run(work: Coroutine[Any, Any, Result]) -> Result:
+    try:
+        return run_on_own_loop(work, timeout_seconds=TIMEOUT_SECONDS)
+    except (KafkaError, OSError) as error:
+        raise StackError(
+            f"Kafka says no: {error!r}; check EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"
+        ) from error

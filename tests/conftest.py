@@ -1,0 +1,142 @@
+"""Fixtures for every test: the real servers, started when the first test asks for them and stopped at the end.
+
+Servers that run already are used instead when EVENKEEL_KAFKA_BOOTSTRAP_SERVERS or EVENKEEL_DATABASE_URL is set:
+``evenkeel stack up --servers`` in one shell makes test runs in another start at once.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stack.databases import (
+    create_database,
+    drop_database,
+    unique_database_name,
+    upgrade_database,
+)
+from stack.kafka import Kafka
+from stack.paths import stack_folder
+from stack.postgres import Postgres
+from stack.topics import WantedTopic, apply_topics
+from stack.watchdog import Watchdog
+
+SERVER_FIXTURES = frozenset(
+    {
+        "kafka_bootstrap",
+        "new_topic",
+        "database_server_url",
+        "database_url",
+        "fresh_database_url",
+        "empty_database_url",
+    }
+)
+SERVER_MARKERS = frozenset({"integration", "e2e"})
+MIGRATED_TEMPLATE = "evenkeel_test_template"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that needs servers says so: else ``-m "not integration"`` would start them."""
+    for item in items:
+        used = SERVER_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+        marked = SERVER_MARKERS.intersection(mark.name for mark in item.iter_markers())
+        if used and not marked:
+            raise pytest.UsageError(f"{item.nodeid} uses {', '.join(sorted(used))}: mark it integration or e2e")
+
+
+@pytest.fixture(scope="session")
+def _stack_watchdog() -> Iterator[Watchdog]:
+    watchdog = Watchdog()
+    watchdog.start()
+    yield watchdog
+    watchdog.stop()
+
+
+@pytest.fixture(scope="session")
+def _stack_test_folder() -> Iterator[Path]:
+    folder = stack_folder(f"test-{os.getpid()}-{uuid.uuid4().hex[:6]}")
+    folder.mkdir(parents=True)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
+    """``host:port`` of a real Kafka with all topics; shared by the session, so use your own job ids and groups."""
+    existing = os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS")
+    if existing:
+        apply_topics(existing)
+        yield existing
+        return
+    folder: Path = request.getfixturevalue("_stack_test_folder")
+    server = Kafka(folder / "kafka", request.getfixturevalue("_stack_watchdog"))
+    try:
+        server.start()
+        apply_topics(server.bootstrap_servers)
+        yield server.bootstrap_servers
+    finally:
+        server.stop(grace_seconds=0)
+
+
+@pytest.fixture
+def new_topic(kafka_bootstrap: str) -> Callable[..., str]:
+    """``new_topic(num_partitions=1)`` makes a topic of one's own and returns its name; the broker makes none."""
+
+    def make(num_partitions: int = 1) -> str:
+        name = f"test.{uuid.uuid4().hex}"
+        apply_topics(kafka_bootstrap, [WantedTopic(name=name, num_partitions=num_partitions)])
+        return name
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def database_server_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Address of a PostgreSQL server, in the name of a user who may create databases."""
+    existing = os.environ.get("EVENKEEL_DATABASE_URL")
+    if existing:
+        yield existing
+        return
+    folder: Path = request.getfixturevalue("_stack_test_folder")
+    server = Postgres(folder / "postgres", request.getfixturevalue("_stack_watchdog"))
+    try:
+        server.start()
+        yield server.database_url
+    finally:
+        server.stop(grace_seconds=0)
+
+
+@pytest.fixture(scope="session")
+def _migrated_template(database_server_url: str) -> Iterator[str]:
+    """Name of a migrated database that is only ever copied."""
+    name = unique_database_name(MIGRATED_TEMPLATE)
+    upgrade_database(create_database(database_server_url, name))
+    yield name
+    drop_database(database_server_url, name)
+
+
+@pytest.fixture(scope="session")
+def database_url(database_server_url: str, _migrated_template: str) -> Iterator[str]:
+    """Address of a migrated database, shared by the session."""
+    name = unique_database_name("evenkeel_test_session")
+    yield create_database(database_server_url, name, template=_migrated_template)
+    drop_database(database_server_url, name)
+
+
+@pytest.fixture
+def fresh_database_url(database_server_url: str, _migrated_template: str) -> Iterator[str]:
+    """Address of a migrated database of one's own, dropped after the test."""
+    name = unique_database_name("evenkeel_test")
+    yield create_database(database_server_url, name, template=_migrated_template)
+    drop_database(database_server_url, name)
+
+
+@pytest.fixture
+def empty_database_url(database_server_url: str) -> Iterator[str]:
+    """Address of a database of one's own with nothing in it: for tests of the migrations."""
+    name = unique_database_name("evenkeel_test_empty")
+    yield create_database(database_server_url, name)
+    drop_database(database_server_url, name)

@@ -1,0 +1,67 @@
+"""The fixtures' servers are real: topics exist, records come back, databases are apart from one another."""
+
+import uuid
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from contracts.topics import PROFILES, RECORDS, TOPICS
+from stack.databases import create_database, drop_database, unique_database_name
+from stack.topics import WantedTopic, apply_topics, check_topics, wanted_topics
+
+pytestmark = pytest.mark.integration
+
+
+def test_topics_of_the_table_exist_with_their_settings_and_applying_again_creates_nothing(kafka_bootstrap: str) -> None:
+    assert check_topics(kafka_bootstrap) == ()
+    assert apply_topics(kafka_bootstrap) == ()
+
+
+def test_check_reports_a_topic_with_another_number_of_partitions(
+    kafka_bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    name = new_topic(num_partitions=3)
+    (found,) = check_topics(kafka_bootstrap, [WantedTopic(name=name, num_partitions=2)])
+    assert (found.topic, found.what, found.wanted, found.found) == (name, "partitions", "2", "3")
+
+
+def test_every_consumed_topic_has_a_dead_letter_topic() -> None:
+    names = {topic.name for topic in wanted_topics()}
+    assert {topic.dead_letter_name for topic in TOPICS if topic.consumers} <= names
+    assert {topic.name for topic in TOPICS} <= names
+    assert (
+        next(topic for topic in wanted_topics() if topic.name == PROFILES.name).settings["cleanup.policy"] == "compact"
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_record_comes_back_with_its_key(kafka_bootstrap: str) -> None:
+    job_id = f"job-{uuid.uuid4().hex}".encode()
+    async with AIOKafkaProducer(bootstrap_servers=kafka_bootstrap, acks="all", enable_idempotence=True) as producer:
+        await producer.send_and_wait(RECORDS.name, b"value", key=job_id)
+    async with AIOKafkaConsumer(
+        RECORDS.name, bootstrap_servers=kafka_bootstrap, auto_offset_reset="earliest"
+    ) as consumer:
+        async for record in consumer:
+            if record.key == job_id:
+                assert record.value == b"value"
+                break
+
+
+def test_databases_are_apart_from_one_another(database_server_url: str) -> None:
+    names = [unique_database_name("evenkeel_test") for _ in range(2)]
+    first, second = (create_database(database_server_url, name) for name in names)
+    try:
+        with psycopg.connect(first) as connection:
+            connection.execute("CREATE TABLE only_here (x int)")
+        with psycopg.connect(second) as connection:
+            assert connection.execute("SELECT to_regclass('only_here')").fetchone() == (None,)
+            assert connection.execute("SHOW fsync").fetchone() == ("on",)
+            version = connection.execute("SHOW server_version").fetchone()
+            assert version is not None
+            assert version[0].startswith("18")
+    finally:
+        for name in names:
+            drop_database(database_server_url, name)
