@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from trainer_sdk.control.probe import ProbeDesk
 from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, RankState, Reshape
 
 _SAFE_PHASES = frozenset({RankPhase.PARKED, RankPhase.JOINING})
@@ -34,6 +35,9 @@ class Mailbox:
     Args:
         rank: This rank.
         incarnation: Which process of the rank this is.
+
+    Attributes:
+        probes: Where handlers ask for a probe; the training thread serves it at an iteration border.
     """
 
     def __init__(self, rank: int, incarnation: int = 0) -> None:
@@ -51,6 +55,7 @@ class Mailbox:
         self._interrupt_epoch = -2
         self._leaving = False
         self._interrupted = False  # derived; read without the lock on the training thread
+        self.probes = ProbeDesk()
 
     # ---- the training thread
 
@@ -235,6 +240,11 @@ class Mailbox:
                 self._changed.wait(remaining)
             return self._version, self._state
 
+    def wait_until_leaving(self, timeout_seconds: float) -> bool:
+        """True once the rank is evicted, False after the timeout."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._leaving, timeout_seconds)
+
     def wake(self) -> None:
         """Wake every waiter so that it looks at its conditions again; the server calls it when it stops."""
         with self._changed:
@@ -274,7 +284,7 @@ class Mailbox:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise TimeoutError(
-                    f"rank {self._state.rank} is {self._state.phase} and did not park for plan {reshape.plan_id} in time"
+                    f"rank {self._state.rank} is {self._state.phase} and did not park for plan {reshape.plan_id}"
                 )
             self._changed.wait(remaining)
         if not self._waits_for(reshape):

@@ -1,0 +1,218 @@
+"""The mailbox by examples: one per rule of its docstring, threads only where a rule is about waiting."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from layouts.layout import uniform_layout
+from trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, RankState, Reshape
+
+LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=2)
+
+
+def reshape(epoch: int, mode: ApplyMode, plan_id: str = "") -> Reshape:
+    return Reshape(job_id="job", plan_id=plan_id or f"plan-{epoch}", epoch=epoch, mode=mode, to_layout=LAYOUT)
+
+
+def commit(epoch: int, mode: ApplyMode, plan_id: str = "") -> Commit:
+    steps = 5 if mode is ApplyMode.RECOVER else -1
+    return Commit(
+        reshape=reshape(epoch, mode, plan_id), from_epoch=0, from_layout=LAYOUT, sources=(0,), steps_applied=steps
+    )
+
+
+def state(phase: RankPhase, epoch: int = 0, steps: int = 5) -> RankState:
+    return RankState(rank=1, incarnation=0, phase=phase, epoch=epoch, iteration=steps, steps_applied=steps)
+
+
+@pytest.fixture
+def mailbox() -> Mailbox:
+    box = Mailbox(rank=1)
+    box.publish(state(RankPhase.TRAINING))
+    return box
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(max_workers=2) as executor:
+        yield executor
+
+
+def test_a_boundary_commit_is_taken_at_the_boundary_only(mailbox: Mailbox) -> None:
+    mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), timeout_seconds=0)
+    assert not mailbox.interrupted()
+    mailbox.commit(commit(1, ApplyMode.BOUNDARY))
+    assert mailbox.committed_epoch() == 1
+    assert mailbox.take_commit() is None
+    taken = mailbox.take_commit(mode=ApplyMode.BOUNDARY)
+    assert taken is not None
+    assert taken.reshape.epoch == 1
+    assert mailbox.take_commit(mode=ApplyMode.BOUNDARY) is None
+    assert mailbox.state.phase is RankPhase.RESHAPING
+
+
+def test_a_recover_prepare_interrupts_and_answers_once_the_rank_is_parked(
+    mailbox: Mailbox, threads: ThreadPoolExecutor
+) -> None:
+    answer = threads.submit(mailbox.prepare, reshape(1, ApplyMode.RECOVER), 10.0)
+    interrupted = threading.Event()
+    while not interrupted.is_set():
+        if mailbox.interrupted():
+            interrupted.set()
+    assert not answer.done()
+    mailbox.publish(state(RankPhase.PARKED, steps=6))
+    assert answer.result(timeout=5).steps_applied == 6
+    mailbox.commit(commit(1, ApplyMode.RECOVER))
+    assert mailbox.wait_for_commit(0) is not None
+    assert not mailbox.interrupted(), "the rank parked as asked and now moves to the new epoch"
+
+
+def test_a_recover_prepare_fails_at_its_deadline_when_the_rank_does_not_park(mailbox: Mailbox) -> None:
+    with pytest.raises(TimeoutError, match="did not park"):
+        mailbox.prepare(reshape(1, ApplyMode.RECOVER), timeout_seconds=0.01)
+    assert mailbox.interrupted(), "the wish to park outlives the call"
+
+
+def test_the_same_call_twice_gives_the_same_answer_although_the_state_went_on(mailbox: Mailbox) -> None:
+    first = mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), 0)
+    mailbox.publish(state(RankPhase.TRAINING, steps=9))
+    assert mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), 0) == first
+    committed = mailbox.commit(commit(1, ApplyMode.BOUNDARY))
+    mailbox.take_commit(mode=ApplyMode.BOUNDARY)
+    mailbox.applied(1)
+    assert mailbox.commit(commit(1, ApplyMode.BOUNDARY)) == committed
+    assert mailbox.take_commit(mode=ApplyMode.BOUNDARY) is None
+
+
+def test_older_epochs_and_other_plans_for_a_committed_epoch_are_refused(mailbox: Mailbox) -> None:
+    mailbox.commit(commit(3, ApplyMode.BOUNDARY))
+    for stale in (reshape(2, ApplyMode.RECOVER), reshape(3, ApplyMode.RECOVER, "other")):
+        with pytest.raises(StalePlanError):
+            mailbox.prepare(stale, 0)
+    for late in (commit(2, ApplyMode.RECOVER), commit(3, ApplyMode.RECOVER, "other")):
+        with pytest.raises(StalePlanError):
+            mailbox.commit(late)
+
+
+def test_a_late_commit_of_a_plan_that_a_newer_prepare_replaced_is_refused(mailbox: Mailbox) -> None:
+    mailbox.prepare(reshape(1, ApplyMode.BOUNDARY), 0)
+    mailbox.prepare(reshape(2, ApplyMode.BOUNDARY), 0)
+    with pytest.raises(StalePlanError):
+        mailbox.commit(commit(1, ApplyMode.BOUNDARY))
+
+
+def test_a_recover_prepare_hides_a_boundary_commit_and_its_abort_shows_it_again(mailbox: Mailbox) -> None:
+    mailbox.commit(commit(1, ApplyMode.BOUNDARY))
+    with pytest.raises(TimeoutError):
+        mailbox.prepare(reshape(2, ApplyMode.RECOVER), 0)
+    assert mailbox.take_commit(mode=ApplyMode.BOUNDARY) is None
+    assert mailbox.committed_epoch() == 0
+    mailbox.abort("plan-2", 2)
+    assert not mailbox.interrupted()
+    assert mailbox.committed_epoch() == 1
+    assert mailbox.take_commit(mode=ApplyMode.BOUNDARY) is not None
+
+
+def test_a_prepare_that_arrives_after_its_abort_is_refused(mailbox: Mailbox) -> None:
+    mailbox.abort("plan-1", 1)
+    with pytest.raises(StalePlanError, match="aborted"):
+        mailbox.prepare(reshape(1, ApplyMode.RECOVER), 0)
+    assert not mailbox.interrupted()
+    mailbox.prepare(reshape(1, ApplyMode.BOUNDARY, "second try"), 0)
+
+
+def test_a_prepare_between_take_and_reshape_waits_for_the_next_parking(
+    mailbox: Mailbox, threads: ThreadPoolExecutor
+) -> None:
+    mailbox.publish(state(RankPhase.PARKED))
+    mailbox.commit(commit(1, ApplyMode.RECOVER))
+    assert mailbox.wait_for_commit(0) is not None
+    answer = threads.submit(mailbox.prepare, reshape(2, ApplyMode.RECOVER), 10.0)
+    while not mailbox.interrupted():
+        pass
+    mailbox.publish(state(RankPhase.PARKED, steps=6))
+    assert answer.result(timeout=5).steps_applied == 6
+
+
+def test_a_newer_prepare_releases_the_waiter_of_an_older_one(mailbox: Mailbox, threads: ThreadPoolExecutor) -> None:
+    old = threads.submit(mailbox.prepare, reshape(1, ApplyMode.RECOVER), 10.0)
+    while not mailbox.interrupted():
+        pass
+    new = threads.submit(mailbox.prepare, reshape(2, ApplyMode.RECOVER), 10.0)
+    with pytest.raises(StalePlanError, match="superseded"):
+        old.result(timeout=5)
+    mailbox.publish(state(RankPhase.PARKED))
+    assert new.result(timeout=5).phase is RankPhase.PARKED
+
+
+def test_a_boundary_plan_waits_for_the_one_before(mailbox: Mailbox) -> None:
+    mailbox.commit(commit(1, ApplyMode.BOUNDARY))
+    with pytest.raises(StalePlanError, match="not applied"):
+        mailbox.prepare(reshape(2, ApplyMode.BOUNDARY), 0)
+    mailbox.take_commit(mode=ApplyMode.BOUNDARY)
+    mailbox.applied(1)
+    mailbox.prepare(reshape(2, ApplyMode.BOUNDARY), 0)
+
+
+def test_a_parked_rank_ignores_a_boundary_that_is_lost_and_a_joiner_takes_it() -> None:
+    parked, joiner = Mailbox(rank=1), Mailbox(rank=1)
+    parked.publish(state(RankPhase.PARKED))
+    for box in (parked, joiner):
+        box.commit(commit(1, ApplyMode.BOUNDARY))
+    assert parked.wait_for_commit(0) is None
+    assert joiner.wait_for_commit(0) is not None
+
+
+def test_interrupts_end_with_the_epoch_they_are_about(mailbox: Mailbox) -> None:
+    mailbox.interrupt(0, leave=False)
+    assert mailbox.interrupted()
+    mailbox.publish(state(RankPhase.PARKED))
+    mailbox.commit(commit(1, ApplyMode.RECOVER))
+    mailbox.wait_for_commit(0)
+    assert not mailbox.interrupted()
+    mailbox.applied(1)
+    with pytest.raises(StalePlanError):
+        mailbox.interrupt(0, leave=True)
+    assert not mailbox.leaving()
+
+
+def test_an_evicted_rank_leaves_and_its_waits_end(mailbox: Mailbox, threads: ThreadPoolExecutor) -> None:
+    mailbox.publish(state(RankPhase.PARKED))
+    waiting = threads.submit(mailbox.wait_for_commit, 10.0)
+    mailbox.interrupt(0, leave=True)
+    assert waiting.result(timeout=5) is None
+    assert mailbox.leaving()
+    assert mailbox.interrupted()
+
+
+def test_watchers_hear_of_phases_and_epochs_and_not_of_steps(mailbox: Mailbox) -> None:
+    version, _ = mailbox.wait_for_change(-1, 0)
+    mailbox.publish(state(RankPhase.TRAINING, steps=6))
+    assert mailbox.wait_for_change(version, 0)[0] == version
+    mailbox.publish(state(RankPhase.PARKED, steps=6))
+    newer, seen = mailbox.wait_for_change(version, 0)
+    assert newer > version
+    assert seen.phase is RankPhase.PARKED
+
+
+def test_a_probe_is_run_by_the_training_thread_at_a_border(mailbox: Mailbox, threads: ThreadPoolExecutor) -> None:
+    asked = threads.submit(mailbox.probes.ask, 64, 3, 10.0)
+    ran_on: list[int] = []
+
+    def run(size: int, repetitions: int) -> list[float]:
+        ran_on.append(threading.get_ident())
+        return [size * 0.001] * repetitions
+
+    while not mailbox.probes.serve(run):
+        pass
+    assert asked.result(timeout=5) == [0.064] * 3
+    assert ran_on == [threading.get_ident()]
+
+
+@pytest.mark.parametrize(("size", "repetitions"), [(0, 1), (5000, 1), (8, 0), (8, 101)])
+def test_probes_out_of_range_are_refused(mailbox: Mailbox, size: int, repetitions: int) -> None:
+    with pytest.raises(ValueError, match="use 1 to"):
+        mailbox.probes.ask(size, repetitions, 0.1)
