@@ -1,0 +1,1 @@
+"""Plumbing that every service shares: settings, Kafka, lifecycle, metrics, health, database. No business word."""

@@ -1,0 +1,80 @@
+"""PostgreSQL by SQLAlchemy and psycopg 3: one engine per process, explicit time limits, patient at the start."""
+
+import asyncio
+from collections.abc import Callable
+
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from services.common.backoff import Reachability, persist
+
+DATABASE_AWAY: tuple[type[BaseException], ...] = (
+    OperationalError,
+    InterfaceError,
+    PoolTimeoutError,
+    OSError,
+    TimeoutError,
+)
+"""Errors that mean that the database is away or overloaded: try again. Others are our fault."""
+
+
+def create_engine(
+    url: str,
+    *,
+    application_name: str,
+    pool_size: int = 5,
+    connect_timeout_seconds: int = 5,
+    statement_timeout_seconds: float = 10.0,
+    lock_timeout_seconds: float = 5.0,
+) -> AsyncEngine:
+    """An engine whose every wait has an end. It connects when first used; dispose of it in the end.
+
+    Args:
+        url: ``postgresql://user:password@host:port/database``.
+        application_name: Shown in ``pg_stat_activity``.
+        pool_size: Most connections held open.
+        connect_timeout_seconds: For one attempt to connect; also for a connection from the pool.
+        statement_timeout_seconds: Enforced by the server on every statement.
+        lock_timeout_seconds: Enforced by the server on every lock.
+    """
+    options = (
+        f"-c statement_timeout={round(statement_timeout_seconds * 1000)} "
+        f"-c lock_timeout={round(lock_timeout_seconds * 1000)} -c timezone=UTC"
+    )
+    return create_async_engine(
+        make_url(url).set(drivername="postgresql+psycopg"),
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_pre_ping=True,
+        pool_timeout=connect_timeout_seconds,
+        pool_recycle=1800,
+        connect_args={
+            "application_name": application_name,
+            "connect_timeout": connect_timeout_seconds,
+            "options": options,
+        },
+    )
+
+
+def is_database_away(error: BaseException) -> bool:
+    """True when ``error`` says that the database is not there (any more), False when the statement is at fault."""
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    return isinstance(error, DATABASE_AWAY)
+
+
+async def wait_for_database(engine: AsyncEngine, on_change: Callable[[bool, str], None] | None = None) -> None:
+    """Returns when the database answers; pauses with back-off and says so once while it does not.
+
+    Args:
+        engine: From :func:`create_engine`.
+        on_change: Told (reachable, problem) at each change, for example to report health.
+    """
+
+    async def ping() -> None:
+        async with asyncio.timeout(10), engine.connect() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    await persist(ping, transient=DATABASE_AWAY, reachability=Reachability("postgres", on_change))

@@ -1,0 +1,35 @@
+"""Kafka for services: two ports, their implementation on aiokafka, and the consume loop.
+
+A service needs :class:`KafkaClientConfig`, :class:`KafkaProducer`, :class:`KafkaConsumer`, :class:`DeadLetters` and
+:class:`ConsumeLoop` in its composition root, and a :class:`Handler` of its own.
+"""
+
+from services.common.kafka.client import KafkaClientConfig
+from services.common.kafka.consumer import KafkaConsumer
+from services.common.kafka.dead_letters import DeadLetters
+from services.common.kafka.loop import ConsumeLoop, Handler, LoopConfig
+from services.common.kafka.producer import KafkaProducer
+from services.common.kafka.records import (
+    Batch,
+    ConsumedRecord,
+    OutgoingRecord,
+    Partition,
+    RejectedRecordError,
+    Rejection,
+)
+
+__all__ = [
+    "Batch",
+    "ConsumeLoop",
+    "ConsumedRecord",
+    "DeadLetters",
+    "Handler",
+    "KafkaClientConfig",
+    "KafkaConsumer",
+    "KafkaProducer",
+    "LoopConfig",
+    "OutgoingRecord",
+    "Partition",
+    "RejectedRecordError",
+    "Rejection",
+]

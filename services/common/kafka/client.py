@@ -1,0 +1,112 @@
+"""The settings of the Kafka client library, all in one place, and why they are what they are."""
+
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka.errors import (
+    CommitFailedError,
+    GroupCoordinatorNotAvailableError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
+
+from services.common.settings import ServiceSettings
+
+KAFKA_AWAY: tuple[type[BaseException], ...] = (
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    RequestTimedOutError,
+    GroupCoordinatorNotAvailableError,
+    UnknownTopicOrPartitionError,
+    OSError,
+    TimeoutError,
+)
+"""Errors that mean: wait and try again. A missing topic is one of them: topics are made by a command."""
+
+__all__ = ["KAFKA_AWAY", "CommitFailedError", "KafkaClientConfig", "KafkaError"]
+
+# The broker hands a restarted static member its partitions back at once, whatever this is; it only bounds how long
+# another instance waits before it takes over for good.
+_HEARTBEAT_SECONDS = 1.0
+# A frame of a large job is larger than the library's 1 MiB.
+_MAX_RECORD_BYTES = 16 * 1024 * 1024
+# Less than the library's 40 s: a batch that is older than this fails and is sent again by a fresh producer.
+_PRODUCE_TIMEOUT_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaClientConfig:
+    """How to reach Kafka, and as whom.
+
+    Attributes:
+        bootstrap_servers: ``host:port[,host:port]``.
+        client_id: Shown in the broker's logs; with a group, also the static member's id.
+        security: Keyword arguments of the library for TLS and SASL.
+        session_timeout_seconds: When a silent member's partitions go to another.
+    """
+
+    bootstrap_servers: str
+    client_id: str
+    security: dict[str, Any]
+    session_timeout_seconds: float = 10.0
+
+    @classmethod
+    def from_settings(cls, settings: ServiceSettings, *, service: str) -> "KafkaClientConfig":
+        """The configuration for one service from its settings."""
+        security: dict[str, Any] = {"security_protocol": settings.kafka_security_protocol}
+        if settings.kafka_security_protocol.endswith("SSL"):
+            security["ssl_context"] = ssl.create_default_context(cafile=settings.kafka_ca_file)
+        if settings.kafka_security_protocol.startswith("SASL"):
+            security["sasl_mechanism"] = settings.kafka_sasl_mechanism
+            security["sasl_plain_username"] = settings.kafka_sasl_username
+            password = settings.kafka_sasl_password
+            security["sasl_plain_password"] = password.get_secret_value() if password else None
+        return cls(
+            bootstrap_servers=settings.kafka_bootstrap_servers,
+            client_id=f"evenkeel-{service}-{settings.instance_id}",
+            security=security,
+            session_timeout_seconds=settings.kafka_session_timeout_seconds,
+        )
+
+    def producer_arguments(self) -> dict[str, Any]:
+        """Every record acknowledged by all replicas, none twice within a connection's life, sent without delay."""
+        return {
+            "bootstrap_servers": self.bootstrap_servers,
+            "client_id": self.client_id,
+            "acks": "all",
+            "enable_idempotence": True,
+            "linger_ms": 0,
+            "max_batch_size": 256 * 1024,
+            "max_request_size": _MAX_RECORD_BYTES,
+            "request_timeout_ms": round(_PRODUCE_TIMEOUT_SECONDS * 1000),
+            "retry_backoff_ms": 50,
+            **self.security,
+        }
+
+    def consumer_arguments(self, *, group: str) -> dict[str, Any]:
+        """Offsets committed by us only, after the effects; a static member; nothing from aborted transactions."""
+        return {
+            "bootstrap_servers": self.bootstrap_servers,
+            "client_id": self.client_id,
+            "group_id": group,
+            "group_instance_id": self.client_id,
+            "enable_auto_commit": False,
+            # Nobody's first records are skipped: effects are idempotent, losses are not repairable.
+            "auto_offset_reset": "earliest",
+            "isolation_level": "read_committed",
+            "session_timeout_ms": round(self.session_timeout_seconds * 1000),
+            "heartbeat_interval_ms": round(_HEARTBEAT_SECONDS * 1000),
+            "rebalance_timeout_ms": round(max(self.session_timeout_seconds, 10.0) * 1000),
+            "max_poll_interval_ms": 300_000,
+            "fetch_max_wait_ms": 500,
+            "fetch_min_bytes": 1,
+            "max_partition_fetch_bytes": 4 * 1024 * 1024,
+            "request_timeout_ms": 20_000,
+            "retry_backoff_ms": 50,
+            "metadata_max_age_ms": 60_000,
+            **self.security,
+        }

@@ -1,0 +1,177 @@
+"""The consumer port on aiokafka: a static group member that commits by hand."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import IllegalStateError
+
+from services.common.backoff import Backoff, Reachability, persist
+from services.common.kafka.client import KAFKA_AWAY, CommitFailedError, KafkaClientConfig, KafkaError
+from services.common.kafka.ports import AssignmentListener
+from services.common.kafka.records import ConsumedRecord, Partition
+
+_REQUEST_TIMEOUT_SECONDS = 5.0
+
+
+class KafkaConsumer:
+    """Reads topics as a member of a group; see :class:`~services.common.kafka.ports.Consumer`."""
+
+    def __init__(
+        self,
+        config: KafkaClientConfig,
+        *,
+        topics: Collection[str],
+        group: str,
+        on_change: Callable[[bool, str], None] | None = None,
+    ) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            config: Where Kafka is; its ``client_id`` is the static member's id.
+            topics: What to read.
+            group: Name of the group: the service's.
+            on_change: Told (reachable, problem) when Kafka goes away or comes back.
+        """
+        self._config = config
+        self._topics = tuple(topics)
+        self._group = group
+        self._reachability = Reachability("kafka (consumer)", on_change)
+        self._client: AIOKafkaConsumer | None = None
+        self._bridge: _ListenerBridge | None = None
+
+    async def start(self, listener: AssignmentListener) -> None:
+        """See :class:`~services.common.kafka.ports.Consumer`."""
+        backoff = Backoff()
+        while True:
+            client = AIOKafkaConsumer(**self._config.consumer_arguments(group=self._group))
+            self._bridge = _ListenerBridge(listener)
+            self._client = client
+            client.subscribe(self._topics, listener=self._bridge)
+            try:
+                await client.start()
+            except KAFKA_AWAY as error:
+                self._reachability.down(error)
+                await self.stop()
+                await asyncio.sleep(backoff.next_seconds())
+            except BaseException:
+                await self.stop()
+                raise
+            else:
+                self._reachability.up()
+                return
+
+    async def poll(self, *, timeout_seconds: float, max_records: int) -> Mapping[Partition, Sequence[ConsumedRecord]]:
+        """See :class:`~services.common.kafka.ports.Consumer`."""
+        client, bridge = self._started()
+        fetched = await client.getmany(timeout_ms=round(timeout_seconds * 1000), max_records=max_records)
+        if bridge.failure is not None:  # the library only logs what a listener raises
+            raise bridge.failure
+        records = {}
+        for topic_partition, raw in fetched.items():
+            partition = Partition(topic_partition.topic, topic_partition.partition)
+            records[partition] = [
+                ConsumedRecord(
+                    partition=partition,
+                    offset=each.offset,
+                    timestamp_seconds=each.timestamp / 1000,
+                    key=each.key,
+                    value=each.value,
+                    headers=each.headers,
+                )
+                for each in raw
+            ]
+        return records
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """See :class:`~services.common.kafka.ports.Consumer`."""
+        client, _ = self._started()
+        client.seek(TopicPartition(*partition), offset)
+
+    async def start_offset(self, partition: Partition) -> int:
+        """See :class:`~services.common.kafka.ports.Consumer`."""
+        client, _ = self._started()
+        topic_partition = TopicPartition(*partition)
+
+        async def ask() -> int:
+            async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
+                offset = await client.committed(topic_partition)
+                if offset is None:
+                    offset = (await client.beginning_offsets([topic_partition]))[topic_partition]
+            return int(offset)
+
+        return await persist(ask, transient=KAFKA_AWAY, reachability=self._reachability)
+
+    async def commit(self, offsets: Mapping[Partition, int]) -> bool:
+        """See :class:`~services.common.kafka.ports.Consumer`."""
+        client, _ = self._started()
+        if not offsets:
+            return True
+        try:
+            async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
+                await client.commit({TopicPartition(*partition): offset for partition, offset in offsets.items()})
+        except KAFKA_AWAY as error:
+            self._reachability.down(error)
+            return False
+        except (CommitFailedError, IllegalStateError):  # a rebalance took the partitions away
+            return False
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            self._reachability.down(error)
+            return False
+        self._reachability.up()
+        return True
+
+    async def unread(self) -> Mapping[Partition, int]:
+        """See :class:`~services.common.kafka.ports.Consumer`."""
+        client, _ = self._started()
+        assigned = list(client.assignment())
+        if not assigned:
+            return {}
+        try:
+            async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
+                ends = await client.end_offsets(assigned)
+                positions = {each: await client.position(each) for each in assigned}
+        except (*KAFKA_AWAY, KafkaError) as error:
+            self._reachability.down(error)
+            raise OSError(f"Kafka does not answer: {error!r}") from error
+        self._reachability.up()
+        return {Partition(*each): max(0, ends[each] - positions[each]) for each in assigned}
+
+    async def stop(self) -> None:
+        """See :class:`~services.common.kafka.ports.Consumer`."""
+        client, self._client = self._client, None
+        if client is None:
+            return
+        with contextlib.suppress(TimeoutError, *KAFKA_AWAY, KafkaError):
+            async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
+                await client.stop()
+
+    def _started(self) -> "tuple[AIOKafkaConsumer, _ListenerBridge]":
+        assert self._client is not None, "start() comes first"
+        assert self._bridge is not None
+        return self._client, self._bridge
+
+
+class _ListenerBridge(ConsumerRebalanceListener):  # type: ignore[misc] # the library is untyped
+    """Hands the library's calls to the port's listener and keeps the first failure."""
+
+    def __init__(self, listener: AssignmentListener) -> None:
+        self._listener = listener
+        self.failure: Exception | None = None
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        if revoked:
+            await self._keep_failure(self._listener.revoked([Partition(*each) for each in revoked]))
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        await self._keep_failure(self._listener.assigned([Partition(*each) for each in assigned]))
+
+    async def _keep_failure(self, call: Coroutine[object, object, None]) -> None:
+        try:
+            await call
+        except Exception as error:
+            self.failure = self.failure or error
+            raise

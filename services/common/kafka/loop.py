@@ -1,0 +1,298 @@
+"""The consume loop: poll, decode, handle, checkpoint; poison aside; rebalances in order.
+
+Model: one task polls and handles; the client calls ``assigned`` and ``revoked`` from its own task, which waits until
+the batch in hand is finished. A handler is never entered twice at a time. Delivery is at least once: after a crash a
+handler sees again what it had not allowed to be committed, so its effects must be idempotent.
+
+Not covered: parallel handling of partitions (run more instances), retries of single records (a handler waits and tries
+again itself while something that it needs is away: that holds the stream, which is what we want).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from services.common.kafka.checkpoint import Checkpoint
+from services.common.kafka.dead_letters import DeadLetters
+from services.common.kafka.ports import Consumer
+from services.common.kafka.records import Batch, ConsumedRecord, Message, Partition, RejectedRecordError, Rejection
+from services.common.metrics import KafkaMetrics
+
+M = TypeVar("M")
+M_contra = TypeVar("M_contra", contravariant=True)
+Decoder = Callable[[ConsumedRecord], M]
+"""Makes a message of a record, or raises :class:`RejectedRecordError` (or any ValueError) if it is poison."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Handler(Protocol[M_contra]):
+    """What a service does with its records. Never called concurrently."""
+
+    async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Loads the state of partitions that are now ours, and only these.
+
+        Returns:
+            Where to start reading, for the partitions of which a snapshot says so; it wins over the committed offset.
+        """
+        ...
+
+    async def handle(self, batch: Batch[M_contra]) -> Sequence[Rejection]:
+        """Takes in one batch. Returns when its effects are durable or part of the state that a snapshot will cover.
+
+        An exception ends the process: state may be half changed, and a restart rebuilds it.
+
+        Returns:
+            Records that turned out to be poison.
+        """
+        ...
+
+    async def tick(self, now_seconds: float) -> None:
+        """Called several times a second (``LoopConfig.tick_seconds``), also when no record comes; Unix seconds."""
+        ...
+
+    async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
+        """Makes the state durable; called before each commit and before partitions are given away.
+
+        Args:
+            positions: Next offset of every partition of which something was handled.
+
+        Returns:
+            What may be committed: for each partition the first offset that a restart must read; not above
+            ``positions``. A partition left out is not committed now.
+        """
+        ...
+
+    async def revoked(self, partitions: Collection[Partition]) -> None:
+        """Forgets the state of partitions; a checkpoint came just before."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopConfig:
+    """The loop's own limits.
+
+    Attributes:
+        tick_seconds: Longest time between two calls of ``Handler.tick``.
+        max_records: Most records in one poll.
+        checkpoint_seconds: Longest time from a record handled to its commit.
+        checkpoint_records: Most records handled between two commits.
+        revoke_timeout_seconds: One deadline for all that is done when partitions are taken away or the loop ends.
+        lag_seconds: Time between two looks at the lag, which also notice that Kafka is away.
+        stall_seconds: A consumer that has unread records and delivers none for so long is broken: the loop ends.
+    """
+
+    tick_seconds: float = 0.05
+    max_records: int = 2000
+    checkpoint_seconds: float = 0.5
+    checkpoint_records: int = 20_000
+    revoke_timeout_seconds: float = 5.0
+    lag_seconds: float = 2.0
+    stall_seconds: float = 30.0
+
+
+class ConsumerStalledError(RuntimeError):
+    """The client has unread records and delivers none: only a restart helps."""
+
+
+class ConsumeLoop(Generic[M]):
+    """Feeds a handler from a consumer until it is cancelled."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        handler: Handler[M],
+        *,
+        decoders: Mapping[str, Decoder[M]],
+        dead_letters: DeadLetters,
+        metrics: KafkaMetrics,
+        config: LoopConfig | None = None,
+        on_assigned: Callable[[Collection[Partition]], None] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            consumer: Not started yet.
+            handler: What to do with the records.
+            decoders: One per consumed topic.
+            dead_letters: Where poison goes.
+            metrics: Counts.
+            config: Limits.
+            on_assigned: Told which partitions are ours after each rebalance, for example to report health.
+            clock: Unix seconds.
+        """
+        self._consumer = consumer
+        self._handler = handler
+        self._decoders = decoders
+        self._dead_letters = dead_letters
+        self._metrics = metrics
+        self._config = config or LoopConfig()
+        self._on_assigned = on_assigned
+        self._clock = clock
+        self._checkpoint = Checkpoint(
+            interval_seconds=self._config.checkpoint_seconds, max_records=self._config.checkpoint_records
+        )
+        # Next offset to take of each partition that is ours.
+        self._owned: dict[Partition, int] = {}
+        self._generation = 0
+        # Guards handler and checkpoint between the loop's task and the client's rebalance task.
+        self._lock = asyncio.Lock()
+        self._last_delivery_seconds = 0.0
+
+    async def run(self) -> None:
+        """Runs until cancelled; then takes a last checkpoint and leaves the group.
+
+        Raises:
+            ConsumerStalledError: The client is broken.
+            Exception: Whatever the handler raised.
+        """
+        try:
+            await self._consumer.start(self)
+            self._last_delivery_seconds = self._clock()
+            watch = asyncio.create_task(self._watch_lag())
+            try:
+                while not watch.done():
+                    await self._turn()
+                watch.result()
+            finally:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
+        except asyncio.CancelledError:
+            await self._last_checkpoint()
+            raise
+        finally:
+            await self._consumer.stop()
+
+    async def assigned(self, partitions: Collection[Partition]) -> None:
+        """The client's call: load state, then say where to start."""
+        async with self._lock:
+            self._generation += 1
+            self._metrics.rebalances.inc()
+            starts = await self._handler.assigned(partitions)
+            self._owned = {}
+            for partition in partitions:
+                start = starts.get(partition)
+                if start is None:
+                    start = await self._consumer.start_offset(partition)
+                self._consumer.seek(partition, start)
+                self._checkpoint.begin(partition, start)
+                self._owned[partition] = start
+            self._last_delivery_seconds = self._clock()
+            _log.info("partitions assigned", partitions=[f"{each.topic}/{each.number}" for each in partitions])
+            if self._on_assigned:
+                self._on_assigned(partitions)
+
+    async def revoked(self, partitions: Collection[Partition]) -> None:
+        """The client's call: finish what is in hand, make it durable, commit, forget."""
+        async with self._lock:
+            self._generation += 1
+            try:
+                async with asyncio.timeout(self._config.revoke_timeout_seconds):
+                    await self._commit()
+            except TimeoutError:
+                _log.warning("no time to commit before partitions were taken away; they will be read again")
+            await self._handler.revoked(partitions)
+            for partition in partitions:
+                self._owned.pop(partition, None)
+            self._checkpoint.drop(partitions)
+
+    async def _turn(self) -> None:
+        generation = self._generation
+        fetched = await self._consumer.poll(
+            timeout_seconds=self._config.tick_seconds, max_records=self._config.max_records
+        )
+        async with self._lock:
+            for partition, records in fetched.items():
+                if records:
+                    await self._take(partition, records, current=generation == self._generation)
+            now_seconds = self._clock()
+            await self._handler.tick(now_seconds)
+            if self._checkpoint.due(now_seconds):
+                await self._commit()
+
+    async def _take(self, partition: Partition, records: Sequence[ConsumedRecord], *, current: bool) -> None:
+        if partition not in self._owned:
+            return
+        expected = self._owned[partition]
+        if not current:  # fetched before a rebalance moved us: the right place is where we said
+            self._consumer.seek(partition, expected)
+            return
+        if records[0].offset < expected:
+            records = [each for each in records if each.offset >= expected]
+            if not records:
+                return
+        now_seconds = self._clock()
+        self._last_delivery_seconds = now_seconds
+        topic = partition.topic
+        self._metrics.record_age_seconds.labels(topic).observe(max(0.0, now_seconds - records[-1].timestamp_seconds))
+        with self._metrics.handle_seconds.labels(topic).time():
+            batch, rejections = self._decode(partition, records, now_seconds)
+            more = await self._handler.handle(batch)
+            await self._dead_letters.bury([*rejections, *more])
+        num_rejected = len(rejections) + len(more)
+        self._metrics.records.labels(topic, "rejected").inc(num_rejected)
+        self._metrics.records.labels(topic, "handled").inc(len(records) - num_rejected)
+        self._owned[partition] = batch.next_offset
+        self._checkpoint.handled(partition, batch.next_offset, num_records=len(records), now_seconds=self._clock())
+
+    def _decode(
+        self, partition: Partition, records: Sequence[ConsumedRecord], now_seconds: float
+    ) -> tuple[Batch[M], list[Rejection]]:
+        decode = self._decoders[partition.topic]
+        messages: list[Message[M]] = []
+        rejections: list[Rejection] = []
+        for record in records:
+            try:
+                messages.append(Message(content=decode(record), record=record))
+            except RejectedRecordError as error:
+                rejections.append(Rejection(record=record, error=error.error, reason=error.reason))
+            except ValueError as error:
+                rejections.append(Rejection(record=record, error=type(error).__name__, reason=str(error)))
+        batch = Batch(
+            partition=partition,
+            messages=messages,
+            next_offset=records[-1].offset + 1,
+            received_at_seconds=now_seconds,
+        )
+        return batch, rejections
+
+    async def _commit(self) -> None:
+        """Snapshot, then offsets; a failed commit is tried again later."""
+        allowed = await self._handler.checkpoint(self._checkpoint.positions)
+        offsets = self._checkpoint.to_commit(allowed)
+        if await self._consumer.commit(offsets):
+            self._checkpoint.committed(offsets, self._clock())
+        else:
+            self._metrics.commit_failures.inc()
+            self._checkpoint.postpone(self._clock())
+
+    async def _last_checkpoint(self) -> None:
+        try:
+            async with asyncio.timeout(self._config.revoke_timeout_seconds), self._lock:
+                await self._commit()
+        except TimeoutError:
+            _log.warning("no time for the last commit; a restart reads a little again")
+
+    async def _watch_lag(self) -> None:
+        """Exports the lag, notices a Kafka that is away, and ends when the client delivers nothing that is there."""
+        while True:
+            await asyncio.sleep(self._config.lag_seconds)
+            try:
+                unread = await self._consumer.unread()
+            except OSError:
+                self._metrics.unreachable.set(1)
+                self._last_delivery_seconds = self._clock()
+                continue
+            self._metrics.unreachable.set(0)
+            for partition, count in unread.items():
+                self._metrics.lag_records.labels(partition.topic, partition.number).set(count)
+            idle_seconds = self._clock() - self._last_delivery_seconds
+            if not any(unread.values()) or self._lock.locked():
+                self._last_delivery_seconds = self._clock()
+            elif idle_seconds > self._config.stall_seconds:
+                raise ConsumerStalledError(f"unread records and none delivered for {idle_seconds:.0f} s")

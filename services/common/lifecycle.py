@@ -1,0 +1,69 @@
+"""From process start to exit code: one event loop, signals that cancel, one place that reports a crash.
+
+Model: a service is one coroutine. SIGTERM and SIGINT cancel it once; it closes what it opened on the way out, by
+``async with`` and ``finally``; a second signal ends the process at once. The exit code is 0 after a signal or a normal
+end, 1 after an error, 2 after wrong settings.
+
+Ready file and health: see :mod:`services.common.health`.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from services.common.logging import configure_logging
+from services.common.settings import ServiceSettings, effective
+
+EXIT_FAILED = 1
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_log = structlog.get_logger(__name__)
+
+
+def run_service(name: str, settings: ServiceSettings, serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Runs a service to its end and returns the exit code; blocks.
+
+    Args:
+        name: For the logs.
+        settings: Logged at start with secrets blanked.
+        serve: Makes the coroutine that is the service; called once, inside the event loop.
+    """
+    configure_logging(name, level=settings.log_level)
+    _log.info("starting", **effective(settings))
+    code = asyncio.run(_until_stopped(serve))
+    _log.info("stopped", exit_code=code)
+    return code
+
+
+async def _until_stopped(serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(serve())
+    stopping = False
+
+    def stop(received: signal.Signals) -> None:
+        nonlocal stopping
+        _log.info("stopping", signal=received.name)
+        stopping = True
+        task.cancel()
+        for each in _SIGNALS:  # the next signal gets the system's own treatment
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+
+    for each in _SIGNALS:
+        loop.add_signal_handler(each, stop, each)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not stopping:
+            raise
+    except BaseExceptionGroup as group:
+        if not stopping or group.split(asyncio.CancelledError)[1] is not None:
+            _log.exception("failed")
+            return EXIT_FAILED
+    except Exception:
+        _log.exception("failed")
+        return EXIT_FAILED
+    return 0
