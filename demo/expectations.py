@@ -1,0 +1,267 @@
+"""Did the closed loop keep its promises? Each expectation is held or not held, and says why. Pure."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from demo.observations import Observations
+from demo.run_log import PlanState
+from demo.summary import (
+    VERDICT_OF,
+    Phase,
+    during_iterations,
+    false_verdicts,
+    loss_differences,
+    phases_of,
+    samples_lost,
+    samples_repeated,
+)
+from demo.timeline import CommittedIteration, relative_throughput
+from demo.truths import TruthKind
+
+LOSS_TOLERANCE = 1e-5
+SERVICE_SLACK = 1.25
+"""While a service is down, the median iteration may take so many times its usual time before training 'noticed'."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """One promise: its name, whether it held, and the figures that say so."""
+
+    name: str
+    held: bool
+    detail: str
+
+
+def expectations_of(seen: Observations) -> tuple[Expectation, ...]:
+    """Every expectation of the demo, in the order of the scenario."""
+    groups: tuple[Callable[[Observations], Iterator[Expectation]], ...] = (
+        _script,
+        _quiet_while_healthy,
+        _verdicts,
+        _plans,
+        _death,
+        _rejoin,
+        _killed_services,
+        _samples,
+        _loss,
+        _history,
+    )
+    return tuple(expectation for group in groups for expectation in group(seen))
+
+
+def _script(seen: Observations) -> Iterator[Expectation]:
+    for outcome in seen.outcomes:
+        seconds = outcome.ended_at - outcome.began.at
+        yield Expectation(
+            name=f"scenario: {outcome.step.title}",
+            held=not outcome.missing,
+            detail=f"not seen within {outcome.step.timeout_seconds:.0f} s: {'; '.join(outcome.missing)}"
+            if outcome.missing
+            else f"seen after {seconds:.1f} s",
+        )
+
+
+def _quiet_while_healthy(seen: Observations) -> Iterator[Expectation]:
+    until = seen.first_disturbance_at
+    verdicts = [verdict for verdict in seen.log.verdicts if verdict.decided_at < until]
+    plans = {plan.plan_id for plan in seen.log.plans if plan.at < until}
+    lengths = seen.long_documents
+    yield Expectation(
+        name="long documents are workload: no verdict and no plan while everybody is healthy",
+        held=not verdicts and not plans and all(k <= seen.log.last_iteration for k in lengths[-1:]),
+        detail=f"{len(verdicts)} verdicts, {len(plans)} plans before the first failure; "
+        f"long documents in iterations {lengths.start} to {lengths.stop - 1}",
+    )
+    wrong = false_verdicts(seen)
+    yield Expectation(
+        name="no verdict accuses a healthy rank or names the wrong failure",
+        held=not wrong,
+        detail="; ".join(
+            f"{verdict.kind.value} of ranks {[culprit.rank for culprit in verdict.culprits]} at iteration "
+            f"{verdict.decided_iteration}"
+            for verdict in wrong
+        )
+        or f"{len(seen.log.verdicts)} verdicts, all true",
+    )
+
+
+def _verdicts(seen: Observations) -> Iterator[Expectation]:
+    for phase in phases_of(seen):
+        truth = phase.truth
+        if truth.kind not in VERDICT_OF or truth.rank is None:
+            continue
+        first = phase.verdicts[0] if phase.verdicts else None
+        name = f"{truth.kind.value.replace('_', ' ')} of rank {truth.rank} is found and attributed"
+        if first is None:
+            yield Expectation(name=name, held=False, detail="no such verdict before the next event")
+            continue
+        found = [culprit.rank for culprit in first.culprits]
+        yield Expectation(
+            name=name,
+            held=found == [truth.rank],
+            detail=f"culprits {found}, {first.decided_at - truth.at:.2f} s after it happened",
+        )
+        if truth.kind is TruthKind.COMPUTE_SLOW and truth.throughput:
+            error = abs(phase.verdicts[-1].throughput - truth.throughput) / truth.throughput
+            yield Expectation(
+                name=f"severity of rank {truth.rank} is within {seen.severity_tolerance:.0%} of the truth",
+                held=error <= seen.severity_tolerance,
+                detail=f"found {phase.verdicts[-1].throughput:.3f}, true {truth.throughput:.3f}: off by {error:.1%}",
+            )
+
+
+def _plans(seen: Observations) -> Iterator[Expectation]:
+    for phase in phases_of(seen):
+        if phase.truth.kind not in VERDICT_OF:
+            continue
+        what = f"{phase.truth.kind.value.replace('_', ' ')} of rank {phase.truth.rank}"
+        applied = phase.plan is not None and phase.plan.state in {PlanState.APPLIED, PlanState.MEASURED}
+        yield Expectation(
+            name=f"{what} is answered by a plan that every rank runs",
+            held=applied and bool(phase.after),
+            detail=f"plan {phase.plan.plan_id} is {phase.plan.state.value}" if phase.plan else "no plan was made",
+        )
+        if phase.truth.kind not in {TruthKind.COMPUTE_SLOW, TruthKind.RECOVERED} or not applied:
+            continue
+        during = _throughput(seen, during_iterations(phase))
+        after = _throughput(seen, phase.after[1:])
+        yield Expectation(
+            name=f"faster again after the plan for {what}",
+            held=during is not None and after is not None and after > during,
+            detail=f"throughput relative to healthy: {_percent(during)} before the plan, {_percent(after)} under it",
+        )
+
+
+def _death(seen: Observations) -> Iterator[Expectation]:
+    killed = {(truth.rank, truth.incarnation) for truth in seen.truths if truth.kind is TruthKind.FAIL_STOP}
+    died = {(event.rank, event.incarnation) for event in seen.log.processes if event.kind == "died"}
+    replaced = {rank for rank, _ in killed}
+    restarted = sorted(
+        {
+            sample.rank
+            for _, samples in seen.log.iterations()
+            for sample in samples
+            if sample.incarnation > 0 and sample.rank not in replaced
+        }
+    )
+    yield Expectation(
+        name="the survivors go on in place: no process but the killed one ends or restarts",
+        held=bool(killed) and died <= killed and not restarted,
+        detail=f"killed {sorted(killed, key=str)}, died {sorted(died)}, restarted {restarted}",
+    )
+
+
+def _rejoin(seen: Observations) -> Iterator[Expectation]:
+    for phase in phases_of(seen):
+        if phase.truth.kind is not TruthKind.REJOINED:
+            continue
+        ranks = len(phase.after[-1].ranks) if phase.after else 0
+        yield Expectation(
+            name=f"full shape after rank {phase.truth.rank} rejoined",
+            held=ranks == seen.num_ranks,
+            detail=f"{ranks} of {seen.num_ranks} ranks train",
+        )
+        held_up = held_up_iterations(seen, phase)
+        yield Expectation(
+            name="the survivors were held up by at most one iteration at the rejoin",
+            held=held_up is not None and held_up <= 1.0,
+            detail="the switch was not seen" if held_up is None else f"held up by {held_up:.2f} iterations",
+        )
+
+
+def held_up_iterations(seen: Observations, phase: Phase) -> float | None:
+    """Iterations' worth of time that a BOUNDARY switch cost the ranks that were already there.
+
+    The time from the last commit before the event to the first commit under the new layout, against the time that the
+    same work took at the pace before; None when either is missing.
+    """
+    rates = [entry.work / entry.seconds for entry in phase.before if entry.seconds]
+    usual = [entry.seconds for entry in phase.before if entry.seconds]
+    if not rates or not phase.after:
+        return None
+    switch = [*phase.during, phase.after[0]]
+    taken = switch[-1].committed_at - phase.before[-1].committed_at
+    return (taken - sum(entry.work for entry in switch) / median(rates)) / median(usual)
+
+
+def _killed_services(seen: Observations) -> Iterator[Expectation]:
+    for phase in phases_of(seen):
+        if phase.truth.kind not in {TruthKind.DETECTOR_KILLED, TruthKind.SCHEDULER_KILLED}:
+            continue
+        name = phase.truth.kind.value.removesuffix("_killed")
+        before, during = _throughput(seen, phase.before), _throughput(seen, phase.during)
+        yield Expectation(
+            name=f"training does not notice that the {name} was killed",
+            held=before is not None and during is not None and during * SERVICE_SLACK >= before and not phase.after,
+            detail=f"throughput relative to healthy: {_percent(before)} before, {_percent(during)} while it was away; "
+            f"{len(phase.after)} iterations under another layout",
+        )
+
+
+def _samples(seen: Observations) -> Iterator[Expectation]:
+    lost, repeated = samples_lost(seen), samples_repeated(seen)
+    yield Expectation(
+        name="no sample is lost or repeated",
+        held=lost == 0 and repeated == 0 and bool(seen.iterations),
+        detail=f"{lost} lost, {repeated} repeated of {len(seen.iterations) * seen.num_micro_batches} micro-batches",
+    )
+
+
+def _loss(seen: Observations) -> Iterator[Expectation]:
+    differences = loss_differences(seen)
+    worst_at, worst = max(differences, key=lambda pair: pair[1], default=(-1, math.nan))
+    missing = len(seen.iterations) - len(differences)
+    yield Expectation(
+        name=f"the loss is that of the failure-free run within {LOSS_TOLERANCE:g}, every iteration",
+        held=missing == 0 and worst < LOSS_TOLERANCE,
+        detail=f"largest relative difference {worst:.2e} at iteration {worst_at}; {missing} iterations not compared",
+    )
+    losses = [entry.loss for entry in seen.iterations if entry.loss is not None]
+    first, last = (fmean(losses[:10]), fmean(losses[-10:])) if losses else (math.nan, math.nan)
+    yield Expectation(
+        name="the loss falls",
+        held=last < first,
+        detail=f"mean of the first ten iterations {first:.3f}, of the last ten {last:.3f}",
+    )
+
+
+def _history(seen: Observations) -> Iterator[Expectation]:
+    facts = seen.history
+    if facts is None:
+        yield Expectation(name="the history can be read back by SQL", held=False, detail="PostgreSQL did not answer")
+        return
+    verdicts = {verdict.verdict_id for verdict in seen.log.verdicts}
+    plans = {(plan.plan_id, plan.state) for plan in seen.log.plans}
+    yield Expectation(
+        name="verdicts in SQL are those on Kafka",
+        held=verdicts == facts.verdict_ids,
+        detail=f"{len(verdicts)} on Kafka, {len(facts.verdict_ids)} in SQL, "
+        f"{len(verdicts ^ facts.verdict_ids)} in only one of them",
+    )
+    yield Expectation(
+        name="plans in SQL are those on Kafka, in every state",
+        held=plans == facts.plan_states,
+        detail=f"{len(plans)} on Kafka, {len(facts.plan_states)} in SQL, {len(plans ^ facts.plan_states)} in only one",
+    )
+    covered = {
+        k for windows in facts.rollup_windows.values() for first, last in windows for k in range(first, last + 1)
+    }
+    holes = [entry.iteration for entry in seen.iterations if entry.iteration not in covered]
+    yield Expectation(
+        name="no hole in the history: every iteration has a rollup",
+        held=not holes and bool(seen.iterations),
+        detail=f"{len(seen.iterations)} iterations, without a rollup: {holes[:10] or 'none'}",
+    )
+
+
+def _throughput(seen: Observations, iterations: Iterable[CommittedIteration]) -> float | None:
+    values = [
+        value for entry in iterations if (value := relative_throughput(entry, seen.healthy_work_rate)) is not None
+    ]
+    return median(values) if values else None
+
+
+def _percent(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%}"

@@ -1,0 +1,103 @@
+"""Everything the judgement is made from: what was done, what was seen, and what should have been. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from demo.conditions import Moment
+from demo.run_log import PlanState, RunLog
+from demo.scenario import Step
+from demo.timeline import CommittedIteration, committed_iterations, healthy_rank_rate, healthy_work_rate
+from demo.truths import Truth, disturbs
+from layouts.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutcome:
+    """One step of the scenario as it was played; ``missing`` says what was not seen before the timeout."""
+
+    step: Step
+    began: Moment
+    ended_at: float
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResult:
+    """One SQL question to the history, with its answer as text."""
+
+    title: str
+    sql: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryFacts:
+    """What the SQL history holds of the job after the run.
+
+    Attributes:
+        rollup_windows: By rank: windows [first, last] of iterations that have a rollup.
+        verdict_ids: Verdicts in SQL.
+        plan_states: (plan id, state) in SQL.
+        queries: The documented questions and their answers, for the report.
+    """
+
+    rollup_windows: Mapping[int, tuple[tuple[int, int], ...]]
+    verdict_ids: frozenset[str]
+    plan_states: frozenset[tuple[str, PlanState]]
+    queries: tuple[QueryResult, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observations:
+    """One finished run.
+
+    Attributes:
+        log: What was seen on Kafka. Not added to any more.
+        truths: What was done, in order of time.
+        outcomes: The steps as played.
+        model: The model's costs, to tell work from time.
+        num_ranks: Ranks of the healthy job.
+        num_micro_batches: Micro-batches of every iteration.
+        reference_losses: Loss of each iteration of the failure-free run, from iteration 0.
+        history: What SQL holds; None when it could not be read.
+        long_documents: The stretch of iterations with long documents.
+        severity_tolerance: Largest relative error of a found throughput.
+    """
+
+    log: RunLog
+    truths: tuple[Truth, ...]
+    outcomes: tuple[StepOutcome, ...]
+    model: ModelSpec
+    num_ranks: int
+    num_micro_batches: int
+    reference_losses: tuple[float, ...]
+    history: HistoryFacts | None
+    long_documents: range = field(default=range(0))
+    severity_tolerance: float = 0.1
+
+    @cached_property
+    def iterations(self) -> tuple[CommittedIteration, ...]:
+        """All iterations seen but the newest, whose samples the end of the run may have cut off."""
+        return committed_iterations(self.log, self.model)[:-1]
+
+    @cached_property
+    def first_disturbance_at(self) -> float:
+        """When the first failure was injected, Unix seconds; infinity when none was."""
+        return min((truth.at for truth in self.truths if disturbs(truth)), default=float("inf"))
+
+    @cached_property
+    def healthy_work_rate(self) -> float:
+        """The whole job's work per second before the first failure."""
+        return healthy_work_rate(self.iterations, self.first_disturbance_at)
+
+    @cached_property
+    def healthy_rank_rate(self) -> float:
+        """Operations per compute second of a device before the first failure."""
+        return healthy_rank_rate(self.iterations, self.first_disturbance_at)
+
+    @cached_property
+    def started_at(self) -> float:
+        """Start of the first iteration seen, Unix seconds; 0 when none was."""
+        return min((sample.started_at for _, samples in self.log.iterations() for sample in samples), default=0.0)

@@ -1,0 +1,132 @@
+"""From samples to committed iterations and speeds: the arithmetic under summary, pictures and live view. Pure.
+
+Clocks: all processes run on one machine, so their Unix times are comparable.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from demo.run_log import MicroBatchSeen, RankSample, RunLog
+from layouts.model import ModelSpec
+
+WARM_UP_ITERATIONS = 3
+"""First iterations that no healthy figure is taken from: caches are cold, connections are made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedIteration:
+    """One iteration as the job finally did it: the samples of its highest epoch.
+
+    Attributes:
+        committed_at: End of the last rank's optimizer step, Unix seconds.
+        seconds: Since the previous iteration's commit, whatever lay between; None when that one was not seen.
+        work: Floating-point operations of its micro-batches, forward and backward; None when no costs are known.
+        tokens: Tokens of its micro-batches.
+        loss: Mean loss over its tokens; None when no rank reported it.
+        uses: How often each global micro-batch index was used by a replica.
+    """
+
+    iteration: int
+    epoch: int
+    committed_at: float
+    seconds: float | None
+    work: float
+    tokens: int
+    loss: float | None
+    uses: Counter[int]
+    samples: tuple[RankSample, ...]
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks that reported it."""
+        return frozenset(sample.rank for sample in self.samples)
+
+
+def committed_iterations(log: RunLog, model: ModelSpec, *, first: int = 0) -> tuple[CommittedIteration, ...]:
+    """All iterations seen from ``first`` on, ascending.
+
+    An iteration that was begun again after a failure counts with its last epoch only: the earlier attempt's gradients
+    were given up before any step.
+    """
+    result: list[CommittedIteration] = []
+    for iteration, samples in log.iterations(first):
+        epoch = max(sample.epoch for sample in samples)
+        final = tuple(sample for sample in samples if sample.epoch == epoch)
+        committed_at = max(sample.ended_at for sample in final)
+        previous = result[-1] if result and result[-1].iteration == iteration - 1 else None
+        batches = list(_replica_micro_batches(final))
+        result.append(
+            CommittedIteration(
+                iteration=iteration,
+                epoch=epoch,
+                committed_at=committed_at,
+                seconds=committed_at - previous.committed_at if previous else None,
+                work=sum(work_of(batch, model) for batch in batches),
+                tokens=sum(batch.tokens for batch in batches),
+                loss=next((sample.loss for sample in final if sample.loss is not None), None),
+                uses=Counter(batch.index for batch in batches),
+                samples=final,
+            )
+        )
+    return tuple(result)
+
+
+def _replica_micro_batches(samples: Iterable[RankSample]) -> Iterator[MicroBatchSeen]:
+    """Every micro-batch once per replica that ran it, however many shards and stages reported it."""
+    seen: dict[tuple[int, int], MicroBatchSeen] = {}
+    for sample in samples:
+        for batch in sample.micro_batches:
+            seen.setdefault((sample.replica, batch.index), batch)
+    yield from seen.values()
+
+
+def work_of(batch: MicroBatchSeen, model: ModelSpec) -> float:
+    """Floating-point operations of one micro-batch through the whole model, forward and backward."""
+    return sum(
+        block.forward_flops(batch.tokens, batch.sum_of_squares) * (1 + block.backward_multiple)
+        for block in model.blocks
+    )
+
+
+def healthy_work_rate(iterations: Sequence[CommittedIteration], until: float) -> float:
+    """Median work per second of the whole job before ``until``, the warm-up left out; 0 when there is none yet."""
+    rates = [
+        entry.work / entry.seconds
+        for entry in iterations
+        if entry.seconds and entry.iteration >= WARM_UP_ITERATIONS and entry.committed_at <= until
+    ]
+    return median(rates) if rates else 0.0
+
+
+def relative_throughput(entry: CommittedIteration, healthy_rate: float) -> float | None:
+    """Work per second of one iteration relative to healthy, so that long documents do not look slow."""
+    if not entry.seconds or healthy_rate <= 0:
+        return None
+    return entry.work / entry.seconds / healthy_rate
+
+
+def healthy_rank_rate(iterations: Sequence[CommittedIteration], until: float) -> float:
+    """Median operations per compute second over all ranks before ``until``, the warm-up left out; 0 when none yet."""
+    rates = [
+        sample.flops / sample.compute_seconds
+        for entry in iterations
+        if entry.iteration >= WARM_UP_ITERATIONS and entry.committed_at <= until
+        for sample in entry.samples
+        if sample.compute_seconds > 0
+    ]
+    return median(rates) if rates else 0.0
+
+
+def rank_speed(sample: RankSample, healthy_rate: float) -> float | None:
+    """A device's compute speed in one iteration relative to healthy; None when it computed nothing."""
+    if sample.compute_seconds <= 0 or sample.flops <= 0 or healthy_rate <= 0:
+        return None
+    return sample.flops / sample.compute_seconds / healthy_rate
+
+
+def median_seconds(iterations: Iterable[CommittedIteration]) -> float | None:
+    """Median seconds per iteration, or None of none."""
+    seconds = [entry.seconds for entry in iterations if entry.seconds is not None]
+    return median(seconds) if seconds else None
