@@ -1,1 +1,18 @@
 """Reads that services need; people use the views of ``docs/sql.md``."""
+
+from history.reads.incidents import get_incident, list_incidents
+from history.reads.jobs import get_job, job_token, list_jobs, load_jobs
+from history.reads.paging import Page
+from history.reads.plans import get_plan, list_plans
+
+__all__ = [
+    "Page",
+    "get_incident",
+    "get_job",
+    "get_plan",
+    "job_token",
+    "list_incidents",
+    "list_jobs",
+    "list_plans",
+    "load_jobs",
+]

@@ -84,9 +84,9 @@ async def set_job_state(
     Raises:
         UnknownJobError: No such job.
     """
-    # The job's row is the lock under which its states line up.
-    locked = await connection.execute(select(JobRow.job_id).where(JobRow.job_id == job_id).with_for_update())
-    if locked.first() is None:
+    # States line up under a lock; a row lock would need the right to update history, which nobody has.
+    await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(job_id, 0))))
+    if await connection.scalar(select(JobRow.job_id).where(JobRow.job_id == job_id)) is None:
         raise UnknownJobError(job_id)
     newest = await connection.scalar(
         select(JobEventRow.state).where(JobEventRow.job_id == job_id).order_by(JobEventRow.job_event_id.desc()).limit(1)
@@ -110,8 +110,7 @@ async def register_rank(connection: AsyncConnection, rank: RankRecord) -> bool:
     Raises:
         UnknownJobError: No such job.
     """
-    known = await connection.scalar(select(func.count()).select_from(JobRow).where(JobRow.job_id == rank.job_id))
-    if not known:
+    if await connection.scalar(select(JobRow.job_id).where(JobRow.job_id == rank.job_id)) is None:
         raise UnknownJobError(rank.job_id)
     await connection.execute(
         insert(NodeRow).values(node=rank.node, first_seen_at=rank.registered_at).on_conflict_do_nothing()

@@ -1,0 +1,106 @@
+"""Incidents as they stand, and verdicts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from history.documents import evidence_from_documents
+from history.reads.paging import Cursor, Page, decode_cursor, limit_of, page_of, page_query
+from history.records import CulpritRecord, IncidentState, VerdictRecord
+
+_CULPRITS = """
+    (SELECT coalesce(jsonb_agg(jsonb_build_object('rank', c.rank, 'incarnation', c.incarnation, 'node', c.node,
+                                                  'device', c.device) ORDER BY c.rank, c.incarnation), '[]')
+     FROM {table} AS c WHERE c.{key} = x.{key}) AS culprits
+"""
+_INCIDENTS = f"""
+SELECT x.incident_id, x.job_id, x.verdict_id, x.kind, x.first_iteration, x.throughput, x.lost_seconds, x.opened_at,
+       x.resolved_at, x.plan_ids, {_CULPRITS.format(table="incident_culprits", key="incident_id")}
+FROM current_incidents AS x
+"""  # noqa: S608 - constant names only
+_ONE = text(_INCIDENTS + "WHERE x.incident_id = :incident_id")
+_OPEN = text(_INCIDENTS + "WHERE x.job_id = :job_id AND x.state = 'open' ORDER BY x.opened_at, x.incident_id")
+_VERDICTS = text(
+    f"""
+SELECT x.verdict_id, x.job_id, x.kind, x.throughput, x.throughput_margin, x.confidence, x.first_iteration,
+       x.decided_iteration, x.decided_at, x.evidence, {_CULPRITS.format(table="verdict_culprits", key="verdict_id")}
+FROM verdicts AS x WHERE x.job_id = :job_id ORDER BY x.decided_at, x.recorded_at, x.verdict_id
+"""  # noqa: S608 - constant names only
+)
+
+
+def _culprits(documents: Sequence[dict[str, Any]]) -> tuple[CulpritRecord, ...]:
+    return tuple(CulpritRecord(**document) for document in documents)
+
+
+def _incident(row: Row[Any]) -> IncidentState:
+    return IncidentState(
+        incident_id=row.incident_id,
+        job_id=row.job_id,
+        verdict_id=row.verdict_id,
+        kind=row.kind,
+        culprits=_culprits(row.culprits),
+        first_iteration=row.first_iteration,
+        throughput=row.throughput,
+        lost_seconds=row.lost_seconds,
+        opened_at=row.opened_at,
+        resolved_at=row.resolved_at,
+        plan_ids=tuple(row.plan_ids),
+    )
+
+
+async def list_incidents(
+    connection: AsyncConnection, *, job_id: str = "", page_size: int = 0, page_token: str = ""
+) -> Page[IncidentState]:
+    """Incidents, newest first.
+
+    Args:
+        connection: Open connection.
+        job_id: Only this job's; empty = all.
+        page_size: At most so many; 0 = 100.
+        page_token: From the previous page; empty = first page.
+
+    Raises:
+        ValueError: The size is negative or the token is not one of ours.
+    """
+    limit, cursor = limit_of(page_size), decode_cursor(page_token)
+    statement, parameters = page_query(
+        _INCIDENTS, at="opened_at", item_id="incident_id", limit=limit, cursor=cursor, job_id=job_id
+    )
+    rows = await connection.execute(statement, parameters)
+    incidents = [_incident(row) for row in rows]
+    cursors = [Cursor(at=incident.opened_at, item_id=incident.incident_id) for incident in incidents]
+    return page_of(incidents, cursors, limit)
+
+
+async def get_incident(connection: AsyncConnection, incident_id: str) -> IncidentState | None:
+    """One incident, or None."""
+    row = (await connection.execute(_ONE, {"incident_id": incident_id})).first()
+    return None if row is None else _incident(row)
+
+
+async def open_incidents(connection: AsyncConnection, job_id: str) -> tuple[IncidentState, ...]:
+    """A job's unresolved incidents, oldest first."""
+    return tuple(_incident(row) for row in await connection.execute(_OPEN, {"job_id": job_id}))
+
+
+async def job_verdicts(connection: AsyncConnection, job_id: str) -> tuple[VerdictRecord, ...]:
+    """A job's verdicts, oldest first."""
+    return tuple(
+        VerdictRecord(
+            verdict_id=row.verdict_id,
+            job_id=row.job_id,
+            kind=row.kind,
+            culprits=_culprits(row.culprits),
+            throughput=row.throughput,
+            throughput_margin=row.throughput_margin,
+            confidence=row.confidence,
+            first_iteration=row.first_iteration,
+            decided_iteration=row.decided_iteration,
+            decided_at=row.decided_at,
+            evidence=evidence_from_documents(row.evidence),
+        )
+        for row in await connection.execute(_VERDICTS, {"job_id": job_id})
+    )

@@ -1,0 +1,118 @@
+"""Jobs as the history knows them, and all that a scheduler needs to go on with them after a restart."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, select, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from history.documents import layout_from_document, model_from_document
+from history.reads.incidents import job_verdicts, open_incidents
+from history.reads.paging import Cursor, Page, decode_cursor, limit_of, page_of, page_query
+from history.reads.plans import unfinished_plans
+from history.records import JobStatus, RankRecord, RestartRecord
+from history.tables import JobLayoutRow, JobSecretRow
+from history.vocabulary import JobState
+from layouts.layout import Layout
+
+_JOBS = """
+SELECT x.*, j.model,
+    (SELECT coalesce(jsonb_agg(to_jsonb(r) ORDER BY r.rank), '[]')
+     FROM (SELECT DISTINCT ON (rank) rank, incarnation, node, device, address, process_id, registered_at
+           FROM ranks WHERE job_id = x.job_id ORDER BY rank, incarnation DESC) AS r) AS ranks
+FROM current_jobs AS x JOIN jobs AS j USING (job_id)
+"""
+_ONE = text(_JOBS + "WHERE x.job_id = :job_id")
+_UNFINISHED = text(_JOBS + "WHERE x.state <> 'finished' ORDER BY x.registered_at, x.job_id")
+
+
+def _rank(job_id: str, document: Mapping[str, Any]) -> RankRecord:
+    return RankRecord(
+        job_id=job_id,
+        rank=document["rank"],
+        incarnation=document["incarnation"],
+        node=document["node"],
+        device=document["device"],
+        address=document["address"],
+        process_id=document["process_id"],
+        registered_at=datetime.fromisoformat(document["registered_at"]),
+    )
+
+
+def _job(row: Row[Any]) -> JobStatus:
+    return JobStatus(
+        job_id=row.job_id,
+        tenant=row.tenant,
+        name=row.name,
+        model=model_from_document(row.model),
+        layout=layout_from_document(row.layout),
+        epoch=row.epoch,
+        state=JobState(row.state),
+        num_devices=row.num_devices,
+        registered_at=row.registered_at,
+        ranks=tuple(_rank(row.job_id, document) for document in row.ranks),
+    )
+
+
+async def list_jobs(connection: AsyncConnection, *, page_size: int = 0, page_token: str = "") -> Page[JobStatus]:
+    """Jobs, newest first.
+
+    Args:
+        connection: Open connection.
+        page_size: At most so many; 0 = 100.
+        page_token: From the previous page; empty = first page.
+
+    Raises:
+        ValueError: The size is negative or the token is not one of ours.
+    """
+    limit, cursor = limit_of(page_size), decode_cursor(page_token)
+    statement, parameters = page_query(_JOBS, at="registered_at", item_id="job_id", limit=limit, cursor=cursor)
+    rows = await connection.execute(statement, parameters)
+    jobs = [_job(row) for row in rows]
+    return page_of(jobs, [Cursor(at=job.registered_at, item_id=job.job_id) for job in jobs], limit)
+
+
+async def get_job(connection: AsyncConnection, job_id: str) -> JobStatus | None:
+    """One job, or None."""
+    row = (await connection.execute(_ONE, {"job_id": job_id})).first()
+    return None if row is None else _job(row)
+
+
+async def job_token(connection: AsyncConnection, job_id: str) -> str | None:
+    """A job's token, or None for an unknown job; for the scheduler only, reader roles are refused."""
+    token: str | None = await connection.scalar(select(JobSecretRow.job_token).where(JobSecretRow.job_id == job_id))
+    return token
+
+
+async def job_layouts(connection: AsyncConnection, job_id: str) -> dict[int, Layout]:
+    """The layout of every decided epoch of a job, by epoch."""
+    rows = await connection.execute(
+        select(JobLayoutRow.epoch, JobLayoutRow.layout)
+        .where(JobLayoutRow.job_id == job_id)
+        .order_by(JobLayoutRow.epoch)
+    )
+    return {row.epoch: layout_from_document(row.layout) for row in rows}
+
+
+async def load_jobs(connection: AsyncConnection) -> list[RestartRecord]:
+    """Every unfinished job, oldest first, with all that is needed to go on with it.
+
+    Use a transaction of isolation level REPEATABLE READ when someone else may be writing.
+    """
+    jobs = [_job(row) for row in await connection.execute(_UNFINISHED)]
+    loaded = []
+    for job in jobs:
+        token = await job_token(connection, job.job_id)
+        assert token is not None, f"job {job.job_id} was registered without a token"
+        loaded.append(
+            RestartRecord(
+                job=job,
+                job_token=token,
+                layouts=await job_layouts(connection, job.job_id),
+                verdicts=await job_verdicts(connection, job.job_id),
+                incidents=await open_incidents(connection, job.job_id),
+                plans=await unfinished_plans(connection, job.job_id),
+            )
+        )
+    return loaded

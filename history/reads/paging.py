@@ -1,0 +1,99 @@
+"""Keyset pages, newest first: a token names the last item shown, so pages neither skip nor repeat while rows arrive."""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from sqlalchemy import TextClause, text
+
+DEFAULT_PAGE_SIZE = 100
+MAX_PAGE_SIZE = 1000
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[Item]):
+    """Some items, and the token of the next page: empty on the last one."""
+
+    items: tuple[Item, ...]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """The last item of a page: when it was, and its id."""
+
+    at: datetime
+    item_id: str
+
+
+def limit_of(page_size: int) -> int:
+    """The number of items for a requested page size; 0 means the default, more than the maximum means the maximum.
+
+    Raises:
+        ValueError: The size is negative.
+    """
+    if page_size < 0:
+        raise ValueError(f"page_size {page_size}: must be 0 (for {DEFAULT_PAGE_SIZE}) or more")
+    return min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
+
+
+def encode_cursor(cursor: Cursor) -> str:
+    """The page token of a cursor."""
+    return base64.urlsafe_b64encode(json.dumps([cursor.at.isoformat(), cursor.item_id]).encode()).decode()
+
+
+def decode_cursor(token: str) -> Cursor | None:
+    """The cursor of a page token; None for the empty one, which asks for the first page.
+
+    Raises:
+        ValueError: The token is not one of ours.
+    """
+    if not token:
+        return None
+    try:
+        at, item_id = json.loads(base64.b64decode(token.encode("ascii"), altchars=b"-_", validate=True))
+        moment = datetime.fromisoformat(at)
+        if moment.tzinfo is None or not isinstance(item_id, str) or "\x00" in item_id:
+            raise ValueError
+    except (binascii.Error, ValueError, TypeError, RecursionError):
+        raise ValueError("unknown page_token: pass next_page_token of the previous response, or nothing") from None
+    return Cursor(at=moment, item_id=item_id)
+
+
+def page_query(
+    query: str, *, at: str, item_id: str, limit: int, cursor: Cursor | None, job_id: str = ""
+) -> tuple[TextClause, dict[str, object]]:
+    """The statement and its parameters for one page, and one item more to see whether there is a next.
+
+    Only conditions that apply are written, so that the planner can walk the index of (time, id) and stop early.
+
+    Args:
+        query: A SELECT without conditions whose main relation is called ``x``.
+        at: Column of ``x`` that says when.
+        item_id: Column of ``x`` that breaks ties.
+        limit: Items on the page.
+        cursor: The last item of the previous page.
+        job_id: Only this job's; empty = all.
+    """
+    conditions = []
+    parameters: dict[str, object] = {"limit": limit + 1}
+    if job_id:
+        conditions.append("x.job_id = :job_id")
+        parameters["job_id"] = job_id
+    if cursor is not None:
+        conditions.append(f"(x.{at}, x.{item_id}) < (:at, :item_id)")
+        parameters |= {"at": cursor.at, "item_id": cursor.item_id}
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    return text(f"{query} {where} ORDER BY x.{at} DESC, x.{item_id} DESC LIMIT :limit"), parameters
+
+
+def page_of(items: Sequence[Item], cursors: Sequence[Cursor], limit: int) -> Page[Item]:
+    """The page of at most ``limit`` items when one more than that was asked for."""
+    more = len(items) > limit
+    return Page(items=tuple(items[:limit]), next_page_token=encode_cursor(cursors[limit - 1]) if more else "")

@@ -1,0 +1,92 @@
+"""Plans as they stand."""
+
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from history.documents import layout_from_document
+from history.reads.paging import Cursor, Page, decode_cursor, limit_of, page_of, page_query
+from history.records import ActionRecord, AlternativeRecord, PlanRecord, PlanStatus
+from history.vocabulary import PlanMode, PlanState
+
+_PLANS = """
+SELECT x.*,
+    (SELECT coalesce(jsonb_agg(jsonb_build_object('lever', a.lever, 'description', a.description,
+                                                  'gain_seconds', a.gain_seconds) ORDER BY a.number), '[]')
+     FROM plan_actions AS a WHERE a.plan_id = x.plan_id) AS actions,
+    (SELECT coalesce(jsonb_agg(jsonb_build_object('name', a.name, 'predicted_seconds', a.predicted_seconds,
+                                                  'reason', a.reason) ORDER BY a.number), '[]')
+     FROM plan_alternatives AS a WHERE a.plan_id = x.plan_id) AS alternatives
+FROM current_plans AS x
+"""
+_ONE = text(_PLANS + "WHERE x.plan_id = :plan_id")
+_UNFINISHED = text(
+    _PLANS
+    + """
+WHERE x.job_id = :job_id AND x.state IN ('proposed', 'committed', 'applied') ORDER BY x.proposed_at, x.plan_id
+"""
+)
+
+
+def _plan(row: Row[Any]) -> PlanStatus:
+    return PlanStatus(
+        plan=PlanRecord(
+            plan_id=row.plan_id,
+            job_id=row.job_id,
+            incident_id=row.incident_id,
+            mode=PlanMode(row.mode),
+            epoch=row.epoch,
+            layout=layout_from_document(row.layout),
+            actions=tuple(ActionRecord(**action) for action in row.actions),
+            alternatives=tuple(AlternativeRecord(**alternative) for alternative in row.alternatives),
+            idle_seconds=row.idle_seconds,
+            predicted_seconds=row.predicted_seconds,
+            cost_seconds=row.cost_seconds,
+            proportional_bound=row.proportional_bound,
+            reason=row.reason,
+            solve_seconds=row.solve_seconds,
+            proposed_at=row.proposed_at,
+        ),
+        state=PlanState(row.state),
+        at=row.at,
+        first_iteration=row.first_iteration,
+        measured_seconds=row.measured_seconds,
+        decision=row.decision,
+        detail=row.detail,
+    )
+
+
+async def list_plans(
+    connection: AsyncConnection, *, job_id: str = "", page_size: int = 0, page_token: str = ""
+) -> Page[PlanStatus]:
+    """Plans, newest first.
+
+    Args:
+        connection: Open connection.
+        job_id: Only this job's; empty = all.
+        page_size: At most so many; 0 = 100.
+        page_token: From the previous page; empty = first page.
+
+    Raises:
+        ValueError: The size is negative or the token is not one of ours.
+    """
+    limit, cursor = limit_of(page_size), decode_cursor(page_token)
+    statement, parameters = page_query(
+        _PLANS, at="proposed_at", item_id="plan_id", limit=limit, cursor=cursor, job_id=job_id
+    )
+    rows = await connection.execute(statement, parameters)
+    plans = [_plan(row) for row in rows]
+    cursors = [Cursor(at=status.plan.proposed_at, item_id=status.plan.plan_id) for status in plans]
+    return page_of(plans, cursors, limit)
+
+
+async def get_plan(connection: AsyncConnection, plan_id: str) -> PlanStatus | None:
+    """One plan, or None."""
+    row = (await connection.execute(_ONE, {"plan_id": plan_id})).first()
+    return None if row is None else _plan(row)
+
+
+async def unfinished_plans(connection: AsyncConnection, job_id: str) -> tuple[PlanStatus, ...]:
+    """A job's plans that are neither measured nor aborted, oldest first."""
+    return tuple(_plan(row) for row in await connection.execute(_UNFINISHED, {"job_id": job_id}))
