@@ -143,6 +143,7 @@ class ConsumeLoop(Generic[M]):
         # Guards handler and checkpoint between the loop's task and the client's rebalance task.
         self._lock = asyncio.Lock()
         self._last_delivery_seconds = 0.0
+        self._stopping = False
 
     async def run(self) -> None:
         """Runs until cancelled; then takes a last checkpoint and leaves the group.
@@ -153,18 +154,13 @@ class ConsumeLoop(Generic[M]):
         """
         try:
             await self._consumer.start(self)
-            self._last_delivery_seconds = self._clock()
-            watch = asyncio.create_task(self._watch_lag())
+            # A batch is never torn: a cancelled handler could leave a state that is ahead of its offsets.
+            turns = asyncio.create_task(self._turns())
             try:
-                while not watch.done():
-                    await self._turn()
-                watch.result()
-            finally:
-                watch.cancel()
-                await asyncio.gather(watch, return_exceptions=True)
-        except asyncio.CancelledError:
-            await self._last_checkpoint()
-            raise
+                await asyncio.shield(turns)
+            except asyncio.CancelledError:
+                await self._finish(turns)
+                raise
         finally:
             await self._consumer.stop()
 
@@ -200,6 +196,29 @@ class ConsumeLoop(Generic[M]):
             for partition in partitions:
                 self._owned.pop(partition, None)
             self._checkpoint.drop(partitions)
+
+    async def _turns(self) -> None:
+        self._last_delivery_seconds = self._clock()
+        watch = asyncio.create_task(self._watch_lag())
+        try:
+            while not self._stopping and not watch.done():
+                await self._turn()
+            if watch.done():
+                watch.result()
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    async def _finish(self, turns: asyncio.Task[None]) -> None:
+        """Lets the batch in hand end and commits; without a commit if something that it needs is away."""
+        self._stopping = True
+        done, _ = await asyncio.wait([turns], timeout=self._config.revoke_timeout_seconds)
+        if done and turns.exception() is None:
+            await self._last_checkpoint()
+        else:
+            turns.cancel()
+            await asyncio.gather(turns, return_exceptions=True)
+            _log.warning("stopped in the middle of a batch; a restart reads it again")
 
     async def _turn(self) -> None:
         generation = self._generation
