@@ -240,6 +240,8 @@ def _label_rows(axes: Axes, labels: Sequence[tuple[float, str]]) -> None:
                 fontsize=8.5,
                 color="#333333",
                 arrowprops=leader,
+                bbox=None if leader else {"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+                zorder=4 if leader else 5,
                 annotation_clip=False,
             )
 
