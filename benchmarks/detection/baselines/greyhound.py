@@ -1,0 +1,56 @@
+"""Greyhound / FALCON (ATC'25): change points on iteration time, a 10 % check, then validation of the whole job.
+
+Deviations: iteration times are known instead of recovered from NCCL call ids; change points come from online
+Bayesian detection instead of the batch library Rbeast; validation is the simulator's probe (a GEMM on every device)
+and accuses devices slower than 1.1 x the median, the paper's figure.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.detection.change_points import BayesianChangePoints
+from benchmarks.detection.finding import Finding
+from benchmarks.detection.traces import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Greyhound:
+    """Iterations between change points at least ``gap``; means on both sides must differ by ``min_change``."""
+
+    gap: int = 10
+    min_change: float = 0.10
+    suspect_ratio: float = 1.1
+    name: str = "Greyhound"
+
+    def findings(self, trace: Trace) -> list[Finding]:
+        """All validations: accusing if a device is slow, else a false alarm that paused the job."""
+        walls = trace.times.wall.max(axis=1)
+        points = BayesianChangePoints()
+        last_change, accused = 0, set[int]()
+        run_length = 0
+        found = []
+        for iteration, wall in enumerate(walls):
+            previous, run_length = run_length, points.update(float(wall))
+            change = iteration - run_length
+            if run_length >= previous or run_length < 2 or change - last_change <= self.gap:
+                continue
+            left, right = walls[last_change:change], walls[change : iteration + 1]
+            difference = abs(left.mean() - right.mean()) / max(left.mean(), right.mean())
+            last_change = change
+            if difference <= self.min_change:
+                continue
+            truth = trace.true_throughput(iteration)
+            slow = np.nonzero(np.median(truth) / truth > self.suspect_ratio)[0].tolist()
+            fresh = [column for column in slow if column not in accused]
+            accused.update(fresh)
+            if slow and not fresh:
+                continue
+            found.append(
+                Finding(
+                    iteration=iteration,
+                    ranks=tuple(trace.times.ranks[column] for column in fresh),
+                    throughput=float(truth[fresh].min()) if fresh else 1.0,
+                )
+            )
+        return found

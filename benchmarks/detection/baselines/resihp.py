@@ -1,0 +1,66 @@
+"""ResiHP's detector (arXiv 2605.06374): change points, then predicted healthy time, then validation above 1.25 x.
+
+The micro-batch time is ``alpha * N + beta * sum of squared lengths``, fitted once in warm-up; the iteration time is
+the longest path through the schedule with those costs. Deviations: the pipeline simulator is ours (the same one that
+made the trace, which flatters it); validation is the simulator's probe.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.detection.change_points import BayesianChangePoints
+from benchmarks.detection.finding import Finding
+from benchmarks.detection.traces import Trace
+from simulator.pipeline_run import run_pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class ResiHP:
+    """Validates when the iteration took more than ``ratio`` times its prediction."""
+
+    ratio: float = 1.25
+    warm_up: int = 20
+    suspect_ratio: float = 1.1
+    name: str = "ResiHP"
+
+    def findings(self, trace: Trace) -> list[Finding]:
+        """All validations: accusing if a device is slow, else a false alarm."""
+        walls = trace.times.wall.max(axis=1)
+        predicted = self._predicted(trace, walls)
+        points = BayesianChangePoints()
+        accused = set[int]()
+        run_length = 0
+        found = []
+        for iteration, wall in enumerate(walls):
+            previous, run_length = run_length, points.update(float(wall))
+            changed = run_length < previous and run_length <= 2
+            if iteration < self.warm_up or not changed or wall <= self.ratio * predicted[iteration]:
+                continue
+            truth = trace.true_throughput(iteration)
+            slow = np.nonzero(np.median(truth) / truth > self.suspect_ratio)[0].tolist()
+            fresh = [column for column in slow if column not in accused]
+            accused.update(fresh)
+            if slow and not fresh:
+                continue
+            found.append(
+                Finding(
+                    iteration=iteration,
+                    ranks=tuple(trace.times.ranks[column] for column in fresh),
+                    throughput=float(truth[fresh].min()) if fresh else 1.0,
+                )
+            )
+        return found
+
+    def _predicted(self, trace: Trace, walls: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Healthy time of each iteration: longest path, scaled to the warm-up iterations."""
+        healthy = run_pipeline(
+            model=trace.model,
+            layout=trace.layout,
+            hardware=trace.hardware,
+            workload=trace.workload,
+            slowdown=np.ones_like(trace.times.wall),
+        ).wall.max(axis=1)
+        scale = np.median(walls[: self.warm_up] / healthy[: self.warm_up])
+        return np.asarray(healthy * scale)

@@ -1,0 +1,152 @@
+"""Traces with known truth: shapes, faults, victims and onsets drawn at random, lengths and noise from real data."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from numpy.typing import NDArray
+
+from layouts.layout import Layout, uniform_layout
+from layouts.model import BlockCost, ModelSpec
+from simulator.noise import rank_noise, resampled_factors
+from simulator.observations import observations
+from simulator.pipeline_run import Hardware, RankTimes, run_pipeline
+from simulator.workload import Workload, packed_workload
+
+SHAPES = {"4x2x2": (4, 2, 2), "4x2x4": (4, 2, 4), "4x2x8": (4, 2, 8), "4x4x16": (4, 4, 16)}
+"""(TP, DP, PP) by name, as in ResiHP's evaluation."""
+
+LAYERS_PER_STAGE = 4
+HIDDEN = 4096
+TOKEN_BUDGET = 8192
+DEVICE_FLOPS_PER_SECOND = 150e12
+OPERATION_NOISE_SIGMA = 0.004
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What truly happens: ``ranks`` compute at ``throughput`` during iterations ``[onset, stop)``."""
+
+    ranks: tuple[int, ...]
+    throughput: float
+    onset: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One simulated run and its truth."""
+
+    name: str
+    layout: Layout
+    model: ModelSpec
+    hardware: Hardware
+    workload: Workload
+    times: RankTimes
+    faults: tuple[Fault, ...]
+
+    @property
+    def num_iterations(self) -> int:
+        """Iterations of the run."""
+        return int(self.times.wall.shape[0])
+
+    def observations(self) -> Iterator[pb.Observation]:
+        """What the detector would read."""
+        return observations(
+            job_id=self.name,
+            model=self.model,
+            layout=self.layout,
+            hardware=self.hardware,
+            workload=self.workload,
+            times=self.times,
+        )
+
+    def true_throughput(self, iteration: int) -> NDArray[np.float64]:
+        """True throughput of every rank in an iteration, ranks ascending: what a probe would find."""
+        truth = np.ones(len(self.times.ranks))
+        for fault in self.faults:
+            if fault.onset <= iteration < fault.stop:
+                truth[[self.times.ranks.index(rank) for rank in fault.ranks]] = fault.throughput
+        return truth
+
+
+def transformer(num_layers: int, hidden: int = HIDDEN) -> ModelSpec:
+    """A GPT-like model: attention costs ``4 * hidden`` operations per squared length, halved by the causal mask."""
+    layer = BlockCost(
+        forward_flops_per_token=24.0 * hidden**2,
+        forward_flops_per_squared_length=2.0 * hidden,
+        max_width=32,
+    )
+    return ModelSpec(blocks=(layer,) * num_layers)
+
+
+def make_trace(
+    seed: int,
+    *,
+    shape: str,
+    num_iterations: int = 300,
+    slowdown_percent: float = 0.0,
+    num_faults: int = 1,
+    tail: float = 1.0,
+) -> Trace:
+    """One trace.
+
+    Args:
+        seed: Same seed, same trace.
+        shape: A name in ``SHAPES``.
+        num_iterations: Length of the run.
+        slowdown_percent: The victim's compute takes so much longer; 0 = healthy run. Onset at least 50 iterations from
+            either end (as in ResiHP's protocol), lasting to the end.
+        num_faults: Victims, each with its own onset.
+        tail: Spread of document lengths; see ``packed_workload``.
+    """
+    rng = np.random.default_rng(seed)
+    tensor, data, pipeline = SHAPES[shape]
+    num_micro_batches = data * 2 * pipeline
+    layout = uniform_layout(
+        num_blocks=LAYERS_PER_STAGE * pipeline,
+        tensor=tensor,
+        pipeline=pipeline,
+        data=data,
+        num_micro_batches=num_micro_batches,
+    )
+    model = transformer(layout.num_blocks)
+    workload = packed_workload(
+        rng,
+        num_iterations=num_iterations,
+        num_micro_batches=num_micro_batches,
+        token_budget=TOKEN_BUDGET,
+        length_scale=8.0,
+        tail=tail,
+    )
+    ranks = layout.ranks
+    faults = []
+    if slowdown_percent > 0:
+        victims = rng.choice(len(ranks), size=num_faults, replace=False)
+        for victim in victims:
+            onset = int(rng.integers(50, num_iterations - 50))
+            throughput = 1.0 / (1.0 + slowdown_percent / 100.0)
+            faults.append(Fault(ranks=(ranks[victim],), throughput=throughput, onset=onset, stop=num_iterations))
+    slowdown = resampled_factors(rng, num_iterations)[:, None] * rank_noise(
+        rng, (num_iterations, len(ranks)), sigma=OPERATION_NOISE_SIGMA
+    )
+    for fault in faults:
+        slowdown[fault.onset : fault.stop, [ranks.index(rank) for rank in fault.ranks]] /= fault.throughput
+    hardware = Hardware(
+        seconds_per_flop=1.0 / DEVICE_FLOPS_PER_SECOND,
+        tensor_seconds=1e-3,
+        transfer_seconds=1e-3,
+        exchange_seconds=0.2,
+        optimizer_seconds=0.05,
+    )
+    times = run_pipeline(model=model, layout=layout, hardware=hardware, workload=workload, slowdown=slowdown)
+    return Trace(
+        name=f"{shape}-{slowdown_percent:g}-{seed}",
+        layout=layout,
+        model=model,
+        hardware=hardware,
+        workload=workload,
+        times=times,
+        faults=tuple(faults),
+    )
