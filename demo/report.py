@@ -14,8 +14,8 @@ from demo.summary import Event, Summary
 from layouts.layout import Layout
 
 PLANS_NOTE = (
-    "<p>Seconds per iteration. <em>Bound</em> is the proportional bound: no plan runs faster than the healthy time divided "
-    "by it. <em>Seen</em> is the median that this page measured itself.</p>"
+    "<p>Seconds per iteration. <em>Bound</em> is the proportional bound: no plan runs faster than the healthy time "
+    "divided by it. <em>Seen</em> is the median that this page measured itself.</p>"
 )
 
 
