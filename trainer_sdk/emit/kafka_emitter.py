@@ -1,0 +1,272 @@
+"""The emitter that reaches Kafka: the training thread appends, a background thread sends.
+
+The training thread appends to a bounded deque and writes one byte to a non-blocking socket, nothing else. The
+background thread runs its own event loop with an aiokafka producer. It reconnects for ever; while it cannot send, the
+oldest entries are dropped and counted. It does not survive a fork: children of the process emit nothing.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from contracts.headers import record_headers
+from contracts.topics import RECORDS
+from trainer_sdk.emit.producer import (
+    SEND_TIMEOUT_SECONDS,
+    START_TIMEOUT_SECONDS,
+    STOP_TIMEOUT_SECONDS,
+    create_producer,
+)
+from trainer_sdk.emit.progress import ProgressMark
+from trainer_sdk.emit.progress_reports import ProgressReports
+from trainer_sdk.emit.record_builder import RecordBuilder, Source
+
+DEFAULT_CAPACITY = 2048
+_MAX_PER_RECORD = 256  # a sample is 100 to 1,000 bytes, a request at most 1 MiB
+_FIRST_BACK_OFF_SECONDS = 0.25
+_LONGEST_BACK_OFF_SECONDS = 5.0
+
+_logger = logging.getLogger("evenkeel.emit")
+# An application that configures no logging would otherwise see aiokafka complain on stderr at every attempt.
+logging.getLogger("aiokafka").addHandler(logging.NullHandler())
+
+_Entry = pb.Sample | pb.ProcessEvent | Callable[[], pb.Sample]
+
+
+class KafkaEmitter:
+    """Sends samples, progress and events of one process to Kafka; never blocks or raises into its caller.
+
+    Args:
+        bootstrap_servers: ``host:port[,host:port]``.
+        source: Who emits.
+        capacity: Entries kept while Kafka is away; the oldest go first.
+        reports_progress: False for a process without training thread, such as a launcher.
+        progress_interval_seconds: Shortest time between two progress reports.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        source: Source,
+        *,
+        capacity: int = DEFAULT_CAPACITY,
+        reports_progress: bool = True,
+        progress_interval_seconds: float = 0.2,
+    ) -> None:
+        self.progress = ProgressMark()
+        self._bootstrap_servers = bootstrap_servers
+        self._source = source
+        self._capacity = capacity
+        self._queue: deque[_Entry] = deque(maxlen=capacity)
+        self._num_dropped = 0
+        self._num_sent = 0
+        self._pending: list[_Entry] = []
+        self._builder = RecordBuilder(source)
+        self._reports = ProgressReports(self.progress, progress_interval_seconds) if reports_progress else None
+        self._warned = False
+        self._scope: asyncio.Timeout | None = None
+        self._close_at_seconds: float | None = None
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name="evenkeel-emit", daemon=True)
+        self._thread.start()
+
+    # ---- any thread
+
+    @property
+    def num_dropped(self) -> int:
+        """Entries dropped so far because the queue was full or an entry could not be built."""
+        return self._num_dropped
+
+    @property
+    def num_sent(self) -> int:
+        """Samples and events that Kafka acknowledged so far."""
+        return self._num_sent
+
+    def emit_sample(self, sample: pb.Sample) -> None:
+        """Queue one finished iteration."""
+        self._append(sample)
+
+    def emit_later(self, build: Callable[[], pb.Sample]) -> None:
+        """Queue a sample that the background thread builds: for values that would cost the training thread a wait."""
+        self._append(build)
+
+    def emit_event(self, event: pb.ProcessEvent) -> None:
+        """Queue a process event; it leaves at once."""
+        self._append(event)
+
+    def close(self, timeout_seconds: float = 1.0) -> None:
+        """Send what is queued, for at most ``timeout_seconds``, and end the background thread. Twice is once."""
+        if self._close_at_seconds is None:
+            self._close_at_seconds = time.monotonic() + timeout_seconds
+            self._wake()
+        self._thread.join(timeout_seconds + 2 * STOP_TIMEOUT_SECONDS)
+
+    def _append(self, entry: _Entry) -> None:
+        if len(self._queue) >= self._capacity:
+            self._num_dropped += 1
+        self._queue.append(entry)
+        self._wake()
+
+    def _wake(self) -> None:
+        # A full socket buffer means that a wake-up is on its way already; a closed one, that nobody is left to wake.
+        with contextlib.suppress(OSError):
+            self._wake_writer.send(b"\0")
+
+    # ---- the background thread
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except Exception:
+            _logger.exception("the emit path stopped; training goes on without telemetry")
+        finally:
+            self._wake_reader.close()
+            self._wake_writer.close()
+
+    async def _main(self) -> None:
+        woken = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._wake_reader, self._on_wake, woken)
+        back_off_seconds = _FIRST_BACK_OFF_SECONDS
+        try:
+            while not self._is_over():
+                producer = create_producer(self._bootstrap_servers, f"evenkeel-{self._source.job_id}")
+                num_sent = self._num_sent
+                try:
+                    async with self._limit(START_TIMEOUT_SECONDS):
+                        await producer.start()
+                    await self._pump(producer, woken)
+                except (KafkaError, OSError, TimeoutError) as error:
+                    self._warn(error)
+                finally:
+                    await _stop(producer)
+                back_off_seconds = _FIRST_BACK_OFF_SECONDS if self._num_sent > num_sent else back_off_seconds * 2
+                await self._pause(min(back_off_seconds, _LONGEST_BACK_OFF_SECONDS), woken)
+        finally:
+            loop.remove_reader(self._wake_reader)
+
+    async def _pump(self, producer: AIOKafkaProducer, woken: asyncio.Event) -> None:
+        """Send until closed; returns once everything is sent, raises when Kafka does not answer."""
+        interval_seconds = self._reports.interval_seconds if self._reports else 60.0
+        while not self._is_over():
+            if not self._queue and not self._pending and self._close_at_seconds is None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), interval_seconds)
+            woken.clear()
+            record = self._next_record()
+            if record is not None:
+                async with self._limit(SEND_TIMEOUT_SECONDS):
+                    await producer.send_and_wait(
+                        RECORDS.name,
+                        record.SerializeToString(),
+                        key=self._source.job_id.encode(),
+                        headers=record_headers(RECORDS, "evenkeel/trainer_sdk"),
+                    )
+                self._sent()
+
+    def _sent(self) -> None:
+        self._num_sent += len(self._pending)
+        self._pending = []
+        if self._warned:
+            self._warned = False
+            _logger.warning("Kafka is back; %d samples were dropped in all", self._num_dropped)
+
+    def _next_record(self) -> pb.Record | None:
+        if self._pending and len(self._queue) >= self._capacity:
+            self._num_dropped += len(self._pending)
+            self._pending = []
+        while self._queue and len(self._pending) < _MAX_PER_RECORD:
+            self._pending.append(self._queue.popleft())
+        samples, events = [], []
+        for entry in self._pending:
+            if isinstance(entry, pb.ProcessEvent):
+                events.append(entry)
+            elif isinstance(entry, pb.Sample):
+                samples.append(entry)
+            else:
+                built = self._build(entry)
+                samples += [] if built is None else [built]
+        progress = self._reports.take(time.monotonic(), time.time()) if self._reports else None
+        if not samples and not events and progress is None:
+            return None
+        return self._builder.build(samples=samples, events=events, progress=progress, num_dropped=self._num_dropped)
+
+    def _build(self, entry: Callable[[], pb.Sample]) -> pb.Sample | None:
+        try:
+            return entry()
+        except Exception:
+            self._num_dropped += 1
+            _logger.exception("a sample could not be built and is dropped")
+            return None
+
+    def _on_wake(self, woken: asyncio.Event) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_reader.recv(4096)
+        woken.set()
+        if self._close_at_seconds is not None:
+            self._shorten_scope()
+
+    def _is_over(self) -> bool:
+        """Closed, and either everything is sent or the time for it is over."""
+        if self._close_at_seconds is None:
+            return False
+        return time.monotonic() >= self._close_at_seconds or not (self._queue or self._pending)
+
+    @contextlib.asynccontextmanager
+    async def _limit(self, seconds: float) -> AsyncIterator[None]:
+        """End what is inside with TimeoutError after ``seconds``, or when the time to close is over."""
+        async with asyncio.timeout(seconds) as scope:
+            self._scope = scope
+            self._shorten_scope()
+            try:
+                yield
+            finally:
+                self._scope = None
+
+    def _shorten_scope(self) -> None:
+        when = None if self._scope is None else self._scope.when()
+        if self._scope is not None and when is not None and self._close_at_seconds is not None:
+            remaining = self._close_at_seconds - time.monotonic()
+            self._scope.reschedule(min(when, asyncio.get_running_loop().time() + remaining))
+
+    async def _pause(self, seconds: float, woken: asyncio.Event) -> None:
+        until = time.monotonic() + seconds
+        while not self._is_over():
+            now = time.monotonic()
+            remaining = min(until, self._close_at_seconds or until) - now
+            if remaining <= 0:
+                return
+            woken.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(woken.wait(), remaining)
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned and self._close_at_seconds is None:
+            self._warned = True
+            _logger.warning(
+                "Kafka at %s does not answer (%s); training goes on, the newest %d entries are kept. "
+                "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS names the address",
+                self._bootstrap_servers,
+                type(error).__name__,
+                self._capacity,
+            )
+
+
+async def _stop(producer: AIOKafkaProducer) -> None:
+    """Stop without waiting for a broker that does not answer."""
+    try:
+        async with asyncio.timeout(STOP_TIMEOUT_SECONDS):
+            await producer.stop()
+    except (KafkaError, OSError, TimeoutError):
+        await producer.client.close()
