@@ -72,18 +72,17 @@ class Kafka:
         self._folder = folder
         self._watchdog = watchdog
         self._process: ManagedProcess | None = None
-        self._port = 0
+        self._ports: list[int] = []
 
     @property
     def bootstrap_servers(self) -> str:
         """``host:port`` for clients."""
-        return f"{LOOPBACK}:{self._port}"
+        return f"{LOOPBACK}:{self._ports[0]}"
 
     @property
-    def process(self) -> ManagedProcess:
-        """The broker's process."""
-        assert self._process is not None, "Kafka was not started"
-        return self._process
+    def process_id(self) -> int | None:
+        """Id of the server's process; None before the start."""
+        return None if self._process is None else self._process.process_id
 
     def start(self) -> None:
         """Starts the broker and returns when it answers; fetches Kafka first where needed.
@@ -109,13 +108,14 @@ class Kafka:
             self._process.stop(grace_seconds=grace_seconds)
 
     def _start_once(self, jars: Path) -> None:
-        self._port, controller_port = free_ports(2)
+        # A broker that starts again is found where it was, unless somebody sits there now.
+        if not self._ports or any(is_listening(port) for port in self._ports):
+            self._ports = free_ports(2)
+        port, controller_port = self._ports
         data = self._folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         properties = self._folder / "server.properties"
-        properties.write_text(
-            PROPERTIES.format(host=LOOPBACK, port=self._port, controller_port=controller_port, data=data)
-        )
+        properties.write_text(PROPERTIES.format(host=LOOPBACK, port=port, controller_port=controller_port, data=data))
         java = ["java", *JAVA_OPTIONS, "-cp", f"{jars}/*"]
         if not (data / "meta.properties").exists():
             self._format(java, properties)
@@ -145,7 +145,7 @@ class Kafka:
             raise StackError(f"Kafka's storage could not be formatted; {log_tail(log_path)}")
 
     def _answers(self) -> bool:
-        return is_listening(self._port) and answers(self.bootstrap_servers)
+        return is_listening(self._ports[0]) and answers(self.bootstrap_servers)
 
 
 def answers(bootstrap_servers: str, *, timeout_seconds: float = 5.0) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 
 from stack.errors import StackError
-from stack.ports import LOOPBACK, free_ports
+from stack.ports import LOOPBACK, free_ports, is_listening
 from stack.process import ManagedProcess
 from stack.watchdog import Watchdog
 
@@ -56,10 +56,9 @@ class Postgres:
         return f"postgresql://{USER}:{self._password}@{LOOPBACK}:{self._port}/{DATABASE}"
 
     @property
-    def process(self) -> ManagedProcess:
-        """The server's process."""
-        assert self._process is not None, "PostgreSQL was not started"
-        return self._process
+    def process_id(self) -> int | None:
+        """Id of the server's process; None before the start."""
+        return None if self._process is None else self._process.process_id
 
     def start(self) -> None:
         """Starts the server and returns when it answers; makes the cluster and the database first where needed.
@@ -119,7 +118,9 @@ class Postgres:
             raise StackError(f"initdb failed with status {done.returncode}: {done.stderr.strip()}")
 
     def _start_once(self, programs: Path, data: Path, user_id: int | None) -> None:
-        (self._port,) = free_ports(1)
+        # A server that starts again is found where it was, unless somebody sits there now.
+        if not self._port or is_listening(self._port):
+            (self._port,) = free_ports(1)
         command = [str(programs / "postgres"), "-D", str(data), "-p", str(self._port)]
         for name, value in SETTINGS.items():
             command += ["-c", f"{name}={value}"]

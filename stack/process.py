@@ -16,7 +16,7 @@ POLL_SECONDS = 0.05
 
 
 class ManagedProcess:
-    """A child process, started and stopped by its owner. Not thread-safe: one thread starts, waits and stops.
+    """A child process, started and stopped by its owner. Any thread may wait; one at a time may start or stop.
 
     Args:
         name: For messages.

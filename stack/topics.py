@@ -1,5 +1,6 @@
 """Creates the topics of :mod:`contracts.topics` and reports where a cluster differs from that table."""
 
+import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from stack.loops import Result, run_on_own_loop
 
 TIMEOUT_SECONDS = 30.0
 MAX_REPLICAS = 3
+POLL_SECONDS = 0.02
 # Dead letters are looked at by people, some days later.
 DEAD_LETTER_RETENTION_MILLISECONDS = 30 * 24 * 3600 * 1000
 
@@ -137,9 +139,21 @@ async def _apply(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tup
             # Another process may apply the same table at the same time.
             if code != 0 and error is not TopicAlreadyExistsError:
                 raise StackError(f"topic {name} cannot be created: {error.__name__} {message or ''}")
-        return tuple(topic.name for topic in missing)
+        created = [topic.name for topic in missing]
+        # Creation is acknowledged by the controller; the brokers hear of it a moment later.
+        while not await _have_leaders(client, created):
+            await asyncio.sleep(POLL_SECONDS)
+        return tuple(created)
     finally:
         await client.close()
+
+
+async def _have_leaders(client: AIOKafkaAdminClient, names: list[str]) -> bool:
+    described = await client.describe_topics(names)
+    return all(
+        each["error_code"] == 0 and all(partition["leader"] >= 0 for partition in each["partitions"])
+        for each in described
+    )
 
 
 async def _check(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tuple[TopicDrift, ...]:
@@ -165,6 +179,4 @@ def _run(work: Coroutine[Any, Any, Result]) -> Result:
     try:
         return run_on_own_loop(work, timeout_seconds=TIMEOUT_SECONDS)
     except (KafkaError, OSError) as error:
-        raise StackError(
-            f"Kafka says no: {error!r}; check EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"
-        ) from error
+        raise StackError(f"Kafka says no: {error!r}; check EVENKEEL_KAFKA_BOOTSTRAP_SERVERS") from error

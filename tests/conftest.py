@@ -32,6 +32,8 @@ SERVER_FIXTURES = frozenset(
         "database_url",
         "fresh_database_url",
         "empty_database_url",
+        "own_kafka",
+        "own_postgres",
     }
 )
 SERVER_MARKERS = frozenset({"integration", "e2e"})
@@ -140,3 +142,27 @@ def empty_database_url(database_server_url: str) -> Iterator[str]:
     name = unique_database_name("evenkeel_test_empty")
     yield create_database(database_server_url, name)
     drop_database(database_server_url, name)
+
+
+@pytest.fixture
+def own_kafka(_stack_test_folder: Path, _stack_watchdog: Watchdog) -> Iterator[Kafka]:
+    """A broker of one's own (2 s) to be stopped, killed and started again: it comes back on the same port."""
+    server = Kafka(_stack_test_folder / f"kafka-{uuid.uuid4().hex[:6]}", _stack_watchdog)
+    try:
+        server.start()
+        apply_topics(server.bootstrap_servers)
+        yield server
+    finally:
+        server.stop(grace_seconds=0)
+
+
+@pytest.fixture
+def own_postgres(_stack_test_folder: Path, _stack_watchdog: Watchdog) -> Iterator[Postgres]:
+    """A migrated server of one's own (2 s) to be stopped, killed and started again: it comes back on the same port."""
+    server = Postgres(_stack_test_folder / f"postgres-{uuid.uuid4().hex[:6]}", _stack_watchdog)
+    try:
+        server.start()
+        upgrade_database(server.database_url)
+        yield server
+    finally:
+        server.stop(grace_seconds=0)

@@ -1,0 +1,54 @@
+"""The owner of a background stack: ``python -m stack --name dev``. Ends on SIGTERM or SIGINT, all of it stopped."""
+
+import argparse
+import signal
+import sys
+import threading
+from types import FrameType
+
+from stack.errors import StackError
+from stack.services import SERVICE_NAMES
+from stack.stack import Stack
+
+
+class _StopRequestedError(BaseException):
+    """A signal asked us to stop while the stack was starting."""
+
+
+def main() -> int:
+    """Runs a stack until a signal; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", default="dev", help="folder below .stack")
+    parser.add_argument("--servers", action="store_true", help="only Kafka and PostgreSQL")
+    arguments = parser.parse_args()
+
+    stop = threading.Event()
+    starting = True
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        nonlocal starting
+        stop.set()
+        if starting:
+            starting = False
+            raise _StopRequestedError
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    stack = Stack(arguments.name, services=() if arguments.servers else SERVICE_NAMES)
+    try:
+        stack.start()
+        starting = False
+        stop.wait()
+    except _StopRequestedError:
+        return 0
+    except StackError as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        starting = False
+        stack.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

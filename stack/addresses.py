@@ -1,0 +1,33 @@
+"""Where the parts of a running stack are, and the settings that lead a process to them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Addresses of a stack; empty for a part that it has not.
+
+    Attributes:
+        kafka_bootstrap_servers: ``host:port[,host:port]``.
+        database_url: ``postgresql://user:password@host:port/database``.
+        fleet_address: ``host:port`` of the fleet API.
+        fleet_token: Bearer token of the fleet API.
+        metrics_ports: Port of ``/metrics`` and ``/healthz`` on loopback, by service.
+    """
+
+    kafka_bootstrap_servers: str = ""
+    database_url: str = ""
+    fleet_address: str = ""
+    fleet_token: str = ""
+    metrics_ports: Mapping[str, int] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        """Settings for a job, a service or the command line; only those that have a value."""
+        settings = {
+            "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": self.kafka_bootstrap_servers,
+            "EVENKEEL_DATABASE_URL": self.database_url,
+            "EVENKEEL_FLEET_ADDRESS": self.fleet_address,
+            "EVENKEEL_FLEET_TOKEN": self.fleet_token,
+        }
+        return {name: value for name, value in settings.items() if value}

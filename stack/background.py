@@ -1,0 +1,94 @@
+"""A stack that outlives the shell that started it: ``evenkeel stack up`` and ``down``."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+from stack.errors import StackError, log_tail
+from stack.paths import stack_folder
+from stack.pids import end_processes, start_mark
+from stack.state import Phase, StackState, is_owned, read_state, remove_state, state_path
+
+START_TIMEOUT_SECONDS = 240.0
+STOP_TIMEOUT_SECONDS = 60.0
+GRACE_SECONDS = 5.0
+POLL_SECONDS = 0.05
+
+
+def start_in_background(name: str, *, with_services: bool) -> StackState:
+    """Starts the stack in a process of its own and returns when it runs.
+
+    Raises:
+        StackError: It did not start; the message says why.
+    """
+    if is_owned(name):
+        raise StackError(f"the stack {name!r} runs already; stop it with: evenkeel stack down --name {name}")
+    folder = stack_folder(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    state_path(name).unlink(missing_ok=True)
+    log_path = folder / "owner.log"
+    command = [sys.executable, "-m", "stack", "--name", name]
+    if not with_services:
+        command.append("--servers")
+    with log_path.open("wb") as log:
+        owner = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        return _await_running(name, owner)
+    except BaseException as error:
+        # Also Ctrl-C: a stack that nobody waited for is not wanted.
+        if owner.poll() is None:
+            owner.send_signal(signal.SIGTERM)
+            owner.wait(STOP_TIMEOUT_SECONDS)
+        if isinstance(error, StackError) and not str(error):
+            raise StackError(f"the stack {name!r} did not start; {log_tail(log_path)}") from None
+        raise
+
+
+def stop_in_background(name: str) -> bool:
+    """Stops the stack, whoever started it, and returns when nothing of it is left.
+
+    Returns:
+        Whether there was anything to stop.
+
+    Raises:
+        StackError: It did not stop in time.
+    """
+    state = read_state(name)
+    if state is None:
+        return False
+    if is_owned(name):
+        os.kill(state.owner_id, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
+        while is_owned(name):
+            if time.monotonic() > deadline:
+                raise StackError(
+                    f"the stack {name!r} did not stop in {STOP_TIMEOUT_SECONDS:.0f} s; its owner is {state.owner_id}"
+                )
+            time.sleep(POLL_SECONDS)
+    # Only where owner and watchdog were both killed is there still something here.
+    left = [each for each in state.processes.values() if each.mark and start_mark(each.process_id) == each.mark]
+    end_processes([(each.process_id, signal.SIGTERM) for each in left], grace_seconds=GRACE_SECONDS)
+    remove_state(name)
+    return state.phase is not Phase.FAILED
+
+
+def _await_running(name: str, owner: subprocess.Popen[bytes]) -> StackState:
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        ended = owner.poll() is not None
+        state = read_state(name)
+        if state is not None and state.phase is Phase.FAILED:
+            raise StackError(state.error)
+        if ended:
+            raise StackError
+        if state is not None and state.phase is Phase.RUNNING and state.owner_id == owner.pid:
+            # Python would warn of a child that we leave running on purpose.
+            owner.returncode = 0
+            return replace(state, name=name)
+        time.sleep(POLL_SECONDS)
+    raise StackError(f"the stack {name!r} was not ready in {START_TIMEOUT_SECONDS:.0f} s")

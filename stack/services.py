@@ -1,0 +1,57 @@
+"""The three services as processes: what each is started with, and how to ask whether it is ready."""
+
+import http.client
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stack.addresses import Addresses
+from stack.ports import LOOPBACK
+
+# In the order of the data: each one's input is there before it starts, and it stops before its input does.
+SERVICE_NAMES = ("telemetry", "detector", "scheduler")
+HEALTH_TIMEOUT_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceProcess:
+    """How to run one service.
+
+    Attributes:
+        name: ``telemetry``, ``detector`` or ``scheduler``.
+        command: Program and arguments.
+        environment: Settings on top of our own environment.
+        metrics_port: Where it serves ``/healthz``.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    metrics_port: int
+
+
+def service_process(name: str, addresses: Addresses) -> ServiceProcess:
+    """How to run the service ``name`` in a stack with these addresses."""
+    metrics_port = addresses.metrics_ports[name]
+    settings = addresses.environment()
+    if name != "scheduler":
+        # Least privilege: only the scheduler serves the fleet API.
+        settings = {key: value for key, value in settings.items() if not key.startswith("EVENKEEL_FLEET_")}
+    settings["EVENKEEL_METRICS_PORT"] = str(metrics_port)
+    # One thread for numerics: the services share two cores with the job.
+    settings["OMP_NUM_THREADS"] = "1"
+    settings["OPENBLAS_NUM_THREADS"] = "1"
+    command = (sys.executable, "-m", f"services.{name}")
+    return ServiceProcess(name=name, command=command, environment=settings, metrics_port=metrics_port)
+
+
+def is_healthy(metrics_port: int) -> bool:
+    """Whether ``/healthz`` on this loopback port answers 200."""
+    connection = http.client.HTTPConnection(LOOPBACK, metrics_port, timeout=HEALTH_TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,209 @@
+"""Everything that Evenkeel needs on one machine, started and stopped as one thing.
+
+Blocking, for commands and tests: no event loop. The object belongs to one thread; the processes end with the process
+that called :meth:`Stack.start`, in whatever way that ends.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from stack.addresses import Addresses
+from stack.databases import upgrade_database
+from stack.errors import StackError
+from stack.kafka import Kafka
+from stack.locks import try_lock
+from stack.paths import stack_folder
+from stack.pids import is_alive
+from stack.ports import LOOPBACK, free_ports
+from stack.postgres import Postgres
+from stack.services import SERVICE_NAMES, service_process
+from stack.state import Phase, StackState, lock_path, process_state, read_state, remove_state, write_state
+from stack.supervisor import Supervisor
+from stack.topics import apply_topics
+from stack.watchdog import Watchdog
+
+# Whoever looks at the state takes the lock for a moment.
+LOCK_TIMEOUT_SECONDS = 1.0
+
+
+class Stack:
+    """A local stack.
+
+    Where EVENKEEL_KAFKA_BOOTSTRAP_SERVERS or EVENKEEL_DATABASE_URL is set, that server is used and none is started.
+
+    Args:
+        name: Folder below ``.stack``; one living stack per name and checkout.
+        services: Which services to run; none = only Kafka and PostgreSQL.
+        keep_data: Data stays for the next start; else it is thrown away at start and at stop (logs stay).
+    """
+
+    def __init__(self, name: str = "dev", *, services: Sequence[str] = SERVICE_NAMES, keep_data: bool = True) -> None:
+        self.name = name
+        self.folder: Path = stack_folder(name)
+        self._service_names = tuple(services)
+        self._keep_data = keep_data
+        self._addresses = Addresses()
+        self._lock: IO[str] | None = None
+        self._watchdog = Watchdog()
+        self._kafka: Kafka | None = None
+        self._postgres: Postgres | None = None
+        self._supervisor: Supervisor | None = None
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where the parts are; complete after :meth:`start`."""
+        return self._addresses
+
+    @property
+    def log_folder(self) -> Path:
+        """Where the services log to, ``<service>.log`` each."""
+        return self.folder / "logs"
+
+    @property
+    def service_process_ids(self) -> dict[str, int]:
+        """Id of each service's newest process."""
+        return {} if self._supervisor is None else self._supervisor.process_ids
+
+    @property
+    def service_restarts(self) -> dict[str, int]:
+        """How often each service was started again."""
+        return {} if self._supervisor is None else self._supervisor.restarts
+
+    def start(self) -> Self:
+        """Starts everything and returns when it is ready: migrated, topics made, services healthy.
+
+        Raises:
+            StackError: A part is missing or did not start (then nothing is left running), or the stack runs already.
+        """
+        self._lock = try_lock(lock_path(self.name), timeout_seconds=LOCK_TIMEOUT_SECONDS)
+        if self._lock is None:
+            state = read_state(self.name)
+            owner = f" (process {state.owner_id})" if state else ""
+            raise StackError(
+                f"the stack {self.name!r} runs already{owner}; stop it with: evenkeel stack down --name {self.name}"
+            )
+        try:
+            self._write_state(Phase.STARTING)
+            if not self._keep_data:
+                self._remove_data()
+            self._watchdog.start()
+            self._start_servers()
+            upgrade_database(self._addresses.database_url)
+            apply_topics(self._addresses.kafka_bootstrap_servers)
+            self._start_services()
+            self._write_state(Phase.RUNNING)
+        except BaseException as error:
+            self._shut_down(failure=str(error) if isinstance(error, StackError) else "")
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stops everything, services first, and returns when nothing is left. A second call does nothing."""
+        self._shut_down()
+
+    def kill_service(self, name: str) -> int:
+        """``kill -9`` on a service, as a fault to be survived; the supervisor starts it again.
+
+        Returns:
+            Id of the killed process.
+
+        Raises:
+            StackError: No such service runs now.
+        """
+        process_id = self.service_process_ids.get(name)
+        if process_id is None or not is_alive(process_id):
+            raise StackError(
+                f"service {name!r} does not run; this stack has {', '.join(self._service_names) or 'none'}"
+            )
+        os.kill(process_id, signal.SIGKILL)
+        return process_id
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _shut_down(self, *, failure: str = "") -> None:
+        if self._lock is None:
+            return
+        self._write_state(Phase.STOPPING)
+        if self._supervisor is not None:
+            self._supervisor.stop()
+        # Data that nobody wants again needs no orderly end.
+        graceful = {} if self._keep_data else {"grace_seconds": 0.0}
+        if self._kafka is not None:
+            self._kafka.stop(**graceful)
+        if self._postgres is not None:
+            self._postgres.stop(**graceful)
+        self._watchdog.stop()
+        if not self._keep_data:
+            self._remove_data()
+        if failure:
+            write_state(StackState(name=self.name, phase=Phase.FAILED, owner_id=os.getpid(), error=failure))
+        else:
+            remove_state(self.name)
+        self._lock.close()
+        self._lock = None
+
+    def _start_servers(self) -> None:
+        kafka_address = os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "")
+        database_url = os.environ.get("EVENKEEL_DATABASE_URL", "")
+        if not kafka_address:
+            self._kafka = Kafka(self.folder / "kafka", self._watchdog)
+        if not database_url:
+            self._postgres = Postgres(self.folder / "postgres", self._watchdog)
+        with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
+            starts = [pool.submit(each.start) for each in (self._kafka, self._postgres) if each is not None]
+        for start in starts:
+            start.result()
+        self._addresses = Addresses(
+            kafka_bootstrap_servers=kafka_address if self._kafka is None else self._kafka.bootstrap_servers,
+            database_url=database_url if self._postgres is None else self._postgres.database_url,
+        )
+
+    def _start_services(self) -> None:
+        if not self._service_names:
+            return
+        fleet_port, *metrics_ports = free_ports(1 + len(self._service_names))
+        self._addresses = replace(
+            self._addresses,
+            fleet_address=f"{LOOPBACK}:{fleet_port}",
+            fleet_token=os.environ.get("EVENKEEL_FLEET_TOKEN") or secrets.token_urlsafe(24),
+            metrics_ports=dict(zip(self._service_names, metrics_ports, strict=True)),
+        )
+        self._supervisor = Supervisor(
+            [service_process(name, self._addresses) for name in self._service_names],
+            log_folder=self.log_folder,
+            watchdog=self._watchdog,
+            on_change=lambda: self._write_state(Phase.RUNNING),
+        )
+        self._supervisor.start()
+
+    def _write_state(self, phase: Phase) -> None:
+        processes = {}
+        if self._kafka is not None and (process_id := self._kafka.process_id) is not None:
+            processes["kafka"] = process_state(process_id)
+        if self._postgres is not None and (process_id := self._postgres.process_id) is not None:
+            processes["postgres"] = process_state(process_id)
+        for name, process_id in self.service_process_ids.items():
+            processes[name] = process_state(process_id, restarts=self.service_restarts[name])
+        write_state(
+            StackState(
+                name=self.name, phase=phase, owner_id=os.getpid(), addresses=self._addresses, processes=processes
+            )
+        )
+
+    def _remove_data(self) -> None:
+        for part in ("kafka", "postgres"):
+            shutil.rmtree(self.folder / part, ignore_errors=True)

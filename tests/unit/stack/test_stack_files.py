@@ -1,0 +1,135 @@
+"""Names, ports, locks and state: what the stack does with files and without servers."""
+
+import json
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stack import paths
+from stack.addresses import Addresses
+from stack.errors import StackError, log_tail
+from stack.locks import try_lock
+from stack.paths import stack_folder
+from stack.pids import is_alive, start_mark
+from stack.ports import free_ports, is_listening
+from stack.services import SERVICE_NAMES, service_process
+from stack.state import (
+    Phase,
+    StackState,
+    lock_path,
+    process_state,
+    read_state,
+    remove_state,
+    state_path,
+    write_state,
+)
+
+ADDRESSES = Addresses(
+    kafka_bootstrap_servers="127.0.0.1:9092",
+    database_url="postgresql://u:p@127.0.0.1:5432/d",
+    fleet_address="127.0.0.1:7000",
+    fleet_token="token-token-token",
+    metrics_ports={"telemetry": 1, "detector": 2, "scheduler": 3},
+)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(paths, "checkout_root", lambda: tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "UPPER", "-x", "x" * 42])
+def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
+    with pytest.raises(StackError, match="stack name"):
+        stack_folder(name)
+
+
+def test_free_ports_are_different_and_free() -> None:
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    assert not any(is_listening(port) for port in ports)
+
+
+def test_a_lock_is_had_by_one_and_goes_with_its_file(tmp_path: Path) -> None:
+    first = try_lock(tmp_path / "lock")
+    assert first is not None
+    assert try_lock(tmp_path / "lock") is None
+    first.close()
+    second = try_lock(tmp_path / "lock")
+    assert second is not None
+    second.close()
+
+
+def test_state_is_read_back_as_it_was_written_and_only_the_owner_may_read_it(checkout: Path) -> None:
+    lock = try_lock(lock_path("dev"))
+    assert lock is not None
+    state = StackState(
+        name="dev",
+        phase=Phase.RUNNING,
+        owner_id=os.getpid(),
+        addresses=ADDRESSES,
+        processes={"kafka": process_state(os.getpid(), restarts=2)},
+    )
+    write_state(state)
+    assert read_state("dev") == state
+    assert stat.S_IMODE(state_path("dev").stat().st_mode) == 0o600
+    assert json.loads(state_path("dev").read_text())["addresses"]["fleet_address"] == "127.0.0.1:7000"
+    lock.close()
+    assert read_state("dev") == replace(state, phase=Phase.DIED)
+    remove_state("dev")
+    assert read_state("dev") is None
+
+
+def test_a_failed_stack_keeps_its_reason(checkout: Path) -> None:
+    write_state(StackState(name="dev", phase=Phase.FAILED, owner_id=1, error="no Java"))
+    state = read_state("dev")
+    assert state is not None
+    assert (state.phase, state.error) == (Phase.FAILED, "no Java")
+
+
+def test_the_mark_of_a_process_stays_and_a_dead_one_has_none() -> None:
+    assert start_mark(os.getpid()) == start_mark(os.getpid()) != ""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert not is_alive(child)
+    assert start_mark(child) == ""
+
+
+def test_a_child_that_was_not_reaped_is_not_alive() -> None:
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.close(write_end)
+    # End of file comes when the child has closed its copy of the pipe, a moment before it is a zombie.
+    assert os.read(read_end, 1) == b""
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert not is_alive(child)
+    os.waitpid(child, 0)
+    os.close(read_end)
+
+
+def test_only_the_scheduler_gets_the_fleet_token() -> None:
+    for name in SERVICE_NAMES:
+        settings = service_process(name, ADDRESSES).environment
+        assert settings["EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"] == "127.0.0.1:9092"
+        assert settings["EVENKEEL_METRICS_PORT"] == str(ADDRESSES.metrics_ports[name])
+        assert ("EVENKEEL_FLEET_TOKEN" in settings) == (name == "scheduler")
+
+
+def test_settings_without_a_value_are_left_out() -> None:
+    assert Addresses(database_url="postgresql://x").environment() == {"EVENKEEL_DATABASE_URL": "postgresql://x"}
+
+
+def test_the_tail_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("\n".join(f"line {number}" for number in range(100)))
+    tail = log_tail(tmp_path / "log", num_lines=2)
+    assert "line 99" in tail
+    assert "line 97" not in tail
+    assert "(empty)" in log_tail(tmp_path / "none")

@@ -1,0 +1,50 @@
+"""What the topic table wants, and how a cluster may differ from it."""
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.topics import PROFILES, RECORDS, TOPICS
+from stack.topics import WantedTopic, drift, wanted_topics
+
+WANTED = wanted_topics()
+PARTITIONS = {topic.name: topic.num_partitions for topic in WANTED}
+SETTINGS = {topic.name: dict(topic.settings) for topic in WANTED}
+
+
+def test_every_topic_is_wanted_and_a_dead_letter_topic_for_each_that_is_consumed() -> None:
+    consumed = [topic.dead_letter_name for topic in TOPICS if topic.consumers]
+    assert sorted(topic.name for topic in WANTED) == sorted([topic.name for topic in TOPICS] + consumed)
+
+
+def test_compacted_topics_are_compacted_and_the_others_keep_their_time() -> None:
+    assert SETTINGS[PROFILES.name] == {"cleanup.policy": "compact"}
+    milliseconds = RECORDS.retention / timedelta(milliseconds=1)
+    assert SETTINGS[RECORDS.name] == {"cleanup.policy": "delete", "retention.ms": str(int(milliseconds))}
+
+
+def test_a_cluster_like_the_table_has_no_drift() -> None:
+    assert drift(WANTED, PARTITIONS, SETTINGS) == ()
+
+
+@given(st.sampled_from(WANTED))
+def test_a_missing_topic_is_one_drift(topic: WantedTopic) -> None:
+    partitions = {name: count for name, count in PARTITIONS.items() if name != topic.name}
+    (found,) = drift(WANTED, partitions, SETTINGS)
+    assert (found.topic, found.what) == (topic.name, "topic")
+
+
+@given(st.sampled_from(WANTED), st.integers(min_value=1, max_value=100))
+def test_another_number_of_partitions_is_a_drift_with_both_numbers(topic: WantedTopic, count: int) -> None:
+    found = drift(WANTED, {**PARTITIONS, topic.name: count}, SETTINGS)
+    if count == topic.num_partitions:
+        assert found == ()
+    else:
+        (only,) = found
+        assert (only.what, only.wanted, only.found) == ("partitions", str(topic.num_partitions), str(count))
+
+
+def test_a_setting_that_is_not_there_is_a_drift_without_a_value() -> None:
+    (found,) = drift(WANTED, PARTITIONS, {**SETTINGS, PROFILES.name: {}})
+    assert (found.topic, found.what, found.found) == (PROFILES.name, "cleanup.policy", "")
