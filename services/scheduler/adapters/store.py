@@ -1,0 +1,187 @@
+"""The scheduler's way to the history: records in, one transaction, all or nothing.
+
+A change of a plan's state takes the plan's message for Kafka along in the same transaction (``outbox``), so that the
+topic of plans and the table never disagree; :mod:`services.scheduler.adapters.store_outbox` sends it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from contracts.topics import PLANS
+from history import reads, writes
+from history.records import (
+    IncidentEventRecord,
+    IncidentRecord,
+    IncidentState,
+    JobRecord,
+    JobStatus,
+    OutboxRecord,
+    PlanEventRecord,
+    PlanRecord,
+    PlanStatus,
+    RankRecord,
+    RestartRecord,
+    VerdictRecord,
+)
+from history.vocabulary import JobState
+from services.common.backoff import Reachability, persist
+from services.common.database import DATABASE_AWAY
+from services.scheduler.adapters.fleet_api_codec import plan_to_proto
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStateRecord:
+    """A job enters a state."""
+
+    job_id: str
+    state: JobState
+    at: datetime
+    detail: str = ""
+
+
+Change = (
+    JobRecord
+    | RankRecord
+    | JobStateRecord
+    | VerdictRecord
+    | IncidentRecord
+    | IncidentEventRecord
+    | PlanRecord
+    | PlanEventRecord
+)
+"""Anything that can be added to the history."""
+
+Result = TypeVar("Result")
+
+
+class Store:
+    """History of the scheduler on one engine. Safe for many tasks: each call is a transaction of its own."""
+
+    def __init__(self, engine: AsyncEngine, *, timeout_seconds: float = 5.0) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            engine: From :func:`services.common.database.create_engine`; the caller disposes of it.
+            timeout_seconds: Longest wait for one call; after it the database counts as away.
+        """
+        self._engine = engine
+        self._timeout_seconds = timeout_seconds
+        self._reachability = Reachability("postgres")
+        self.outbox_filled = asyncio.Event()
+        """Set whenever records for Kafka have been committed."""
+
+    async def save(self, changes: Sequence[Change]) -> tuple[bool, ...]:
+        """Add records in the order given, all or none; durable on return. The same call twice adds nothing.
+
+        Returns:
+            For each change whether it was new.
+
+        Raises:
+            history.errors.HistoryError: A change contradicts the history, or what it refers to is missing.
+            OperationalError, InterfaceError, OSError, TimeoutError: The database is away: nothing or everything
+                was saved; try again.
+        """
+
+        async def work(connection: AsyncConnection) -> tuple[bool, ...]:
+            return tuple([await _apply(connection, change) for change in changes])
+
+        outcome = await self._transaction(work)
+        if any(isinstance(change, PlanRecord | PlanEventRecord) for change in changes):
+            self.outbox_filled.set()
+        return outcome
+
+    async def save_patiently(self, changes: Sequence[Change]) -> tuple[bool, ...]:
+        """As :meth:`save`, but waits for as long as the database is away.
+
+        Raises:
+            history.errors.HistoryError: As for :meth:`save`.
+        """
+        return await persist(lambda: self.save(changes), transient=DATABASE_AWAY, reachability=self._reachability)
+
+    async def load_jobs(self) -> list[RestartRecord]:
+        """Every unfinished job with all that is needed to go on with it; one consistent picture.
+
+        Raises:
+            OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
+        """
+        async with asyncio.timeout(self._timeout_seconds), self._engine.connect() as connection:
+            snapshot = await connection.execution_options(isolation_level="REPEATABLE READ")
+            return await reads.load_jobs(snapshot)
+
+    async def job_token(self, job_id: str) -> str | None:
+        """A job's token, or None for an unknown job."""
+        return await self._transaction(lambda connection: reads.job_token(connection, job_id))
+
+    async def get_job(self, job_id: str) -> JobStatus | None:
+        """One job as the history knows it, or None."""
+        return await self._transaction(lambda connection: reads.get_job(connection, job_id))
+
+    async def list_jobs(self, *, page_size: int, page_token: str) -> reads.Page[JobStatus]:
+        """Jobs, newest first; ValueError for a page size or token that cannot be."""
+        return await self._transaction(
+            lambda connection: reads.list_jobs(connection, page_size=page_size, page_token=page_token)
+        )
+
+    async def list_incidents(self, *, job_id: str, page_size: int, page_token: str) -> reads.Page[IncidentState]:
+        """Incidents, newest first; ValueError for a page size or token that cannot be."""
+        return await self._transaction(
+            lambda connection: reads.list_incidents(
+                connection, job_id=job_id, page_size=page_size, page_token=page_token
+            )
+        )
+
+    async def list_plans(self, *, job_id: str, page_size: int, page_token: str) -> reads.Page[PlanStatus]:
+        """Plans, newest first; ValueError for a page size or token that cannot be."""
+        return await self._transaction(
+            lambda connection: reads.list_plans(connection, job_id=job_id, page_size=page_size, page_token=page_token)
+        )
+
+    async def get_plan(self, plan_id: str) -> PlanStatus | None:
+        """One plan, or None."""
+        return await self._transaction(lambda connection: reads.get_plan(connection, plan_id))
+
+    async def get_incident(self, incident_id: str) -> IncidentState | None:
+        """One incident, or None."""
+        return await self._transaction(lambda connection: reads.get_incident(connection, incident_id))
+
+    async def _transaction(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
+        async with asyncio.timeout(self._timeout_seconds), self._engine.begin() as connection:
+            return await work(connection)
+
+
+async def _apply(connection: AsyncConnection, change: Change) -> bool:
+    match change:
+        case JobRecord():
+            return await writes.register_job(connection, change)
+        case RankRecord():
+            return await writes.register_rank(connection, change)
+        case JobStateRecord():
+            return await writes.set_job_state(connection, change.job_id, change.state, change.at, change.detail)
+        case VerdictRecord():
+            return await writes.record_verdict(connection, change)
+        case IncidentRecord():
+            return await writes.open_incident(connection, change)
+        case IncidentEventRecord():
+            return await writes.append_incident_event(connection, change)
+        case PlanRecord():
+            return await writes.record_plan(connection, change) and await _announce(connection, change.plan_id)
+        case PlanEventRecord():
+            return await writes.append_plan_event(connection, change) and await _announce(connection, change.plan_id)
+
+
+async def _announce(connection: AsyncConnection, plan_id: str) -> bool:
+    status = await reads.get_plan(connection, plan_id)
+    assert status is not None, f"plan {plan_id} was written in this transaction"
+    record = OutboxRecord(
+        event_id=f"{plan_id}:{status.state}",
+        topic=PLANS.name,
+        key=status.plan.job_id,
+        value=plan_to_proto(status).SerializeToString(),
+    )
+    await writes.enqueue_outbox(connection, record)
+    return True
