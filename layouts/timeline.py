@@ -1,0 +1,128 @@
+"""When each stage works and waits in one iteration: the longest path through the stages' actual programs.
+
+Each stage is a clock that runs its program in order. Computing advances the clock; a send costs nothing and puts the
+data at the neighbour ``transfer_seconds`` later; a receive moves the clock to the arrival. This is the longest path
+over data dependencies and program order (as in ResiHP, arXiv 2605.06374), for any schedule, not only for those with a
+closed form. Replicas meet only at the end of the iteration: the gradient exchange is not part of
+the timeline, and transfers do not share bandwidth.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from layouts.instructions import Instruction, Op, Program
+from layouts.layout import Layout
+from layouts.schedules import program_of
+
+_COMPUTES = frozenset((Op.FORWARD, Op.BACKWARD, Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTimeline:
+    """What one stage of one replica does in an iteration.
+
+    Attributes:
+        busy_seconds: Time it computes.
+        end_seconds: When its last instruction ends, from the start of the iteration.
+    """
+
+    busy_seconds: float
+    end_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """One iteration of a layout.
+
+    Attributes:
+        iteration_seconds: When the last stage of the last replica is done.
+        stages: Timeline of each stage, ``stages[replica][stage]``.
+    """
+
+    iteration_seconds: float
+    stages: tuple[tuple[StageTimeline, ...], ...]
+
+    def bubble_fraction(self, replica: int, stage: int) -> float:
+        """The part of the iteration in which a stage does not compute, 0 to 1."""
+        if self.iteration_seconds <= 0.0:
+            return 0.0
+        return 1.0 - self.stages[replica][stage].busy_seconds / self.iteration_seconds
+
+
+def run_programs(
+    programs: Sequence[Program], seconds_of: Callable[[int, Instruction], float], transfer_seconds: float = 0.0
+) -> tuple[StageTimeline, ...]:
+    """Timeline of the stages of one replica.
+
+    Args:
+        programs: Program of each stage, in pipeline order.
+        seconds_of: Duration of a computing instruction of a stage, called once for each (stage, instruction).
+        transfer_seconds: From a send to the arrival at the neighbour.
+
+    Raises:
+        ValueError: The programs cannot run to their end: some receive has no send that can ever happen.
+    """
+    num_stages = len(programs)
+    clocks = [0.0] * num_stages
+    busy = [0.0] * num_stages
+    positions = [0] * num_stages
+    arrivals: dict[tuple[int, bool, int], float] = {}
+    ready = deque(range(num_stages))
+    while ready:
+        stage = ready.popleft()
+        program, clock, position = programs[stage], clocks[stage], positions[stage]
+        for index in range(position, len(program)):
+            instruction = program[index]
+            op = instruction.op
+            if op is Op.RECEIVE_ACTIVATION or op is Op.RECEIVE_GRADIENT:
+                arrival = arrivals.get((stage, op is Op.RECEIVE_ACTIVATION, instruction.micro_batch))
+                if arrival is None:
+                    position = index
+                    break
+                clock = max(clock, arrival)
+            elif op is Op.SEND_ACTIVATION:
+                arrivals[stage + 1, True, instruction.micro_batch] = clock + transfer_seconds
+                ready.append(stage + 1)
+            elif op is Op.SEND_GRADIENT:
+                arrivals[stage - 1, False, instruction.micro_batch] = clock + transfer_seconds
+                ready.append(stage - 1)
+            elif op in _COMPUTES:
+                seconds = seconds_of(stage, instruction)
+                clock += seconds
+                busy[stage] += seconds
+        else:
+            position = len(program)
+        clocks[stage], positions[stage] = clock, position
+    for stage, position in enumerate(positions):
+        if position < len(programs[stage]):
+            blocked = programs[stage][position]
+            raise ValueError(
+                f"stage {stage} of {num_stages} waits for ever at instruction {position} "
+                f"({blocked.op}, micro-batch {blocked.micro_batch}): nobody sends it; fix the schedule"
+            )
+    return tuple(
+        StageTimeline(busy_seconds=seconds, end_seconds=end) for seconds, end in zip(busy, clocks, strict=True)
+    )
+
+
+def timeline_of(
+    layout: Layout, seconds_of: Callable[[int, int, Instruction], float], transfer_seconds: float = 0.0
+) -> Timeline:
+    """Timeline of one iteration of a layout.
+
+    Args:
+        layout: The layout; its schedule gives the programs.
+        seconds_of: Duration of a computing instruction of (replica, stage).
+        transfer_seconds: From a send to the arrival at the neighbour.
+
+    Raises:
+        ValueError: Unknown schedule, or a schedule that cannot run to its end.
+    """
+    stages = []
+    for d, replica in enumerate(layout.replicas):
+        programs = [program_of(layout, d, s) for s in range(len(replica.stages))]
+        stages.append(run_programs(programs, lambda s, i, d=d: seconds_of(d, s, i), transfer_seconds))  # type: ignore[misc]
+    return Timeline(
+        iteration_seconds=max(stage.end_seconds for replica in stages for stage in replica), stages=tuple(stages)
+    )

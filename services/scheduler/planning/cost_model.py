@@ -1,0 +1,191 @@
+"""Seconds per iteration of any layout: stage times from model and devices, the pipeline as a longest path.
+
+A stage computes a micro-batch block by block. Tensor-parallel collectives inside each block make the shards wait for
+the slowest of them, so a block takes the maximum over its shards of (granules held / all granules) / throughput, with
+the same rounding rule as the engine (:func:`layouts.cut.cut`). Not modelled: collectives' own time (they are part of
+``fixed_seconds`` and of the correction), shared links, memory limits.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from layouts.cut import cut
+from layouts.instructions import Instruction, Op
+from layouts.layout import Layout, Stage
+from layouts.model import ModelSpec
+from layouts.schedules import SCHEDULES
+from layouts.timeline import run_programs
+
+_MIN_CORRECTION, _MAX_CORRECTION = 0.5, 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What the job's iterations are made of, as the detector measured it.
+
+    Attributes:
+        seconds_per_flop: Of a healthy device.
+        tokens: Mean tokens N of a micro-batch.
+        sum_of_squares: Mean sum of squared document lengths of a micro-batch.
+        fixed_seconds: Per iteration, under every layout: optimizer, exchange, vote, input.
+        transfer_seconds: Per transfer between stages.
+        measured: False for the assumed workload of a job that has no profile yet: only ratios mean anything then.
+    """
+
+    seconds_per_flop: float
+    tokens: float
+    sum_of_squares: float
+    fixed_seconds: float = 0.0
+    transfer_seconds: float = 0.0
+    measured: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("seconds_per_flop", "tokens"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0.0):
+                raise ValueError(f"{name} is {value}: a workload needs a positive finite number")
+        for name in ("sum_of_squares", "fixed_seconds", "transfer_seconds"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0.0):
+                raise ValueError(f"{name} is {value}: a workload needs a finite number of at least 0")
+
+
+ASSUMED_WORKLOAD = Workload(seconds_per_flop=1e-9, tokens=1024.0, sum_of_squares=1024.0 * 256.0, measured=False)
+"""Before the first profile: its ratios are typical of packed text, its seconds mean nothing."""
+
+
+@lru_cache(maxsize=65536)
+def block_slowness(max_width: int, shares: tuple[int, ...], speeds: tuple[float, ...]) -> float:
+    """Seconds of a block on these shards per second of the whole block on one healthy device.
+
+    A block of ``max_width`` 1 is not sharded: every shard computes all of it.
+    """
+    if max_width <= 1:
+        return 1.0 / min(speeds)
+    borders = cut(max_width, 1, shares)
+    return max((borders[t + 1] - borders[t]) / max_width / speed for t, speed in enumerate(speeds))
+
+
+@lru_cache(maxsize=65536)
+def replica_makespan(
+    stage_seconds: tuple[tuple[float, float], ...], num_micro_batches: int, transfer_seconds: float, schedule: str
+) -> float:
+    """Seconds of one replica's iteration up to its last backward.
+
+    Args:
+        stage_seconds: (forward, backward) seconds per micro-batch of each stage.
+        num_micro_batches: The replica's quota.
+        transfer_seconds: Per transfer between stages.
+        schedule: Name of the schedule.
+    """
+    if num_micro_batches == 0:
+        return 0.0
+    write = SCHEDULES[schedule]
+    programs = [write(s, len(stage_seconds), range(num_micro_batches)) for s in range(len(stage_seconds))]
+
+    def seconds_of(stage: int, instruction: Instruction) -> float:
+        forward, backward = stage_seconds[stage]
+        if instruction.op is Op.FORWARD:
+            return forward
+        return backward if instruction.op is Op.BACKWARD else backward / 2.0
+
+    return max(stage.end_seconds for stage in run_programs(programs, seconds_of, transfer_seconds))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostModel:
+    """Predicts iterations of one job.
+
+    Attributes:
+        model: The model's blocks.
+        workload: What iterations are made of.
+        correction: Measured over predicted seconds of the newest measured epoch; multiplies every prediction.
+    """
+
+    model: ModelSpec
+    workload: Workload
+    correction: float = 1.0
+    _sums: dict[int, tuple[list[float], list[float]]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Running (forward, backward) seconds over the blocks of each max_width: a stage is then a few subtractions.
+        sums: dict[int, tuple[list[float], list[float]]] = {}
+        for max_width in {block.max_width for block in self.model.blocks}:
+            forward, backward = [0.0], [0.0]
+            for block, cost in enumerate(self.model.blocks):
+                seconds = self.block_seconds(block) if cost.max_width == max_width else (0.0, 0.0)
+                forward.append(forward[-1] + seconds[0])
+                backward.append(backward[-1] + seconds[1])
+            sums[max_width] = forward, backward
+        object.__setattr__(self, "_sums", sums)
+
+    @property
+    def main_width(self) -> int:
+        """``max_width`` of the blocks that take most of the time: the granules in which widths are worth choosing."""
+        return max(self._sums, key=lambda width: (self._sums[width][0][-1], width))
+
+    def block_seconds(self, block: int) -> tuple[float, float]:
+        """(forward, backward) seconds of one micro-batch of a whole block on one healthy device."""
+        cost = self.model.blocks[block]
+        flops = cost.forward_flops(self.workload.tokens, self.workload.sum_of_squares)
+        forward = flops * self.workload.seconds_per_flop
+        return forward, forward * cost.backward_multiple
+
+    def stage_seconds(self, stage: Stage, throughputs: Mapping[int, float]) -> tuple[float, float]:
+        """(forward, backward) seconds of one micro-batch of a stage.
+
+        Raises:
+            ValueError: A rank of the stage is dead.
+        """
+        speeds = tuple(throughputs.get(rank, 0.0) for rank in stage.ranks)
+        if min(speeds) <= 0.0:
+            raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
+        return self.range_seconds(stage.first_block, stage.stop_block, stage.shares, speeds)
+
+    def range_seconds(
+        self, first_block: int, stop_block: int, shares: tuple[int, ...], speeds: tuple[float, ...]
+    ) -> tuple[float, float]:
+        """(forward, backward) seconds of one micro-batch of blocks cut over shards of these speeds, each above 0."""
+        forward = backward = 0.0
+        for max_width, (forwards, backwards) in self._sums.items():
+            slowness = block_slowness(max_width, shares, speeds)
+            forward += (forwards[stop_block] - forwards[first_block]) * slowness
+            backward += (backwards[stop_block] - backwards[first_block]) * slowness
+        return forward, backward
+
+    def makespan(
+        self, stages: tuple[Stage, ...], num_micro_batches: int, throughputs: Mapping[int, float], schedule: str
+    ) -> float:
+        """Seconds of one replica's pipeline with a quota, without the fixed part and the correction."""
+        seconds = tuple(self.stage_seconds(stage, throughputs) for stage in stages)
+        return replica_makespan(seconds, num_micro_batches, self.workload.transfer_seconds, schedule)
+
+    def total(self, makespan_seconds: float) -> float:
+        """Seconds per iteration when the slowest replica's pipeline takes ``makespan_seconds``."""
+        return (makespan_seconds + self.workload.fixed_seconds) * self.correction
+
+    def iteration_seconds(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
+        """Seconds per iteration of a layout.
+
+        Raises:
+            ValueError: A rank of the layout is dead.
+        """
+        return self.total(
+            max(
+                self.makespan(replica.stages, replica.num_micro_batches, throughputs, layout.schedule)
+                for replica in layout.replicas
+            )
+        )
+
+
+def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[int, float], measured: float) -> float:
+    """Measured over predicted seconds of a layout in force, to correct later predictions with.
+
+    Clipped to [0.5, 3]: beyond that the model, not its scale, is wrong, and scaling it would hide that.
+    """
+    predicted = CostModel(cost.model, cost.workload).iteration_seconds(layout, throughputs)
+    if not (predicted > 0.0 and measured > 0.0 and math.isfinite(measured)):
+        return cost.correction
+    return min(_MAX_CORRECTION, max(_MIN_CORRECTION, measured / predicted))

@@ -1,0 +1,15 @@
+"""The registry of levers, one file each."""
+
+from services.scheduler.planning.levers.drop_dead import DropDead
+from services.scheduler.planning.levers.layer_split import LayerSplit
+from services.scheduler.planning.levers.lever import Lever
+from services.scheduler.planning.levers.micro_batch_quota import MicroBatchQuota
+from services.scheduler.planning.levers.rejoin import Rejoin
+from services.scheduler.planning.levers.standby import Standby
+from services.scheduler.planning.levers.tensor_width import TensorWidth
+
+STRUCTURAL: tuple[Lever, ...] = (DropDead(), Rejoin(), Standby())
+TUNING: tuple[Lever, ...] = (TensorWidth(), LayerSplit(), MicroBatchQuota())
+REGISTRY: dict[str, Lever] = {lever.name: lever for lever in (*STRUCTURAL, *TUNING)}
+
+__all__ = ["REGISTRY", "STRUCTURAL", "TUNING", "Lever"]

@@ -1,0 +1,33 @@
+"""Lever: go on without the dead. Shards leave their stages; an empty stage is merged or takes its replica out."""
+
+from collections.abc import Iterable
+
+from layouts.layout import Layout
+from services.scheduler.planning.repair import EmptyStage, repaired
+from services.scheduler.planning.situation import Situation
+
+
+class DropDead:
+    """The layout without its dead ranks."""
+
+    name = "drop_dead"
+    structural = True
+
+    def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
+        """``base`` without dead ranks, empty stages merged into their neighbours, or their replicas dropped."""
+        for on_empty in EmptyStage:
+            smaller = repaired(base, situation.throughputs.keys(), on_empty)
+            if smaller is not None:
+                yield smaller
+
+    def describe(self, before: Layout, after: Layout) -> str:
+        """Who left, and what became of empty stages and replicas."""
+        gone = sorted(set(before.ranks) - set(after.ranks) - set(after.standbys))
+        lines = [f"without rank {', '.join(map(str, gone))}"] if gone else []
+        if len(after.replicas) < len(before.replicas):
+            lines.append(f"{len(after.replicas)} replicas (were {len(before.replicas)})")
+        else:
+            for d, (was, becomes) in enumerate(zip(before.replicas, after.replicas, strict=False)):
+                if len(becomes.stages) < len(was.stages):
+                    lines.append(f"replica {d} has {len(becomes.stages)} stages (had {len(was.stages)})")
+        return "; ".join(lines)

@@ -1,0 +1,116 @@
+"""Lever: layer split. Blocks per stage by the speed of the stage's devices, for each replica on its own.
+
+A pipeline of stages with seconds c_s per micro-batch takes about sum(c) + (m - 1) max(c). Dynamic programming over
+(stage, border) keeps every split that no other beats in both sum and maximum, so the best of that form is exact for any
+m; the best few are then compared by their true longest path.
+"""
+
+from collections.abc import Iterable
+from itertools import accumulate
+
+from layouts.layout import Layout, Replica, Stage
+from services.scheduler.planning.situation import Situation
+
+_NUM_COMPARED = 6
+_SLACK = 1.05
+_Front = list[tuple[float, float, tuple[int, ...]]]
+
+
+def _prune(points: _Front) -> _Front:
+    """Points (maximum, sum, borders) that no other beats in both maximum and sum."""
+    points.sort()
+    kept: _Front = []
+    for point in points:
+        if not kept or point[1] < kept[-1][1] * (1.0 - 1e-12):
+            kept.append(point)
+    return kept
+
+
+def split_candidates(stage_costs: list[list[float]], num_micro_batches: int, incumbent: float) -> list[tuple[int, ...]]:
+    """Inner borders of the most promising splits, best first.
+
+    Args:
+        stage_costs: ``stage_costs[s][b]``: seconds of block b, forward and backward, on the devices of stage s.
+        num_micro_batches: Weight of the slowest stage.
+        incumbent: sum + (m - 1) max of a known split; worse ones are cut off.
+    """
+    num_stages, num_blocks = len(stage_costs), len(stage_costs[0])
+    weight = max(0, num_micro_batches - 1)
+    prefix = [list(accumulate(costs, initial=0.0)) for costs in stage_costs]
+    fronts: dict[int, _Front] = {0: [(0.0, 0.0, ())]}
+    for s in range(num_stages):
+        last = s == num_stages - 1
+        stops = [num_blocks] if last else range(s + 1, num_blocks - (num_stages - s - 1) + 1)
+        following: dict[int, _Front] = {}
+        for stop in stops:
+            points: _Front = []
+            for start, front in fronts.items():
+                if start >= stop:
+                    continue
+                seconds = prefix[s][stop] - prefix[s][start]
+                for slowest, total, borders in front:
+                    most, so_far = max(slowest, seconds), total + seconds
+                    if so_far + weight * most <= incumbent * _SLACK:
+                        points.append((most, so_far, borders if last else (*borders, stop)))
+            if points:
+                following[stop] = _prune(points)
+        fronts = following
+    front = fronts.get(num_blocks, [])
+    front.sort(key=lambda point: (point[1] + weight * point[0], point[2]))
+    return [borders for _, _, borders in front[:_NUM_COMPARED]]
+
+
+def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, schedule: str) -> tuple[Stage, ...]:
+    """The stages with the split that is fastest for a quota; the given split when none is faster."""
+    if len(stages) == 1:
+        return stages
+    cost, throughputs = situation.cost, situation.throughputs
+    num_blocks = stages[-1].stop_block
+    costs: list[list[float]] = []
+    for stage in stages:
+        speeds = tuple(throughputs[rank] for rank in stage.ranks)
+        costs.append([sum(cost.range_seconds(b, b + 1, stage.shares, speeds)) for b in range(num_blocks)])
+    now = [sum(costs[s][stage.first_block : stage.stop_block]) for s, stage in enumerate(stages)]
+    best, best_seconds = stages, cost.makespan(stages, quota, throughputs, schedule)
+    for inner in split_candidates(costs, quota, sum(now) + max(0, quota - 1) * max(now)):
+        borders = (0, *inner, num_blocks)
+        candidate = tuple(
+            Stage(first_block=borders[s], stop_block=borders[s + 1], ranks=stage.ranks, shares=stage.shares)
+            for s, stage in enumerate(stages)
+        )
+        seconds = cost.makespan(candidate, quota, throughputs, schedule)
+        if seconds < best_seconds * (1.0 - 1e-9):
+            best, best_seconds = candidate, seconds
+    return best
+
+
+class LayerSplit:
+    """Blocks per stage by the speed of the stage's devices."""
+
+    name = "layer_split"
+    structural = False
+
+    def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
+        """``base`` with the best split in every replica."""
+        yield Layout(
+            num_blocks=base.num_blocks,
+            schedule=base.schedule,
+            standbys=base.standbys,
+            replicas=tuple(
+                Replica(
+                    stages=best_split(situation, replica.stages, replica.num_micro_batches, base.schedule),
+                    num_micro_batches=replica.num_micro_batches,
+                )
+                for replica in base.replicas
+            ),
+        )
+
+    def describe(self, before: Layout, after: Layout) -> str:
+        """Blocks per stage before and after, for replicas where they differ."""
+        lines = []
+        for d, (was, becomes) in enumerate(zip(before.replicas, after.replicas, strict=False)):
+            old = [stage.num_blocks for stage in was.stages]
+            new = [stage.num_blocks for stage in becomes.stages]
+            if old != new:
+                lines.append(f"replica {d} has {'+'.join(map(str, new))} blocks (had {'+'.join(map(str, old))})")
+        return "; ".join(lines)

@@ -1,0 +1,66 @@
+"""Lever: micro-batch quota. Replicas that are slower run fewer of the iteration's micro-batches; their number stays."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from layouts.layout import Layout, Replica
+from services.scheduler.planning.situation import Situation
+
+
+def best_quotas(seconds_of: Callable[[int, int], float], start: Sequence[int]) -> tuple[int, ...]:
+    """Quotas of the same sum as ``start`` that minimise the slowest replica's time.
+
+    Exact for times that do not fall with the quota: while some replica could run one more micro-batch in less time than
+    the slowest takes now, it takes one from the slowest. When none can, any other quotas give some replica at least one
+    more than now, and that takes at least as long. Starting from the quotas in force keeps the change small.
+
+    Args:
+        seconds_of: Time of (replica, quota).
+        start: Quotas to start from.
+    """
+    quotas = list(start)
+    seconds = [seconds_of(d, quota) for d, quota in enumerate(quotas)]
+    while True:
+        slowest = max(range(len(quotas)), key=lambda d: (seconds[d], -d))
+        after = [(seconds_of(d, quota + 1), d) for d, quota in enumerate(quotas) if d != slowest]
+        if not after or quotas[slowest] == 0:
+            return tuple(quotas)
+        soonest, taker = min(after)
+        if soonest >= seconds[slowest] * (1.0 - 1e-9):
+            return tuple(quotas)
+        quotas[slowest] -= 1
+        quotas[taker] += 1
+        seconds[slowest] = seconds_of(slowest, quotas[slowest])
+        seconds[taker] = soonest
+
+
+class MicroBatchQuota:
+    """Micro-batches per replica by what each replica can run."""
+
+    name = "micro_batch_quota"
+    structural = False
+
+    def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
+        """``base`` with the best quotas."""
+
+        def seconds_of(replica: int, quota: int) -> float:
+            stages = base.replicas[replica].stages
+            return situation.cost.makespan(stages, quota, situation.throughputs, base.schedule)
+
+        quotas = best_quotas(seconds_of, [replica.num_micro_batches for replica in base.replicas])
+        yield Layout(
+            num_blocks=base.num_blocks,
+            schedule=base.schedule,
+            standbys=base.standbys,
+            replicas=tuple(
+                Replica(stages=replica.stages, num_micro_batches=quota)
+                for replica, quota in zip(base.replicas, quotas, strict=True)
+            ),
+        )
+
+    def describe(self, before: Layout, after: Layout) -> str:
+        """Quotas before and after."""
+        old = [replica.num_micro_batches for replica in before.replicas]
+        new = [replica.num_micro_batches for replica in after.replicas]
+        if old == new:
+            return ""
+        return f"micro-batches per replica {', '.join(map(str, new))} (were {', '.join(map(str, old))})"

@@ -1,0 +1,100 @@
+"""A layout without certain ranks: the least change that makes it whole again.
+
+Shards of missing ranks are dropped from their stages. A stage that loses everyone either gives its blocks to its
+neighbours or takes its whole replica out of the job, whose other ranks become standbys. The iteration keeps all its
+micro-batches.
+"""
+
+from collections.abc import Collection
+from enum import StrEnum
+from itertools import pairwise
+
+from layouts.layout import Layout, Replica, Stage
+
+
+class EmptyStage(StrEnum):
+    """What happens to a stage without a live rank."""
+
+    MERGE = "merge"
+    DROP_REPLICA = "drop_replica"
+
+
+def with_standbys(layout: Layout, live: Collection[int]) -> Layout:
+    """The layout with exactly those live ranks as standbys that hold no position."""
+    placed = set(layout.ranks)
+    return Layout(
+        num_blocks=layout.num_blocks,
+        replicas=layout.replicas,
+        schedule=layout.schedule,
+        standbys=tuple(sorted(rank for rank in live if rank not in placed)),
+    )
+
+
+def spread_quotas(quotas: list[int], total: int) -> list[int]:
+    """Quotas that sum to ``total``: whatever lacks goes to the smallest, whatever is too much leaves the largest."""
+    quotas = list(quotas)
+    while sum(quotas) < total:
+        quotas[quotas.index(min(quotas))] += 1
+    while sum(quotas) > total:
+        quotas[quotas.index(max(quotas))] -= 1
+    return quotas
+
+
+def _merge_empty(stages: list[Stage | tuple[int, int]]) -> tuple[Stage, ...] | None:
+    """Blocks of stages without ranks, given as (first, stop), go half to the stage before and half to the one after."""
+    alive = [index for index, stage in enumerate(stages) if isinstance(stage, Stage)]
+    if not alive:
+        return None
+    bounds = [(s.first_block, s.stop_block) if isinstance(s, Stage) else s for s in stages]
+    borders = [0]
+    for left, right in pairwise(alive):
+        first, stop = bounds[left][1], bounds[right][0]
+        borders.append(first + (stop - first) // 2)
+    borders.append(bounds[-1][1])
+    merged = []
+    for number, index in enumerate(alive):
+        stage = stages[index]
+        assert isinstance(stage, Stage)
+        merged.append(
+            Stage(first_block=borders[number], stop_block=borders[number + 1], ranks=stage.ranks, shares=stage.shares)
+        )
+    return tuple(merged)
+
+
+def repaired(layout: Layout, live: Collection[int], on_empty: EmptyStage = EmptyStage.MERGE) -> Layout | None:
+    """``layout`` without ranks that are not live; None when no replica is left.
+
+    Args:
+        layout: Where to start from.
+        live: Ranks that may be used; those without a position become standbys.
+        on_empty: What happens to a stage that loses all its ranks.
+    """
+    shapes: list[tuple[Stage, ...]] = []
+    quotas: list[int] = []
+    for replica in layout.replicas:
+        stages: list[Stage | tuple[int, int]] = []
+        for stage in replica.stages:
+            kept = [(rank, share) for rank, share in zip(stage.ranks, stage.shares, strict=True) if rank in live]
+            if kept:
+                ranks, shares = zip(*kept, strict=True)
+                stages.append(
+                    Stage(first_block=stage.first_block, stop_block=stage.stop_block, ranks=ranks, shares=shares)
+                )
+            else:
+                stages.append((stage.first_block, stage.stop_block))
+        whole = all(isinstance(stage, Stage) for stage in stages)
+        shape = _merge_empty(stages) if whole or on_empty is EmptyStage.MERGE else None
+        if shape is not None:
+            shapes.append(shape)
+            quotas.append(replica.num_micro_batches)
+    if not shapes:
+        return None
+    quotas = spread_quotas(quotas, layout.num_micro_batches)
+    bare = Layout(
+        num_blocks=layout.num_blocks,
+        schedule=layout.schedule,
+        replicas=tuple(
+            Replica(stages=shape, num_micro_batches=quota) for shape, quota in zip(shapes, quotas, strict=True)
+        ),
+    )
+    return with_standbys(bare, live)

@@ -1,0 +1,73 @@
+"""Situations to plan for."""
+
+from hypothesis import strategies as st
+
+from layouts.layout import Layout, uniform_layout
+from layouts.model import BlockCost, ModelSpec
+from services.scheduler.planning.cost_model import CostModel, Workload
+from services.scheduler.planning.situation import Situation
+
+
+def gpt(num_layers: int, heads: int = 12) -> ModelSpec:
+    """Embedding, layers, head, as the engine declares them."""
+    layer = BlockCost(
+        forward_flops_per_token=2.2e5,
+        forward_flops_per_squared_length=200.0,
+        parameter_bytes=440_000,
+        optimizer_bytes=880_000,
+        max_width=heads,
+    )
+    embedding = BlockCost(
+        forward_flops_per_token=1e3,
+        forward_flops_per_squared_length=0.0,
+        parameter_bytes=100_000,
+        optimizer_bytes=200_000,
+    )
+    head = BlockCost(
+        forward_flops_per_token=5e4,
+        forward_flops_per_squared_length=0.0,
+        parameter_bytes=100_000,
+        optimizer_bytes=200_000,
+        max_width=256,
+    )
+    return ModelSpec(blocks=(embedding, *(layer for _ in range(num_layers)), head))
+
+
+WORKLOAD = Workload(
+    seconds_per_flop=2e-10, tokens=1024.0, sum_of_squares=1e5, fixed_seconds=0.01, transfer_seconds=0.0005
+)
+
+
+def situation_of(
+    home: Layout,
+    *,
+    speeds: dict[int, float] | None = None,
+    dead: tuple[int, ...] = (),
+    layout: Layout | None = None,
+    heads: int = 12,
+) -> Situation:
+    """A job of this shape with these slow and dead ranks; ``layout`` is in force, by default the full shape."""
+    layout = layout or home
+    throughputs = {rank: 1.0 for rank in (*home.ranks, *home.standbys) if rank not in dead} | (speeds or {})
+    return Situation(
+        layout=layout,
+        home=home,
+        throughputs=throughputs,
+        cost=CostModel(gpt(home.num_blocks - 2, heads), WORKLOAD),
+        holders=frozenset(throughputs) & frozenset(layout.ranks),
+    )
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> Situation:
+    """Jobs of many shapes with some dead and some slow ranks."""
+    tensor, pipeline, data = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    num_micro_batches = draw(st.integers(data, 4 * data + 3))
+    num_layers = draw(st.integers(max(1, pipeline - 1), 8))
+    home = uniform_layout(
+        num_blocks=num_layers + 2, tensor=tensor, pipeline=pipeline, data=data, num_micro_batches=num_micro_batches
+    )
+    ranks = st.sampled_from(home.ranks)
+    dead = draw(st.sets(ranks, max_size=max(0, len(home.ranks) // 3)))
+    slow = draw(st.dictionaries(ranks, st.floats(0.2, 1.0), max_size=3))
+    return situation_of(home, dead=tuple(dead), speeds={r: p for r, p in slow.items() if r not in dead})

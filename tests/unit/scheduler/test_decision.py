@@ -1,0 +1,47 @@
+from dataclasses import replace
+
+from planning_cases import situation_of
+
+from layouts.layout import uniform_layout
+from services.scheduler.planning.cost_model import CostModel, calibrated_correction
+from services.scheduler.planning.decision import Choice, DecisionRule, decide
+from services.scheduler.planning.solver import solve
+
+HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
+RULE = DecisionRule()
+
+
+def test_a_plan_that_saves_much_for_long_is_applied():
+    decision = decide(RULE, solve(situation_of(HOME, speeds={3: 0.5})), forced=False)
+    assert decision.choice is Choice.APPLY
+    assert decision.gain_seconds > decision.cost_seconds
+
+
+def test_a_plan_that_saves_next_to_nothing_is_not():
+    solution = solve(situation_of(HOME, speeds={3: 0.5}))
+    barely = replace(solution, predicted_seconds=0.99 * solution.idle_seconds)
+    assert decide(RULE, barely, forced=False).choice is Choice.KEEP
+
+
+def test_without_a_better_layout_the_job_is_left_alone():
+    assert decide(RULE, solve(situation_of(HOME)), forced=False).choice is Choice.KEEP
+
+
+def test_with_somebody_dead_there_is_no_choice():
+    assert decide(RULE, solve(situation_of(HOME, dead=(3,))), forced=True).choice is Choice.APPLY
+
+
+def test_a_device_that_keeps_flipping_ends_up_being_left_alone():
+    solution = solve(situation_of(HOME, speeds={3: 0.5}))
+    choices = [decide(RULE, solution, forced=False, num_flips=flips).choice for flips in range(16)]
+    assert choices[0] is Choice.APPLY
+    assert choices[-1] is Choice.KEEP
+    assert choices == sorted(choices)
+
+
+def test_a_measured_epoch_corrects_every_later_prediction():
+    situation = situation_of(HOME)
+    predicted = situation.cost.iteration_seconds(HOME, situation.throughputs)
+    correction = calibrated_correction(situation.cost, HOME, situation.throughputs, 1.25 * predicted)
+    corrected = CostModel(situation.cost.model, situation.cost.workload, correction)
+    assert abs(corrected.iteration_seconds(HOME, situation.throughputs) / (1.25 * predicted) - 1.0) < 1e-9

@@ -1,0 +1,124 @@
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planning_cases import situation_of
+
+from layouts.layout import Layout, Replica, Stage, uniform_layout
+from services.scheduler.planning.coverage import uncovered_blocks
+from services.scheduler.planning.levers.layer_split import best_split
+from services.scheduler.planning.levers.micro_batch_quota import best_quotas
+from services.scheduler.planning.levers.tensor_width import best_stage, best_widths
+from services.scheduler.planning.price import price_of
+from services.scheduler.planning.repair import EmptyStage, repaired, spread_quotas
+
+speeds = st.lists(st.floats(0.1, 1.0), min_size=1, max_size=3)
+
+
+@given(st.integers(1, 8), speeds)
+@settings(max_examples=80, deadline=None)
+def test_widths_are_the_best_of_all_that_exist(num_granules, speed):
+    def slowest(widths):
+        return max(w / p for w, p in zip(widths, speed, strict=True))
+
+    found = best_widths(num_granules, tuple(speed))
+    every = [w for w in product(range(num_granules + 1), repeat=len(speed)) if sum(w) == num_granules]
+    assert sum(found) == num_granules
+    assert slowest(found) <= min(slowest(w) for w in every) + 1e-12
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.1, 3.0)), min_size=1, max_size=4), st.data())
+@settings(max_examples=80, deadline=None)
+def test_quotas_are_the_best_of_all_that_exist(lines, data):
+    start = data.draw(st.lists(st.integers(0, 4), min_size=len(lines), max_size=len(lines)).filter(any))
+
+    def seconds(d, quota):
+        return 0.0 if quota == 0 else lines[d][0] + lines[d][1] * quota
+
+    found = best_quotas(seconds, start)
+    every = [q for q in product(range(sum(start) + 1), repeat=len(lines)) if sum(q) == sum(start)]
+    assert sum(found) == sum(start)
+    best = min(max(seconds(d, q) for d, q in enumerate(quotas)) for quotas in every)
+    assert max(seconds(d, q) for d, q in enumerate(found)) <= best * (1 + 1e-6)
+
+
+@given(st.lists(st.floats(0.2, 1.0), min_size=3, max_size=3), st.integers(1, 12))
+@settings(max_examples=40, deadline=None)
+def test_a_layer_split_is_within_3_percent_of_the_best_of_all_splits(speed, quota):
+    home = uniform_layout(num_blocks=9, tensor=1, pipeline=3, data=1, num_micro_batches=quota)
+    situation = situation_of(home, speeds=dict(enumerate(speed)))
+    stages = home.replicas[0].stages
+
+    def seconds(split):
+        return situation.cost.makespan(split, quota, situation.throughputs, "1f1b")
+
+    def split_at(a, b):
+        borders = (0, a, b, 9)
+        return tuple(
+            Stage(first_block=borders[s], stop_block=borders[s + 1], ranks=stage.ranks, shares=stage.shares)
+            for s, stage in enumerate(stages)
+        )
+
+    best = min(seconds(split_at(a, b)) for a in range(1, 8) for b in range(a + 1, 9))
+    assert seconds(best_split(situation, stages, quota, "1f1b")) <= best * 1.03
+
+
+def test_a_shard_that_would_only_hold_its_stage_up_is_left_out():
+    home = uniform_layout(num_blocks=8, tensor=2, pipeline=1, data=1, num_micro_batches=4)
+    situation = situation_of(home, speeds={1: 0.02})
+    assert best_stage(situation, home.replicas[0].stages[0]).ranks == (0,)
+
+
+def test_an_empty_stage_gives_its_blocks_to_both_neighbours():
+    home = uniform_layout(num_blocks=9, tensor=1, pipeline=3, data=1, num_micro_batches=4)
+    merged = repaired(home, (0, 2))
+    assert merged is not None
+    assert [(s.first_block, s.stop_block) for s in merged.replicas[0].stages] == [(0, 4), (4, 9)]
+
+
+def test_a_dropped_replica_leaves_its_micro_batches_to_the_others_and_its_ranks_as_standbys():
+    home = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=3, num_micro_batches=7)
+    smaller = repaired(home, (0, 1, 2, 4, 5), EmptyStage.DROP_REPLICA)
+    assert smaller is not None
+    assert len(smaller.replicas) == 2
+    assert smaller.num_micro_batches == 7
+    assert smaller.standbys == (2,)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.integers(0, 40))
+def test_spread_quotas_always_have_the_wanted_sum(quotas, total):
+    spread = spread_quotas(quotas, total)
+    assert sum(spread) == total
+    assert min(spread) >= 0
+
+
+def test_the_price_of_staying_is_nothing_and_a_joiner_receives_its_whole_slice():
+    home = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=8)
+    model = situation_of(home).cost.model
+    assert price_of(model, home, home, home.ranks).pause_seconds == 0.0
+    slice_bytes = sum(
+        (b.parameter_bytes + b.optimizer_bytes) // (2 if b.max_width > 1 else 1) for b in model.blocks[4:]
+    )
+    live = [rank for rank in home.ranks if rank != 3]
+    without = repaired(home, live)
+    assert without is not None
+    assert price_of(model, without, home, live).moved_bytes == pytest.approx(slice_bytes, abs=8)
+
+
+def test_blocks_that_nobody_holds_are_named():
+    home = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=8)
+    model = situation_of(home).cost.model
+    assert uncovered_blocks(model, home, (0, 1, 2, 7)) == ()
+    assert uncovered_blocks(model, home, (0, 1, 2, 6)) == (4, 5, 6, 7)
+
+
+def test_unequal_shards_cover_a_block_only_when_their_slices_do():
+    def replica(first_rank, shares):
+        stage = Stage(first_block=0, stop_block=8, ranks=(first_rank, first_rank + 1), shares=shares)
+        return Replica(stages=(stage,), num_micro_batches=1)
+
+    home = Layout(num_blocks=8, replicas=(replica(0, (2, 1)), replica(2, (1, 1))))
+    model = situation_of(home).cost.model
+    assert uncovered_blocks(model, home, (0, 3)) == ()
+    assert uncovered_blocks(model, home, (1, 2)) == tuple(range(1, 8))

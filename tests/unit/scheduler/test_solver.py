@@ -1,0 +1,157 @@
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from planning_cases import situation_of, situations
+
+from layouts.layout import uniform_layout
+from services.scheduler.planning.levers import REGISTRY, TUNING
+from services.scheduler.planning.repair import EmptyStage, repaired
+from services.scheduler.planning.solution import NoPlanError
+from services.scheduler.planning.solver import TIE, solve
+
+DEMO = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
+
+
+def solved(situation):
+    try:
+        return solve(situation)
+    except NoPlanError:
+        assume(False)
+        raise
+
+
+@given(situations())
+@settings(max_examples=150, deadline=None)
+def test_a_plan_covers_every_block_keeps_every_micro_batch_and_uses_live_ranks_once(situation):
+    layout = solved(situation).layout
+    assert layout.num_blocks == situation.home.num_blocks
+    assert layout.num_micro_batches == situation.home.num_micro_batches
+    placed = (*layout.ranks, *layout.standbys)
+    assert len(set(placed)) == len(placed)
+    assert set(layout.ranks) <= set(situation.throughputs)
+    for replica in layout.replicas:
+        assert [b for s in replica.stages for b in range(s.first_block, s.stop_block)] == list(range(layout.num_blocks))
+
+
+@given(situations())
+@settings(max_examples=100, deadline=None)
+def test_a_plan_is_never_slower_than_any_lever_alone_nor_than_doing_nothing(situation):
+    judged = situation.judged_seconds(solved(situation).layout)
+    bases = [b for how in EmptyStage if (b := repaired(situation.layout, situation.throughputs, how)) is not None]
+    alone = [layout for lever in REGISTRY.values() for base in bases for layout in lever.propose(situation, base)]
+    for layout in (*bases, *alone):
+        if set(layout.ranks) <= set(situation.throughputs):
+            assert judged <= situation.judged_seconds(layout) * (1.0 + TIE) + 1e-12
+
+
+@given(situations())
+@settings(max_examples=80, deadline=None)
+def test_planning_again_from_the_plan_changes_nothing_that_matters(situation):
+    first = solved(situation)
+    again = solve(
+        replace(
+            situation, layout=first.layout, holders=frozenset(first.layout.ranks) & frozenset(situation.throughputs)
+        )
+    )
+    assert again.predicted_seconds <= first.predicted_seconds * (1.0 + 1e-9)
+
+
+@given(situations())
+@settings(max_examples=80, deadline=None)
+def test_healthy_capacity_that_joins_never_makes_the_plan_slower(situation):
+    dead = set(situation.home.ranks) - set(situation.throughputs)
+    assume(dead)
+    first = solved(situation)
+    settled = replace(situation, layout=first.layout, holders=frozenset(first.layout.ranks))
+    joined = replace(settled, throughputs={**situation.throughputs, min(dead): 1.0})
+    before, after = solve(settled), solve(joined)
+    assert joined.judged_seconds(after.layout) <= settled.judged_seconds(before.layout) * (1.0 + TIE) + 1e-12
+
+
+@given(situations())
+@settings(max_examples=40, deadline=None)
+def test_the_same_question_has_the_same_answer(situation):
+    assert solved(situation) == solve(situation)
+
+
+def test_a_healthy_job_is_left_alone():
+    solution = solve(situation_of(DEMO))
+    assert not solution.changes
+    assert solution.layout is DEMO
+    assert solution.price.moved_bytes == 0
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_one_device_at_half_speed_costs_little_more_than_its_share(rank):
+    solution = solve(situation_of(DEMO, speeds={rank: 0.5}))
+    assert solution.bound_seconds / solution.predicted_seconds > 0.94
+    assert solution.predicted_seconds < 0.7 * solution.idle_seconds
+
+
+@pytest.mark.parametrize("rank", range(8))
+def test_one_dead_device_leaves_its_stage_to_its_peer_and_the_job_near_the_bound(rank):
+    solution = solve(situation_of(DEMO, dead=(rank,)))
+    assert rank not in solution.layout.ranks
+    assert len(solution.layout.ranks) == 7
+    assert solution.bound_seconds / solution.predicted_seconds > 0.92
+
+
+def test_a_dead_stage_is_merged_or_its_replica_dropped_and_everyone_left_is_put_to_work():
+    solution = solve(situation_of(DEMO, dead=(2, 3)))
+    assert len(solution.layout.ranks) == 6
+    assert solution.bound_seconds / solution.predicted_seconds > 0.95
+
+
+def test_a_rank_that_comes_back_brings_the_full_shape_back():
+    without = solve(situation_of(DEMO, dead=(3,))).layout
+    back = solve(situation_of(DEMO, layout=without))
+    assert back.changes
+    assert back.layout.replicas == DEMO.replicas
+    assert {action.lever for action in back.actions} == {"rejoin"}
+
+
+def test_a_device_that_recovers_gets_its_full_share_back():
+    slow = solve(situation_of(DEMO, speeds={3: 0.5})).layout
+    back = solve(situation_of(DEMO, layout=slow))
+    assert back.layout.replicas == DEMO.replicas
+
+
+def test_replicas_far_from_the_failure_keep_their_shape():
+    home = uniform_layout(num_blocks=10, tensor=2, pipeline=2, data=4, num_micro_batches=32)
+    layout = solve(situation_of(home, speeds={0: 0.5})).layout
+    for old, new in list(zip(home.replicas, layout.replicas, strict=True))[2:]:
+        assert old.stages == new.stages
+
+
+def test_nobody_left_is_an_error_that_says_what_to_do():
+    with pytest.raises(NoPlanError, match="start replacements"):
+        solve(situation_of(DEMO, dead=DEMO.ranks))
+
+
+def test_the_answer_says_what_it_does_what_it_beat_and_why():
+    solution = solve(situation_of(DEMO, speeds={3: 0.5}))
+    assert {action.lever for action in solution.actions} <= {lever.name for lever in TUNING}
+    assert all(action.description for action in solution.actions)
+    assert max(action.gain_seconds for action in solution.actions) > 0
+    names = [alternative.name for alternative in solution.alternatives]
+    assert "do nothing" in names
+    assert "rank 3 at 0.50" in solution.reason
+    assert all(a.predicted_seconds >= solution.predicted_seconds * (1 - TIE) for a in solution.alternatives)
+
+
+def best_of_three(situation):
+    return min(_timed(situation) for _ in range(3))
+
+
+def _timed(situation):
+    started = time.process_time()
+    solve(situation)
+    return time.process_time() - started
+
+
+def test_eight_ranks_are_planned_in_less_than_20_ms_and_64_in_less_than_50():
+    large = uniform_layout(num_blocks=34, tensor=4, pipeline=4, data=4, num_micro_batches=64)
+    assert best_of_three(situation_of(DEMO, speeds={3: 0.5}, dead=(5,))) < 0.020
+    assert best_of_three(situation_of(large, speeds={5: 0.5, 40: 0.7}, dead=(12,), heads=32)) < 0.050
