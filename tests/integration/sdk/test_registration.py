@@ -1,0 +1,104 @@
+"""Registration against a fleet API that is late, restarts, or refuses."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
+
+from trainer_sdk.control.registration import RankIdentity, Registration
+
+pytestmark = pytest.mark.integration
+
+IDENTITY = RankIdentity(job_id="job", rank=3, incarnation=2, node="node-1", device="gpu-1")
+
+
+class Fleet(scheduler_pb2_grpc.FleetServiceServicer):
+    """A fleet API that knows RegisterRank only, and answers NOT_FOUND as often as told."""
+
+    def __init__(self, num_not_found: int) -> None:
+        self.num_not_found = num_not_found
+        self.requests: list[pb.RegisterRankRequest] = []
+        self.tokens: list[str] = []
+        self.changed = threading.Condition()
+
+    def RegisterRank(  # noqa: N802
+        self, request: pb.RegisterRankRequest, context: grpc.ServicerContext
+    ) -> pb.RegisterRankResponse:
+        with self.changed:
+            self.requests.append(request)
+            self.tokens += [str(value) for key, value in context.invocation_metadata() if key == "authorization"]
+            self.changed.notify_all()
+            if len(self.requests) <= self.num_not_found:
+                context.abort(grpc.StatusCode.NOT_FOUND, "no such job")
+        return pb.RegisterRankResponse()
+
+    def wait_for(self, count: int) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: len(self.requests) >= count, 10)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Fleet, int], int]]:
+    servers = []
+
+    def start(fleet: Fleet, port: int = 0) -> int:
+        server = grpc.server(ThreadPoolExecutor(max_workers=2), options=[("grpc.so_reuseport", 0)])
+        scheduler_pb2_grpc.add_FleetServiceServicer_to_server(fleet, server)
+        bound = server.add_insecure_port(f"127.0.0.1:{port}")
+        server.start()
+        servers.append(server)
+        return bound
+
+    yield start
+    for server in servers:
+        server.stop(None).wait(5)
+
+
+def registration(port: int, is_watched: Callable[[], bool]) -> Registration:
+    return Registration(
+        f"127.0.0.1:{port}",
+        job_token="token",
+        identity=IDENTITY,
+        controller_address="127.0.0.1:5",
+        is_watched=is_watched,
+        check_interval_seconds=0.02,
+    )
+
+
+def test_a_rank_registers_as_soon_as_its_job_is_known(serve: Callable[[Fleet, int], int]) -> None:
+    fleet = Fleet(num_not_found=2)
+    rank = registration(serve(fleet, 0), is_watched=lambda: True)
+    rank.start()
+    assert rank.wait_until_registered(10)
+    rank.stop()
+    assert len(fleet.requests) == 3
+    assert set(fleet.tokens) == {"Bearer token"}
+    request = fleet.requests[-1]
+    assert (request.job_id, request.rank, request.incarnation, request.node) == ("job", 3, 2, "node-1")
+    assert request.address == "127.0.0.1:5"
+
+
+def test_a_rank_that_nobody_watches_registers_again(serve: Callable[[Fleet, int], int]) -> None:
+    fleet = Fleet(num_not_found=0)
+    rank = registration(serve(fleet, 0), is_watched=lambda: False)
+    rank.start()
+    assert fleet.wait_for(3)
+    rank.stop()
+
+
+def test_a_rank_registers_with_a_fleet_api_that_comes_up_later(serve: Callable[[Fleet, int], int]) -> None:
+    fleet = Fleet(num_not_found=0)
+    reserved = grpc.server(ThreadPoolExecutor(max_workers=1), options=[("grpc.so_reuseport", 0)])
+    port = reserved.add_insecure_port("127.0.0.1:0")
+    reserved.start()  # answers UNIMPLEMENTED: a service of another kind
+    rank = registration(port, is_watched=lambda: True)
+    rank.start()
+    assert not rank.wait_until_registered(0.3)
+    reserved.stop(None).wait(5)
+    serve(fleet, port)
+    assert rank.wait_until_registered(10)
+    rank.stop()

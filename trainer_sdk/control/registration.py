@@ -1,0 +1,124 @@
+"""Makes a rank known to the fleet API from a background thread; training never waits for it."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import grpc
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
+
+_CALL_TIMEOUT_SECONDS = 3.0
+_FIRST_BACK_OFF_SECONDS = 0.1
+_LONGEST_BACK_OFF_SECONDS = 5.0
+
+_logger = logging.getLogger("evenkeel.control")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankIdentity:
+    """Which process of which rank this is, and where it runs."""
+
+    job_id: str
+    rank: int
+    incarnation: int
+    node: str
+    device: str
+
+
+class Registration:
+    """Registers the rank, with retries for ever, and again when no scheduler has watched it for a while.
+
+    A scheduler that restarts knows its ranks from history; one that lost history learns them here.
+
+    Args:
+        fleet_address: ``host:port`` of the fleet API.
+        job_token: Token of the job.
+        identity: Who registers.
+        controller_address: ``host:port`` of the rank's controller.
+        is_watched: Whether a scheduler holds a Watch stream to the controller now.
+        check_interval_seconds: How often to look whether somebody watches.
+    """
+
+    def __init__(
+        self,
+        fleet_address: str,
+        *,
+        job_token: str,
+        identity: RankIdentity,
+        controller_address: str,
+        is_watched: Callable[[], bool],
+        check_interval_seconds: float = 5.0,
+    ) -> None:
+        self._fleet_address = fleet_address
+        self._metadata = (("authorization", f"Bearer {job_token}"),)
+        self._request = pb.RegisterRankRequest(
+            job_id=identity.job_id,
+            rank=identity.rank,
+            incarnation=identity.incarnation,
+            node=identity.node,
+            device=identity.device,
+            address=controller_address,
+            process_id=os.getpid(),
+        )
+        self._is_watched = is_watched
+        self._check_interval_seconds = check_interval_seconds
+        self._stopped = threading.Event()
+        self._registered = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="evenkeel-registration", daemon=True)
+
+    def start(self) -> None:
+        """Begin to register; returns at once."""
+        self._thread.start()
+
+    def wait_until_registered(self, timeout_seconds: float) -> bool:
+        """Whether the fleet API has acknowledged the rank at least once within the timeout."""
+        return self._registered.wait(timeout_seconds)
+
+    def stop(self) -> None:
+        """End the background thread; returns within one call's timeout."""
+        self._stopped.set()
+        self._thread.join(_CALL_TIMEOUT_SECONDS + 0.5)
+
+    def _run(self) -> None:
+        back_off_seconds = _FIRST_BACK_OFF_SECONDS
+        warned = False
+        while not self._stopped.is_set():
+            error = self._register()
+            if error is None:
+                self._registered.set()
+                back_off_seconds, warned = _FIRST_BACK_OFF_SECONDS, False
+                self._wait_while_watched()
+                continue
+            # NOT_FOUND is no news: the launcher registers the job at the same time.
+            if not warned and error.code() is not grpc.StatusCode.NOT_FOUND:
+                warned = True
+                _logger.warning(
+                    "the fleet API at %s did not register rank %d (%s: %s); trying again, training goes on",
+                    self._fleet_address,
+                    self._request.rank,
+                    error.code().name,
+                    error.details(),
+                )
+            self._stopped.wait(back_off_seconds)
+            back_off_seconds = min(back_off_seconds * 2, _LONGEST_BACK_OFF_SECONDS)
+
+    def _register(self) -> grpc.RpcError | None:
+        # A fresh channel each time: one that failed would sit in gRPC's own back-off, which grows to minutes.
+        with grpc.insecure_channel(self._fleet_address) as channel:
+            stub = scheduler_pb2_grpc.FleetServiceStub(channel)
+            try:
+                stub.RegisterRank(self._request, timeout=_CALL_TIMEOUT_SECONDS, metadata=self._metadata)
+            except grpc.RpcError as error:
+                return error
+        return None
+
+    def _wait_while_watched(self) -> None:
+        """Return once nobody has watched the rank for two looks in a row."""
+        unwatched = 0
+        while unwatched < 2 and not self._stopped.wait(self._check_interval_seconds):
+            unwatched = 0 if self._is_watched() else unwatched + 1
