@@ -13,14 +13,13 @@ from demo.run_log import (
     CulpritSeen,
     MicroBatchSeen,
     PlanSeen,
-    PlanState,
     ProcessSeen,
     ProfileSeen,
     RankSample,
     RunLog,
-    VerdictKind,
     VerdictSeen,
 )
+from history.vocabulary import PlanState, VerdictKind
 from layouts.codec import layout_from_proto
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from demo.observations import Observations
-from demo.run_log import PlanState
 from demo.summary import (
     VERDICT_OF,
     Phase,
@@ -19,6 +18,7 @@ from demo.summary import (
 )
 from demo.timeline import CommittedIteration, relative_throughput
 from demo.truths import TruthKind
+from history.vocabulary import PlanState
 
 LOSS_TOLERANCE = 1e-5
 SERVICE_SLACK = 1.25

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from demo.conditions import Moment
-from demo.run_log import PlanState, RunLog
+from demo.run_log import RunLog
 from demo.scenario import Step
 from demo.timeline import CommittedIteration, committed_iterations, healthy_rank_rate, healthy_work_rate
 from demo.truths import Truth, disturbs
+from history.vocabulary import PlanState
 from layouts.model import ModelSpec
 
 

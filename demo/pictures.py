@@ -16,10 +16,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from demo.observations import Observations
-from demo.run_log import PlanState, VerdictKind
 from demo.summary import loss_differences
 from demo.timeline import rank_speed, relative_throughput
 from demo.truths import Truth, TruthKind, bound_steps, true_throughputs
+from history.vocabulary import PlanState, VerdictKind
 
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#6b6b6b"
 DEAD_COLOUR = "#d9d9d9"

@@ -9,8 +9,9 @@ from demo.expectations import Expectation
 from demo.observations import Observations, QueryResult
 from demo.pictures import label_of
 from demo.report_style import STYLE
-from demo.run_log import PlanSeen, PlanState, VerdictSeen
+from demo.run_log import PlanSeen, VerdictSeen
 from demo.summary import Event, Summary
+from history.vocabulary import PlanState
 from layouts.layout import Layout
 
 PLANS_NOTE = (

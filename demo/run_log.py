@@ -7,38 +7,9 @@ key. All times are Unix seconds of this machine.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from history.vocabulary import PlanState, VerdictKind
 from layouts.layout import Layout
-
-
-class VerdictKind(StrEnum):
-    """Kinds of verdicts, by the lower-case names of the protobuf enum."""
-
-    UNSPECIFIED = "unspecified"
-    FAIL_STOP = "fail_stop"
-    HANG = "hang"
-    COMPUTE_SLOW = "compute_slow"
-    COMMUNICATION_SLOW = "communication_slow"
-    STAGE_IMBALANCE = "stage_imbalance"
-    SEQUENCE_IMBALANCE = "sequence_imbalance"
-    JITTER = "jitter"
-    NOT_FINITE = "not_finite"
-    SPIKE = "spike"
-    SUSPECTED_CORRUPTION = "suspected_corruption"
-    RECOVERED = "recovered"
-    REJOINED = "rejoined"
-
-
-class PlanState(StrEnum):
-    """States of a plan, by the lower-case names of the protobuf enum."""
-
-    UNSPECIFIED = "unspecified"
-    PROPOSED = "proposed"
-    COMMITTED = "committed"
-    APPLIED = "applied"
-    MEASURED = "measured"
-    ABORTED = "aborted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from demo.conditions import (
     ShapeReached,
     VerdictGiven,
 )
-from demo.run_log import PlanState, VerdictKind
+from history.vocabulary import PlanState, VerdictKind
 
 
 class Act(StrEnum):

@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from demo.observations import Observations
-from demo.run_log import PlanSeen, PlanState, VerdictKind, VerdictSeen
+from demo.run_log import PlanSeen, VerdictSeen
 from demo.timeline import CommittedIteration, median_seconds
 from demo.truths import Truth, TruthKind
+from history.vocabulary import PlanState, VerdictKind
 
 VERDICT_OF = {
     TruthKind.COMPUTE_SLOW: VerdictKind.COMPUTE_SLOW,
