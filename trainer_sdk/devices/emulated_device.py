@@ -1,0 +1,77 @@
+"""A device that is slower than the machine says: real compute, paced to a stated speed."""
+
+import time
+from collections.abc import Callable
+
+from trainer_sdk.devices.device import ComputeKind
+
+_HANG_SLICE_SECONDS = 0.05
+
+
+class EmulatedDevice:
+    """Paces compute segments: a segment of f operations lasts f / (flops_per_second * speed), never less than it took.
+
+    The sleep aims at an absolute moment. What a segment overshoots (sleep is late, other processes had the core) is
+    credit: the following segments end that much earlier, so that an iteration's sum is right. The credit is capped, so
+    a real stall stays visible.
+
+    Args:
+        flops_per_second: Speed of the healthy device that this one stands for.
+        speed: Read at each segment's end: relative speed, 1.0 = healthy.
+        hangs: Read at each segment's end: True blocks the caller until it is False again.
+        clock: Monotonic seconds.
+        sleep: Blocks for so many seconds.
+        max_credit_seconds: Largest overshoot that is made up for.
+
+    Raises:
+        ValueError: ``flops_per_second`` is not above 0.
+    """
+
+    def __init__(
+        self,
+        *,
+        flops_per_second: float,
+        speed: Callable[[], float] = lambda: 1.0,
+        hangs: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+        max_credit_seconds: float = 0.004,
+    ) -> None:
+        if not flops_per_second > 0:
+            raise ValueError(f"flops_per_second {flops_per_second}: must be above 0")
+        self._flops_per_second = flops_per_second
+        self._speed = speed
+        self._hangs = hangs
+        self._clock = clock
+        self._sleep = sleep
+        self._max_credit_seconds = max_credit_seconds
+        self._credit_seconds = 0.0
+        self._began_seconds = clock()
+        self._seconds: dict[ComputeKind, float] = {}
+
+    def begin(self) -> None:
+        """A compute segment starts, or resumes after waiting."""
+        self._began_seconds = self._clock()
+
+    def end(self, flops: float, kind: ComputeKind) -> None:
+        """The segment ends: sleep until it has lasted as long as on the device this one stands for.
+
+        A segment without operations (``flops`` 0) is measured and not paced.
+        """
+        while self._hangs():
+            self._sleep(_HANG_SLICE_SECONDS)
+        now = self._clock()
+        if flops > 0:
+            duration_seconds = flops / (self._flops_per_second * self._speed())
+            deadline = self._began_seconds + duration_seconds - self._credit_seconds
+            if now < deadline:
+                self._sleep(deadline - now)
+                now = self._clock()
+            self._credit_seconds = min(max(now - deadline, 0.0), self._max_credit_seconds)
+        self._seconds[kind] = self._seconds.get(kind, 0.0) + (now - self._began_seconds)
+        self._began_seconds = now
+
+    def take_seconds(self) -> dict[ComputeKind, float]:
+        """Compute seconds by kind since the last take."""
+        taken, self._seconds = self._seconds, {}
+        return taken

@@ -1,0 +1,35 @@
+"""A probe of a device's speed: square matrix products, timed as the device would take."""
+
+import time
+
+from trainer_sdk.devices.device import ComputeKind, Device
+
+
+class MatrixProbe:
+    """Times matrix products on a device; the training thread runs it at an iteration border.
+
+    Args:
+        device: Paces the products if it is an emulated one.
+        torch_device: Where the matrices live, for example ``cpu`` or ``cuda:0``.
+    """
+
+    def __init__(self, device: Device, torch_device: str = "cpu") -> None:
+        self._device = device
+        self._torch_device = torch_device
+
+    def __call__(self, matrix_size: int, repetitions: int) -> list[float]:
+        """Seconds of each of ``repetitions`` products of two square matrices."""
+        import torch  # noqa: PLC0415 - the SDK loads without torch
+
+        left = torch.ones(matrix_size, matrix_size, device=self._torch_device)
+        out = torch.empty_like(left)
+        seconds = []
+        for _ in range(repetitions):
+            started = time.perf_counter()
+            self._device.begin()
+            torch.mm(left, left, out=out)
+            if out.is_cuda:
+                torch.cuda.synchronize(out.device)
+            self._device.end(2.0 * matrix_size**3, ComputeKind.PROBE)
+            seconds.append(time.perf_counter() - started)
+        return seconds

@@ -1,0 +1,83 @@
+"""Real devices: the wall clock on a CPU, CUDA events on a GPU. Nothing is paced."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, Self
+
+from trainer_sdk.devices.device import ComputeKind
+
+
+class _Event(Protocol):
+    """What we use of ``torch.cuda.Event``, which carries no types itself."""
+
+    def record(self) -> None: ...
+    def query(self) -> bool: ...
+    def elapsed_time(self, end_event: Self, /) -> float: ...
+
+
+class CpuDevice:
+    """Measures compute segments by the wall clock.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._began_seconds = clock()
+        self._seconds: dict[ComputeKind, float] = {}
+
+    def begin(self) -> None:
+        """A compute segment starts, or resumes after waiting."""
+        self._began_seconds = self._clock()
+
+    def end(self, flops: float, kind: ComputeKind) -> None:
+        """The segment ends; ``flops`` is not needed here."""
+        now = self._clock()
+        self._seconds[kind] = self._seconds.get(kind, 0.0) + (now - self._began_seconds)
+        self._began_seconds = now
+
+    def take_seconds(self) -> dict[ComputeKind, float]:
+        """Compute seconds by kind since the last take."""
+        taken, self._seconds = self._seconds, {}
+        return taken
+
+
+class CudaDevice:
+    """Measures compute segments by CUDA events on the current stream; never synchronises.
+
+    A segment that the GPU has not finished at :meth:`take_seconds` counts in the next take.
+    """
+
+    def __init__(self) -> None:
+        import torch  # noqa: PLC0415 - the SDK loads without torch
+
+        self._new_event: Callable[[], _Event] = partial(torch.cuda.Event, enable_timing=True)
+        self._began: _Event | None = None
+        self._open: list[tuple[ComputeKind, _Event, _Event]] = []
+
+    def begin(self) -> None:
+        """A compute segment starts, or resumes after waiting."""
+        self._began = self._new_event()
+        self._began.record()
+
+    def end(self, flops: float, kind: ComputeKind) -> None:
+        """The segment ends; ``flops`` is not needed here."""
+        ended = self._new_event()
+        ended.record()
+        if self._began is not None:
+            self._open.append((kind, self._began, ended))
+        self._began = ended
+
+    def take_seconds(self) -> dict[ComputeKind, float]:
+        """Compute seconds by kind of the segments that the GPU has finished since the last take."""
+        seconds: dict[ComputeKind, float] = {}
+        still_open = []
+        for kind, began, ended in self._open:
+            if ended.query():
+                seconds[kind] = seconds.get(kind, 0.0) + began.elapsed_time(ended) / 1000.0
+            else:
+                still_open.append((kind, began, ended))
+        self._open = still_open
+        return seconds
