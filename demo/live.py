@@ -52,10 +52,7 @@ class _Announcer:
             if verdict.verdict_id not in self._verdicts:
                 self._verdicts.add(verdict.verdict_id)
                 lines.append(f"verdict  {verdict_line(verdict)}")
-        for plan in snapshot.plans:
-            if self._is_news(plan):
-                lines.append(f"plan     {plan_line(plan)}")
-        return lines
+        return lines + [f"plan     {plan_line(plan)}" for plan in snapshot.plans if self._is_news(plan)]
 
     def _is_news(self, plan: PlanSeen) -> bool:
         key = (plan.plan_id, plan.state.value)

@@ -142,16 +142,12 @@ def loss(seen: Observations) -> bytes:
     upper.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     floor = 1e-9
     differences = loss_differences(seen)
-    lower.semilogy(
-        [k for k, _ in differences],
-        [max(value, floor) for _, value in differences],
-        color=BLUE,
-        linewidth=0,
-        marker=".",
-        markersize=4,
-    )
-    lower.axhline(1e-5, color=VERMILION, linewidth=1.4, linestyle="--")
+    # Limits first: a log axis without any data cannot choose its own.
+    lower.set_yscale("log")
     lower.set_ylim(floor * 0.6, 1e-4)
+    values = [max(value, floor) for _, value in differences]
+    lower.plot([k for k, _ in differences], values, color=BLUE, linewidth=0, marker=".", markersize=4)
+    lower.axhline(1e-5, color=VERMILION, linewidth=1.4, linestyle="--")
     lower.set_ylabel("relative\ndifference")
     lower.set_xlabel("iteration")
     for axes in (upper, lower):

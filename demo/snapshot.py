@@ -104,7 +104,7 @@ class SnapshotMaker:
         if self._frozen is not None:
             return self._frozen
         until = min((truth.at for truth in truths if disturbs(truth)), default=float("inf"))
-        first = max(self._log.last_iteration - NUM_HEALTHY, 0)
+        first = max(self._log.last_iteration - NUM_HEALTHY, 0) if until == float("inf") else 0
         iterations = committed_iterations(self._log, self._model, first=first)[:-1]
         rates = healthy_work_rate(iterations, until), healthy_rank_rate(iterations, until)
         if until < float("inf"):

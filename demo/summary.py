@@ -116,7 +116,7 @@ class Phase:
 def phases_of(seen: Observations) -> tuple[Phase, ...]:
     """Cut the run at its truths."""
     ends = [truth.at for truth in seen.truths[1:]] + [float("inf")]
-    return tuple(_phase(seen, truth, ends_at) for truth, ends_at in zip(seen.truths, ends, strict=True))
+    return tuple(_phase(seen, truth, ends_at) for truth, ends_at in zip(seen.truths, ends, strict=False))
 
 
 def _phase(seen: Observations, truth: Truth, ends_at: float) -> Phase:
@@ -205,7 +205,7 @@ def _explained(seen: Observations, verdict: VerdictSeen, rank: int) -> bool:
     ends = [truth.at for truth in about[1:]] + [float("inf")]
     return any(
         VERDICT_OF.get(truth.kind) == verdict.kind and truth.at <= verdict.decided_at < ends_at + AFTERMATH_SECONDS
-        for truth, ends_at in zip(about, ends, strict=True)
+        for truth, ends_at in zip(about, ends, strict=False)
     )
 
 

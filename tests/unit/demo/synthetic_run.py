@@ -11,15 +11,14 @@ from demo.run_log import (
     CulpritSeen,
     MicroBatchSeen,
     PlanSeen,
-    PlanState,
     ProcessSeen,
     RankSample,
     RunLog,
-    VerdictKind,
     VerdictSeen,
 )
 from demo.scenario import LONG_DOCUMENTS, Cast, script
 from demo.truths import Truth, TruthKind
+from history.vocabulary import PlanState, VerdictKind
 from layouts.layout import Layout, uniform_layout
 from layouts.model import BlockCost, ModelSpec
 
