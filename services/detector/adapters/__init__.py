@@ -1,0 +1,1 @@
+"""The detector's edges: protobuf, Kafka, PostgreSQL."""

@@ -1,0 +1,237 @@
+"""One job's detector: observations in, verdicts and profiles out.
+
+Deterministic: what comes out depends on the observations alone, in their order, and on nothing else, so a detector
+that is restored from a snapshot and reads the rest again finds the same things under the same ids. Not thread-safe; a
+job has one, and whoever owns it calls it from one thread.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain import report
+from services.detector.domain.device_health import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS, DeviceHealth
+from services.detector.domain.hang import find_hangs
+from services.detector.domain.job_profile import JobProfile
+from services.detector.domain.loss_watch import LossWatch
+from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
+from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
+from services.detector.domain.verdict import Culprit, Profile, RankThroughput, Verdict
+from services.detector.domain.workload import WorkExpectation
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+PROFILE_EVERY = 5
+_FRAMES_TO_LEARN = 3
+_SKIPPED_AT_START = 2
+_SKIPPED_BY_REPLACEMENT = 1
+
+
+class JobDetector:
+    """Watches one job.
+
+    Args:
+        job_id: The job.
+        iterations_per_false_alarm: Iterations of a healthy job per slow verdict that the operator puts up with.
+    """
+
+    def __init__(self, job_id: str, *, iterations_per_false_alarm: float = 100_000.0) -> None:
+        self.job_id = job_id
+        self._expectation = WorkExpectation()
+        self._health = DeviceHealth(iterations_per_false_alarm=iterations_per_false_alarm)
+        self._processes = ProcessWatch()
+        self._losses = LossWatch()
+        self._profile = JobProfile()
+        self._hung: dict[int, tuple[int, int]] = {}
+        self._last_sequence = -1
+        self._last_at = 0.0
+        self._iteration = -1
+        self._num_frames = 0
+        self._known_rows: Ints | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Every process of the job ended as planned: nothing more is to come."""
+        return self._processes.all_finished
+
+    @property
+    def iteration(self) -> int:
+        """Newest iteration seen; -1 before the first."""
+        return self._iteration
+
+    def observe(self, observation: Observation) -> list[Verdict | Profile]:
+        """Takes the job's next observation; one that was taken before changes nothing and finds nothing.
+
+        Returns:
+            What was found, in the order it should be published.
+        """
+        if isinstance(observation, FrameObservation):
+            at = observation.closed_at_unix_seconds
+        else:
+            at = observation.at_unix_seconds
+        # A telemetry service that starts over counts from 0 again, but its clock does not go back.
+        if observation.sequence <= self._last_sequence and at <= self._last_at:
+            return []
+        self._last_sequence, self._last_at = observation.sequence, at
+        if isinstance(observation, FrameObservation):
+            return self._on_frame(observation)
+        return list(self._on_liveness(observation))
+
+    def _on_liveness(self, liveness: LivenessObservation) -> list[Verdict]:
+        findings: list[ProcessFinding] = []
+        if liveness.event is not None:
+            findings += self._processes.on_event(liveness.event)
+        findings += self._processes.on_progress(liveness.at_unix_seconds, liveness.progress)
+        found = [self._process_verdict(finding, liveness.at_unix_seconds) for finding in findings]
+        alive = tuple(one for one in liveness.progress if not self._processes.is_dead(one.rank, one.incarnation))
+        hangs = find_hangs(alive, iteration_seconds=self._profile.iteration_seconds, epoch=self._profile.epoch)
+        for hang in hangs:
+            if self._hung.get(hang.rank, (-1, -1))[0] == hang.incarnation:
+                continue
+            self._hung[hang.rank] = (hang.incarnation, hang.iteration)
+            culprit = self._culprit(hang.rank, hang.incarnation)
+            found.append(report.hang_verdict(self.job_id, hang, culprit, liveness.at_unix_seconds))
+        return found
+
+    def _on_frame(self, frame: FrameObservation) -> list[Verdict | Profile]:
+        self._iteration = frame.iteration
+        if frame.epoch != self._profile.epoch:
+            self._profile.begin_epoch(frame.epoch)
+            self._health.begin_epoch()
+        found: list[Verdict | Profile] = [
+            self._process_verdict(finding, frame.closed_at_unix_seconds)
+            for finding in self._processes.on_missing(frame.missing_ranks)
+        ]
+        if not len(frame):
+            return found
+        rows = self._locate(frame)
+        found += self._moving_again(frame)
+        for loss in self._losses.observe(frame):
+            culprits = tuple(self._culprit(rank, None) for rank in loss.ranks)
+            found.append(report.loss_verdict(frame, loss, culprits))
+        # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
+        if bool(frame.planned.any()):
+            return found
+        usable = (
+            (frame.compute_seconds > 0)
+            & np.isfinite(frame.compute_seconds)
+            & (frame.num_micro_batches > 0)
+            & (frame.epochs == frame.epoch)
+        )
+        usable &= ~self._health.bank.take_skips(rows)
+        if not bool(usable.any()):
+            return found
+        self._num_frames += 1
+        verdicts = self._judge(frame, rows, usable)
+        found += verdicts
+        self._profile.observe(frame, usable, ~self._health.bank.ill[rows])
+        if verdicts or self._num_frames % PROFILE_EVERY == 0 or self._profile.num_frames == 1:
+            profile = self._profile.profile(self.job_id, frame.iteration, self._throughputs(frame, rows))
+            if profile is not None:
+                found.append(profile)
+        return found
+
+    def _judge(self, frame: FrameObservation, rows: Ints, usable: Bools) -> list[Verdict]:
+        """Compares a plain frame with what was expected of it, then learns it."""
+        if self._expectation.num_learned < _FRAMES_TO_LEARN:
+            self._expectation.learn(frame, usable, None)
+            return []
+        expected = self._expectation.expect(frame)
+        log_ratios = np.log(np.where(usable, frame.compute_seconds, 1.0) / expected)
+        changes = self._health.observe(frame.iteration, rows[usable], log_ratios[usable], frame.work_keys[usable])
+        entry_of = {int(row): entry for entry, row in enumerate(rows)} if changes else {}
+        verdicts = [
+            report.health_verdict(
+                frame,
+                entry_of[change.row],
+                change,
+                expected_seconds=float(expected[entry_of[change.row]]),
+                culprit=self._culprit(int(frame.ranks[entry_of[change.row]]), None),
+            )
+            for change in changes
+        ]
+        centre = float(np.median(log_ratios[usable]))
+        ordinary = np.abs(log_ratios - centre) < 5 * self._health.noise.scale + 0.1
+        self._expectation.learn(frame, usable & ordinary & self._health.quiet(rows), expected)
+        return verdicts
+
+    def _locate(self, frame: FrameObservation) -> Ints:
+        started = self._expectation.num_learned >= _FRAMES_TO_LEARN
+        rows = self._health.bank.locate(
+            frame,
+            num_to_baseline=BASELINE_AFTER_RESHAPE if started else BASELINE_OBSERVATIONS,
+            num_to_skip=_SKIPPED_BY_REPLACEMENT if started else _SKIPPED_AT_START,
+        )
+        if rows is not self._known_rows:
+            self._known_rows = rows
+            for rank, incarnation in zip(frame.ranks.tolist(), frame.incarnations.tolist(), strict=True):
+                self._processes.seen(rank, incarnation)
+        return rows
+
+    def _moving_again(self, frame: FrameObservation) -> list[Verdict]:
+        """Hung ranks that finished an iteration after all; later incarnations only end the complaint."""
+        if not self._hung:
+            return []
+        found = []
+        for rank, incarnation in zip(frame.ranks.tolist(), frame.incarnations.tolist(), strict=True):
+            hung = self._hung.get(rank)
+            if hung is None or incarnation < hung[0]:
+                continue
+            if incarnation > hung[0] or frame.iteration >= hung[1]:
+                del self._hung[rank]
+            if incarnation == hung[0] and frame.iteration >= hung[1]:
+                culprit = self._culprit(rank, incarnation)
+                found.append(report.moving_again_verdict(frame, culprit, hung[1]))
+        return found
+
+    def _process_verdict(self, finding: ProcessFinding, at_unix_seconds: float) -> Verdict:
+        if not finding.rejoined:
+            self._hung.pop(finding.rank, None)
+        culprit = self._culprit(finding.rank, finding.incarnation)
+        return report.process_verdict(self.job_id, finding, culprit, self._iteration, at_unix_seconds)
+
+    def _culprit(self, rank: int, incarnation: int | None) -> Culprit:
+        bank = self._health.bank
+        row = bank.row_of(rank)
+        if row is None or (incarnation is not None and bank.incarnation[row] != incarnation):
+            return Culprit(rank=rank, incarnation=incarnation or 0)
+        known = int(bank.incarnation[row])
+        return Culprit(rank=rank, incarnation=known, node=bank.nodes[row], device=bank.devices[row])
+
+    def _throughputs(self, frame: FrameObservation, rows: Ints) -> tuple[RankThroughput, ...]:
+        found = []
+        for rank, row in zip(frame.ranks.tolist(), rows.tolist(), strict=True):
+            throughput, margin = self._health.throughput(row)
+            found.append(RankThroughput(rank=rank, throughput=throughput, margin=margin))
+        return tuple(found)
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything known of the job, as plain values and arrays."""
+        return {
+            "expectation": self._expectation.to_state(),
+            "health": self._health.to_state(),
+            "processes": self._processes.to_state(),
+            "losses": self._losses.to_state(),
+            "profile": self._profile.to_state(),
+            "hung": sorted((rank, *what) for rank, what in self._hung.items()),
+            "last_sequence": self._last_sequence,
+            "last_at": self._last_at,
+            "iteration": self._iteration,
+            "num_frames": self._num_frames,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._expectation.restore(state["expectation"])
+        self._health.restore(state["health"])
+        self._processes.restore(state["processes"])
+        self._losses.restore(state["losses"])
+        self._profile.restore(state["profile"])
+        self._hung = {rank: (incarnation, iteration) for rank, incarnation, iteration in state["hung"]}
+        self._last_sequence = state["last_sequence"]
+        self._last_at = state["last_at"]
+        self._iteration = state["iteration"]
+        self._num_frames = state["num_frames"]
+        self._known_rows = None

@@ -1,0 +1,194 @@
+"""The state of every device of a job, as arrays with one row a rank.
+
+A row belongs to one incarnation of a rank on one device; when either changes it starts afresh, so no evidence of a dead
+process speaks against its replacement. Memory is fixed per row and rows are never more than the ranks of the job.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.observation import FrameObservation
+from services.detector.domain.sequential_test import NUM_TESTS
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+WINDOW = 48
+"""Iterations of residuals kept per device: what noise and levels are estimated from."""
+
+# Name, shape behind the row axis, type, value of a fresh row.
+_COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
+    ("rank", (), np.int64, -1),
+    ("incarnation", (), np.int64, -1),
+    ("work_key", (), np.float64, np.nan),
+    ("shared_offset", (), np.float64, 0.0),
+    ("own_offset", (), np.float64, 0.0),
+    ("has_offset", (), np.bool_, False),
+    ("num_to_baseline", (), np.int64, 0),
+    ("num_to_skip", (), np.int64, 0),
+    ("num_observed", (), np.int64, 0),
+    ("level", (), np.float64, 0.0),
+    ("ill", (), np.bool_, False),
+    ("published", (), np.float64, 1.0),
+    ("num_since_change", (), np.int64, 0),
+    ("num_relapses", (), np.int64, 0),
+    ("scale", (), np.float64, 0.0),
+    ("sums_slower", (NUM_TESTS,), np.float64, 0.0),
+    ("sums_faster", (NUM_TESTS,), np.float64, 0.0),
+    ("ages_slower", (NUM_TESTS,), np.int64, 0),
+    ("ages_faster", (NUM_TESTS,), np.int64, 0),
+    ("residuals", (WINDOW,), np.float64, np.nan),
+)
+
+
+class DeviceBank:
+    """Rows of device state; every column of ``_COLUMNS`` is an attribute.
+
+    Attributes:
+        work_key: What share of the model the rank holds.
+        shared_offset: Log ratio of its work's cost to the expectation, shared by all who hold equal shares.
+        own_offset: The healthy device's own small deviation from that, bounded.
+        has_offset: A baseline was taken for this row at least once.
+        num_to_baseline: Observations still to come before its baseline is taken.
+        num_to_skip: Observations still to be left out.
+        num_observed: Observations of this row.
+        level: Log slowdown that is established for the device; 0 when healthy.
+        ill: A slow verdict stands.
+        published: Throughput last published.
+        num_since_change: Observations since ``level`` last changed.
+        num_relapses: How often the device fell ill again.
+        scale: Scale of its noise.
+        sums_slower: The sequential test's sums towards slower; ``ages_slower`` counts their observations.
+        sums_faster: The same towards faster.
+        residuals: The newest residuals against peers, ``level`` included, oldest first.
+        iterations: Iteration of each column of ``residuals``.
+    """
+
+    rank: Ints
+    incarnation: Ints
+    work_key: Floats
+    shared_offset: Floats
+    own_offset: Floats
+    has_offset: npt.NDArray[np.bool_]
+    num_to_baseline: Ints
+    num_to_skip: Ints
+    num_observed: Ints
+    level: Floats
+    ill: npt.NDArray[np.bool_]
+    published: Floats
+    num_since_change: Ints
+    num_relapses: Ints
+    scale: Floats
+    sums_slower: Floats
+    sums_faster: Floats
+    ages_slower: Ints
+    ages_faster: Ints
+    residuals: Floats
+
+    def __init__(self) -> None:
+        self.nodes: list[str] = []
+        self.devices: list[str] = []
+        self.iterations: Ints = np.full(WINDOW, -1, dtype=np.int64)
+        for name, shape, kind, _ in _COLUMNS:
+            setattr(self, name, np.zeros((0, *shape), dtype=kind))
+        self._rows: dict[int, int] = {}
+        self._located: tuple[FrameObservation, Ints] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def row_of(self, rank: int) -> int | None:
+        """The row of a rank, or None before it was first seen."""
+        return self._rows.get(rank)
+
+    def locate(self, frame: FrameObservation, *, num_to_baseline: int, num_to_skip: int) -> Ints:
+        """The row of each entry of a frame; new ranks get a row, new incarnations and devices a fresh one.
+
+        Args:
+            frame: The frame.
+            num_to_baseline: Observations before a fresh row's baseline is taken.
+            num_to_skip: Observations of a fresh row that are left out before that.
+        """
+        known = self._located
+        if known is not None and self._same_processes(known[0], frame):
+            self._located = (frame, known[1])
+            return known[1]
+        self._append([rank for rank in frame.ranks.tolist() if rank not in self._rows])
+        rows = np.empty(len(frame), dtype=np.int64)
+        for entry, (rank, incarnation) in enumerate(
+            zip(frame.ranks.tolist(), frame.incarnations.tolist(), strict=True)
+        ):
+            row = self._rows[rank]
+            node, device = frame.nodes[entry], frame.devices[entry]
+            if self.incarnation[row] != incarnation or self.nodes[row] != node or self.devices[row] != device:
+                self._reset(row)
+                self.rank[row] = rank
+                self.incarnation[row] = incarnation
+                self.num_to_baseline[row] = num_to_baseline
+                self.num_to_skip[row] = num_to_skip
+                self.nodes[row] = node
+                self.devices[row] = device
+            rows[entry] = row
+        self._located = (frame, rows)
+        return rows
+
+    def take_skips(self, rows: Ints) -> npt.NDArray[np.bool_]:
+        """True for the rows whose observation is to be left out; it is counted as left out."""
+        skipped: npt.NDArray[np.bool_] = self.num_to_skip[rows] > 0
+        self.num_to_skip[rows[skipped]] -= 1
+        return skipped
+
+    def push(self, iteration: int, rows: Ints, residuals: Floats) -> None:
+        """Appends one iteration to the windows; rows that are not named get a gap."""
+        self.residuals[:, :-1] = self.residuals[:, 1:]
+        self.residuals[:, -1] = np.nan
+        self.residuals[rows, -1] = residuals
+        self.iterations[:-1] = self.iterations[1:]
+        self.iterations[-1] = iteration
+
+    def clear_tests(self, rows: Ints) -> None:
+        """Starts the sequential tests of some rows again."""
+        self.sums_slower[rows] = 0.0
+        self.sums_faster[rows] = 0.0
+        self.ages_slower[rows] = 0
+        self.ages_faster[rows] = 0
+
+    @staticmethod
+    def _same_processes(before: FrameObservation, now: FrameObservation) -> bool:
+        return (
+            len(before) == len(now)
+            and bool(np.array_equal(before.ranks, now.ranks))
+            and bool(np.array_equal(before.incarnations, now.incarnations))
+            and before.nodes == now.nodes
+            and before.devices == now.devices
+        )
+
+    def _append(self, ranks: list[int]) -> None:
+        for name, shape, kind, fresh in _COLUMNS:
+            added = np.full((len(ranks), *shape), fresh, dtype=kind)
+            setattr(self, name, np.concatenate([getattr(self, name), added]))
+        for rank in ranks:
+            self._rows[rank] = len(self.nodes)
+            self.nodes.append("")
+            self.devices.append("")
+
+    def _reset(self, row: int) -> None:
+        for name, _, _, fresh in _COLUMNS:
+            getattr(self, name)[row] = fresh
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything in the bank, as plain values and arrays."""
+        state: dict[str, Any] = {name: getattr(self, name).copy() for name, _, _, _ in _COLUMNS}
+        return {**state, "nodes": list(self.nodes), "devices": list(self.devices), "iterations": self.iterations.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        for name, _, _, _ in _COLUMNS:
+            setattr(self, name, state[name].copy())
+        self.nodes = list(state["nodes"])
+        self.devices = list(state["devices"])
+        self.iterations = state["iterations"].copy()
+        self._rows = {int(rank): row for row, rank in enumerate(self.rank)}
+        self._located = None

@@ -1,0 +1,385 @@
+"""How fast is each device, relative to healthy? Judged against the expectation, its peers and its own past.
+
+A residual is the log of observed over expected compute seconds, less the frame's centre over healthy devices (so what
+slows everybody accuses nobody), less the offset of the device's work and of the device itself. A device's throughput is
+exp(-level), where ``level`` is the residual that a sequential test has established.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain import sequential_test
+from services.detector.domain.device_bank import WINDOW, DeviceBank
+from services.detector.domain.level import locate_change, robust_level
+from services.detector.domain.noise import Noise, estimate, row_scales
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+SMALLEST_SLOWDOWN = 0.03
+"""Levels below this, in log units of time, are not an illness."""
+
+LARGEST_OWN_OFFSET = 0.03
+"""How much slower or faster than its peers a healthy device may always be: the spread between good devices."""
+
+REPUBLISH_AT = 0.07
+"""Change of throughput that is worth telling a planner about."""
+
+BASELINE_OBSERVATIONS = 5
+BASELINE_AFTER_RESHAPE = 3
+_REFINE_AFTER = (8, 24)
+_NOISE_EVERY = 8
+_LONE_OFFSET = 0.5
+_RESHAPE_OFFSET = 0.1
+_NATS_TO_RECOVER = 8.0
+_NATS_PER_RELAPSE = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthChange:
+    """A device whose established throughput changed.
+
+    Attributes:
+        row: Its row in the bank.
+        recovered: It was ill and is healthy again; otherwise it is slow.
+        throughput: Throughput now.
+        margin: Half-width of its 95 % interval.
+        first_iteration: First iteration that showed it.
+        nats: Log-likelihood ratio behind the decision.
+        num_observations: Iterations the throughput rests on.
+        scale: Scale of the device's noise, log units of time.
+    """
+
+    row: int
+    recovered: bool
+    throughput: float
+    margin: float
+    first_iteration: int
+    nats: float
+    num_observations: int
+    scale: float
+
+
+class DeviceHealth:
+    """Judges all devices of one job, frame by frame.
+
+    Args:
+        iterations_per_false_alarm: The operator's budget for the whole job.
+    """
+
+    def __init__(self, *, iterations_per_false_alarm: float) -> None:
+        self.iterations_per_false_alarm = iterations_per_false_alarm
+        self.bank = DeviceBank()
+        self.noise = Noise()
+        self.centre = 0.0
+        self._num_frames = 0
+
+    def begin_epoch(self) -> None:
+        """The layout changed: every device's next observation is left out."""
+        np.maximum(self.bank.num_to_skip, 1, out=self.bank.num_to_skip)
+
+    def observe(self, iteration: int, rows: Ints, log_ratios: Floats, work_keys: Floats) -> list[HealthChange]:
+        """Takes one frame and returns whose throughput changed.
+
+        Args:
+            iteration: The frame's iteration.
+            rows: Row of each entry in the bank, each at most once.
+            log_ratios: Log of observed over expected compute seconds of each entry.
+            work_keys: What share of the model each entry holds.
+        """
+        bank = self.bank
+        moved = bank.has_offset[rows] & (bank.work_key[rows] != work_keys)
+        self._begin_work(rows[moved])
+        bank.work_key[rows] = work_keys
+        if not len(rows):
+            return []
+        self._num_frames += 1
+        base = log_ratios - bank.shared_offset[rows] - bank.own_offset[rows]
+        residuals = base - self._centre_of(rows, base)
+        bank.push(iteration, rows, residuals)
+        bank.num_observed[rows] += 1
+        bank.num_since_change[rows] += 1
+        waiting = bank.num_to_baseline[rows] > 0
+        bank.num_to_baseline[rows[waiting]] -= 1
+        ready = rows[waiting & (bank.num_to_baseline[rows] == 0)]
+        if len(ready):
+            self._take_baseline(ready)
+        tested = rows[~waiting]
+        if self._num_frames % _NOISE_EVERY == 0 or len(ready):
+            self._estimate_noise()
+        changes = self._test(iteration, tested, residuals[~waiting])
+        self._follow(tested, residuals[~waiting])
+        return changes
+
+    def quiet(self, rows: Ints) -> npt.NDArray[np.bool_]:
+        """True for devices that are healthy and under no suspicion: those to learn from."""
+        limit = self._limit() / 4
+        suspected = (self.bank.sums_slower[rows].max(axis=1) > limit) | (
+            self.bank.sums_faster[rows].max(axis=1) > limit
+        )
+        calm: npt.NDArray[np.bool_] = ~self.bank.ill[rows] & ~suspected
+        return calm
+
+    def throughput(self, row: int) -> tuple[float, float]:
+        """A device's throughput and the half-width of its 95 % interval."""
+        count = max(min(int(self.bank.num_since_change[row]), WINDOW), 1)
+        return self._with_margin(float(self.bank.level[row]), float(self.bank.scale[row] or self.noise.scale), count)
+
+    def _limit(self) -> float:
+        return sequential_test.threshold(
+            iterations_per_false_alarm=self.iterations_per_false_alarm, num_ranks=len(self.bank)
+        )
+
+    def _centre_of(self, rows: Ints, base: Floats) -> float:
+        """What this frame has in common: the lower median over healthy devices, since illness only slows."""
+        bank = self.bank
+        healthy = ~bank.ill[rows]
+        settled = healthy & bank.has_offset[rows] & (bank.num_to_baseline[rows] == 0)
+        if settled.any():
+            healthy = settled
+        if not healthy.any():
+            return self.centre
+        values = np.sort(base[healthy])
+        centre = float(values[(len(values) - 1) // 2])
+        if not settled.any():
+            return centre
+        if len(values) == 1:
+            return self.centre
+        if len(values) == 2:
+            centre = min(max(centre, self.centre - 0.05), self.centre + 0.05)
+        reach = 4 * self.noise.scale
+        if centre > self.centre + reach + SMALLEST_SLOWDOWN:
+            # Most are slower than they were. Where a quarter is not, it is they who are still healthy.
+            unmoved = values[np.abs(values - self.centre) < reach]
+            if len(unmoved) >= max(2, len(values) // 4):
+                centre = float(np.median(unmoved))
+        self.centre += (min(max(centre - self.centre, -reach), reach)) / 32
+        return centre
+
+    def _begin_work(self, rows: Ints) -> None:
+        """These devices hold another share now: the healthy ones get a new baseline, the ill ones keep theirs."""
+        healthy = rows[~self.bank.ill[rows]]
+        self.bank.num_to_baseline[healthy] = BASELINE_AFTER_RESHAPE
+        self.bank.clear_tests(rows)
+
+    def _take_baseline(self, ready: Ints) -> None:
+        bank = self.bank
+        recent = bank.residuals[ready][:, -BASELINE_OBSERVATIONS:]
+        found = bank.shared_offset[ready] + bank.own_offset[ready] + _row_medians(recent)
+        for key in np.unique(bank.work_key[ready]):
+            members = ready[bank.work_key[ready] == key]
+            own = found[bank.work_key[ready] == key]
+            settled = np.flatnonzero((bank.work_key == key) & bank.has_offset & ~bank.ill & (bank.num_to_baseline == 0))
+            settled = settled[~np.isin(settled, members)]
+            everyone = np.sort(np.concatenate([own, (bank.shared_offset + bank.own_offset)[settled]]))
+            if len(everyone) >= 3:
+                shared = np.full(len(own), everyone[(len(everyone) - 1) // 2])
+            elif len(everyone) == 2:
+                shared = np.minimum(own, everyone[0] + LARGEST_OWN_OFFSET)
+            else:
+                before = bank.shared_offset[members] + bank.own_offset[members]
+                reach = np.where(bank.has_offset[members], _RESHAPE_OFFSET, _LONE_OFFSET)
+                shared = np.clip(own, before - reach, before + reach)
+            shift = bank.shared_offset[members] + bank.own_offset[members]
+            bank.shared_offset[members] = shared
+            bank.own_offset[members] = np.clip(own - shared, -0.02, 0.02)
+            shift = bank.shared_offset[members] + bank.own_offset[members] - shift
+            bank.residuals[members] -= shift[:, None]
+            # What came before was measured on other work.
+            bank.residuals[members, : WINDOW - BASELINE_OBSERVATIONS] = np.nan
+        bank.has_offset[ready] = True
+        bank.clear_tests(ready)
+
+    def _estimate_noise(self) -> None:
+        bank = self.bank
+        calm = bank.has_offset & (bank.num_to_baseline == 0) & self.quiet(np.arange(len(bank)))
+        found = estimate(bank.residuals, calm)
+        if self._num_frames > WINDOW:
+            # Up at once, down slowly: a quiet spell is no promise.
+            found = Noise(
+                scale=max(found.scale, 0.8 * self.noise.scale + 0.2 * found.scale),
+                freedom=min(found.freedom, 0.8 * self.noise.freedom + 0.2 * found.freedom),
+                correlation=found.correlation,
+            )
+            self._recentre(np.flatnonzero(calm))
+        self.noise = found
+        scales = row_scales(bank.residuals, found)
+        bank.scale[:] = np.where(bank.ill & (bank.scale > 0), bank.scale, scales)
+
+    def _recentre(self, rows: Ints) -> None:
+        """Moves what all holders of equal shares have in common from their own offsets, which are bounded, to the shared.
+
+        The first baseline rests on few iterations; this is how its error is made good later.
+        """
+        bank = self.bank
+        for key in np.unique(bank.work_key[rows]):
+            members = rows[bank.work_key[rows] == key]
+            own = np.sort(bank.own_offset[members])
+            if len(own) == 2:
+                common = float(own[0] + min(own[1] - own[0], LARGEST_OWN_OFFSET) / 2)
+            else:
+                common = float(np.median(own))
+            bank.shared_offset[members] += common
+            bank.own_offset[members] -= common
+
+    def _test(self, iteration: int, rows: Ints, residuals: Floats) -> list[HealthChange]:
+        bank = self.bank
+        if not len(rows):
+            return []
+        scale = np.maximum(bank.scale[rows], sequential_test_floor(self.noise))
+        apart = residuals - bank.level[rows]
+        limit = np.full(len(rows), self._limit())
+        back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[rows], 5)
+        back = np.where(bank.ill[rows], back, limit)
+        decided = np.zeros(len(rows), dtype=np.bool_)
+        for slower, sign, height in ((True, 1.0, limit), (False, -1.0, back)):
+            sums = (bank.sums_slower if slower else bank.sums_faster)[rows]
+            ages = (bank.ages_slower if slower else bank.ages_faster)[rows]
+            ratios = sequential_test.log_ratios(sign * apart, scale, self.noise.freedom)
+            sequential_test.advance(sums, ages, ratios, height)
+            if slower:
+                bank.sums_slower[rows], bank.ages_slower[rows] = sums, ages
+            else:
+                bank.sums_faster[rows], bank.ages_faster[rows] = sums, ages
+            decided |= sums.max(axis=1) >= height
+        changes = [self._change(int(row), float(s)) for row, s in zip(rows[decided], scale[decided], strict=True)]
+        refined = self._refine(rows[bank.ill[rows] & ~decided])
+        return [change for change in (*changes, *refined) if change is not None]
+
+    def _change(self, row: int, scale: float) -> HealthChange | None:
+        """Moves a device to the level its residuals now stand at; None where that is nobody's business."""
+        bank = self.bank
+        slower = bool(bank.sums_slower[row].max() >= bank.sums_faster[row].max())
+        sums = bank.sums_slower[row] if slower else bank.sums_faster[row]
+        ages = bank.ages_slower[row] if slower else bank.ages_faster[row]
+        # The range of large shifts knows the start best: one healthy residual ends its sum.
+        test = len(sums) - 1 if sums[-1] >= 0.5 * sums.max() else int(np.argmax(sums))
+        nats, age = float(sums.max()), int(ages[test])
+        columns = np.flatnonzero(np.isfinite(bank.residuals[row]))
+        change = locate_change(
+            bank.residuals[row, columns], before=float(bank.level[row]), scale=scale, age=min(age, len(columns))
+        )
+        start = int(columns[change.start])
+        level = change.level
+        bank.clear_tests(np.array([row]))
+        was_ill = bool(bank.ill[row])
+        if level >= SMALLEST_SLOWDOWN:
+            if not was_ill:
+                bank.num_relapses[row] += 1
+            bank.level[row] = level
+            bank.ill[row] = True
+            bank.num_since_change[row] = change.num_residuals
+        else:
+            if not was_ill:
+                self._absorb(row, level)
+                return None
+            bank.level[row] = 0.0
+            bank.ill[row] = False
+            bank.residuals[row, :start] = np.nan
+            bank.num_since_change[row] = change.num_residuals
+        throughput, margin = self._with_margin(float(bank.level[row]), scale, change.num_residuals)
+        if was_ill and bank.ill[row] and abs(throughput - bank.published[row]) < REPUBLISH_AT:
+            return None
+        bank.published[row] = throughput
+        return HealthChange(
+            row=row,
+            recovered=not bank.ill[row],
+            throughput=throughput,
+            margin=margin,
+            first_iteration=int(bank.iterations[start]),
+            nats=nats,
+            num_observations=change.num_residuals,
+            scale=scale,
+        )
+
+    def _absorb(self, row: int, level: float) -> None:
+        """A healthy device turned out to be a little off its baseline, or faster than when that was taken."""
+        bank = self.bank
+        wanted = bank.own_offset[row] + level
+        kept = min(max(wanted, -LARGEST_OWN_OFFSET), LARGEST_OWN_OFFSET)
+        bank.shared_offset[row] += min(wanted - kept, 0.0)
+        bank.own_offset[row] = kept
+        bank.residuals[row] = np.nan
+        bank.num_since_change[row] = 0
+
+    def _refine(self, rows: Ints) -> list[HealthChange | None]:
+        """The first estimate rests on few iterations: looks again when there are more."""
+        return [self._refined(int(row)) for row in rows if int(self.bank.num_since_change[row]) in _REFINE_AFTER]
+
+    def _refined(self, row: int) -> HealthChange | None:
+        bank = self.bank
+        columns = np.flatnonzero(np.isfinite(bank.residuals[row]))[-int(bank.num_since_change[row]) :]
+        if not len(columns):
+            return None
+        level = robust_level(bank.residuals[row, columns])
+        if level < SMALLEST_SLOWDOWN:
+            return None
+        bank.level[row] = level
+        scale = float(bank.scale[row])
+        throughput, margin = self._with_margin(level, scale, len(columns))
+        if abs(throughput - bank.published[row]) < REPUBLISH_AT:
+            return None
+        bank.published[row] = throughput
+        return HealthChange(
+            row=row,
+            recovered=False,
+            throughput=throughput,
+            margin=margin,
+            first_iteration=int(bank.iterations[columns[0]]),
+            nats=self._limit(),
+            num_observations=len(columns),
+            scale=scale,
+        )
+
+    def _follow(self, rows: Ints, residuals: Floats) -> None:
+        """Healthy devices' own offsets follow slowly, within bounds, so that a lasting slowdown is never absorbed."""
+        bank = self.bank
+        calm = self.quiet(rows)
+        rows, residuals = rows[calm], residuals[calm]
+        scale = np.maximum(bank.scale[rows], sequential_test_floor(self.noise))
+        rate = np.maximum(1.0 / (bank.num_observed[rows] + 8.0), 1.0 / 64.0)
+        moved = bank.own_offset[rows] + rate * np.clip(residuals, -2 * scale, 2 * scale)
+        bank.own_offset[rows] = np.clip(moved, -LARGEST_OWN_OFFSET, LARGEST_OWN_OFFSET)
+
+    @staticmethod
+    def _with_margin(level: float, scale: float, count: int) -> tuple[float, float]:
+        throughput = float(np.exp(-level))
+        return throughput, 1.96 * 1.2 * scale / float(np.sqrt(count)) * throughput
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything learned, as plain values and arrays."""
+        return {
+            "bank": self.bank.to_state(),
+            "noise": {
+                "scale": self.noise.scale,
+                "freedom": self.noise.freedom,
+                "correlation": self.noise.correlation,
+            },
+            "centre": self.centre,
+            "num_frames": self._num_frames,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self.bank.restore(state["bank"])
+        self.noise = Noise(**state["noise"])
+        self.centre = state["centre"]
+        self._num_frames = state["num_frames"]
+
+
+def sequential_test_floor(noise: Noise) -> float:
+    """No device's noise is believed to be less than half of its job's."""
+    return 0.5 * noise.scale
+
+
+def _row_medians(values: Floats) -> Floats:
+    """Median of each row's finite values; 0 for a row without any."""
+    medians = np.zeros(len(values))
+    for row, row_values in enumerate(values):
+        finite = row_values[np.isfinite(row_values)]
+        if len(finite):
+            medians[row] = np.median(finite)
+    return medians

@@ -1,0 +1,103 @@
+"""Who did not arrive? From a picture of where every rank stands while nothing moves.
+
+The ranks that wait are victims. The culprit is the one that others wait for and that is itself not waiting: stuck in an
+operation of its own, or not heard from at all. Heartbeats clear nobody: only a moving operation count does. Where
+everybody waits for somebody who waits, a link or a mismatched collective is at fault and no rank is accused.
+"""
+
+from dataclasses import dataclass
+
+from services.detector.domain.observation import RankProgress
+
+SHORTEST_SECONDS = 1.5
+ITERATIONS = 3.0
+BEFORE_FIRST_FRAME_SECONDS = 60.0
+AFTER_RESHAPE_SECONDS = 5.0
+
+PLANNED_OPERATIONS = ("parked", "evaluation", "checkpoint", "reshape", "standby", "idle", "finished", "starting")
+"""Operations that a rank may be in for long by design; the part before a colon counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hang:
+    """A rank that others wait for.
+
+    Attributes:
+        rank: Rank.
+        incarnation: Its incarnation.
+        iteration: Iteration it is stuck in.
+        operation: Operation it did not leave.
+        stuck_seconds: For how long.
+        silent: Nothing is heard from it; otherwise it talks and does not move.
+        victims: Ranks that wait.
+        named: How many of them name it as the one they wait for.
+    """
+
+    rank: int
+    incarnation: int
+    iteration: int
+    operation: str
+    stuck_seconds: float
+    silent: bool
+    victims: tuple[int, ...]
+    named: int
+
+
+def patience_seconds(iteration_seconds: float, *, same_epoch: bool) -> float:
+    """How long a rank may stand still before it is called stuck.
+
+    Args:
+        iteration_seconds: The job's usual iteration; 0 before the first frame.
+        same_epoch: The rank stands in the epoch that the last frame ran under; else it is still being reshaped.
+    """
+    if iteration_seconds <= 0:
+        return BEFORE_FIRST_FRAME_SECONDS
+    patience = max(SHORTEST_SECONDS, ITERATIONS * iteration_seconds)
+    return patience if same_epoch else max(patience, AFTER_RESHAPE_SECONDS)
+
+
+def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, epoch: int) -> list[Hang]:
+    """The ranks that hold up the others, most certain first; empty while nobody has waited long enough.
+
+    Args:
+        picture: Newest progress of every rank that is not known to be dead.
+        iteration_seconds: The job's usual iteration; 0 before the first frame.
+        epoch: Epoch of the last frame.
+    """
+    victims = []
+    suspects = []
+    for one in picture:
+        patience = patience_seconds(iteration_seconds, same_epoch=one.epoch == epoch)
+        silent = one.seconds_since_heard >= patience
+        if one.seconds_since_moved < patience and not silent:
+            continue
+        if silent:
+            suspects.append((one, True))
+        elif _waits(one):
+            victims.append(one)
+        elif one.operation.split(":")[0] not in PLANNED_OPERATIONS:
+            suspects.append((one, False))
+    if not victims:
+        return []
+    waiting = tuple(sorted(one.rank for one in victims))
+    hangs = [
+        Hang(
+            rank=one.rank,
+            incarnation=one.incarnation,
+            iteration=one.iteration,
+            operation=one.operation,
+            stuck_seconds=max(one.seconds_since_moved, one.seconds_since_heard),
+            silent=silent,
+            victims=waiting,
+            named=sum(one.rank in victim.waiting_for for victim in victims),
+        )
+        for one, silent in suspects
+    ]
+    # A silent rank may only have lost its way to the service: where victims name somebody, it must be one of the named.
+    if any(hang.named for hang in hangs):
+        hangs = [hang for hang in hangs if hang.named or not hang.silent]
+    return sorted(hangs, key=lambda hang: (-hang.named, hang.rank))
+
+
+def _waits(one: RankProgress) -> bool:
+    return one.operation.startswith("wait")

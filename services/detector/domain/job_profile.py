@@ -1,0 +1,124 @@
+"""What a job's iterations are made of, from recent plain frames: the numbers a planner prices layouts with."""
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.observation import FrameObservation
+from services.detector.domain.verdict import Profile, RankThroughput
+
+Floats = npt.NDArray[np.float64]
+
+_WINDOW = 16
+_GRADIENT, _VOTE = 2, 3
+_COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer")
+
+
+class JobProfile:
+    """Medians over the last plain frames of the epoch in force."""
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._recent: deque[tuple[float, ...]] = deque(maxlen=_WINDOW)
+        self._iteration_seconds = 0.0
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the newest frame; -1 before the first."""
+        return self._epoch
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of the epoch in force behind the medians."""
+        return len(self._recent)
+
+    @property
+    def iteration_seconds(self) -> float:
+        """Usual wall seconds of an iteration; of the epoch before while there is none of the new one; 0 at first."""
+        return self._iteration_seconds
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The layout changed: what iterations took before no longer counts."""
+        self._epoch = epoch
+        self._recent.clear()
+
+    def observe(self, frame: FrameObservation, usable: npt.NDArray[np.bool_], healthy: npt.NDArray[np.bool_]) -> None:
+        """Takes one plain frame.
+
+        Args:
+            frame: The frame.
+            usable: Entries that computed under the epoch in force.
+            healthy: Entries among those on healthy devices.
+        """
+        wall = float(np.max(frame.wall_seconds[usable]))
+        flops = frame.token_flops + frame.square_flops
+        priced = usable & healthy & (flops > 0)
+        if not priced.any():
+            priced = usable & (flops > 0)
+        work = float(flops[priced].sum())
+        price = float(frame.compute_seconds[priced].sum()) / work if work > 0 else 0.0
+        heads = usable & (frame.stages == frame.stages[usable].min()) & (frame.shards == frame.shards[usable].min())
+        count = float(frame.num_micro_batches[heads].sum())
+        tokens = float(frame.tokens[heads].sum()) / count if count else 0.0
+        squares = float(frame.sums_of_squares[heads].sum()) / count if count else 0.0
+        # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
+        exchange = float(frame.wait_seconds[usable, _GRADIENT].min() + frame.wait_seconds[usable, _VOTE].min())
+        fixed = float(np.median(frame.other_seconds[usable])) + exchange
+        transfer = _transfer_seconds(frame, usable, wall - fixed)
+        self._recent.append((wall, price, tokens, squares, fixed, transfer))
+        self._iteration_seconds = self._median("wall")
+
+    def profile(self, job_id: str, iteration: int, throughputs: tuple[RankThroughput, ...]) -> Profile | None:
+        """The profile now; None before the first plain frame of the epoch."""
+        if not self._recent:
+            return None
+        return Profile(
+            job_id=job_id,
+            iteration=iteration,
+            epoch=self._epoch,
+            seconds_per_flop=self._median("seconds_per_flop"),
+            tokens=self._median("tokens"),
+            sum_of_squares=self._median("squares"),
+            fixed_seconds=self._median("fixed"),
+            transfer_seconds=self._median("transfer"),
+            iteration_seconds=self._median("wall"),
+            throughputs=throughputs,
+        )
+
+    def _median(self, column: str) -> float:
+        return float(np.median([row[_COLUMNS.index(column)] for row in self._recent]))
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything remembered, as plain values."""
+        return {
+            "epoch": self._epoch,
+            "recent": [list(row) for row in self._recent],
+            "iteration_seconds": self._iteration_seconds,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._epoch = state["epoch"]
+        self._recent = deque((tuple(row) for row in state["recent"]), maxlen=_WINDOW)
+        self._iteration_seconds = state["iteration_seconds"]
+
+
+def _transfer_seconds(frame: FrameObservation, usable: npt.NDArray[np.bool_], pipeline_seconds: float) -> float:
+    """Seconds per stage border that compute does not explain: an upper bound, from the replica that leaves least.
+
+    A pipeline of S stages and M micro-batches takes at least M rounds of its slowest stage and one of each other; a
+    micro-batch crosses the S - 1 borders twice.
+    """
+    found = []
+    for replica in np.unique(frame.replicas[usable]):
+        mine = usable & (frame.replicas == replica)
+        stages = np.unique(frame.stages[mine])
+        count = float(frame.num_micro_batches[mine].max())
+        if len(stages) < 2 or count < 1:
+            continue
+        rounds = np.array([frame.compute_seconds[mine & (frame.stages == stage)].max() / count for stage in stages])
+        shortest = float((count - 1) * rounds.max() + rounds.sum())
+        found.append(max(pipeline_seconds - shortest, 0.0) / (2 * (len(stages) - 1)))
+    return min(found, default=0.0)

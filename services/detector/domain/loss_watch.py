@@ -1,0 +1,104 @@
+"""Is the loss still a number, and where it should be? Reported, never a reason to move a rank."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from services.detector.domain.observation import FrameObservation
+
+_WINDOW = 64
+_FEWEST = 32
+_SPIKE_SIGMAS = 10.0
+_SPIKE_RATIO = 1.2
+_GRADIENT_RATIO = 20.0
+_CALM_TO_REARM = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossFinding:
+    """A loss or gradient norm that is not finite or jumped.
+
+    Attributes:
+        finite: It is a number that jumped; otherwise it is NaN or infinite.
+        ranks: Ranks that reported it while others did not; empty when all did.
+        name: ``loss`` or ``gradient norm``.
+        value: What was reported.
+        usual: Recent median.
+    """
+
+    finite: bool
+    ranks: tuple[int, ...]
+    name: str
+    value: float
+    usual: float
+
+
+class _Series:
+    """Recent values of one quantity, and whether it is being complained about."""
+
+    def __init__(self) -> None:
+        self.recent: deque[float] = deque(maxlen=_WINDOW)
+        self.num_calm = _CALM_TO_REARM
+
+    def jumped(self, value: float, ratio: float) -> bool:
+        if len(self.recent) < _FEWEST:
+            return False
+        values = np.array(self.recent)
+        middle = float(np.median(values))
+        spread = 1.4826 * float(np.median(np.abs(values - middle)))
+        return value > middle + max(_SPIKE_SIGMAS * spread, (ratio - 1) * abs(middle))
+
+
+class LossWatch:
+    """Follows loss and gradient norm of one job."""
+
+    def __init__(self) -> None:
+        self._series = {"loss": _Series(), "gradient norm": _Series()}
+
+    def observe(self, frame: FrameObservation) -> list[LossFinding]:
+        """Takes one frame; each bad stretch is reported once."""
+        found = []
+        for name, values, reported, ratio in (
+            ("loss", frame.losses, frame.has_loss, _SPIKE_RATIO),
+            ("gradient norm", frame.gradient_norms, frame.has_gradient_norm, _GRADIENT_RATIO),
+        ):
+            if not reported.any():
+                continue
+            finding = self._observe(name, values[reported], frame.ranks[reported].tolist(), ratio)
+            if finding is not None:
+                found.append(finding)
+        return found
+
+    def _observe(self, name: str, values: Any, ranks: list[int], ratio: float) -> LossFinding | None:
+        series = self._series[name]
+        finite = np.isfinite(values)
+        usual = float(np.median(np.array(series.recent))) if series.recent else math.nan
+        if not finite.all():
+            bad = tuple(rank for rank, good in zip(ranks, finite.tolist(), strict=True) if not good)
+            value = float(values[~finite][0])
+            armed = series.num_calm >= _CALM_TO_REARM
+            series.num_calm = 0
+            blamed = () if len(bad) == len(ranks) else bad
+            return LossFinding(finite=False, ranks=blamed, name=name, value=value, usual=usual) if armed else None
+        value = float(np.median(values))
+        if series.jumped(value, ratio):
+            armed = series.num_calm >= _CALM_TO_REARM
+            series.num_calm = 0
+            series.recent.append(value)  # A level that stays becomes the usual one.
+            return LossFinding(finite=True, ranks=(), name=name, value=value, usual=usual) if armed else None
+        series.num_calm += 1
+        series.recent.append(value)
+        return None
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything remembered, as plain values."""
+        return {name: {"recent": list(one.recent), "num_calm": one.num_calm} for name, one in self._series.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        for name, one in self._series.items():
+            one.recent = deque(state[name]["recent"], maxlen=_WINDOW)
+            one.num_calm = state[name]["num_calm"]

@@ -1,0 +1,111 @@
+"""How large and how heavy-tailed a job's healthy residuals are, from a window of them.
+
+Scale and tail come from quantiles, so that a few outliers move neither; whatever quantile asks for the largest scale
+wins, so that noise with two modes or a heavy slow side is not taken for narrow. Noise that wanders (each residual like
+the one before) is widened by the long-run factor of a first-order autoregression.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+# |t| quantiles at 0.50, 0.90, 0.98 by degrees of freedom.
+_FREEDOMS = np.array([2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0])
+_QUANTILES = np.array(
+    [
+        [0.8165, 2.9200, 6.9646],
+        [0.7854, 2.5582, 5.3935],
+        [0.7649, 2.3534, 4.5407],
+        [0.7407, 2.1318, 3.7469],
+        [0.7267, 2.0150, 3.3649],
+        [0.7176, 1.9432, 3.1427],
+        [0.7064, 1.8595, 2.8965],
+    ]
+)
+_RATIOS = _QUANTILES[:, 2] / _QUANTILES[:, 0]
+
+SMALLEST_SCALE = 0.003
+PRIOR_SCALE = 0.03
+_PRIOR_WEIGHT = 48.0
+_LIGHTEST_TAIL = 6.0
+_FEWEST_RESIDUALS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """Healthy residuals of a job.
+
+    Attributes:
+        scale: Scale of the Student-t that covers them, in log units of time.
+        freedom: Its degrees of freedom.
+        correlation: Lag-one autocorrelation, already paid for in ``scale``.
+    """
+
+    scale: float = PRIOR_SCALE
+    freedom: float = 4.0
+    correlation: float = 0.0
+
+
+def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_]) -> Noise:
+    """The noise in a window of residuals.
+
+    Args:
+        residuals: One row a device, one column an iteration, oldest first; NaN where there was none.
+        healthy: Rows to learn from.
+
+    Returns:
+        The noise, drawn towards a wide prior while there is little to learn from.
+    """
+    window = residuals[healthy]
+    values = window[np.isfinite(window)]
+    if len(values) < _FEWEST_RESIDUALS:
+        return Noise()
+    absolute = np.abs(values)
+    both_sides = np.quantile(absolute, (0.5, 0.9, 0.98))
+    slow_side = np.quantile(values, (0.75, 0.95, 0.99))
+    quantiles = np.maximum(both_sides, slow_side)
+    middle = max(float(both_sides[0]), 1e-9)
+    freedom = float(np.interp(-quantiles[2] / middle, -_RATIOS, _FREEDOMS))
+    freedom = min(freedom, _LIGHTEST_TAIL)
+    reference = np.array([np.interp(freedom, _FREEDOMS, _QUANTILES[:, column]) for column in range(3)])
+    scale = float(np.max(quantiles / reference))
+    correlation = _correlation(window, scale)
+    scale *= float(np.sqrt((1 + correlation) / (1 - correlation)))
+    share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(values))
+    scale = float(np.sqrt((1 - share) * scale**2 + share * PRIOR_SCALE**2))
+    return Noise(scale=max(scale, SMALLEST_SCALE), freedom=freedom, correlation=correlation)
+
+
+def row_scales(residuals: Floats, pooled: Noise) -> Floats:
+    """Scale of each device's own noise: its window's spread, drawn towards the job's, never below half of it."""
+    counts = np.isfinite(residuals).sum(axis=1)
+    scales = np.full(len(residuals), pooled.scale)
+    enough = counts >= 8
+    if enough.any():
+        reference = np.interp(pooled.freedom, _FREEDOMS, _QUANTILES[:, 1])
+        # NaN sorts last, so the finite values of a row stand first.
+        ordered = np.sort(np.abs(residuals[enough]), axis=1)
+        ninetieth = (0.9 * (counts[enough] - 1)).round().astype(np.int64)
+        own = ordered[np.arange(len(ordered)), ninetieth] / reference
+        widening = np.sqrt((1 + pooled.correlation) / (1 - pooled.correlation))
+        weight = counts[enough] / (counts[enough] + 32.0)
+        blended = np.sqrt(weight * (own * widening) ** 2 + (1 - weight) * pooled.scale**2)
+        scales[enough] = np.maximum(blended, 0.5 * pooled.scale)
+    floored: Floats = np.maximum(scales, SMALLEST_SCALE)
+    return floored
+
+
+def _correlation(window: Floats, scale: float) -> float:
+    bounded = np.clip(window, -3 * scale, 3 * scale)
+    before, after = bounded[:, :-1], bounded[:, 1:]
+    both = np.isfinite(before) & np.isfinite(after)
+    if int(both.sum()) < 2 * _FEWEST_RESIDUALS:
+        return 0.0
+    first, second = before[both], after[both]
+    power = float(np.sqrt(np.sum(first**2) * np.sum(second**2)))
+    found = float(np.sum(first * second)) / power if power > 0 else 0.0
+    # Below two standard errors it is chance.
+    return min(found, 0.95) if found > 2 / float(np.sqrt(len(first))) else 0.0

@@ -1,0 +1,160 @@
+"""Which processes are dead, which came back: life-cycle events, each finding once per incarnation.
+
+A launcher that saw a process die is believed at once. A broken stream from the scheduler is believed when something
+else speaks for it (a peer lost a connection, nothing was heard since, the rank is missing from a frame), because a
+stream also breaks when a process ends as planned. A lost connection alone names the one who reports it, and accuses
+nobody.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from services.detector.domain.observation import ProcessEvent, ProcessEventKind, RankProgress
+
+_SUPPORT_WINDOW_SECONDS = 5.0
+_SILENCE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFinding:
+    """A process that is dead, or one that replaces it.
+
+    Attributes:
+        rank: Rank.
+        incarnation: Incarnation that died or came up.
+        rejoined: It came up; otherwise it died.
+        confidence: 0 to 1.
+        evidence: One sentence a fact.
+    """
+
+    rank: int
+    incarnation: int
+    rejoined: bool
+    confidence: float
+    evidence: tuple[str, ...]
+
+
+class ProcessWatch:
+    """Life and death of a job's processes; bounded by its number of ranks."""
+
+    def __init__(self) -> None:
+        self._newest: dict[int, int] = {}
+        self._ended: dict[int, int] = {}
+        self._finished: dict[int, int] = {}
+        self._broken: dict[int, tuple[int, float, str]] = {}
+        self._lost: list[tuple[int, float]] = []
+
+    def is_dead(self, rank: int, incarnation: int) -> bool:
+        """True when this incarnation is known to have ended, one way or the other."""
+        return incarnation <= max(self._ended.get(rank, -1), self._finished.get(rank, -1))
+
+    @property
+    def all_finished(self) -> bool:
+        """Every process that was ever heard of has ended as planned."""
+        return bool(self._newest) and all(self._finished.get(rank, -1) >= seen for rank, seen in self._newest.items())
+
+    def seen(self, rank: int, incarnation: int) -> None:
+        """A process was heard of."""
+        if incarnation > self._newest.get(rank, -1):
+            self._newest[rank] = incarnation
+
+    def on_event(self, event: ProcessEvent) -> list[ProcessFinding]:
+        """Takes one life-cycle event."""
+        rank, incarnation = event.rank, event.incarnation
+        if rank < 0:
+            return []
+        match event.kind:
+            case ProcessEventKind.STARTED:
+                return self._started(rank, incarnation)
+            case ProcessEventKind.DIED:
+                self.seen(rank, incarnation)
+                return self._died(rank, incarnation, 0.999, f"its launcher saw it end: {event.detail or 'no detail'}")
+            case ProcessEventKind.FINISHED:
+                self.seen(rank, incarnation)
+                self._broken.pop(rank, None)
+                self._finished[rank] = max(incarnation, self._finished.get(rank, -1))
+                return []
+            case ProcessEventKind.STREAM_BROKEN:
+                self.seen(rank, incarnation)
+                if not self.is_dead(rank, incarnation):
+                    self._broken[rank] = (incarnation, event.at_unix_seconds, event.detail)
+                return self._supported(event.at_unix_seconds)
+            case ProcessEventKind.CONNECTION_LOST:
+                self._lost = [*self._lost[-15:], (rank, event.at_unix_seconds)]
+                return self._supported(event.at_unix_seconds)
+
+    def on_progress(self, at_unix_seconds: float, progress: tuple[RankProgress, ...]) -> list[ProcessFinding]:
+        """Takes a picture of who was heard when."""
+        found: list[ProcessFinding] = []
+        for one in progress:
+            self.seen(one.rank, one.incarnation)
+            broken = self._broken.get(one.rank)
+            if broken is None or broken[0] != one.incarnation:
+                continue
+            heard_at = at_unix_seconds - one.seconds_since_heard
+            if heard_at > broken[1] + _SILENCE_SECONDS:
+                del self._broken[one.rank]  # It spoke after its stream broke: the stream was ill, not the rank.
+            elif one.seconds_since_heard >= _SILENCE_SECONDS:
+                found += self._confirm(one.rank, f"nothing heard from it for {one.seconds_since_heard:.1f} s")
+        return found
+
+    def on_missing(self, ranks: tuple[int, ...]) -> list[ProcessFinding]:
+        """Takes the ranks that a frame was closed without."""
+        return [finding for rank in ranks if rank in self._broken for finding in self._confirm(rank, "no sample came")]
+
+    def _started(self, rank: int, incarnation: int) -> list[ProcessFinding]:
+        known = self._newest.get(rank)
+        self.seen(rank, incarnation)
+        if incarnation == 0 or (known is not None and incarnation <= known):
+            return []
+        self._broken.pop(rank, None)
+        found: list[ProcessFinding] = []
+        if known is not None:
+            found += self._died(rank, known, 0.99, f"incarnation {incarnation} was started in its place")
+        text = f"incarnation {incarnation} is up and its rank controller answers"
+        return [
+            *found,
+            ProcessFinding(rank=rank, incarnation=incarnation, rejoined=True, confidence=0.999, evidence=(text,)),
+        ]
+
+    def _died(self, rank: int, incarnation: int, confidence: float, *evidence: str) -> list[ProcessFinding]:
+        if self.is_dead(rank, incarnation):
+            return []
+        self._ended[rank] = incarnation
+        broken = self._broken.pop(rank, None)
+        if broken is not None:
+            evidence = (*evidence, f"the scheduler's stream to it broke: {broken[2] or 'no detail'}")
+        return [
+            ProcessFinding(rank=rank, incarnation=incarnation, rejoined=False, confidence=confidence, evidence=evidence)
+        ]
+
+    def _supported(self, now: float) -> list[ProcessFinding]:
+        reporters = {rank for rank, at in self._lost if abs(now - at) <= _SUPPORT_WINDOW_SECONDS}
+        found: list[ProcessFinding] = []
+        for rank, (_, at, _) in sorted(self._broken.items()):
+            others = sorted(reporters - {rank} - set(self._broken))
+            if others and abs(now - at) <= _SUPPORT_WINDOW_SECONDS:
+                found += self._confirm(rank, f"ranks {others} lost a connection at the same time")
+        return found
+
+    def _confirm(self, rank: int, support: str) -> list[ProcessFinding]:
+        incarnation = self._broken[rank][0]
+        return self._died(rank, incarnation, 0.97, support)
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything known, as plain values."""
+        return {
+            "newest": sorted(self._newest.items()),
+            "ended": sorted(self._ended.items()),
+            "finished": sorted(self._finished.items()),
+            "broken": sorted((rank, *what) for rank, what in self._broken.items()),
+            "lost": list(self._lost),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._newest = dict(state["newest"])
+        self._ended = dict(state["ended"])
+        self._finished = dict(state["finished"])
+        self._broken = {rank: (incarnation, at, detail) for rank, incarnation, at, detail in state["broken"]}
+        self._lost = [(rank, at) for rank, at in state["lost"]]

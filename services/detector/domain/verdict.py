@@ -1,0 +1,104 @@
+"""What the detector finds: verdicts with culprits and evidence, and the job's profile.
+
+A verdict's id is a pure function of what it says about whom, so a finding published again after a restart is the same
+verdict and readers drop the second one.
+"""
+
+import uuid
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+_NAMESPACE = uuid.UUID("5d1f3f0c-6d0e-5a52-9d0a-0d2f6c1c7a11")
+
+
+class VerdictKind(StrEnum):
+    """Kinds of verdicts that this detector reaches."""
+
+    FAIL_STOP = "fail_stop"
+    HANG = "hang"
+    COMPUTE_SLOW = "compute_slow"
+    NOT_FINITE = "not_finite"
+    SPIKE = "spike"
+    RECOVERED = "recovered"
+    REJOINED = "rejoined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Culprit:
+    """One process accused or cleared, and where it runs; node and device are empty when they were never heard of."""
+
+    rank: int
+    incarnation: int
+    node: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One fact behind a verdict that a person can check."""
+
+    name: str
+    value: float
+    unit: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One finding.
+
+    Attributes:
+        verdict_id: See :func:`verdict_id`.
+        job_id: Job.
+        kind: What.
+        culprits: Who.
+        throughput: The culprit's throughput: 1 = healthy, 0 = dead.
+        throughput_margin: Half-width of its 95 % interval.
+        confidence: Probability that the verdict is right, 0 to 1.
+        first_iteration: First iteration that showed it.
+        decided_iteration: Iteration at which it was decided.
+        decided_at_unix_seconds: When, on the clock of the data.
+        evidence: What it rests on.
+    """
+
+    verdict_id: str
+    job_id: str
+    kind: VerdictKind
+    culprits: tuple[Culprit, ...]
+    throughput: float
+    throughput_margin: float = 0.0
+    confidence: float
+    first_iteration: int
+    decided_iteration: int
+    decided_at_unix_seconds: float
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankThroughput:
+    """One rank's estimated throughput and the half-width of its 95 % interval."""
+
+    rank: int
+    throughput: float
+    margin: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What a planner needs to know of a job's speed; fields as in ``evenkeel.detector.v1.Profile``."""
+
+    job_id: str
+    iteration: int
+    epoch: int
+    seconds_per_flop: float
+    tokens: float
+    sum_of_squares: float
+    fixed_seconds: float
+    transfer_seconds: float
+    iteration_seconds: float
+    throughputs: tuple[RankThroughput, ...] = field(default=())
+
+
+def verdict_id(job_id: str, kind: VerdictKind, *what: object) -> str:
+    """The id of a finding: the same job, kind and particulars always give the same id."""
+    return str(uuid.uuid5(_NAMESPACE, "/".join((job_id, kind.value, *(str(part) for part in what)))))

@@ -1,0 +1,75 @@
+"""What a rank's iteration should cost: compute seconds from the work it was given.
+
+seconds = a * flops + b * flops that grow with squared lengths + c * micro-batches
+
+``a`` is the price of an operation, ``b`` how much dearer attention's operations are, ``c`` what every micro-batch costs
+however small. Flops come from the rank's own share of the model, so what was learned under one layout holds under the
+next. Where the data cannot tell the three apart, all is put down to ``a``.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.expectation import ForgettingLeastSquares
+from services.detector.domain.observation import FrameObservation
+
+Floats = npt.NDArray[np.float64]
+
+_FEATURES = ("flops", "square_flops", "micro_batches")
+_SMALLEST_SHARE = 0.2
+
+
+class WorkExpectation:
+    """The expected compute seconds of each rank of a job; one regressor for the whole job."""
+
+    def __init__(self) -> None:
+        self._model = ForgettingLeastSquares(forgetting=0.998, ridge=1e-3, primary="flops", relative=True)
+        self._seconds_per_flop = 0.0
+
+    @property
+    def num_learned(self) -> float:
+        """Frames learned from, less what was forgotten."""
+        return self._model.mass
+
+    def expect(self, frame: FrameObservation) -> Floats:
+        """Expected compute seconds of each entry; all above 0 once one frame was learned."""
+        rows = self._rows(frame)
+        # Far from what was seen the fit may say anything; the bare price of an operation bounds it from below.
+        floor = _SMALLEST_SHARE * self._seconds_per_flop * rows[:, 0]
+        expected: Floats = np.maximum(self._model.predict_rows(_FEATURES, rows), np.maximum(floor, 1e-12))
+        return expected
+
+    def learn(self, frame: FrameObservation, entries: npt.NDArray[np.bool_], expected: Floats | None) -> None:
+        """Learns some entries of a frame, each by its relative error.
+
+        Args:
+            frame: The frame.
+            entries: Which entries to learn.
+            expected: What was expected of all entries; None for the first frames.
+        """
+        if not entries.any():
+            return
+        rows = self._rows(frame)[entries]
+        seconds = frame.compute_seconds[entries]
+        unit = seconds if expected is None else expected[entries]
+        self._model.learn_rows(_FEATURES, rows / unit[:, None], seconds / unit)
+        found = float(np.median(seconds / np.maximum(rows[:, 0], 1e-300)))
+        rate = 1.0 if self._seconds_per_flop == 0 else 0.02
+        self._seconds_per_flop += rate * (found - self._seconds_per_flop)
+
+    @staticmethod
+    def _rows(frame: FrameObservation) -> Floats:
+        return np.column_stack(
+            [frame.token_flops + frame.square_flops, frame.square_flops, frame.num_micro_batches.astype(np.float64)]
+        )
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything learned, as plain values and arrays."""
+        return {"model": self._model.to_state(), "seconds_per_flop": self._seconds_per_flop}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._model.restore(state["model"])
+        self._seconds_per_flop = state["seconds_per_flop"]
