@@ -1,0 +1,149 @@
+"""What a job trains: model, workload, optimizer. Plain values, the same on every rank, and JSON for the launcher."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """A byte-level GPT. Block 0 is the embedding, the last block the head, the layers lie between.
+
+    Attributes:
+        num_layers: Transformer layers.
+        num_heads: Attention heads; the granule of tensor parallelism.
+        head_dim: Width of a head.
+        mlp_multiple: Hidden width of the MLP as a multiple of the model width.
+        vocabulary: Distinct tokens: bytes.
+        max_document_length: Longest document in tokens.
+    """
+
+    num_layers: int = 6
+    num_heads: int = 12
+    head_dim: int = 8
+    mlp_multiple: int = 4
+    vocabulary: int = 256
+    max_document_length: int = 512
+
+    @property
+    def width(self) -> int:
+        """Model width."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def mlp_width(self) -> int:
+        """Hidden width of the MLP."""
+        return self.width * self.mlp_multiple
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks: embedding, layers, head."""
+        return self.num_layers + 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadConfig:
+    """Which documents make a micro-batch.
+
+    Attributes:
+        num_micro_batches: Micro-batches per iteration, under every layout.
+        token_budget: Documents are packed until the next one would exceed this many tokens.
+        median_document_length: Median of the log-normal length, tokens.
+        length_spread: Its sigma; the tail is long.
+        min_document_length: Shortest document, tokens.
+        long_stretches: Iteration ranges ``[start, stop)`` with unusually long documents.
+        long_median_document_length: Median length there.
+        corpus_bytes: How much of the corpus to use.
+    """
+
+    num_micro_batches: int = 8
+    token_budget: int = 256
+    median_document_length: float = 40.0
+    length_spread: float = 0.8
+    min_document_length: int = 8
+    long_stretches: tuple[tuple[int, int], ...] = ()
+    long_median_document_length: float = 400.0
+    corpus_bytes: int = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW.
+
+    Attributes:
+        learning_rate: After the warm-up.
+        warm_up_iterations: Linear warm-up.
+        beta1: Decay of the first moment.
+        beta2: Decay of the second moment.
+        epsilon: Added to the root of the second moment. A large one keeps rounding noise in tiny gradients from
+            becoming full-size steps.
+        weight_decay: Decoupled weight decay.
+        max_gradient_norm: Clip to this global norm; None does not clip.
+    """
+
+    learning_rate: float = 3e-3
+    warm_up_iterations: int = 20
+    beta1: float = 0.9
+    beta2: float = 0.95
+    epsilon: float = 1e-5
+    weight_decay: float = 0.01
+    max_gradient_norm: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingConfig:
+    """One job.
+
+    Attributes:
+        job_id: Names the job in the store.
+        seed: Initial values and samples follow from it.
+        num_iterations: Optimizer steps of the job.
+        dtype: ``float32`` or ``float64``.
+        device: ``cpu`` or ``cuda``.
+        model: Model.
+        workload: Workload.
+        optimizer: Optimizer.
+    """
+
+    job_id: str = "job"
+    seed: int = 0
+    num_iterations: int = 400
+    dtype: str = "float32"
+    device: str = "cpu"
+    model: ModelConfig = field(default_factory=ModelConfig)
+    workload: WorkloadConfig = field(default_factory=WorkloadConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"dtype {self.dtype!r}: use float32 or float64")
+        if self.workload.min_document_length > min(self.workload.token_budget, self.model.max_document_length):
+            raise ValueError(
+                f"documents of at least {self.workload.min_document_length} tokens fit neither a budget of "
+                f"{self.workload.token_budget} nor positions up to {self.model.max_document_length}"
+            )
+
+
+def config_to_json(config: TrainingConfig) -> dict[str, Any]:
+    """Plain dictionaries, lists, numbers and strings."""
+    return asdict(config)
+
+
+def config_from_json(values: dict[str, Any]) -> TrainingConfig:
+    """The inverse of :func:`config_to_json`; missing values take their defaults.
+
+    Raises:
+        ValueError: An unknown name.
+    """
+    top = dict(values)
+    try:
+        workload = dict(top.pop("workload", {}))
+        if "long_stretches" in workload:
+            workload["long_stretches"] = tuple((int(a), int(b)) for a, b in workload["long_stretches"])
+        return TrainingConfig(
+            model=ModelConfig(**top.pop("model", {})),
+            workload=WorkloadConfig(**workload),
+            optimizer=OptimizerConfig(**top.pop("optimizer", {})),
+            **top,
+        )
+    except TypeError as error:
+        raise ValueError(f"training configuration: {error}") from error

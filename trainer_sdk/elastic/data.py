@@ -1,0 +1,134 @@
+"""Micro-batches: which documents they contain is a pure function of (seed, iteration, micro-batch index).
+
+So any rank can make any micro-batch, knows the size of all others, and a reshaped or repeated iteration consumes
+exactly the samples that it would have consumed anyway.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from trainer_sdk.elastic.config import TrainingConfig, WorkloadConfig
+from trainer_sdk.elastic.corpus import Corpus, load_corpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documents:
+    """Which documents a micro-batch contains.
+
+    Attributes:
+        starts: First byte of each in the corpus.
+        lengths: Tokens of each; one more byte follows as the last target.
+    """
+
+    starts: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens N."""
+        return sum(self.lengths)
+
+    @property
+    def sum_of_squares(self) -> float:
+        """Sum of squared lengths: what attention costs."""
+        return float(sum(length * length for length in self.lengths))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """Packed documents.
+
+    Attributes:
+        index: Index within the iteration.
+        documents: What it contains.
+        tokens: Token ids, int64 [N].
+        targets: Next token of each, int64 [N].
+        offsets: Position within the document, int64 [N].
+        mask: True where query i may attend to key j: same document, not later; bool [N, N].
+    """
+
+    index: int
+    documents: Documents
+    tokens: Tensor
+    targets: Tensor
+    offsets: Tensor
+    mask: Tensor
+
+
+class Dataset:
+    """The samples of a job.
+
+    Args:
+        config: Job; its seed and workload decide every sample.
+        device: Where micro-batches are made.
+    """
+
+    def __init__(self, config: TrainingConfig, device: torch.device | None = None) -> None:
+        self._seed = config.seed
+        self._workload = config.workload
+        self._longest = min(config.model.max_document_length, config.workload.token_budget)
+        self._corpus = load_corpus(config.workload.corpus_bytes)
+        self._device = device or torch.device("cpu")
+
+    def documents(self, iteration: int, index: int) -> Documents:
+        """What micro-batch ``index`` of an iteration contains."""
+        return choose_documents(self._corpus, self._workload, self._longest, self._seed, iteration, index)
+
+    def total_tokens(self, iteration: int) -> int:
+        """Tokens of the whole iteration: what its loss is normalised by."""
+        indices = range(self._workload.num_micro_batches)
+        return sum(self.documents(iteration, index).num_tokens for index in indices)
+
+    def micro_batch(self, iteration: int, index: int) -> MicroBatch:
+        """Micro-batch ``index`` of an iteration."""
+        documents = self.documents(iteration, index)
+        return _pack(index, documents, self._corpus.data, self._device)
+
+
+def choose_documents(
+    corpus: Corpus, workload: WorkloadConfig, longest: int, seed: int, iteration: int, index: int
+) -> Documents:
+    """Draw documents of log-normal length until the budget is full; each lies within one file."""
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, iteration, index))))
+    is_long = any(start <= iteration < stop for start, stop in workload.long_stretches)
+    median = workload.long_median_document_length if is_long else workload.median_document_length
+    starts: list[int] = []
+    lengths: list[int] = []
+    room = workload.token_budget
+    while room >= workload.min_document_length:
+        drawn = round(float(generator.lognormal(np.log(median), workload.length_spread)))
+        position = int(generator.integers(corpus.data.size))
+        first, stop = corpus.file_around(position)
+        length = max(workload.min_document_length, min(drawn, longest, stop - first - 1))
+        if length > room:
+            # Closing the pack with a shorter piece would undo the long tail; a first document is cut to fit.
+            if starts:
+                break
+            length = room
+        starts.append(max(first, min(position, stop - length - 1)))
+        lengths.append(length)
+        room -= length
+    return Documents(starts=tuple(starts), lengths=tuple(lengths))
+
+
+def _pack(index: int, documents: Documents, data: npt.NDArray[np.uint8], device: torch.device) -> MicroBatch:
+    pieces = [
+        data[start : start + length + 1].astype(np.int64)
+        for start, length in zip(documents.starts, documents.lengths, strict=True)
+    ]
+    numbers = np.repeat(np.arange(len(pieces)), documents.lengths)
+    offsets = np.concatenate([np.arange(length) for length in documents.lengths])
+    places = np.arange(numbers.size)
+    mask = (numbers[:, None] == numbers[None, :]) & (places[:, None] >= places[None, :])
+    return MicroBatch(
+        index=index,
+        documents=documents,
+        tokens=torch.from_numpy(np.concatenate([piece[:-1] for piece in pieces])).to(device),
+        targets=torch.from_numpy(np.concatenate([piece[1:] for piece in pieces])).to(device),
+        offsets=torch.from_numpy(offsets).to(device),
+        mask=torch.from_numpy(mask).to(device),
+    )

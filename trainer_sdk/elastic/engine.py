@@ -1,0 +1,366 @@
+"""The training loop of one rank: iterations, step votes, and the switch from one epoch to the next.
+
+Everything here runs on the training thread. Control reaches it through the mailbox only, at three places: between the
+slices of a wait (interrupt), at the step vote (a boundary that everybody carries), and while parked. What is decided
+by whom is in docs/architecture.md, "How a plan is applied". Restoring slices that nobody alive holds is not done here.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from layouts.layout import Layout
+from trainer_sdk.control.mailbox import Mailbox
+from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, RankState
+from trainer_sdk.devices.device import Device
+from trainer_sdk.elastic.clock import Clock, WaitKind
+from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.data import Dataset
+from trainer_sdk.elastic.exchange import plan_exchange
+from trainer_sdk.elastic.model import parameter_specs
+from trainer_sdk.elastic.mover import move_state
+from trainer_sdk.elastic.optimizer import clip_scale
+from trainer_sdk.elastic.ownership import OwnershipMap
+from trainer_sdk.elastic.report import iteration_sample
+from trainer_sdk.elastic.runtime import EpochRuntime
+from trainer_sdk.elastic.shard_state import ShardState, empty_state, initial_state
+from trainer_sdk.elastic.topology import TRANSFER, WORLD, groups_of, transfer_participants
+from trainer_sdk.elastic.transfers import Copy, MissingSliceError, plan_transfers
+from trainer_sdk.emit.emitter import Emitter
+from trainer_sdk.groups.builder import StoreGroupBuilder
+from trainer_sdk.groups.errors import Interrupted, PeerLost
+from trainer_sdk.groups.group import Group
+from trainer_sdk.groups.rendezvous import Rendezvous
+from trainer_sdk.groups.waiting import Waiter
+
+_log = logging.getLogger(__name__)
+
+_PARKED_POLL_SECONDS = 0.25
+_FAREWELL_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One applied optimizer step, for whoever listens in the process."""
+
+    iteration: int
+    epoch: int
+    loss: float
+
+
+class Engine:
+    """One rank of an elastic job.
+
+    Args:
+        config: Job; the same on every rank.
+        rank: This rank.
+        incarnation: Which process of the rank this is.
+        mailbox: Where plans arrive and states are reported.
+        device: What to compute on.
+        emitter: Where samples and progress go.
+        store_address: ``host:port`` of the job's store, which no rank hosts.
+        initial_layout: Layout of epoch 0; None for a process that joins later.
+        on_step: Called after each step of this rank, on the training thread.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        *,
+        rank: int,
+        incarnation: int,
+        mailbox: Mailbox,
+        device: Device,
+        emitter: Emitter,
+        store_address: str,
+        initial_layout: Layout | None,
+        on_step: Callable[[Step], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._rank = rank
+        self._incarnation = incarnation
+        self._mailbox = mailbox
+        self._emitter = emitter
+        self._on_step = on_step
+        self._initial_layout = initial_layout
+        self._specs = parameter_specs(config.model)
+        self._torch_device = torch.device(config.device)
+        self._dataset = Dataset(config, self._torch_device)
+        self._clock = Clock(device, emitter.progress)
+        self._waiter = Waiter(mailbox.interrupted)
+        self._rendezvous = Rendezvous(store_address, config.job_id)
+        self._builder = StoreGroupBuilder(
+            rank,
+            self._rendezvous,
+            device=self._torch_device,
+            waiter=self._waiter,
+            is_over=lambda: self._rendezvous.heard("finished"),
+        )
+        self._epoch = -1
+        self._layout: Layout | None = None
+        self._held: dict[int, ShardState] = {}
+        self._runtime: EpochRuntime | None = None
+        self._groups: dict[str, Group] = {}
+        self._phase = RankPhase.JOINING
+        self._voted = False
+        self._gradient_scale = 1.0
+        self._steps_applied = 0
+        self._last_step_at = 0.0
+        self._after_reshape = False
+        self._leaving_epoch = -1
+
+    @property
+    def steps_applied(self) -> int:
+        """Optimizer steps that this rank's state contains."""
+        return self._steps_applied
+
+    def run(self) -> None:
+        """Train until the job's last iteration, or until the rank is evicted."""
+        self._publish(RankPhase.JOINING)
+        if self._initial_layout is not None:
+            self._guarded(self._begin)
+        while self._phase is not RankPhase.FINISHED:
+            if self._mailbox.leaving():
+                self._publish(RankPhase.FINISHED)
+            elif self._phase is not RankPhase.TRAINING:
+                self._wait_for_plan()
+            elif self._steps_applied >= self._config.num_iterations:
+                self._guarded(self._finish)
+            else:
+                self._guarded(self._iterate)
+        self._abandon_groups()
+
+    # ---- one iteration
+
+    def _iterate(self) -> None:
+        runtime, iteration = self._runtime, self._steps_applied
+        assert runtime is not None, "a training rank has a runtime"
+        self._emitter.progress.begin_iteration(iteration, self._epoch)
+        started_at, started = time.time(), time.perf_counter()
+        loss_part = runtime.run_iteration(iteration)
+        norm_part = runtime.reducer.squared_norm_part()
+        if self._config.optimizer.max_gradient_norm is not None:
+            # Before the vote: whoever voted can step alone after a failure, so it must know the scale.
+            norms = self._all_gather([norm_part])
+            self._gradient_scale = clip_scale(self._config.optimizer, float(norms.sum()) ** 0.5)
+        self._voted = True
+        votes = self._all_gather([float(self._mailbox.committed_epoch()), loss_part, norm_part])
+        self._apply_step()
+        loss = float(votes[:, 1].sum())
+        sample = iteration_sample(
+            runtime,
+            self._clock,
+            iteration=iteration,
+            epoch=self._epoch,
+            started_at_unix_seconds=started_at,
+            wall_seconds=time.perf_counter() - started,
+            loss=loss,
+            gradient_norm=float(votes[:, 2].sum()) ** 0.5,
+            after_reshape=self._after_reshape,
+        )
+        self._after_reshape = False
+        self._emitter.emit_sample(sample)
+        if self._on_step is not None:
+            self._on_step(Step(iteration=iteration, epoch=self._epoch, loss=loss))
+        if int(votes[:, 0].min()) > self._epoch:
+            commit = self._mailbox.take_commit(mode=ApplyMode.BOUNDARY)
+            if commit is None:
+                raise Interrupted  # a recovery is being prepared: it comes first, on every rank
+            self._switch(commit)
+        else:
+            self._publish(RankPhase.TRAINING)
+
+    def _all_gather(self, values: list[float]) -> torch.Tensor:
+        """Everybody's values, one row per rank of the layout."""
+        mine = torch.tensor(values, dtype=torch.float64, device=self._torch_device)
+        world = self._groups[WORLD]
+        gathered: list[torch.Tensor] = []
+        self._clock.wait(WaitKind.VOTE, world.others, lambda: gathered.append(world.all_gather(mine)))
+        return gathered[0].cpu()
+
+    def _apply_step(self) -> None:
+        """Step with the reduced gradients that everybody holds; older epochs are not needed any more."""
+        assert self._runtime is not None, "a rank that voted has a runtime"
+        self._runtime.step(self._gradient_scale)
+        self._voted = False
+        self._last_step_at = time.time()
+        self._steps_applied = self._held[self._epoch].steps_applied
+        if len(self._held) > 1:
+            self._held = {self._epoch: self._held[self._epoch]}
+            self._rendezvous.announce(f"epoch/{self._epoch}/voted", self._rank)
+
+    # ---- parking and plans
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Run something that waits for peers; park when it cannot go on."""
+        try:
+            action()
+        except Interrupted:
+            self._park()
+        except PeerLost as lost:
+            _log.warning("rank %d parks at iteration %d: %s", self._rank, self._steps_applied, lost)
+            self._emitter.emit_event(
+                pb.ProcessEvent(
+                    at_unix_seconds=time.time(),
+                    kind=pb.PROCESS_EVENT_KIND_CONNECTION_LOST,
+                    rank=self._rank,
+                    incarnation=self._incarnation,
+                    detail=str(lost)[:300],
+                )
+            )
+            self._park()
+
+    def _park(self) -> None:
+        self._abandon_groups()
+        self._after_reshape = True
+        self._emitter.progress.enter("parked")
+        self._publish(RankPhase.PARKED if self._held else RankPhase.JOINING)
+
+    def _wait_for_plan(self) -> None:
+        commit = self._mailbox.wait_for_commit(_PARKED_POLL_SECONDS)
+        if commit is not None:
+            self._guarded(lambda: self._switch(commit))
+        elif self._phase is RankPhase.JOINING:
+            if self._held and self._rendezvous.heard(f"epoch/{self._leaving_epoch}/voted"):
+                self._held = {}
+                self._publish(RankPhase.JOINING)
+            if self._rendezvous.heard("finished"):
+                self._publish(RankPhase.FINISHED)
+
+    # ---- from epoch to epoch
+
+    def _begin(self) -> None:
+        layout = self._initial_layout
+        assert layout is not None, "epoch 0 has a layout"
+        if layout.position_of(self._rank) is None:
+            return
+        state = initial_state(self._config, layout, self._rank)
+        self._held = {0: state}
+        self._epoch, self._layout = 0, layout
+        self._publish(RankPhase.RESHAPING)
+        specs = groups_of(layout, plan_exchange(self._specs, layout), ())
+        self._groups = self._builder.build(0, layout.ranks, specs, 0).groups
+        self._enter(0, state)
+
+    def _switch(self, commit: Commit) -> None:
+        """Go over to the epoch of a committed plan."""
+        reshape = commit.reshape
+        epoch, layout = reshape.epoch, reshape.to_layout
+        self._after_reshape = True
+        self._emitter.progress.enter("reshaping")
+        self._publish(RankPhase.RESHAPING)
+        self._catch_up(commit)
+        self._abandon_groups()
+        try:
+            copies = plan_transfers(self._specs, commit.from_layout, layout, commit.sources)
+        except MissingSliceError:
+            _log.exception("rank %d cannot apply plan %s and stays parked", self._rank, reshape.plan_id)
+            self._park()
+            return
+        source = self._held.get(commit.from_epoch) if self._rank in commit.sources else None
+        participants = transfer_participants(layout, copies)
+        if self._rank in participants:
+            self._move(commit, copies, source, participants)
+        if layout.position_of(self._rank) is None:
+            self._stand_by(epoch, layout)
+
+    def _catch_up(self, commit: Commit) -> None:
+        """Apply the step that others applied before the failure: this rank voted, so it holds the gradients."""
+        if commit.steps_applied < 0 or not self._held:
+            return
+        if self._voted and self._steps_applied == commit.steps_applied - 1:
+            self._apply_step()
+        self._voted = False
+        if commit.from_epoch in self._held and self._steps_applied != commit.steps_applied:
+            raise RuntimeError(
+                f"plan {commit.reshape.plan_id} says {commit.steps_applied} steps are applied, but rank {self._rank} "
+                f"is at {self._steps_applied} and holds no voted gradients: its state does not fit the plan"
+            )
+
+    def _move(
+        self, commit: Commit, copies: tuple[Copy, ...], source: ShardState | None, participants: tuple[int, ...]
+    ) -> None:
+        reshape = commit.reshape
+        layout = reshape.to_layout
+        specs = groups_of(layout, plan_exchange(self._specs, layout), copies)
+        steps = commit.steps_applied if source is None else source.steps_applied
+        built = self._builder.build(reshape.epoch, participants, specs, steps)
+        self._groups = built.groups
+        steps_applied = _agreed_steps(built.announced)
+        ownership = OwnershipMap(self._specs, layout)
+        target = empty_state(self._config, ownership, self._rank, epoch=reshape.epoch, steps_applied=steps_applied)
+        mover_group = self._groups.get(TRANSFER, self._groups.get(WORLD)) if copies else None
+        with torch.no_grad():
+            move_state(self._specs, copies, source, target, self._rank, mover_group)
+        if target.parameters:
+            self._held = {target.epoch: target} if source is None else {source.epoch: source, target.epoch: target}
+            self._epoch, self._layout = reshape.epoch, layout
+            self._enter(reshape.epoch, target)
+
+    def _enter(self, epoch: int, state: ShardState) -> None:
+        """Everything is in place: train under ``epoch``."""
+        assert self._layout is not None, "an entered epoch has a layout"
+        self._steps_applied = state.steps_applied
+        self._runtime = EpochRuntime(
+            self._config, self._dataset, self._layout, self._rank, state, self._groups, self._clock
+        )
+        self._clock.take_compute()
+        self._clock.take_waiting()
+        self._mailbox.applied(epoch)
+        self._publish(RankPhase.TRAINING)
+
+    def _stand_by(self, epoch: int, layout: Layout) -> None:
+        """This rank has no position any more. Its slices stay until the new epoch has voted once, in case it fails."""
+        self._abandon_groups()
+        self._runtime = None
+        self._epoch, self._layout, self._leaving_epoch = epoch, layout, epoch
+        self._mailbox.applied(epoch)
+        self._emitter.progress.enter("standby")
+        self._publish(RankPhase.JOINING)
+
+    def _finish(self) -> None:
+        """The last step is applied here; leave only when it is applied everywhere, or peers would see a lost rank."""
+        assert self._layout is not None, "a training rank has a layout"
+        self._emitter.progress.enter("finishing")
+        self._rendezvous.meet(
+            f"epoch/{self._epoch}/finished",
+            self._rank,
+            self._layout.ranks,
+            self._steps_applied,
+            waiter=self._waiter,
+            timeout_seconds=_FAREWELL_SECONDS,
+        )
+        self._rendezvous.announce("finished", self._steps_applied)
+        self._publish(RankPhase.FINISHED)
+
+    def _abandon_groups(self) -> None:
+        groups, self._groups = self._groups, {}
+        self._builder.abandon(groups)
+
+    def _publish(self, phase: RankPhase) -> None:
+        self._phase = phase
+        self._mailbox.publish(
+            RankState(
+                rank=self._rank,
+                incarnation=self._incarnation,
+                phase=phase,
+                epoch=self._epoch,
+                iteration=self._steps_applied,
+                steps_applied=self._steps_applied,
+                voted=self._voted,
+                held_epochs=tuple(sorted(self._held)),
+                last_step_at_unix_seconds=self._last_step_at,
+            )
+        )
+
+
+def _agreed_steps(announced: Mapping[int, int]) -> int:
+    """The number of applied steps that everybody who knows it named; a joiner named -1."""
+    known = {steps for steps in announced.values() if steps >= 0}
+    if len(known) != 1:
+        raise RuntimeError(f"ranks disagree on the steps applied before the epoch: {dict(announced)}")
+    return known.pop()

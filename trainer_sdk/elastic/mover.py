@@ -1,0 +1,82 @@
+"""Carries out transfers: one all-to-all moves every slice of every parameter and moment that has to move."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from trainer_sdk.elastic.ownership import OwnershipMap, Slice
+from trainer_sdk.elastic.parameters import ParameterSpec
+from trainer_sdk.elastic.shard_state import TENSORS_PER_PARAMETER, ShardState
+from trainer_sdk.elastic.transfers import Copy
+from trainer_sdk.groups.group import Group
+
+
+def move_state(
+    specs: Sequence[ParameterSpec],
+    copies: Sequence[Copy],
+    source: ShardState | None,
+    target: ShardState,
+    rank: int,
+    group: Group | None,
+) -> None:
+    """Fill ``target`` from the local slices of ``source`` and from what the other ranks send.
+
+    Args:
+        specs: The model's parameters.
+        copies: All copies of the reshape, in the same order on every rank.
+        source: What this rank holds of the old epoch; None for a joiner.
+        target: What it will hold of the new one; without parameters for a rank that leaves.
+        rank: This rank.
+        group: All participants; None when nothing is copied between ranks.
+
+    Raises:
+        Interrupted: The rank should park; ``source`` is untouched.
+        PeerLost: A participant is gone; ``source`` is untouched.
+    """
+    by_name = {spec.name: spec for spec in specs}
+    if source is not None:
+        _copy_local(specs, source, target, rank)
+    if group is None:
+        return
+    outgoing: list[Tensor] = []
+    sent, received = [0] * len(group.ranks), [0] * len(group.ranks)
+    for copy in sorted(copies, key=lambda copy: copy.destination):
+        elements = (copy.stop - copy.start) * by_name[copy.name].row_elements * TENSORS_PER_PARAMETER
+        if copy.source == rank:
+            assert source is not None, f"rank {rank} is a source of {copy.name} and holds nothing"
+            outgoing += [view.reshape(-1) for view in _views(by_name[copy.name], source, rank, copy)]
+            sent[group.ranks.index(copy.destination)] += elements
+        if copy.destination == rank:
+            received[group.ranks.index(copy.source)] += elements
+    some = next(iter((target if target.parameters else source or target).parameters.values())).value
+    packed = torch.cat(outgoing) if outgoing else some.new_empty(0)
+    incoming = group.all_to_all(packed, sent, received)
+    start = 0
+    for copy in sorted(copies, key=lambda copy: copy.source):
+        if copy.destination == rank:
+            for view in _views(by_name[copy.name], target, rank, copy):
+                view.copy_(incoming[start : start + view.numel()].view(view.shape))
+                start += view.numel()
+
+
+def _copy_local(specs: Sequence[ParameterSpec], source: ShardState, target: ShardState, rank: int) -> None:
+    before, after = OwnershipMap(specs, source.layout).held_by(rank), OwnershipMap(specs, target.layout).held_by(rank)
+    for spec in specs:
+        if spec.name not in before or spec.name not in after:
+            continue
+        old, new = before[spec.name], after[spec.name]
+        start, stop = max(old.start, new.start), min(old.stop, new.stop)
+        if start < stop:
+            pair = zip(source.parameters[spec.name].tensors(), target.parameters[spec.name].tensors(), strict=True)
+            for from_tensor, to_tensor in pair:
+                _narrow(spec, to_tensor, new, start, stop).copy_(_narrow(spec, from_tensor, old, start, stop))
+
+
+def _views(spec: ParameterSpec, state: ShardState, rank: int, copy: Copy) -> list[Tensor]:
+    held = OwnershipMap([spec], state.layout).held_by(rank)[spec.name]
+    return [_narrow(spec, tensor, held, copy.start, copy.stop) for tensor in state.parameters[spec.name].tensors()]
+
+
+def _narrow(spec: ParameterSpec, tensor: Tensor, held: Slice, start: int, stop: int) -> Tensor:
+    return tensor.narrow(spec.cut_axis, start - held.start, stop - start)

@@ -1,0 +1,82 @@
+"""Activations and their gradients across stage borders: sends are asynchronous, receives wait interruptibly."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from layouts.layout import Layout
+from trainer_sdk.elastic.clock import Clock, WaitKind
+from trainer_sdk.elastic.topology import Border, borders_of
+from trainer_sdk.groups.group import Group, Pending
+
+
+class Pipeline:
+    """One rank's stage borders in one epoch.
+
+    Args:
+        layout: Layout.
+        rank: This rank.
+        groups: The epoch's groups by name.
+        clock: Told of waits.
+        width: Model width.
+        dtype: Of activations.
+        device: Where they live.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        rank: int,
+        groups: Mapping[str, Group],
+        clock: Clock,
+        *,
+        width: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        borders = borders_of(layout)
+        self._outgoing = [border for border in borders if border.sender == rank]
+        self._incoming = {border.is_gradient: border for border in borders if border.receiver == rank}
+        self._groups = groups
+        self._clock = clock
+        self._width = width
+        self._dtype = dtype
+        self._device = device
+        self._sends: list[tuple[Border, Pending]] = []
+
+    def send(self, tensor: Tensor, *, is_gradient: bool) -> None:
+        """Start sending to every receiver of this rank; the tensor must not change before :meth:`flush`."""
+        kept = tensor.contiguous()
+        for border in self._outgoing:
+            if border.is_gradient == is_gradient:
+                pending = self._groups[border.group_name].start_broadcast(kept, border.sender)
+                self._sends.append((border, pending))
+
+    def receive(self, num_tokens: int, *, is_gradient: bool) -> Tensor:
+        """Wait for the next tensor of a micro-batch with ``num_tokens`` tokens.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: The sender is gone.
+        """
+        border = self._incoming[is_gradient]
+        tensor = torch.empty((num_tokens, self._width), dtype=self._dtype, device=self._device)
+        pending = self._groups[border.group_name].start_broadcast(tensor, border.sender)
+        self._clock.wait(WaitKind.PIPELINE, (border.sender,), pending.wait)
+        return tensor
+
+    def flush(self) -> None:
+        """Wait until all sends of the iteration have arrived.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A receiver is gone.
+        """
+        for border, pending in self._sends:
+            self._clock.wait(WaitKind.PIPELINE, (border.receiver,), pending.wait)
+        self._sends.clear()
+
+    def forget(self) -> None:
+        """The iteration is given up: whatever is pending stays with its abandoned group."""
+        self._sends.clear()

@@ -1,0 +1,56 @@
+"""The run that nothing happens to: one process, one layout, the same seed. What every other run is compared with."""
+
+import torch
+
+from layouts.layout import Layout, uniform_layout
+from trainer_sdk.devices.device import ComputeKind
+from trainer_sdk.elastic.clock import Clock
+from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.data import Dataset
+from trainer_sdk.elastic.optimizer import clip_scale
+from trainer_sdk.elastic.runtime import EpochRuntime
+from trainer_sdk.elastic.shard_state import initial_state
+from trainer_sdk.emit.progress import ProgressMark
+
+
+class UnpacedDevice:
+    """Computes as fast as it can and measures nothing."""
+
+    def begin(self) -> None:
+        """Nothing to do."""
+
+    def end(self, flops: float, kind: ComputeKind) -> None:
+        """Nothing to do."""
+
+    def take_seconds(self) -> dict[ComputeKind, float]:
+        """Nothing was measured."""
+        return {}
+
+
+def single_layout(config: TrainingConfig) -> Layout:
+    """Everything on rank 0."""
+    return uniform_layout(
+        num_blocks=config.model.num_blocks,
+        tensor=1,
+        pipeline=1,
+        data=1,
+        num_micro_batches=config.workload.num_micro_batches,
+    )
+
+
+def reference_runtime(config: TrainingConfig) -> EpochRuntime:
+    """A single-process runtime at the start of the job."""
+    layout = single_layout(config)
+    clock = Clock(UnpacedDevice(), ProgressMark())
+    dataset = Dataset(config, torch.device(config.device))
+    return EpochRuntime(config, dataset, layout, 0, initial_state(config, layout, 0), {}, clock)
+
+
+def reference_losses(config: TrainingConfig, num_iterations: int) -> list[float]:
+    """Mean loss of each iteration of the failure-free single-process run. Blocks for the whole computation."""
+    runtime = reference_runtime(config)
+    losses = []
+    for iteration in range(num_iterations):
+        losses.append(runtime.run_iteration(iteration))
+        runtime.step(clip_scale(config.optimizer, runtime.reducer.squared_norm_part() ** 0.5))
+    return losses

@@ -1,0 +1,177 @@
+"""One rank's part in one epoch: interprets its stage's program, micro-batch by micro-batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from layouts.instructions import Op
+from layouts.layout import Layout, Position
+from layouts.schedules import program_of
+from trainer_sdk.devices.device import ComputeKind
+from trainer_sdk.elastic.clock import Clock
+from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.data import Dataset, MicroBatch
+from trainer_sdk.elastic.exchange import plan_exchange
+from trainer_sdk.elastic.model import BACKWARD_MULTIPLE, parameter_specs
+from trainer_sdk.elastic.optimizer import ShardOptimizer
+from trainer_sdk.elastic.ownership import OwnershipMap
+from trainer_sdk.elastic.pipeline import Pipeline
+from trainer_sdk.elastic.reducer import GradientReducer
+from trainer_sdk.elastic.shard_state import ShardState
+from trainer_sdk.elastic.stage_model import StageModel
+from trainer_sdk.elastic.tensor_parallel import TensorRegion
+from trainer_sdk.elastic.topology import collective_name
+from trainer_sdk.groups.group import Group
+
+_SUPPORTED = frozenset(Op) - {Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT}
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A micro-batch between its forward and its backward."""
+
+    batch: MicroBatch
+    entered: Tensor | None = None
+    output: Tensor | None = None
+    gradient: Tensor | None = None
+
+
+class EpochRuntime:
+    """Runs iterations of one epoch up to the reduced gradients, and applies the step. Training thread only.
+
+    Args:
+        config: Job.
+        dataset: Its samples.
+        layout: Layout of the epoch.
+        rank: This rank; it has a position in the layout.
+        state: Its slices.
+        groups: The epoch's groups by name; none in a single-process run.
+        clock: Told of compute and waits.
+
+    Raises:
+        ValueError: The schedule uses instructions that this engine does not interpret.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        dataset: Dataset,
+        layout: Layout,
+        rank: int,
+        state: ShardState,
+        groups: Mapping[str, Group],
+        clock: Clock,
+    ) -> None:
+        position = layout.position_of(rank)
+        assert position is not None, f"rank {rank} has no position in the layout"
+        self.position: Position = position
+        self._dataset = dataset
+        self._clock = clock
+        stage = layout.stage_at(position)
+        self._program = program_of(layout, position.replica, position.stage)
+        unknown = sorted({instruction.op for instruction in self._program} - _SUPPORTED)
+        if unknown:
+            raise ValueError(f"schedule {layout.schedule!r} uses {', '.join(unknown)}, which this engine cannot run")
+        specs = parameter_specs(config.model)
+        ownership = OwnershipMap(specs, layout)
+        group = groups[collective_name(stage.ranks)] if len(stage.ranks) > 1 else None
+        self._region = TensorRegion(group, clock, BACKWARD_MULTIPLE)
+        self.optimizer = ShardOptimizer(config.optimizer, state)
+        self.model = StageModel(
+            config.model,
+            range(stage.first_block, stage.stop_block),
+            ownership.held_by(rank),
+            self.optimizer.parameters,
+            self._region,
+        )
+        device = torch.device(config.device)
+        self._pipeline = Pipeline(
+            layout,
+            rank,
+            groups,
+            clock,
+            width=config.model.width,
+            dtype=torch.float64 if config.dtype == "float64" else torch.float32,
+            device=device,
+        )
+        self.reducer = GradientReducer(ownership, rank, plan_exchange(specs, layout), groups, clock, device)
+        self._is_last = stage.stop_block == layout.num_blocks
+        self._loss = 0.0
+        self._flights: dict[int, _Flight] = {}
+        self.batches: list[MicroBatch] = []
+
+    def run_iteration(self, iteration: int) -> float:
+        """Run all micro-batches of this stage and reduce the gradients.
+
+        Returns:
+            This rank's part of the iteration's mean loss: parts of all ranks add up to it.
+
+        Raises:
+            Interrupted: The rank should park; the partial gradients are worthless.
+            PeerLost: A peer is gone; likewise.
+        """
+        self._loss = 0.0
+        self._flights.clear()
+        self.batches = []
+        self._pipeline.forget()
+        self.reducer.clear()
+        with self._clock.computing(ComputeKind.DATA):
+            scale = 1.0 / self._dataset.total_tokens(iteration)
+        for instruction in self._program:
+            if instruction.op is Op.REDUCE:
+                self._pipeline.flush()
+                self.reducer.reduce()
+            elif instruction.op is not Op.STEP:
+                self._execute(instruction.op, self._flight(iteration, instruction.micro_batch), scale)
+        speaks = self._is_last and self.position.shard == 0
+        return self._loss * scale if speaks else 0.0
+
+    def step(self, gradient_scale: float) -> None:
+        """Apply the optimizer step with the reduced gradients."""
+        with self._clock.computing(ComputeKind.OPTIMIZER):
+            self._clock.add(self.optimizer.flops)
+            self.optimizer.step(self.reducer.gradients, gradient_scale)
+
+    def _flight(self, iteration: int, index: int) -> _Flight:
+        flight = self._flights.get(index)
+        if flight is None:
+            with self._clock.computing(ComputeKind.DATA):
+                flight = _Flight(self._dataset.micro_batch(iteration, index))
+            self._flights[index] = flight
+            self.batches.append(flight.batch)
+        return flight
+
+    def _execute(self, op: Op, flight: _Flight, scale: float) -> None:
+        tokens = flight.batch.documents.num_tokens
+        if op is Op.RECEIVE_ACTIVATION:
+            flight.entered = self._pipeline.receive(tokens, is_gradient=False).requires_grad_()
+        elif op is Op.FORWARD:
+            self._forward(flight)
+        elif op is Op.SEND_ACTIVATION:
+            assert flight.output is not None, "an activation is sent after its forward"
+            self._pipeline.send(flight.output.detach(), is_gradient=False)
+        elif op is Op.RECEIVE_GRADIENT:
+            flight.gradient = self._pipeline.receive(tokens, is_gradient=True)
+        elif op is Op.BACKWARD:
+            self._backward(flight, scale)
+        elif op is Op.SEND_GRADIENT:
+            assert flight.entered is not None, "a gradient is sent by a stage that received an activation"
+            assert flight.entered.grad is not None, "a gradient is sent after its backward"
+            self._pipeline.send(flight.entered.grad, is_gradient=True)
+
+    def _forward(self, flight: _Flight) -> None:
+        with self._clock.computing(ComputeKind.FORWARD):
+            flight.output = self.model.forward(flight.entered, flight.batch)
+        if self._is_last:
+            self._loss += float(flight.output.detach())
+
+    def _backward(self, flight: _Flight, scale: float) -> None:
+        assert flight.output is not None, "a backward follows its forward"
+        gradient = torch.full_like(flight.output, scale) if self._is_last else flight.gradient
+        with self._clock.computing(ComputeKind.BACKWARD):
+            torch.autograd.backward([flight.output], [gradient])
+            self._region.count_backward(self.model.embedding_flops(flight.batch))
+            self.reducer.accumulate(self.optimizer.parameters)
+        flight.output = flight.gradient = None

@@ -1,0 +1,77 @@
+"""Which slices move where when one layout follows another: every rank computes it alone, so nothing is negotiated."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from layouts.layout import Layout
+from trainer_sdk.elastic.ownership import OwnershipMap, Slice
+from trainer_sdk.elastic.parameters import ParameterSpec
+
+
+class MissingSliceError(ValueError):
+    """Nobody who may be read holds a slice that the new layout needs; the message names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Copy ``[start, stop)`` of a parameter, and of its optimizer moments, from one rank to another."""
+
+    name: str
+    start: int
+    stop: int
+    source: int
+    destination: int
+
+
+def plan_transfers(
+    specs: Sequence[ParameterSpec], old: Layout, new: Layout, sources: Collection[int]
+) -> tuple[Copy, ...]:
+    """The least set of copies that gives every rank of ``new`` what it must hold.
+
+    What a source holds already is never copied to it. Among several holders the one that has sent least so far sends;
+    ranks that stay in the layout come before ranks that leave it, because those would have to join its groups.
+
+    Args:
+        specs: The model's parameters.
+        old: Layout whose slices are read.
+        new: Layout to reach.
+        sources: Ranks of ``old`` that are alive and hold its slices. A rank number alone proves nothing: the
+            replacement of a dead process has the number and not the slices.
+
+    Raises:
+        MissingSliceError: Nobody alive holds a slice; nothing was copied.
+    """
+    before, after = OwnershipMap(specs, old), OwnershipMap(specs, new)
+    readable = frozenset(sources)
+    staying = frozenset(new.ranks)
+    sent: dict[int, int] = {}
+    copies: list[Copy] = []
+    for spec in specs:
+        holders = [held for held in before.holdings(spec.name) if held.rank in readable and len(held.slice)]
+        borders = sorted({border for held in holders for border in (held.slice.start, held.slice.stop)})
+        for wanted in after.holdings(spec.name):
+            local = next((held.slice for held in holders if held.rank == wanted.rank), None)
+            for start, stop in _missing_pieces(wanted.slice, local, borders):
+                able = [held.rank for held in holders if held.slice.start <= start and stop <= held.slice.stop]
+                if not able:
+                    raise MissingSliceError(
+                        f"no rank among {sorted(readable)} holds {spec.name}[{start}:{stop}], which rank "
+                        f"{wanted.rank} needs: restore it from a checkpoint, or plan a layout for a rank that holds it"
+                    )
+                source = min(able, key=lambda rank: (rank not in staying, sent.get(rank, 0), rank))
+                sent[source] = sent.get(source, 0) + (stop - start) * spec.row_elements
+                copies.append(Copy(name=spec.name, start=start, stop=stop, source=source, destination=wanted.rank))
+    return tuple(copies)
+
+
+def _missing_pieces(wanted: Slice, local: Slice | None, borders: Sequence[int]) -> list[tuple[int, int]]:
+    """The parts of ``wanted`` outside ``local``, cut where the set of holders changes."""
+    if not len(wanted):
+        return []
+    cuts = {wanted.start, wanted.stop, *(border for border in borders if wanted.start < border < wanted.stop)}
+    ordered = sorted(cuts)
+    pieces = pairwise(ordered)
+    if local is None:
+        return list(pieces)
+    return [(start, stop) for start, stop in pieces if not (local.start <= start and stop <= local.stop)]

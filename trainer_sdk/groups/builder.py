@@ -1,0 +1,177 @@
+"""All process groups of an epoch: what to build, and how.
+
+Building blocks in the transport, so a helper thread does it while the training thread stays interruptible. A build
+that was interrupted is left to its thread, which frees what it built.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+
+from trainer_sdk.groups.errors import Interrupted, PeerLost
+from trainer_sdk.groups.graveyard import Graveyard
+from trainer_sdk.groups.group import Group, make_backend
+from trainer_sdk.groups.rendezvous import Rendezvous
+from trainer_sdk.groups.waiting import Waiter
+
+CONNECT_TIMEOUT_SECONDS = 20.0
+"""For one group's connections once everybody is ready: takes milliseconds unless somebody dies in it."""
+
+OPERATION_TIMEOUT_SECONDS = 600.0
+"""Bounds how long the pending operation of an abandoned group keeps its thread when a hung peer keeps its socket."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSpec:
+    """A group to build: a name that is unique within the epoch, and its ranks in order."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class EpochGroups:
+    """The groups of an epoch that this rank is part of, by name, and what each rank said on arrival."""
+
+    epoch: int
+    groups: dict[str, Group]
+    announced: dict[int, Any]
+
+
+class GroupBuilder(Protocol):
+    """Builds an epoch's groups. Used by the training thread."""
+
+    def build(
+        self, epoch: int, participants: Sequence[int], specs: Sequence[GroupSpec], announcement: Any
+    ) -> EpochGroups:
+        """Meet all participants, then build the groups of which this rank is part.
+
+        Args:
+            epoch: Epoch; never used for two different sets of participants.
+            participants: Every rank that calls this for the epoch.
+            specs: All groups of the epoch, in the same order on every rank.
+            announcement: JSON value for the others.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A participant went away.
+        """
+
+    def abandon(self, groups: Mapping[str, Group]) -> None:
+        """Give groups up, pending operations and all; returns at once."""
+
+
+class StoreGroupBuilder:
+    """Builds new groups for every epoch under a prefix of their own in the job's store (torch >= 2.11).
+
+    Args:
+        rank: This rank.
+        rendezvous: Connection to the store, used by the training thread.
+        device: Where tensors live: chooses gloo or NCCL.
+        waiter: How to wait.
+        is_over: True when nobody will come to a meeting any more; ends the wait as an interrupt does.
+        meeting_timeout_seconds: Longest wait for all participants; a joiner may wait for an iteration to end.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        rendezvous: Rendezvous,
+        *,
+        device: torch.device,
+        waiter: Waiter,
+        is_over: Callable[[], bool] = lambda: False,
+        meeting_timeout_seconds: float = 600.0,
+    ) -> None:
+        self._rank = rank
+        self._rendezvous = rendezvous
+        self._device = device
+        self._waiter = waiter
+        self._meeting_waiter = Waiter(lambda: waiter.interrupted() or is_over())
+        self._meeting_timeout_seconds = meeting_timeout_seconds
+        self._graveyard = Graveyard()
+
+    def build(
+        self, epoch: int, participants: Sequence[int], specs: Sequence[GroupSpec], announcement: Any
+    ) -> EpochGroups:
+        """See :class:`GroupBuilder`."""
+        announced = self._rendezvous.meet(
+            f"epoch/{epoch}/ready",
+            self._rank,
+            participants,
+            announcement,
+            waiter=self._meeting_waiter,
+            timeout_seconds=self._meeting_timeout_seconds,
+        )
+        mine = [spec for spec in specs if self._rank in spec.ranks]
+        build = _Build(self, epoch, mine)
+        build.start()
+        try:
+            self._waiter.until(build.done.is_set, CONNECT_TIMEOUT_SECONDS, f"groups of epoch {epoch}")
+        except (Interrupted, PeerLost):
+            build.give_up()
+            raise
+        if build.error is not None:
+            self.abandon(build.groups)
+            raise PeerLost(f"groups of epoch {epoch}: {build.error}") from build.error
+        return EpochGroups(epoch=epoch, groups=build.groups, announced=announced)
+
+    def abandon(self, groups: Mapping[str, Group]) -> None:
+        """See :class:`GroupBuilder`."""
+        self._graveyard.abandon(groups.values())
+
+    def connect(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Group:
+        """Build one group; blocks. Runs on the build's helper thread."""
+        backend = make_backend(
+            rendezvous.prefix(f"epoch/{epoch}/{spec.name}"),
+            spec.ranks.index(self._rank),
+            len(spec.ranks),
+            device=self._device,
+            timeout=timedelta(seconds=OPERATION_TIMEOUT_SECONDS),
+            loopback=rendezvous.loopback,
+        )
+        return Group(spec.name, spec.ranks, self._rank, backend, self._waiter)
+
+    def open_rendezvous(self) -> Rendezvous:
+        """A connection for a helper thread."""
+        return self._rendezvous.another()
+
+
+class _Build(threading.Thread):
+    """Builds groups in their global order, which every rank shares: so nobody waits in a circle."""
+
+    def __init__(self, builder: StoreGroupBuilder, epoch: int, specs: Sequence[GroupSpec]) -> None:
+        super().__init__(name=f"evenkeel-build-{epoch}", daemon=True)
+        self._builder = builder
+        self._epoch = epoch
+        self._specs = specs
+        self._given_up = False
+        self._lock = threading.Lock()
+        self.groups: dict[str, Group] = {}
+        self.error: RuntimeError | None = None
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        try:
+            rendezvous = self._builder.open_rendezvous()
+            for spec in self._specs:
+                if self._given_up:
+                    break
+                self.groups[spec.name] = self._builder.connect(rendezvous, self._epoch, spec)
+        except RuntimeError as error:  # what torch raises for a store or a peer that does not answer
+            self.error = error
+        with self._lock:
+            self.done.set()
+            if self._given_up:
+                self._builder.abandon(self.groups)
+
+    def give_up(self) -> None:
+        """The training thread does not want the groups any more."""
+        with self._lock:
+            self._given_up = True
+            if self.done.is_set():
+                self._builder.abandon(self.groups)

@@ -1,0 +1,169 @@
+"""One process group of one epoch: the few collectives that the engine needs, all of them interruptible.
+
+There is no send and no receive. A gloo receive cannot be waited for in slices (its first timeout closes the
+connection), so point-to-point is a broadcast in a group of two, whose waits can be sliced.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainer_sdk.groups.c10d import Backend, Store, c10d
+from trainer_sdk.groups.waiting import Waiter, Work
+
+
+class Reduction(StrEnum):
+    """How a reduction combines values."""
+
+    SUM = "sum"
+    MAX = "max"
+
+
+_OPS = {Reduction.SUM: c10d.ReduceOp.SUM, Reduction.MAX: c10d.ReduceOp.MAX}
+
+
+@dataclass(slots=True)
+class Pending:
+    """A collective on its way. Keeps its tensors alive until somebody waited for it."""
+
+    work: Work
+    tensors: tuple[Tensor, ...]
+    group: "Group"
+
+    def wait(self) -> None:
+        """Wait for the result.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A peer of the group is gone.
+        """
+        self.group.wait(self.work)
+
+
+class Group:
+    """Ranks that communicate. Used by the training thread only.
+
+    Args:
+        name: For people.
+        ranks: Ranks of the job in the group, in the order of their places in it.
+        rank: This rank.
+        backend: A ``torch.distributed`` backend over exactly these ranks.
+        waiter: How to wait.
+    """
+
+    def __init__(self, name: str, ranks: tuple[int, ...], rank: int, backend: Backend, waiter: Waiter) -> None:
+        self.name = name
+        self.ranks = ranks
+        self.place = ranks.index(rank)
+        self._backend: Backend | None = backend
+        self._waiter = waiter
+        self._on_cpu = isinstance(backend, c10d.ProcessGroupGloo)
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The other ranks: whom a wait in this group waits for."""
+        return self.ranks[: self.place] + self.ranks[self.place + 1 :]
+
+    def start_all_reduce(self, tensor: Tensor, op: Reduction = Reduction.SUM) -> Pending:
+        """Reduce ``tensor`` in place over the group; the result is bit-identical everywhere."""
+        return Pending(self._alive().allreduce([tensor], _OPS[op]), (tensor,), self)
+
+    def all_reduce(self, tensor: Tensor, op: Reduction = Reduction.SUM) -> None:
+        """As :meth:`start_all_reduce`, and wait.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A peer of the group is gone.
+        """
+        self.start_all_reduce(tensor, op).wait()
+
+    def start_broadcast(self, tensor: Tensor, source_rank: int) -> Pending:
+        """Send ``tensor`` from ``source_rank``, or receive into it. Broadcasts of a group arrive in order."""
+        return Pending(self._alive().broadcast(tensor, self.ranks.index(source_rank)), (tensor,), self)
+
+    def all_gather(self, tensor: Tensor) -> Tensor:
+        """Everybody's ``tensor``, stacked in the order of the group.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A peer of the group is gone.
+        """
+        gathered = [torch.empty_like(tensor) for _ in self.ranks]
+        self.wait(self._alive().allgather([gathered], [tensor]))
+        return torch.stack(gathered)
+
+    def all_to_all(self, outgoing: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Exchange pieces of flat tensors.
+
+        Args:
+            outgoing: What this rank sends, destination after destination.
+            sent: Elements for each place of the group.
+            received: Elements from each place of the group.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A peer of the group is gone.
+        """
+        incoming = outgoing.new_empty(sum(received))
+        self.wait(self._alive().alltoall_base(incoming, outgoing, list(received), list(sent)))
+        return incoming
+
+    def wait(self, work: Work) -> None:
+        """Wait for one of this group's collectives."""
+        if self._on_cpu:
+            self._waiter.collective(work)
+        else:
+            self._waiter.kernel(work)
+
+    def bury(self) -> None:
+        """Free the backend; may block. On a helper thread, after nobody uses the group any more."""
+        backend, self._backend = self._backend, None
+        if backend is not None and not self._on_cpu:
+            backend.abort()
+
+    def _alive(self) -> Backend:
+        assert self._backend is not None, f"group {self.name} was abandoned"
+        return self._backend
+
+
+def make_backend(
+    store: Store, place: int, size: int, *, device: torch.device, timeout: timedelta, loopback: bool
+) -> Backend:
+    """A gloo backend for CPU tensors or an NCCL backend for CUDA tensors; blocks until all peers are there.
+
+    Args:
+        store: A prefix of its own.
+        place: This rank's place in the group.
+        size: Number of ranks.
+        device: Where the tensors live.
+        timeout: For the whole life of each operation: waits are interruptible, so it only bounds a leak.
+        loopback: All ranks are on this machine.
+    """
+    if device.type == "cuda":
+        nccl = c10d.ProcessGroupNCCL.Options()
+        nccl._timeout = timeout
+        return c10d.ProcessGroupNCCL(store, place, size, nccl)
+    gloo = c10d.ProcessGroupGloo._Options()
+    gloo._devices = [_gloo_device(loopback)]
+    gloo._threads = 1  # operations of one group follow one another anyway
+    gloo._timeout = timeout
+    return c10d.ProcessGroupGloo(store, place, size, gloo)
+
+
+_gloo_devices: dict[bool, Any] = {}
+
+
+def _gloo_device(loopback: bool) -> Any:
+    """One transport device, and so one I/O thread, for all groups of the process."""
+    if loopback not in _gloo_devices:
+        _gloo_devices[loopback] = (
+            c10d.ProcessGroupGloo.create_device(hostname="127.0.0.1")
+            if loopback
+            else c10d.ProcessGroupGloo.create_default_device()
+        )
+    return _gloo_devices[loopback]

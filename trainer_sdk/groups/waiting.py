@@ -1,0 +1,101 @@
+"""Waits that look at an interrupt flag between short slices.
+
+After a kill only the ranks that talk to the dead one notice; the others would sit until their timeout, and a hung peer
+raises nowhere. So no wait of the training thread is longer than one slice. Slicing is harmless for gloo collectives
+only: a timed-out slice of a gloo send or recv closes the pair, which is why :mod:`trainer_sdk.groups.group` has none.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Protocol
+
+from trainer_sdk.groups.errors import Interrupted, PeerLost
+
+SLICE_SECONDS = 0.02
+"""Longest time until an interrupt is seen. A slice that ends early costs nothing; an expired one about 20 us."""
+
+_FIRST_POLL_SECONDS = 0.0005
+_LAST_POLL_SECONDS = 0.005
+_DEVICE_POLL_SECONDS = 0.00005
+
+
+class Work(Protocol):
+    """The part of ``torch.distributed.Work`` that waiting needs."""
+
+    def is_completed(self) -> bool:
+        """Whether the operation ended, in success or failure."""
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Wait for it; raises on failure and on timeout."""
+
+
+class Waiter:
+    """Waits on behalf of the training thread.
+
+    Args:
+        interrupted: Checked between slices; True ends the wait. Must be cheap.
+    """
+
+    def __init__(self, interrupted: Callable[[], bool]) -> None:
+        self.interrupted = interrupted
+        self._slice = timedelta(seconds=SLICE_SECONDS)
+
+    def check(self) -> None:
+        """End here if the rank is interrupted.
+
+        Raises:
+            Interrupted: It is.
+        """
+        if self.interrupted():
+            raise Interrupted
+
+    def collective(self, work: Work) -> None:
+        """Wait for a collective of a CPU backend.
+
+        Raises:
+            Interrupted: The flag was set first; the collective stays pending.
+            PeerLost: The collective failed.
+        """
+        while True:
+            self.check()
+            # Looked at before the slice: a collective may end between the slice's timeout and a later look.
+            ended = work.is_completed()
+            try:
+                work.wait(self._slice)
+            except RuntimeError as error:
+                if ended:
+                    raise PeerLost(str(error)) from error
+                continue
+            return
+
+    def kernel(self, work: Work) -> None:
+        """Wait for a collective that runs on an accelerator, then order the current stream behind it.
+
+        Raises:
+            Interrupted: The flag was set first; the collective stays pending.
+            PeerLost: The collective failed.
+        """
+        try:
+            while not work.is_completed():
+                self.check()
+                time.sleep(_DEVICE_POLL_SECONDS)
+            work.wait(self._slice)
+        except RuntimeError as error:
+            raise PeerLost(str(error)) from error
+
+    def until(self, condition: Callable[[], bool], timeout_seconds: float, what: str) -> None:
+        """Poll a condition, first every half millisecond, later every five.
+
+        Raises:
+            Interrupted: The flag was set first.
+            PeerLost: The condition did not hold within ``timeout_seconds``.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        pause = _FIRST_POLL_SECONDS
+        while not condition():
+            self.check()
+            if time.monotonic() > deadline:
+                raise PeerLost(f"{what} not reached within {timeout_seconds:g} s")
+            time.sleep(pause)
+            pause = min(pause * 1.2, _LAST_POLL_SECONDS)
