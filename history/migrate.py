@@ -1,5 +1,6 @@
 """Brings a database to the newest schema, and says whether it is there. Blocking: call it from a command."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from sqlalchemy import Connection, Engine, create_engine, text
 from history.tables import Base
 
 _CONNECT_TIMEOUT_SECONDS = 10
+# Alembic keeps the migration in progress in module globals.
+_one_at_a_time = threading.Lock()
 
 
 def _engine(database_url: str) -> Engine:
@@ -48,7 +51,7 @@ def upgrade(database_url: str, revision: str = "head") -> None:
     """
     engine = _engine(database_url)
     try:
-        with engine.begin() as connection:
+        with _one_at_a_time, engine.begin() as connection:
             command.upgrade(_config(connection), revision)
     finally:
         engine.dispose()

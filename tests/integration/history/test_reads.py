@@ -1,0 +1,157 @@
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from history import reads, writes
+from history.reads.paging import Page
+from history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState, VerdictKind
+from tests.integration.history.seed import (
+    BERT_TOKEN,
+    FULL,
+    LLAMA_TOKEN,
+    START,
+    IncidentEventRecord,
+    incident,
+    job,
+    plan,
+    rank,
+    verdict,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
+
+
+async def test_pages_of_plans_add_up_to_all_of_them_newest_first(seeded: AsyncConnection) -> None:
+    everything = [status.plan.plan_id for status in (await reads.list_plans(seeded)).items]
+
+    paged = []
+    token, pages = "", 0
+    while True:
+        page = await reads.list_plans(seeded, page_size=2, page_token=token)
+        paged += [status.plan.plan_id for status in page.items]
+        pages += 1
+        token = page.next_page_token
+        if not token:
+            break
+
+    assert everything == ["p5", "p4", "p3", "p2", "p1"]
+    assert paged == everything
+    assert pages == 3
+
+
+async def test_an_incident_that_arrives_between_two_pages_repeats_and_hides_nothing(seeded: AsyncConnection) -> None:
+    first = await reads.list_incidents(seeded, page_size=2)
+    new = verdict("v9", VerdictKind.HANG, rank("llama", 1, START), START + timedelta(days=9), 700_000, 0.0)
+    await writes.record_verdict(seeded, new)
+    await writes.open_incident(seeded, incident("i9", new))
+
+    second = await reads.list_incidents(seeded, page_size=10, page_token=first.next_page_token)
+
+    assert [one.incident_id for one in first.items] == ["i4", "i3"]
+    assert [one.incident_id for one in second.items] == ["i2", "bert-i1", "i1"]
+    assert second.next_page_token == ""
+
+
+async def test_items_of_the_same_moment_are_split_over_pages_without_loss(connection: AsyncConnection) -> None:
+    await writes.register_job(connection, job("a", LLAMA_TOKEN))
+    names = {f"p{number}" for number in range(5)}
+    for name in names:
+        await writes.record_plan(connection, plan(name, "", START, job_id="a", epoch=1, layout=FULL))
+
+    seen: list[str] = []
+    page: Page[object] | None = None
+    while page is None or page.next_page_token:
+        page = found = await reads.list_plans(
+            connection, job_id="a", page_size=2, page_token=page.next_page_token if page else ""
+        )
+        seen += [status.plan.plan_id for status in found.items]
+
+    assert sorted(seen) == sorted(names)
+
+
+async def test_lists_can_be_of_one_job_only(seeded: AsyncConnection) -> None:
+    incidents = await reads.list_incidents(seeded, job_id="bert")
+    plans = await reads.list_plans(seeded, job_id="bert")
+
+    assert [one.incident_id for one in incidents.items] == ["bert-i1"]
+    assert plans.items == ()
+
+
+async def test_jobs_are_listed_newest_first_with_their_newest_layout(seeded: AsyncConnection) -> None:
+    jobs = (await reads.list_jobs(seeded)).items
+
+    assert [(one.job_id, one.state, one.epoch) for one in jobs] == [
+        ("llama", JobState.STUCK, 4),
+        ("bert", JobState.FINISHED, 0),
+    ]
+    assert jobs[0].layout == FULL
+    assert [(one.rank, one.incarnation) for one in jobs[0].ranks][2] == (2, 1)
+
+
+async def test_a_plan_reads_back_as_it_was_written(connection: AsyncConnection) -> None:
+    await writes.register_job(connection, job("a", LLAMA_TOKEN))
+    written = plan("p1", "", START, job_id="a", epoch=1, layout=FULL, mode=PlanMode.RECOVER)
+    await writes.record_plan(connection, written)
+
+    known = await reads.get_plan(connection, "p1")
+
+    assert known is not None
+    assert known.plan.incident_id is None
+    assert (known.plan.actions, known.plan.alternatives) == (written.actions, written.alternatives)
+    assert (known.plan.layout, known.plan.mode, known.plan.proposed_at) == (FULL, PlanMode.RECOVER, START)
+    assert (known.state, known.first_iteration, known.measured_seconds) == (PlanState.PROPOSED, None, None)
+
+
+async def test_a_measured_plan_carries_what_its_events_brought(seeded: AsyncConnection) -> None:
+    known = await reads.get_plan(seeded, "p1")
+
+    assert known is not None
+    assert (known.state, known.measured_seconds, known.first_iteration) == (PlanState.MEASURED, 1.29, 3604)
+    assert known.decision == {"steps_applied": 3604}
+
+
+async def test_an_incident_carries_its_newest_account_and_its_plans(seeded: AsyncConnection) -> None:
+    known = await reads.get_incident(seeded, "i1")
+    await writes.append_incident_event(
+        seeded,
+        IncidentEventRecord(
+            incident_id="i4",
+            kind=IncidentEventKind.VERDICT,
+            reference="v10",
+            at=START + timedelta(days=9),
+            throughput=0.25,
+        ),
+    )
+    newer = await reads.get_incident(seeded, "i4")
+
+    assert known is not None
+    assert newer is not None
+    assert (known.lost_seconds, known.plan_ids) == (1620.0, ("p1", "p2"))
+    assert [one.rank for one in known.culprits] == [5]
+    assert known.resolved_at is not None
+    assert (newer.throughput, newer.lost_seconds, newer.resolved_at) == (0.25, 10.0, None)
+
+
+async def test_what_does_not_exist_is_none(seeded: AsyncConnection) -> None:
+    assert await reads.get_plan(seeded, "none") is None
+    assert await reads.get_incident(seeded, "none") is None
+    assert await reads.get_job(seeded, "none") is None
+    assert await reads.job_token(seeded, "none") is None
+
+
+async def test_a_restart_finds_the_unfinished_jobs_with_all_that_is_open(seeded: AsyncConnection) -> None:
+    at = START + timedelta(days=8, hours=7)
+    await writes.record_plan(seeded, plan("p6", "i4", at, epoch=5, layout=FULL))
+
+    (loaded,) = await reads.load_jobs(seeded)
+
+    assert loaded.job.job_id == "llama"
+    assert loaded.job_token == LLAMA_TOKEN
+    assert BERT_TOKEN not in repr(loaded)
+    assert LLAMA_TOKEN not in repr(loaded)
+    assert sorted(loaded.layouts) == [0, 1, 2, 3, 4]
+    assert loaded.layouts[4] == loaded.job.layout
+    assert [one.verdict_id for one in loaded.verdicts] == ["v1", "v2", "v3", "v4", "v5", "v6"]
+    assert [one.incident_id for one in loaded.incidents] == ["i4"]
+    assert [(one.plan.plan_id, one.state) for one in loaded.plans] == [("p6", PlanState.PROPOSED)]

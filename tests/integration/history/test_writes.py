@@ -1,0 +1,217 @@
+import dataclasses
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from history import reads, writes
+from history.errors import JobConflictError, UnknownIncidentError, UnknownJobError, UnknownPlanError
+from history.records import IncidentEventRecord, OutboxRecord, PlanEventRecord, SnapshotRecord
+from history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
+from tests.integration.history.seed import (
+    FULL,
+    LLAMA_TOKEN,
+    START,
+    job,
+    layout_with,
+    plan,
+    rank,
+    rollup,
+    verdict,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
+
+
+async def count(connection: AsyncConnection, table: str) -> int:
+    number: int | None = await connection.scalar(text(f"SELECT count(*) FROM {table}"))
+    assert number is not None
+    return number
+
+
+async def test_the_same_job_twice_is_one_job(connection: AsyncConnection) -> None:
+    assert await writes.register_job(connection, job("a", LLAMA_TOKEN))
+    later = dataclasses.replace(job("a", LLAMA_TOKEN), registered_at=START + timedelta(days=1))
+
+    assert not await writes.register_job(connection, later)
+
+    known = await reads.get_job(connection, "a")
+    assert known is not None
+    assert known.registered_at == START
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"job_token": "another-token-123456"}, "token"),
+        ({"layout": layout_with(shares=(3, 1))}, "layout"),
+        ({"tenant": "research"}, "tenant"),
+        ({"model": dataclasses.replace(job("a", LLAMA_TOKEN).model, activation_bytes_per_token=1)}, "model"),
+    ],
+)
+async def test_a_taken_job_id_names_the_difference(
+    connection: AsyncConnection, change: dict[str, object], difference: str
+) -> None:
+    await writes.register_job(connection, job("a", LLAMA_TOKEN))
+
+    with pytest.raises(JobConflictError, match=f"another {difference}"):
+        await writes.register_job(connection, dataclasses.replace(job("a", LLAMA_TOKEN), **change))  # type: ignore[arg-type]
+
+
+async def test_a_huge_cost_comes_back_as_it_went_in(connection: AsyncConnection) -> None:
+    block = dataclasses.replace(job("a", LLAMA_TOKEN).model.blocks[0], forward_flops_per_token=1e30)
+    huge = dataclasses.replace(
+        job("a", LLAMA_TOKEN), model=dataclasses.replace(job("a", LLAMA_TOKEN).model, blocks=(block,))
+    )
+
+    await writes.register_job(connection, huge)
+
+    assert not await writes.register_job(connection, huge)
+    known = await reads.get_job(connection, "a")
+    assert known is not None
+    assert known.model == huge.model
+
+
+async def test_nothing_leaves_finished(connection: AsyncConnection) -> None:
+    await writes.register_job(connection, job("a", LLAMA_TOKEN))
+
+    assert not await writes.set_job_state(connection, "a", JobState.RUNNING, START)
+    assert await writes.set_job_state(connection, "a", JobState.FINISHED, START)
+    assert not await writes.set_job_state(connection, "a", JobState.RUNNING, START)
+
+    assert await count(connection, "job_events") == 2
+
+
+async def test_a_rank_keeps_its_first_registration_and_gets_new_incarnations(connection: AsyncConnection) -> None:
+    await writes.register_job(connection, job("a", LLAMA_TOKEN))
+    first = rank("a", 0, START)
+
+    assert await writes.register_rank(connection, first)
+    assert not await writes.register_rank(connection, dataclasses.replace(first, address="elsewhere:1"))
+    assert await writes.register_rank(connection, rank("a", 0, START, incarnation=1))
+
+    known = await reads.get_job(connection, "a")
+    assert known is not None
+    assert known.ranks == (rank("a", 0, START, incarnation=1),)
+    assert await count(connection, "ranks") == 2
+    assert await count(connection, "devices") == 1
+
+
+async def test_what_refers_to_nothing_is_refused_by_name(connection: AsyncConnection) -> None:
+    someone = rank("nobody", 0, START)
+    event = PlanEventRecord(plan_id="p9", state=PlanState.APPLIED, at=START)
+    resolved = IncidentEventRecord(incident_id="i9", kind=IncidentEventKind.RESOLVED, at=START)
+
+    with pytest.raises(UnknownJobError, match="'nobody'"):
+        await writes.register_rank(connection, someone)
+    with pytest.raises(UnknownJobError, match="'nobody'"):
+        await writes.record_verdict(connection, verdict("v", VerdictKind.HANG, someone, START, 1, 0.0))
+    with pytest.raises(UnknownJobError, match="'nobody'"):
+        await writes.set_job_state(connection, "nobody", JobState.FINISHED, START)
+    with pytest.raises(UnknownPlanError, match="'p9'"):
+        await writes.append_plan_event(connection, event)
+    with pytest.raises(UnknownIncidentError, match="'i9'"):
+        await writes.append_incident_event(connection, resolved)
+
+
+async def test_an_aborted_plan_leaves_its_epoch_to_the_next_one(connection: AsyncConnection) -> None:
+    await writes.register_job(connection, job("a", LLAMA_TOKEN))
+    given_up = plan("p1", "", START, job_id="a", epoch=1, layout=layout_with(shares=(2, 1)))
+    taken = plan("p2", "", START, job_id="a", epoch=1, layout=layout_with(shares=(3, 1)))
+    await writes.record_plan(connection, given_up)
+    await writes.append_plan_event(connection, PlanEventRecord(plan_id="p1", state=PlanState.ABORTED, at=START))
+
+    await writes.record_plan(connection, taken)
+    await writes.append_plan_event(connection, PlanEventRecord(plan_id="p2", state=PlanState.COMMITTED, at=START))
+
+    known = await reads.get_job(connection, "a")
+    assert known is not None
+    assert (known.epoch, known.layout) == (1, taken.layout)
+
+
+async def test_two_plans_cannot_be_committed_for_one_epoch(connection: AsyncConnection) -> None:
+    await writes.register_job(connection, job("a", LLAMA_TOKEN))
+    for plan_id in ("p1", "p2"):
+        await writes.record_plan(connection, plan(plan_id, "", START, job_id="a", epoch=1, layout=FULL))
+    commits = [PlanEventRecord(plan_id=plan_id, state=PlanState.COMMITTED, at=START) for plan_id in ("p1", "p2")]
+
+    assert await writes.append_plan_event(connection, commits[0])
+    assert not await writes.append_plan_event(connection, commits[0])
+    with pytest.raises(IntegrityError, match="job_layouts"):
+        await writes.append_plan_event(connection, commits[1])
+
+
+async def test_rollups_count_once(connection: AsyncConnection) -> None:
+    first = [rollup(number) for number in range(4)]
+
+    assert await writes.insert_rollups(connection, first) == 4
+    assert await writes.insert_rollups(connection, [*first, rollup(4)]) == 1
+    assert await writes.insert_rollups(connection, []) == 0
+
+
+async def test_many_rollups_fit_into_one_call(connection: AsyncConnection) -> None:
+    many = [dataclasses.replace(rollup(0), rank=number) for number in range(5000)]
+
+    assert await writes.insert_rollups(connection, many) == 5000
+
+
+def snapshot(next_offset: int, *, partition: int = 0, job_id: str = "a") -> SnapshotRecord:
+    return SnapshotRecord(
+        consumer_group="detector",
+        topic="observations",
+        partition=partition,
+        job_id=job_id,
+        next_offset=next_offset,
+        format="detector/1",
+        state=next_offset.to_bytes(4, "big"),
+    )
+
+
+async def test_a_snapshot_is_replaced_by_a_newer_one_and_never_by_an_older_one(connection: AsyncConnection) -> None:
+    assert await writes.save_snapshot(connection, snapshot(10))
+    assert await writes.save_snapshot(connection, snapshot(20))
+    assert await writes.save_snapshot(connection, snapshot(20))
+    assert not await writes.save_snapshot(connection, snapshot(15))
+
+    assert await writes.load_snapshots(connection, consumer_group="detector", topic="observations") == [snapshot(20)]
+
+
+async def test_snapshots_are_loaded_by_partition_and_forgotten_by_job(connection: AsyncConnection) -> None:
+    for number, name in [(0, "a"), (1, "b"), (1, "c")]:
+        await writes.save_snapshot(connection, snapshot(1, partition=number, job_id=name))
+    names = {"consumer_group": "detector", "topic": "observations"}
+
+    of_one = await writes.load_snapshots(connection, **names, partitions=[1])
+    forgotten = await writes.delete_snapshots(connection, **names, job_ids=["b", "unknown"])
+
+    assert [each.job_id for each in of_one] == ["b", "c"]
+    assert forgotten == 1
+    assert [each.job_id for each in await writes.load_snapshots(connection, **names)] == ["a", "c"]
+
+
+def message(event_id: str) -> OutboxRecord:
+    return OutboxRecord(event_id=event_id, topic="plans", key="a", value=b"x", headers={"h": "v"})
+
+
+async def test_the_outbox_gives_records_in_order_and_keeps_them_when_sending_failed(engine: AsyncEngine) -> None:
+    async with engine.begin() as filling:
+        for event_id in ("e1", "e2", "e3"):
+            assert await writes.enqueue_outbox(filling, message(event_id))
+        assert not await writes.enqueue_outbox(filling, message("e2"))
+
+    async with engine.connect() as failing:
+        assert await writes.take_outbox(failing, limit=2) == [message("e1"), message("e2")]
+    async with engine.begin() as sending:
+        assert await writes.take_outbox(sending, limit=2) == [message("e1"), message("e2")]
+    async with engine.begin() as sending:
+        assert await writes.take_outbox(sending) == [message("e3")]
+
+
+async def test_a_message_of_a_transaction_that_fails_is_never_sent(engine: AsyncEngine) -> None:
+    async with engine.connect() as abandoned:
+        await writes.enqueue_outbox(abandoned, message("e1"))
+
+    async with engine.begin() as sending:
+        assert await writes.take_outbox(sending) == []
