@@ -14,21 +14,36 @@ class BayesianChangePoints:
 
     Args:
         hazard: Prior probability of a change at each point.
+        settle: Points that a new segment needs before the change is told.
     """
 
-    def __init__(self, hazard: float = 1 / 250) -> None:
+    def __init__(self, hazard: float = 1 / 250, settle: int = 2) -> None:
         self._hazard = hazard
+        self._settle = settle
         self._scale: float | None = None
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all segments."""
+        self._run_length = 0
+        self._settling: int | None = None
         self._weights = np.ones(1)
         self._mean, self._kappa = np.zeros(1), np.full(1, 0.01)
         self._alpha, self._beta = np.ones(1), np.full(1, 1e-4)
 
-    def update(self, value: float) -> int:
-        """Takes the next point; returns the most likely run length, 0 when a change just happened."""
+    def update(self, value: float) -> int | None:
+        """Takes the next point; returns how many points ago a segment began if that became certain just now.
+
+        A change is told once, when the segment after it has ``settle`` points.
+        """
+        previous, run_length = self._run_length, self._most_likely_run_length(value)
+        self._run_length = run_length
+        if run_length < previous:
+            self._settling = run_length
+        elif self._settling is not None:
+            self._settling += 1
+        if self._settling is None or self._settling < self._settle:
+            return None
+        since, self._settling = self._settling, None
+        return since
+
+    def _most_likely_run_length(self, value: float) -> int:
         if self._scale is None:
             self._scale = value
         x = value / self._scale - 1.0

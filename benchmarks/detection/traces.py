@@ -19,7 +19,7 @@ SHAPES = {"4x2x2": (4, 2, 2), "4x2x4": (4, 2, 4), "4x2x8": (4, 2, 8), "4x4x16": 
 
 LAYERS_PER_STAGE = 4
 HIDDEN = 4096
-TOKEN_BUDGET = 8192
+TOKEN_BUDGET = 32_768
 DEVICE_FLOPS_PER_SECOND = 150e12
 OPERATION_NOISE_SIGMA = 0.004
 
@@ -88,7 +88,7 @@ def make_trace(
     num_iterations: int = 300,
     slowdown_percent: float = 0.0,
     num_faults: int = 1,
-    tail: float = 1.0,
+    tail: float = 1.5,
 ) -> Trace:
     """One trace.
 
@@ -117,7 +117,7 @@ def make_trace(
         num_iterations=num_iterations,
         num_micro_batches=num_micro_batches,
         token_budget=TOKEN_BUDGET,
-        length_scale=8.0,
+        length_scale=16.0,
         tail=tail,
     )
     ranks = layout.ranks

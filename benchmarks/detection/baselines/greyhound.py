@@ -28,13 +28,12 @@ class Greyhound:
         walls = trace.times.wall.max(axis=1)
         points = BayesianChangePoints()
         last_change, accused = 0, set[int]()
-        run_length = 0
         found = []
         for iteration, wall in enumerate(walls):
-            previous, run_length = run_length, points.update(float(wall))
-            change = iteration - run_length
-            if run_length >= previous or run_length < 2 or change - last_change <= self.gap:
+            since = points.update(float(wall))
+            if since is None or iteration - since - last_change <= self.gap:
                 continue
+            change = iteration - since + 1
             left, right = walls[last_change:change], walls[change : iteration + 1]
             difference = abs(left.mean() - right.mean()) / max(left.mean(), right.mean())
             last_change = change

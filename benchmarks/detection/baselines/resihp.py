@@ -31,11 +31,9 @@ class ResiHP:
         predicted = self._predicted(trace, walls)
         points = BayesianChangePoints()
         accused = set[int]()
-        run_length = 0
         found = []
         for iteration, wall in enumerate(walls):
-            previous, run_length = run_length, points.update(float(wall))
-            changed = run_length < previous and run_length <= 2
+            changed = points.update(float(wall)) is not None
             if iteration < self.warm_up or not changed or wall <= self.ratio * predicted[iteration]:
                 continue
             truth = trace.true_throughput(iteration)
