@@ -1,0 +1,218 @@
+"""The launcher with real processes: start, death, return, end, and nothing left behind."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from evenkeel.control.v1 import control_pb2, control_pb2_grpc
+from evenkeel.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+
+from layouts.layout import uniform_layout
+from layouts.model import BlockCost, ModelSpec
+from trainer_sdk.launcher import inject
+from trainer_sdk.launcher.job_spec import JobSpec
+from trainer_sdk.launcher.launcher import Launcher
+from trainer_sdk.launcher.rank_process import EXIT_EVICTED
+from trainer_sdk.launcher.run_state import read_run_state
+
+pytestmark = pytest.mark.integration
+
+ENTRY_POINTS = str(Path(__file__).parent / "entry_points")
+LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=1, data=2, num_micro_batches=2)
+
+
+def eventually(holds: Callable[[], bool], what: str, timeout_seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def job(run_dir: Path, **options: object) -> JobSpec:
+    return JobSpec(
+        job_id="launched",
+        entry_point="launched_ranks:until_told",
+        layout=LAYOUT,
+        run_dir=run_dir,
+        python_path=(ENTRY_POINTS,),
+        devices_per_node=1,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def all_processes(launcher: Launcher) -> list[int]:
+    state = read_run_state(launcher.spec.run_dir)
+    return [state.zygote_pid, *launcher.pids.values()]
+
+
+@pytest.fixture
+def exits() -> "queue.Queue[tuple[int, int, int]]":
+    return queue.Queue()
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, exits: "queue.Queue[tuple[int, int, int]]") -> Iterator[Launcher]:
+    spec = job(tmp_path, job_token="a-token-of-this-job")
+    with Launcher(spec, on_exit=lambda *ended: exits.put(ended)) as launcher:
+        yield launcher
+
+
+def wait_for_ranks(launcher: Launcher, *names: str) -> None:
+    for name in names:
+        path = launcher.spec.run_dir / f"rank-{name}"
+        eventually(path.exists, f"{path} does not appear")
+
+
+def test_a_killed_rank_is_reported_at_once_and_comes_back_as_a_new_incarnation(
+    launcher: Launcher, exits: "queue.Queue[tuple[int, int, int]]"
+) -> None:
+    wait_for_ranks(launcher, "0-0", "1-0")
+    killed = inject.kill(launcher.spec.run_dir, 1)
+    assert exits.get(timeout=5) == (1, 0, -signal.SIGKILL)
+    assert 1 not in launcher.pids
+    with pytest.raises(ValueError, match="has no process now"):
+        inject.kill(launcher.spec.run_dir, 1)
+    launcher.restart(1)
+    wait_for_ranks(launcher, "1-1")
+    assert launcher.pids[1] != killed
+    assert launcher.incarnations == {0: 0, 1: 1}
+    process = read_run_state(launcher.spec.run_dir).ranks[1]
+    assert (process.incarnation, process.pid, process.alive) == (1, launcher.pids[1], True)
+    assert (process.node, process.device) == ("node-1", "gpu-0")
+    (launcher.spec.run_dir / "finish").touch()
+    assert launcher.wait(20) == 0
+
+
+def test_stopping_ends_every_process_even_a_stopped_one(tmp_path: Path) -> None:
+    launcher = Launcher(job(tmp_path))
+    launcher.start()
+    wait_for_ranks(launcher, "0-0", "1-0")
+    inject.stop(tmp_path, 0)
+    processes = all_processes(launcher)
+    launcher.stop()
+    assert not [pid for pid in processes if exists(pid)]
+    launcher.stop()
+
+
+def test_a_stopped_rank_is_replaced_on_request(launcher: Launcher, exits: "queue.Queue[tuple[int, int, int]]") -> None:
+    wait_for_ranks(launcher, "0-0", "1-0")
+    inject.stop(launcher.spec.run_dir, 0)
+    launcher.restart(0)
+    assert exits.get(timeout=5) == (0, 0, -signal.SIGKILL)
+    wait_for_ranks(launcher, "0-1")
+
+
+def test_a_failing_rank_restarts_by_itself_and_the_job_fails_when_nobody_is_left(tmp_path: Path) -> None:
+    with Launcher(job(tmp_path, restart_delay_seconds=0.0, logs_to_files=True)) as launcher:
+        wait_for_ranks(launcher, "0-0", "1-0")
+        (tmp_path / "fail-0").touch()
+        eventually(lambda: launcher.incarnations[0] == 1, "no restart")
+        (tmp_path / "fail-0").unlink()
+        log = tmp_path / "logs" / "rank-0-0.log"
+        assert "told to fail" in log.read_text()
+    with Launcher(job(tmp_path / "again")) as launcher:
+        wait_for_ranks(launcher, "0-0", "1-0")
+        (tmp_path / "again" / "fail-0").touch()
+        (tmp_path / "again" / "fail-1").touch()
+        assert launcher.wait(20) == 1
+
+
+def test_an_evicted_rank_leaves_although_its_device_hangs(tmp_path: Path) -> None:
+    exits: queue.Queue[tuple[int, int, int]] = queue.Queue()
+    ranks: queue.Queue[scheduler_pb2.RegisterRankRequest] = queue.Queue()
+
+    class Fleet(scheduler_pb2_grpc.FleetServiceServicer):
+        def RegisterJob(  # noqa: N802
+            self, request: scheduler_pb2.RegisterJobRequest, context: grpc.ServicerContext
+        ) -> scheduler_pb2.RegisterJobResponse:
+            assert ("authorization", "Bearer fleet-token") in context.invocation_metadata()
+            return scheduler_pb2.RegisterJobResponse()
+
+        def RegisterRank(  # noqa: N802
+            self, request: scheduler_pb2.RegisterRankRequest, context: grpc.ServicerContext
+        ) -> scheduler_pb2.RegisterRankResponse:
+            ranks.put(request)
+            return scheduler_pb2.RegisterRankResponse()
+
+        def FinishJob(  # noqa: N802
+            self, request: scheduler_pb2.FinishJobRequest, context: grpc.ServicerContext
+        ) -> scheduler_pb2.FinishJobResponse:
+            return scheduler_pb2.FinishJobResponse()
+
+    server = grpc.server(ThreadPoolExecutor(max_workers=4))
+    scheduler_pb2_grpc.add_FleetServiceServicer_to_server(Fleet(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    block = BlockCost(forward_flops_per_token=1, forward_flops_per_squared_length=1)
+    spec = job(
+        tmp_path,
+        job_token="a-token-of-this-job",
+        fleet_address=f"127.0.0.1:{port}",
+        fleet_token="fleet-token",
+    )
+    with Launcher(spec, ModelSpec(blocks=(block, block)), on_exit=lambda *ended: exits.put(ended)) as launcher:
+        assert launcher.wait_until_registered(20)
+        registered = ranks.get(timeout=20)
+        wait_for_ranks(launcher, f"{registered.rank}-0")
+        inject.hang(tmp_path, registered.rank)
+        with grpc.insecure_channel(registered.address) as channel:
+            stub = control_pb2_grpc.RankControlServiceStub(channel)
+            metadata = (("authorization", "Bearer a-token-of-this-job"),)
+            request = control_pb2.InterruptRequest(job_id="launched", epoch=0, leave=True)
+            stub.Interrupt(request, timeout=5, metadata=metadata)
+        assert exits.get(timeout=20) == (registered.rank, 0, EXIT_EVICTED)
+    server.stop(None).wait(5)
+
+
+def launch_in_foreground(tmp_path: Path) -> "subprocess.Popen[bytes]":
+    description = tmp_path / "job.description.json"
+    description.write_text(
+        json.dumps(
+            {
+                "job_id": "foreground",
+                "entry_point": "launched_ranks:until_told",
+                "layout": {"num_blocks": 2, "tensor": 1, "pipeline": 1, "data": 2, "num_micro_batches": 2},
+                "python_path": [ENTRY_POINTS],
+            }
+        )
+    )
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("EVENKEEL_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainer_sdk.launcher", str(description), "--run-dir", str(tmp_path)], env=environment
+    )
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_however_the_supervisor_ends_no_process_is_left(tmp_path: Path, number: int, status: int) -> None:
+    supervisor = launch_in_foreground(tmp_path)
+    for name in ("rank-0-0", "rank-1-0"):
+        eventually((tmp_path / name).exists, f"{name} does not appear")
+    state = read_run_state(tmp_path)
+    processes = [state.zygote_pid, *(process.pid for process in state.ranks)]
+    supervisor.send_signal(number)
+    assert supervisor.wait(15) == status
+    eventually(lambda: not any(exists(pid) for pid in processes), "a process is left")
+
+
+def test_a_job_that_finishes_ends_its_supervisor_with_success(tmp_path: Path) -> None:
+    supervisor = launch_in_foreground(tmp_path)
+    eventually((tmp_path / "rank-1-0").exists, "rank 1 does not start")
+    (tmp_path / "finish").touch()
+    assert supervisor.wait(20) == 0

@@ -1,0 +1,66 @@
+"""``python -m trainer_sdk.launcher JOB.json``: run a job in the foreground until it ends or is told to."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+from trainer_sdk.launcher.job_file import load_job
+from trainer_sdk.launcher.launcher import Launcher
+
+EXIT_USAGE = 2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a job; returns 0 when it finished, 1 when it failed, 2 on bad input, 128 + n when signal n ended it."""
+    parser = argparse.ArgumentParser(prog="evenkeel run", description="Run a job on this machine.")
+    parser.add_argument("job", type=Path, help="JSON file that describes the job")
+    parser.add_argument("--run-dir", type=Path, help="folder for job.json, the speed table and logs")
+    parser.add_argument("--restart-delay", type=float, metavar="SECONDS", help="bring dead ranks back after this long")
+    parser.add_argument("--logs-to-files", action="store_true", help="each rank writes to <run-dir>/logs")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s launcher: %(message)s")
+    try:
+        spec, model = load_job(options.job, os.environ, options.run_dir)
+        if options.restart_delay is not None:
+            spec = replace(spec, restart_delay_seconds=options.restart_delay)
+        if options.logs_to_files:
+            spec = replace(spec, logs_to_files=True)
+        launcher = Launcher(spec, model)
+    except ValueError as error:
+        print(f"evenkeel run: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    return run_in_foreground(launcher)
+
+
+def run_in_foreground(launcher: Launcher) -> int:
+    """Start a job and wait for its end; SIGINT and SIGTERM end it in order. Main thread only."""
+    received: list[int] = []
+
+    def remember(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+
+    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        launcher.start()
+        print(f"job {launcher.spec.job_id} runs in {launcher.spec.run_dir}", flush=True)
+        status: int | None = None
+        # Python runs signal handlers between the slices of this wait.
+        while status is None and not received:
+            status = launcher.wait(0.2)
+        return 128 + received[0] if status is None else status
+    except RuntimeError as error:
+        print(f"evenkeel run: {error}", file=sys.stderr)
+        return 1
+    finally:
+        launcher.stop()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""What a rank's entry point is given."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layouts.layout import Layout
+from trainer_sdk.control.mailbox import Mailbox
+from trainer_sdk.devices.device import Device
+from trainer_sdk.emit.emitter import Emitter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankContext:
+    """A rank's surroundings; all of it is ready to use when the entry point is called.
+
+    Attributes:
+        job_id: Job.
+        rank: Rank.
+        incarnation: Which process of the rank.
+        world_size: Number of ranks, standbys included.
+        mailbox: Plans from the scheduler; publish states here.
+        device: Measures and paces compute.
+        torch_device: Where tensors live, for example ``cpu`` or ``cuda:0``.
+        emitter: Takes samples and progress.
+        store_address: Host and port of the rendezvous store, which no rank hosts.
+        config: The job's own configuration.
+        initial_layout: Layout of epoch 0; None for a replacement, which waits for a plan.
+        run_dir: The job's folder.
+    """
+
+    job_id: str
+    rank: int
+    incarnation: int
+    world_size: int
+    mailbox: Mailbox
+    device: Device
+    torch_device: str
+    emitter: Emitter
+    store_address: tuple[str, int]
+    config: dict[str, Any]
+    initial_layout: Layout | None
+    run_dir: Path

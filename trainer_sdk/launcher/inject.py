@@ -1,0 +1,86 @@
+"""Faults on purpose, for a job of this machine: what ``evenkeel inject`` calls."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from trainer_sdk.devices.speeds import SpeedTable
+from trainer_sdk.launcher.run_state import RankProcess, read_run_state
+
+
+def slow(run_dir: Path, rank: int, speed: float) -> None:
+    """Let a rank's emulated device compute at ``speed`` from its next segment on; 1.0 makes it healthy.
+
+    Raises:
+        ValueError: No such job or rank, or no usable speed.
+    """
+    _with_table(run_dir, lambda table: table.set_speed(rank, speed))
+
+
+def hang(run_dir: Path, rank: int) -> None:
+    """Let a rank's emulated device take work and never finish it; the process and its heartbeats live on.
+
+    Raises:
+        ValueError: No such job or rank.
+    """
+    _with_table(run_dir, lambda table: table.set_hangs(rank, True))
+
+
+def kill(run_dir: Path, rank: int) -> int:
+    """``kill -9`` a rank's process; returns the process id.
+
+    Raises:
+        ValueError: No such job, or the rank has no process now.
+    """
+    return _send(run_dir, rank, signal.SIGKILL)
+
+
+def stop(run_dir: Path, rank: int) -> int:
+    """Stop a rank's process in its tracks (SIGSTOP), heartbeats included; returns the process id.
+
+    Raises:
+        ValueError: No such job, or the rank has no process now.
+    """
+    return _send(run_dir, rank, signal.SIGSTOP)
+
+
+def cont(run_dir: Path, rank: int) -> int:
+    """Let a stopped rank go on, and release a hanging device; returns the process id.
+
+    Raises:
+        ValueError: No such job, or the rank has no process now.
+    """
+    _with_table(run_dir, lambda table: table.set_hangs(rank, False))
+    return _send(run_dir, rank, signal.SIGCONT)
+
+
+def _with_table(run_dir: Path, change: Callable[[SpeedTable], None]) -> None:
+    table = SpeedTable(Path(read_run_state(run_dir).speed_table))
+    try:
+        change(table)
+    finally:
+        table.close()
+
+
+def _send(run_dir: Path, rank: int, number: signal.Signals) -> int:
+    state = read_run_state(run_dir)
+    process = next((process for process in state.ranks if process.rank == rank), None)
+    if process is None:
+        raise ValueError(f"job {state.job_id} has no rank {rank}: it has 0 to {len(state.ranks) - 1}")
+    if not process.alive or not _is_child(process, state.zygote_pid):
+        raise ValueError(f"rank {rank} of job {state.job_id} has no process now")
+    os.kill(process.pid, number)
+    return process.pid
+
+
+def _is_child(process: RankProcess, zygote_pid: int) -> bool:
+    """Whether the pid is still the job's: after a crash of the launcher the file may be out of date."""
+    status = Path(f"/proc/{process.pid}/status")
+    if not Path("/proc/self/status").exists():
+        return True  # no /proc on this system: the file's word has to do
+    try:
+        lines = status.read_text().splitlines()
+    except OSError:
+        return False
+    return f"PPid:\t{zygote_pid}" in lines

@@ -1,0 +1,78 @@
+"""A job written down: the JSON file that ``evenkeel run`` takes, joined with the environment's settings."""
+
+import importlib
+import json
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evenkeel.common.v1 import layout_pb2
+from google.protobuf import json_format
+
+from layouts.codec import layout_to_proto, model_from_proto
+from layouts.layout import uniform_layout
+from layouts.model import ModelSpec
+from trainer_sdk.launcher.job_spec import JobSpec
+
+_UNIFORM = frozenset({"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule"})
+
+
+def load_job(
+    path: Path, environment: Mapping[str, str], run_dir: Path | None = None
+) -> tuple[JobSpec, ModelSpec | None]:
+    """The job in a file, and its model's costs if the file has them.
+
+    The file is one JSON object with the fields of ``JobSpec``, where ``layout`` is either a layout message or the
+    degrees of a uniform one, and ``model`` is a model message or ``module:function``, which is called with ``config``.
+    Addresses and tokens come from the environment (``EVENKEEL_*``); a job token that nobody set is made up.
+
+    Args:
+        path: The file.
+        environment: Usually ``os.environ``.
+        run_dir: Overrides the file's; the default is ``.evenkeel/<job_id>``.
+
+    Raises:
+        ValueError: The file cannot be read or is not a job; the message says where.
+    """
+    try:
+        plain = json.loads(path.read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise ValueError(f"job file {path}: {error}") from error
+    if not isinstance(plain, dict):
+        raise ValueError(f"job file {path}: it must hold one JSON object")
+    model = _model(plain.pop("model", None), plain.get("config", {}))
+    layout = plain.get("layout")
+    if isinstance(layout, dict) and set(layout) <= _UNIFORM and "data" in layout:
+        try:
+            plain["layout"] = json_format.MessageToDict(layout_to_proto(uniform_layout(**layout)))
+        except TypeError as error:
+            raise ValueError(f"job file {path}: layout: {error}") from error
+    job_id = environment.get("EVENKEEL_JOB_ID") or str(plain.get("job_id", ""))
+    settings = {
+        "job_id": job_id,
+        "run_dir": str(run_dir or plain.get("run_dir") or Path(".evenkeel") / job_id),
+        "kafka_bootstrap_servers": environment.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", ""),
+        "fleet_address": environment.get("EVENKEEL_FLEET_ADDRESS", ""),
+        "fleet_token": environment.get("EVENKEEL_FLEET_TOKEN", ""),
+        "job_token": environment.get("EVENKEEL_JOB_TOKEN") or secrets.token_urlsafe(24),
+    }
+    return JobSpec.from_json({**plain, **settings}), model
+
+
+def _model(model: Any, config: dict[str, Any]) -> ModelSpec | None:
+    if model is None:
+        return None
+    if isinstance(model, str):
+        module_name, _, function_name = model.partition(":")
+        function = getattr(importlib.import_module(module_name), function_name, None)
+        if not callable(function):
+            raise ValueError(f"model {model!r}: write it as package.module:function")
+        made = function(config)
+        if not isinstance(made, ModelSpec):
+            raise ValueError(f"model {model!r}: the function must return a ModelSpec, not {type(made).__name__}")
+        return made
+    try:
+        return model_from_proto(json_format.ParseDict(model, layout_pb2.ModelSpec()))
+    except json_format.ParseError as error:
+        raise ValueError(f"model: {error}") from error

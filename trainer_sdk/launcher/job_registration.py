@@ -1,0 +1,105 @@
+"""Makes the job known to the fleet API from a background thread; ranks never wait for it."""
+
+import logging
+import os
+import threading
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import grpc
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
+
+from layouts.codec import layout_to_proto, model_to_proto
+from layouts.model import ModelSpec
+from trainer_sdk.launcher.job_spec import JobSpec
+
+_CALL_TIMEOUT_SECONDS = 3.0
+_FIRST_BACK_OFF_SECONDS = 0.1
+_LONGEST_BACK_OFF_SECONDS = 5.0
+
+_logger = logging.getLogger("evenkeel.launcher")
+
+
+class JobRegistration:
+    """Registers a job once, with retries for ever; finishes it at the end, once, as well as it can.
+
+    Args:
+        spec: The job; ``fleet_address`` must be set.
+        model: The model's costs, for the planner.
+    """
+
+    def __init__(self, spec: JobSpec, model: ModelSpec) -> None:
+        self._spec = spec
+        self._request = pb.RegisterJobRequest(
+            job_id=spec.job_id,
+            tenant=spec.tenant,
+            name=spec.name or spec.job_id,
+            job_token=spec.job_token,
+            model=model_to_proto(model),
+            layout=layout_to_proto(spec.layout),
+        )
+        self._stopped = threading.Event()
+        self._registered = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="evenkeel-job-registration", daemon=True)
+
+    def start(self) -> None:
+        """Begin to register; returns at once."""
+        self._thread.start()
+
+    def wait_until_registered(self, timeout_seconds: float) -> bool:
+        """Whether the fleet API has acknowledged the job within the timeout."""
+        return self._registered.wait(timeout_seconds)
+
+    def finish(self) -> None:
+        """Stop registering and tell the fleet API that the job has ended; blocks for one call's timeout at most."""
+        self._stopped.set()
+        self._thread.join(_CALL_TIMEOUT_SECONDS + 0.5)
+        if not self._registered.is_set():
+            return
+        with grpc.insecure_channel(self._spec.fleet_address) as channel:
+            try:
+                scheduler_pb2_grpc.FleetServiceStub(channel).FinishJob(
+                    pb.FinishJobRequest(job_id=self._spec.job_id),
+                    timeout=_CALL_TIMEOUT_SECONDS,
+                    metadata=(("authorization", f"Bearer {self._spec.job_token}"),),
+                )
+            except grpc.RpcError as error:
+                _logger.warning(
+                    "the fleet API was not told that job %s ended: %s", self._spec.job_id, error.code().name
+                )
+
+    def _run(self) -> None:
+        back_off_seconds = _FIRST_BACK_OFF_SECONDS
+        warned = False
+        while not self._stopped.is_set():
+            error = self._register()
+            if error is None:
+                self._registered.set()
+                return
+            if error.code() in (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT):
+                _logger.error("job %s runs unwatched: the fleet API refuses it: %s", self._spec.job_id, error.details())
+                return
+            if not warned:
+                warned = True
+                _logger.warning(
+                    "the fleet API at %s did not register job %s (%s: %s); trying again, the job runs meanwhile",
+                    self._spec.fleet_address,
+                    self._spec.job_id,
+                    error.code().name,
+                    error.details(),
+                )
+            self._stopped.wait(back_off_seconds)
+            back_off_seconds = min(back_off_seconds * 2, _LONGEST_BACK_OFF_SECONDS)
+
+    def _register(self) -> grpc.RpcError | None:
+        with grpc.insecure_channel(self._spec.fleet_address) as channel:
+            try:
+                scheduler_pb2_grpc.FleetServiceStub(channel).RegisterJob(
+                    self._request,
+                    timeout=_CALL_TIMEOUT_SECONDS,
+                    metadata=(("authorization", f"Bearer {self._spec.fleet_token}"),),
+                )
+            except grpc.RpcError as error:
+                return error
+        return None

@@ -1,0 +1,143 @@
+"""What a job is, to its launcher."""
+
+import re
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from evenkeel.common.v1 import layout_pb2
+from google.protobuf import json_format
+
+from layouts.codec import layout_from_proto, layout_to_proto
+from layouts.layout import Layout
+
+_JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_ENTRY_POINT = re.compile(r"[\w.]+:\w+")
+
+
+class DeviceKind(StrEnum):
+    """What ranks compute on."""
+
+    EMULATED = "emulated"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A job.
+
+    Attributes:
+        job_id: Unique in the fleet.
+        entry_point: ``module:function``; the function takes a ``RankContext`` and returns when the rank is done.
+        layout: Layout of epoch 0; its ranks and standbys are 0, 1, 2, ... without a hole.
+        config: Plain JSON for the entry point.
+        run_dir: Where ``job.json``, the speed table and logs go.
+        name: For a person.
+        tenant: Tenant that may read the job's history.
+        device_kind: What ranks compute on.
+        flops_per_second: Speed of an emulated healthy device.
+        devices_per_node: Consecutive ranks share a node of this size.
+        num_threads: Threads that torch may use in each rank.
+        kafka_bootstrap_servers: Where telemetry goes; empty = nowhere.
+        fleet_address: ``host:port`` of the fleet API; empty = the job runs unwatched.
+        fleet_token: Token for RegisterJob.
+        job_token: Token that the rank controllers require.
+        restart_delay_seconds: A dead rank comes back after this long; None = never by itself.
+        finish_grace_seconds: How long the other ranks may run on after the first one finished.
+        logs_to_files: Each rank writes to ``<run_dir>/logs`` rather than to the launcher's output.
+        python_path: Folders to look for the entry point in, before the usual ones.
+
+    Raises:
+        ValueError: Something is missing or contradicts itself; the message says what.
+    """
+
+    job_id: str
+    entry_point: str
+    layout: Layout
+    run_dir: Path
+    config: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+    tenant: str = ""
+    device_kind: DeviceKind = DeviceKind.EMULATED
+    flops_per_second: float = 1e9
+    devices_per_node: int = 4
+    num_threads: int = 1
+    kafka_bootstrap_servers: str = ""
+    fleet_address: str = ""
+    fleet_token: str = field(default="", repr=False)
+    job_token: str = field(default="", repr=False)
+    restart_delay_seconds: float | None = None
+    finish_grace_seconds: float = 30.0
+    logs_to_files: bool = False
+    python_path: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _JOB_ID.fullmatch(self.job_id):
+            raise ValueError(f"job_id {self.job_id!r}: use 1 to 128 letters, digits, '.', '_', '-'")
+        if not _ENTRY_POINT.fullmatch(self.entry_point):
+            raise ValueError(f"entry_point {self.entry_point!r}: write it as package.module:function")
+        if self.ranks != tuple(range(self.world_size)):
+            raise ValueError(
+                f"the layout's ranks and standbys are {self.ranks}: use 0 to {self.world_size - 1}, each once"
+            )
+        if not self.flops_per_second > 0:
+            raise ValueError(f"flops_per_second {self.flops_per_second}: must be above 0")
+        if self.devices_per_node < 1 or self.num_threads < 1:
+            raise ValueError("devices_per_node and num_threads: each must be at least 1")
+        if self.restart_delay_seconds is not None and self.restart_delay_seconds < 0:
+            raise ValueError(f"restart_delay_seconds {self.restart_delay_seconds}: 0 or more, or none")
+        if self.fleet_address and len(self.job_token) < 16:
+            raise ValueError("a job that registers needs a job_token of at least 16 characters: set EVENKEEL_JOB_TOKEN")
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks, standbys included, ascending."""
+        return tuple(sorted((*self.layout.ranks, *self.layout.standbys)))
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes, standbys included."""
+        return len(self.layout.ranks) + len(self.layout.standbys)
+
+    @property
+    def speed_table_path(self) -> Path:
+        """The table of emulated devices' speeds."""
+        return self.run_dir / "speeds"
+
+    def node_of(self, rank: int) -> str:
+        """Name of the node a rank runs on."""
+        return f"node-{rank // self.devices_per_node}"
+
+    def device_of(self, rank: int) -> str:
+        """Name of the device a rank computes on, unique within its node."""
+        return f"gpu-{rank % self.devices_per_node}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, tokens included: for the pipe to the zygote, never for a file."""
+        plain = asdict(replace(self))
+        plain["run_dir"] = str(self.run_dir)
+        plain["layout"] = json_format.MessageToDict(layout_to_proto(self.layout))
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Self:
+        """The job in :meth:`to_json`'s form.
+
+        Raises:
+            ValueError: Unknown or unusable entries.
+        """
+        try:
+            layout = json_format.ParseDict(plain["layout"], layout_pb2.Layout())
+            return cls(
+                **{
+                    **plain,
+                    "layout": layout_from_proto(layout),
+                    "run_dir": Path(plain["run_dir"]),
+                    "device_kind": DeviceKind(plain.get("device_kind", DeviceKind.EMULATED)),
+                    "python_path": tuple(plain.get("python_path", ())),
+                }
+            )
+        except (KeyError, TypeError, json_format.ParseError) as error:
+            raise ValueError(f"the job description cannot be used: {error}") from error

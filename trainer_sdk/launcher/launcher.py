@@ -1,0 +1,365 @@
+"""The supervisor: starts a job's processes, sees them end, brings them back, and says so.
+
+One background thread reads the zygote's events; a timer thread exists only while a restart is due. Public methods may
+be called from any thread.
+"""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from layouts.model import ModelSpec
+from trainer_sdk.devices.speeds import SpeedTable
+from trainer_sdk.emit.emitter import Emitter
+from trainer_sdk.emit.kafka_emitter import KafkaEmitter
+from trainer_sdk.emit.null_emitter import NullEmitter
+from trainer_sdk.emit.record_builder import Source
+from trainer_sdk.launcher.job_registration import JobRegistration
+from trainer_sdk.launcher.job_spec import JobSpec
+from trainer_sdk.launcher.rank_process import EXIT_EVICTED, EXIT_FINISHED
+from trainer_sdk.launcher.run_state import RankProcess, RunState
+from trainer_sdk.launcher.zygote import END_GRACE_SECONDS, STORE
+from trainer_sdk.launcher.zygote_link import ZygoteLink
+
+_QUICK_FAILURE_SECONDS = 5.0
+_LONGEST_RESTART_DELAY_SECONDS = 30.0
+
+_logger = logging.getLogger("evenkeel.launcher")
+
+
+class Launcher:
+    """Runs one job. ``start`` once, then ``wait`` or ``stop``; also a context manager that stops at its end.
+
+    Args:
+        spec: The job.
+        model: The model's costs, for the planner; needed when the job registers at a fleet API.
+        on_exit: Called on the launcher's thread with (rank, incarnation, exit code) when a rank's process ended;
+            negative codes are signals.
+
+    Raises:
+        ValueError: The job registers and has no model.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        model: ModelSpec | None = None,
+        on_exit: Callable[[int, int, int], None] | None = None,
+    ) -> None:
+        if spec.fleet_address and model is None:
+            raise ValueError("a job that registers at a fleet API needs a model spec: the planner works with its costs")
+        self._spec = spec
+        self._model = model
+        self._on_exit = on_exit
+        self._changed = threading.Condition()
+        self._state = RunState(
+            job_id=spec.job_id,
+            supervisor_pid=os.getpid(),
+            speed_table=str(spec.speed_table_path),
+            ranks=[RankProcess(rank=rank, node=spec.node_of(rank), device=spec.device_of(rank)) for rank in spec.ranks],
+        )
+        self._started_at: dict[int, float] = {}
+        self._quick_failures: dict[int, int] = {}
+        self._restarts: dict[int, threading.Timer] = {}
+        self._restart_at_exit: set[int] = set()
+        self._link: ZygoteLink | None = None
+        self._speeds: SpeedTable | None = None
+        self._emitter: Emitter = NullEmitter()
+        self._registration: JobRegistration | None = None
+        self._thread = threading.Thread(target=self._read_events, name="evenkeel-launcher", daemon=True)
+        self._zygote_gone = False
+        self._stopping = False
+        self._stopped = threading.Event()
+        self._finish_timer: threading.Timer | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ---- public
+
+    def start(self, timeout_seconds: float = 120.0) -> None:
+        """Start everything; returns when all ranks are forked (they may still be setting up).
+
+        Raises:
+            RuntimeError: The zygote ended or did not fork the ranks in time; its output says why.
+        """
+        spec = self._spec
+        spec.run_dir.mkdir(parents=True, exist_ok=True)
+        self._speeds = SpeedTable.create(spec.speed_table_path, spec.world_size)
+        if spec.kafka_bootstrap_servers:
+            source = Source(job_id=spec.job_id, rank=-1, node=spec.node_of(0))
+            self._emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source, reports_progress=False)
+        if spec.fleet_address and self._model is not None:
+            self._registration = JobRegistration(spec, self._model)
+            self._registration.start()
+        self._link = ZygoteLink(spec)
+        with self._changed:
+            self._state.zygote_pid = self._link.pid
+        self._thread.start()
+        for rank in spec.ranks:
+            self._link.fork(rank, 0)
+        with self._changed:
+            ready = self._changed.wait_for(
+                lambda: self._zygote_gone or all(process.pid for process in self._state.ranks), timeout_seconds
+            )
+            gone = self._zygote_gone
+        if not ready or gone:
+            self.stop()
+            raise RuntimeError(
+                f"job {spec.job_id} did not start: " + ("its zygote ended, see its output" if gone else "timed out")
+            )
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job."""
+        return self._spec
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Process id of every rank that has a process now."""
+        with self._changed:
+            return {process.rank: process.pid for process in self._state.ranks if process.alive}
+
+    @property
+    def incarnations(self) -> dict[int, int]:
+        """Newest incarnation of every rank."""
+        with self._changed:
+            return {process.rank: process.incarnation for process in self._state.ranks}
+
+    @property
+    def speeds(self) -> SpeedTable:
+        """The table of emulated devices' speeds; available from :meth:`start` on."""
+        assert self._speeds is not None, "start() first"
+        return self._speeds
+
+    @property
+    def store_address(self) -> str:
+        """``host:port`` of the rendezvous store."""
+        with self._changed:
+            return self._state.store_address
+
+    def wait_until_registered(self, timeout_seconds: float) -> bool:
+        """Whether the fleet API has acknowledged the job within the timeout; False without a fleet address."""
+        return self._registration is not None and self._registration.wait_until_registered(timeout_seconds)
+
+    def restart(self, rank: int) -> None:
+        """Give a rank a new process now; one that still lives, stuck or not, is killed first.
+
+        Raises:
+            ValueError: No such rank.
+        """
+        with self._changed:
+            process = self._process(rank)
+            self._cancel_restart(rank)
+            if process.alive:
+                self._restart_at_exit.add(rank)
+                self._kill(process)
+            else:
+                self._fork_again(process)
+
+    def kill(self, rank: int) -> None:
+        """``kill -9`` a rank's process; it comes back if the job restarts its dead.
+
+        Raises:
+            ValueError: No such rank.
+        """
+        with self._changed:
+            self._kill(self._process(rank))
+
+    def wait(self, timeout_seconds: float | None = None) -> int | None:
+        """Wait for the job's end: 0 when its last ranks finished, 1 when they failed; None when it still runs."""
+        with self._changed:
+            if not self._changed.wait_for(self._is_over, timeout_seconds):
+                return None
+            finished = any(process.exit_code == EXIT_FINISHED for process in self._state.ranks)
+            return 0 if finished else 1
+
+    def stop(self) -> None:
+        """End every process of the job, in order, and wait until all are gone. Twice is once."""
+        with self._changed:
+            first, self._stopping = not self._stopping, True
+            for rank in list(self._restarts):
+                self._cancel_restart(rank)
+            if self._finish_timer is not None:
+                self._finish_timer.cancel()
+        if not first:
+            self._stopped.wait()
+            return
+        try:
+            if self._link is not None:
+                self._link.end()
+                self._thread.join(END_GRACE_SECONDS + 5.0)
+                self._link.close(END_GRACE_SECONDS + 5.0)
+            if self._registration is not None:
+                self._registration.finish()
+            self._emitter.close()
+            if self._speeds is not None:
+                self._speeds.close()
+        finally:
+            self._stopped.set()
+
+    # ---- the launcher's thread
+
+    def _read_events(self) -> None:
+        assert self._link is not None
+        for event in self._link.events():
+            match event["event"]:
+                case "store":
+                    with self._changed:
+                        self._state.store_address = f"{event['host']}:{event['port']}"
+                case "forked":
+                    self._on_forked(event)
+                case "exited":
+                    self._on_exited(event)
+        with self._changed:
+            self._zygote_gone = True
+            orphans = [process for process in self._state.ranks if process.alive]
+            for process in orphans:  # the kernel kills them with the zygote, which can no longer say so
+                process.alive, process.exit_code = False, -signal.SIGKILL
+            self._write_state()
+            self._changed.notify_all()
+        for process in orphans:
+            self._report(process, pb.PROCESS_EVENT_KIND_DIED, "its zygote ended")
+
+    def _on_forked(self, event: dict[str, Any]) -> None:
+        with self._changed:
+            process = self._process(event["rank"])
+            process.incarnation, process.pid = event["incarnation"], event["pid"]
+            process.alive, process.exit_code = True, None
+            self._started_at[process.rank] = time.monotonic()
+            self._write_state()
+            self._changed.notify_all()
+
+    def _on_exited(self, event: dict[str, Any]) -> None:
+        rank, code = event["rank"], event["code"]
+        if rank == STORE:
+            if not self._stopping:
+                _logger.error("the rendezvous store ended (%s): the job cannot be reshaped any more", _words(code))
+            return
+        with self._changed:
+            process = self._process(rank)
+            process.alive, process.exit_code = False, code
+            incarnation = process.incarnation
+            stopping = self._stopping
+            if not stopping:
+                # Before the file is written: this is the fastest evidence of a death that there is.
+                done = code == EXIT_FINISHED or self._finish_timer is not None
+                kind = pb.PROCESS_EVENT_KIND_FINISHED if done else pb.PROCESS_EVENT_KIND_DIED
+                self._report(process, kind, _words(code))
+                self._plan_restart(process)
+            self._write_state()
+            self._changed.notify_all()
+        if not stopping and code != EXIT_FINISHED:
+            _logger.warning("rank %d.%d ended: %s", rank, incarnation, _words(code))
+        if self._on_exit is not None:
+            self._on_exit(rank, incarnation, code)
+
+    # ---- under the lock
+
+    def _process(self, rank: int) -> RankProcess:
+        if not 0 <= rank < len(self._state.ranks):
+            raise ValueError(f"job {self._spec.job_id} has no rank {rank}: it has 0 to {len(self._state.ranks) - 1}")
+        return self._state.ranks[rank]
+
+    def _is_over(self) -> bool:
+        alive = any(process.alive or not process.pid for process in self._state.ranks)
+        return self._zygote_gone or not (alive or self._restarts)
+
+    def _plan_restart(self, process: RankProcess) -> None:
+        rank = process.rank
+        if process.exit_code == EXIT_FINISHED:
+            self._end_soon()
+            return
+        if rank in self._restart_at_exit:
+            self._restart_at_exit.discard(rank)
+            self._fork_again(process)
+            return
+        delay_seconds = self._spec.restart_delay_seconds
+        if delay_seconds is None or self._finish_timer is not None:
+            return
+        lived_seconds = time.monotonic() - self._started_at.get(rank, 0.0)
+        quick = self._quick_failures.get(rank, 0) + 1 if lived_seconds < _QUICK_FAILURE_SECONDS else 0
+        self._quick_failures[rank] = quick
+        if quick > 1:  # one that dies at once every time must not keep the machine busy
+            delay_seconds = min(max(delay_seconds, 0.1) * 2.0 ** (quick - 1), _LONGEST_RESTART_DELAY_SECONDS)
+        timer = threading.Timer(delay_seconds, self._restart_if_dead, (rank,))
+        timer.daemon = True
+        self._restarts[rank] = timer
+        timer.start()
+
+    def _restart_if_dead(self, rank: int) -> None:
+        with self._changed:
+            if self._restarts.pop(rank, None) is not None and not self._process(rank).alive:
+                self._fork_again(self._process(rank))
+
+    def _cancel_restart(self, rank: int) -> None:
+        timer = self._restarts.pop(rank, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _fork_again(self, process: RankProcess) -> None:
+        if self._stopping or self._link is None:
+            return
+        if self._speeds is not None:
+            self._speeds.set_hangs(process.rank, False)
+        process.incarnation += 1
+        process.pid = 0
+        self._link.fork(process.rank, process.incarnation)
+
+    def _end_soon(self) -> None:
+        """The work is done: nobody is restarted any more, and who does not end is ended."""
+        if self._finish_timer is not None:
+            return
+        for rank in list(self._restarts):
+            self._cancel_restart(rank)
+        self._finish_timer = threading.Timer(self._spec.finish_grace_seconds, self._kill_the_rest)
+        self._finish_timer.daemon = True
+        self._finish_timer.start()
+
+    def _kill_the_rest(self) -> None:
+        with self._changed:
+            for process in self._state.ranks:
+                self._kill(process)
+
+    def _kill(self, process: RankProcess) -> None:
+        if self._link is not None and process.alive:
+            self._link.signal(process.rank, process.incarnation, signal.SIGKILL)
+
+    def _write_state(self) -> None:
+        try:
+            self._state.write(self._spec.run_dir)
+        except OSError as error:
+            _logger.warning("the job's state cannot be written: %s", error)
+
+    def _report(self, process: RankProcess, kind: "pb.ProcessEventKind.ValueType", detail: str) -> None:
+        self._emitter.emit_event(
+            pb.ProcessEvent(
+                at_unix_seconds=time.time(),
+                kind=kind,
+                rank=process.rank,
+                incarnation=process.incarnation,
+                detail=detail,
+            )
+        )
+
+
+def _words(code: int) -> str:
+    """An exit code for a person; negative codes are signals."""
+    if code == EXIT_EVICTED:
+        return "left the job: it was evicted"
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

@@ -1,0 +1,64 @@
+"""``<run_dir>/job.json``: which processes a running job has. The launcher writes it, fault injection reads it."""
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+FILE_NAME = "job.json"
+
+
+@dataclass(slots=True, kw_only=True)
+class RankProcess:
+    """One rank's newest process. ``pid`` is 0 until it is forked."""
+
+    rank: int
+    node: str
+    device: str
+    incarnation: int = 0
+    pid: int = 0
+    alive: bool = False
+    exit_code: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """A running job's processes.
+
+    Attributes:
+        job_id: Job.
+        supervisor_pid: The launcher.
+        zygote_pid: Parent of the ranks; 0 before it runs.
+        store_address: ``host:port`` of the rendezvous store; empty before it runs.
+        speed_table: Path of the table of emulated devices' speeds.
+        ranks: Newest process of each rank, ascending.
+    """
+
+    job_id: str
+    supervisor_pid: int
+    speed_table: str
+    zygote_pid: int = 0
+    store_address: str = ""
+    ranks: list[RankProcess] = field(default_factory=list)
+
+    def write(self, run_dir: Path) -> None:
+        """Replace the file in one step: a reader sees the old one or the new one."""
+        fresh = run_dir / f"{FILE_NAME}.{os.getpid()}"
+        fresh.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        fresh.replace(run_dir / FILE_NAME)
+
+
+def read_run_state(run_dir: Path) -> RunState:
+    """The state of the job that runs in ``run_dir``.
+
+    Raises:
+        ValueError: There is no job in that folder, or its file cannot be read.
+    """
+    path = run_dir / FILE_NAME
+    try:
+        plain = json.loads(path.read_text())
+        return RunState(**{**plain, "ranks": [RankProcess(**rank) for rank in plain["ranks"]]})
+    except FileNotFoundError as error:
+        raise ValueError(f"no job runs in {run_dir}: give the folder that 'evenkeel run' printed") from error
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a job's state: {error}") from error
