@@ -74,8 +74,12 @@ QUESTIONS: tuple[tuple[str, LiteralString], ...] = (
 )
 
 
-def read_history(database_url: str, job_id: str, *, last_iteration: int, wait_seconds: float) -> HistoryFacts:
+def read_history(
+    database_url: str, job_id: str, *, last_iteration: int, until: float, wait_seconds: float
+) -> HistoryFacts:
     """What SQL holds of a job, read once its rollups reach ``last_iteration`` or ``wait_seconds`` have passed.
+
+    Verdicts and plan states count up to ``until`` (Unix seconds): when the recording ended.
 
     Raises:
         psycopg.Error: PostgreSQL does not answer, or a view is missing.
@@ -86,9 +90,13 @@ def read_history(database_url: str, job_id: str, *, last_iteration: int, wait_se
         while _last_covered(windows) < last_iteration and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
             windows = _rollup_windows(connection, job_id)
-        verdicts = connection.execute("SELECT verdict_id FROM verdicts WHERE job_id = %s", (job_id,)).fetchall()
+        verdicts = connection.execute(
+            "SELECT verdict_id FROM verdicts WHERE job_id = %s AND decided_at <= to_timestamp(%s)", (job_id, until)
+        ).fetchall()
         plans = connection.execute(
-            "SELECT plan_id, state FROM plan_events JOIN plans USING (plan_id) WHERE job_id = %s", (job_id,)
+            "SELECT plan_id, state FROM plan_events JOIN plans USING (plan_id) "
+            "WHERE job_id = %s AND at <= to_timestamp(%s)",
+            (job_id, until),
         ).fetchall()
         return HistoryFacts(
             rollup_windows=windows,

@@ -1,0 +1,5 @@
+"""``python -m demo``."""
+
+from demo.main import main
+
+raise SystemExit(main())

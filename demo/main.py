@@ -1,0 +1,137 @@
+"""``python -m demo``: sets up a stack of its own, plays the scenario, judges it, writes the report.
+
+The exit status is 0 when every expectation held, 1 when one did not or the run failed, 130 when it was interrupted.
+No process is left behind in any case: the stack and the launcher watch over theirs.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from demo.expectations import Expectation, expectations_of
+from demo.live import choose_view
+from demo.observations import Observations
+from demo.performance import perform
+from demo.summary import Summary, summarise
+from stack.errors import StackError
+from stack.stack import Stack
+
+STACK_NAME = "demo"
+EXIT_HELD, EXIT_NOT_HELD, EXIT_INTERRUPTED = 0, 1, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo once; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="evenkeel demo", description="The main job through its failures.")
+    parser.add_argument("--seed", type=int, default=0, help="decides the model, the data and the victims")
+    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="where report.html and summary.json go")
+    options = parser.parse_args(arguments)
+    console = Console()
+    try:
+        with _terminate_like_interrupt():
+            return _run(options.seed, options.out, console)
+    except KeyboardInterrupt:
+        console.print("interrupted; everything is stopped", style="bold")
+        return EXIT_INTERRUPTED
+    except (StackError, RuntimeError, OSError) as error:
+        print(f"the demo could not be run: {error}", file=sys.stderr)
+        return EXIT_NOT_HELD
+
+
+def _run(seed: int, out: Path, console: Console) -> int:
+    started = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    for stale in ("report.html", "summary.json"):
+        (out / stale).unlink(missing_ok=True)
+    console.print("starting Kafka, PostgreSQL and the services …")
+    with Stack(STACK_NAME, keep_data=False) as stack:
+        console.print(f"they run after {time.monotonic() - started:.1f} s; logs in {stack.log_folder}")
+        with choose_view(console) as view:
+            seen = asyncio.run(perform(stack, seed, view, stack.folder / "job"))
+    summary, expectations = summarise(seen), expectations_of(seen)
+    _write(out, seen, summary, expectations, seed=seed, seconds=time.monotonic() - started)
+    return _verdict(console, expectations, out, time.monotonic() - started)
+
+
+def _write(
+    out: Path,
+    seen: Observations,
+    summary: Summary,
+    expectations: Sequence[Expectation],
+    *,
+    seed: int,
+    seconds: float,
+) -> None:
+    (out / "summary.json").write_text(json.dumps(summary.as_json(), indent=2) + "\n")
+    # Late: the plotting library is not needed while the job runs, and costs a second of a core.
+    from demo import pictures  # noqa: PLC0415
+    from demo.report import render_report  # noqa: PLC0415
+
+    images = [
+        (
+            (
+                "Each device's compute speed, iteration by iteration. Dotted: what was done to the job. Triangles: what "
+                "the detector found. Green: from here on every rank runs the plan."
+            ),
+            pictures.heat_map(seen),
+        ),
+        (
+            (
+                "Work per second of the whole job. The bound is what the live devices could do together; long documents "
+                "are more work, not less speed."
+            ),
+            pictures.throughput(seen),
+        ),
+        (
+            "Loss of the run against the failure-free run of the same seed, and how far they differ.",
+            pictures.loss(seen),
+        ),
+    ]
+    facts = [
+        ("seed", str(seed)),
+        ("job", seen.log.job_id),
+        ("seconds, start to report", f"{seconds:.0f}"),
+        ("machine", f"{os.cpu_count()} cores, Python {platform.python_version()}"),
+    ]
+    (out / "report.html").write_text(render_report(seen, summary, expectations, images, facts=facts))
+
+
+def _verdict(console: Console, expectations: Sequence[Expectation], out: Path, seconds: float) -> int:
+    broken = [expectation for expectation in expectations if not expectation.held]
+    for expectation in expectations:
+        mark = "held    " if expectation.held else "NOT HELD"
+        console.print(
+            f"{mark}  {expectation.name}: {expectation.detail}", highlight=False, markup=False, soft_wrap=True
+        )
+    console.print(f"{len(expectations) - len(broken)} of {len(expectations)} expectations held, {seconds:.0f} s")
+    console.print(f"report: {out / 'report.html'}   figures: {out / 'summary.json'}", soft_wrap=True)
+    return EXIT_NOT_HELD if broken else EXIT_HELD
+
+
+@contextlib.contextmanager
+def _terminate_like_interrupt() -> Iterator[None]:
+    """While inside, SIGTERM does what Ctrl-C does: the event loop cancels its work, blocking code is interrupted."""
+
+    def on_terminate(_number: int, _frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, on_terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

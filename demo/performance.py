@@ -1,0 +1,160 @@
+"""One performance of the scenario on a running stack: job, recorder, director, live view, then what was observed.
+
+Runs on one event loop. Whatever happens, the job and the reference run have ended when :func:`perform` returns.
+"""
+
+import asyncio
+import secrets
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import psycopg
+
+from demo.director import Director
+from demo.history_reader import read_history
+from demo.job import MainJob, main_job
+from demo.live import View
+from demo.observations import HistoryFacts, Observations
+from demo.recorder import recording
+from demo.reference import Reference, reference_run
+from demo.run_log import RunLog
+from demo.scenario import LONG_DOCUMENTS, Step, choose_cast, script
+from demo.snapshot import SnapshotMaker
+from demo.stage_hands import StageHands
+from stack.stack import Stack
+from trainer_sdk.elastic.config import config_to_json
+from trainer_sdk.launcher.job_spec import JobSpec
+from trainer_sdk.launcher.launcher import Launcher
+
+ENTRY_POINT = "trainer_sdk.elastic.worker:train"
+REDRAW_SECONDS = 0.5
+LAST_WORDS_SECONDS = 1.5
+"""Between the last step of the script and the end of the recording: verdicts and plan states still on their way."""
+ROLLUP_WAIT_SECONDS = 15.0
+REFERENCE_WAIT_SECONDS = 120.0
+
+
+async def perform(stack: Stack, seed: int, view: View, folder: Path) -> Observations:
+    """Play the scenario once.
+
+    Args:
+        stack: Running, with its services.
+        seed: Decides the model, the samples and the victims.
+        view: Shows what happens.
+        folder: Gets the job's files: its state, the speed table, the ranks' logs.
+
+    Raises:
+        RuntimeError: The job or the reference run did not start.
+    """
+    job_id = f"demo-{seed}-{secrets.token_hex(4)}"
+    job = main_job(job_id, seed)
+    log = RunLog(job_id=job_id)
+    num_ranks = len(job.layout.ranks)
+    shutil.rmtree(folder, ignore_errors=True)
+    steps = script(choose_cast(seed, num_ranks), num_ranks)
+    async with reference_run(job.config) as reference:
+        director, ended_at = await _run_job(stack, job, log, steps, view, folder)
+        last = max(log.last_iteration, 0)
+        view.note("reading the history back by SQL, waiting for the failure-free run")
+        history, losses = await asyncio.gather(
+            asyncio.to_thread(_history, stack.addresses.database_url, job_id, last - 1, ended_at),
+            _reference_losses(reference, last + 1),
+        )
+    return Observations(
+        log=log,
+        truths=tuple(director.truths),
+        outcomes=tuple(director.outcomes),
+        model=job.model,
+        num_ranks=num_ranks,
+        num_micro_batches=job.layout.num_micro_batches,
+        reference_losses=losses,
+        history=history,
+        long_documents=LONG_DOCUMENTS,
+    )
+
+
+async def _run_job(
+    stack: Stack, job: MainJob, log: RunLog, steps: tuple[Step, ...], view: View, folder: Path
+) -> tuple[Director, float]:
+    """The job from its first process to its last; returns the director and when the recording ended."""
+    launcher = Launcher(_job_spec(stack, job, folder), job.model)
+    director = Director(log, StageHands(stack, launcher), on_step=lambda step: view.note(step.title))
+    try:
+        async with recording(stack.addresses.kafka_bootstrap_servers, log):
+            view.note("starting 8 ranks")
+            await _blocking(launcher.start)
+            async with _showing(view, SnapshotMaker(log, job.model, len(job.layout.ranks)), director):
+                await director.play(steps)
+                await asyncio.sleep(LAST_WORDS_SECONDS)
+            ended_at = time.time()
+    finally:
+        await asyncio.shield(asyncio.to_thread(launcher.stop))
+    return director, ended_at
+
+
+async def _blocking(start: Callable[[], None]) -> None:
+    """Run a blocking start to its end even when cancelled meanwhile, so that its stop finds everything in place."""
+    running = asyncio.ensure_future(asyncio.to_thread(start))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        with suppress(Exception):
+            await running
+        raise
+
+
+@asynccontextmanager
+async def _showing(view: View, maker: SnapshotMaker, director: Director) -> AsyncIterator[None]:
+    """While inside, the view is redrawn."""
+
+    async def redraw() -> None:
+        while True:
+            view.show(maker.make(time.time(), director.truths))
+            await asyncio.sleep(REDRAW_SECONDS)
+
+    task = asyncio.create_task(redraw(), name="view")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _job_spec(stack: Stack, job: MainJob, folder: Path) -> JobSpec:
+    addresses = stack.addresses
+    return JobSpec(
+        job_id=job.config.job_id,
+        entry_point=ENTRY_POINT,
+        layout=job.layout,
+        config=config_to_json(job.config),
+        run_dir=folder,
+        name="demo: byte-level GPT, TP 2 x PP 2 x DP 2",
+        flops_per_second=job.flops_per_second,
+        kafka_bootstrap_servers=addresses.kafka_bootstrap_servers,
+        fleet_address=addresses.fleet_address,
+        fleet_token=addresses.fleet_token,
+        job_token=secrets.token_urlsafe(24),
+        logs_to_files=True,
+    )
+
+
+def _history(database_url: str, job_id: str, last_iteration: int, ended_at: float) -> HistoryFacts | None:
+    try:
+        return read_history(
+            database_url, job_id, last_iteration=last_iteration, until=ended_at, wait_seconds=ROLLUP_WAIT_SECONDS
+        )
+    except psycopg.OperationalError:
+        return None
+
+
+async def _reference_losses(reference: Reference, count: int) -> tuple[float, ...]:
+    """As many losses as came in time; an expectation says how many are missing."""
+    try:
+        async with asyncio.timeout(REFERENCE_WAIT_SECONDS):
+            return await reference.read_until(count)
+    except TimeoutError:
+        return tuple(reference.losses)

@@ -1,0 +1,88 @@
+"""The failure-free run of the same seed, beside the main job and only on time that nobody else wants.
+
+``python -m demo.reference`` reads the job's configuration as JSON from stdin and writes one loss per line until its
+output is closed. Model, samples and optimizer are the engine's own; nothing is paced, nothing fails.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import itertools
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from trainer_sdk.elastic.config import TrainingConfig, config_from_json, config_to_json
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Reference:
+    """Losses of the failure-free run as they come in; belongs to one event loop."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.losses: list[float] = []
+
+    async def read_until(self, count: int) -> tuple[float, ...]:
+        """Losses of the first ``count`` iterations; waits for them.
+
+        Raises:
+            RuntimeError: The process ended before it had so many.
+        """
+        assert self._process.stdout is not None, "started with a pipe"
+        while len(self.losses) < count:
+            line = await self._process.stdout.readline()
+            if not line:
+                raise RuntimeError(f"the reference run ended after {len(self.losses)} of {count} iterations")
+            self.losses.append(float(line))
+        return tuple(self.losses[:count])
+
+
+@asynccontextmanager
+async def reference_run(config: TrainingConfig) -> AsyncIterator[Reference]:
+    """While inside, the failure-free run goes on in a process of the lowest priority; it ends with the block."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "demo.reference",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdin is not None, "started with a pipe"
+        process.stdin.write(json.dumps(config_to_json(config)).encode())
+        process.stdin.close()
+        yield Reference(process)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _main() -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    os.nice(19)
+    import torch  # noqa: PLC0415 - after the priority is set: the import alone costs seconds of a core
+
+    from trainer_sdk.elastic.optimizer import clip_scale  # noqa: PLC0415 - as above
+    from trainer_sdk.elastic.reference import reference_runtime  # noqa: PLC0415 - as above
+
+    torch.set_num_threads(1)
+    config = config_from_json(json.load(sys.stdin))
+    runtime = reference_runtime(config)
+    for iteration in itertools.count():
+        print(repr(runtime.run_iteration(iteration)), flush=True)
+        runtime.step(clip_scale(config.optimizer, runtime.reducer.squared_norm_part() ** 0.5))
+
+
+if __name__ == "__main__":
+    _main()
