@@ -81,15 +81,15 @@ def _write(
     images = [
         (
             (
-                "Each device's compute speed, iteration by iteration. Dotted: what was done to the job. Triangles: what "
-                "the detector found. Green: from here on every rank runs the plan."
+                "Each device's compute speed, iteration by iteration. Dotted: what was done to the job. Triangles: "
+                "what the detector found. Green: from here on every rank runs the plan."
             ),
             pictures.heat_map(seen),
         ),
         (
             (
-                "Work per second of the whole job. The bound is what the live devices could do together; long documents "
-                "are more work, not less speed."
+                "Work per second of the whole job. The bound is what the live devices could do together; long "
+                "documents are more work, not less speed."
             ),
             pictures.throughput(seen),
         ),

@@ -1,13 +1,13 @@
 import asyncio
 
 import pytest
-from synthetic_run import Run
 
 from demo.conditions import IterationsPassed, PlanReached, VerdictGiven
 from demo.director import Director
 from demo.scenario import Act, Step, choose_cast, script
 from demo.truths import TruthKind
 from history.vocabulary import PlanState, VerdictKind
+from tests.unit.demo.synthetic_run import Run
 
 
 class World:

@@ -2,13 +2,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from synthetic_run import Run, whole_run
 
 from demo.expectations import expectations_of
 from demo.observations import Observations
 from demo.run_log import ProcessSeen
 from demo.truths import TruthKind
 from history.vocabulary import VerdictKind
+from tests.unit.demo.synthetic_run import Run, whole_run
 
 
 def broken(seen: Observations) -> list[str]:

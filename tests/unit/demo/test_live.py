@@ -3,11 +3,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from rich.console import Console
-from synthetic_run import MODEL, Run, whole_run
 
 from demo.live import PlainView, ScreenView, choose_view
 from demo.snapshot import Snapshot, SnapshotMaker
 from demo.truths import TruthKind
+from tests.unit.demo.synthetic_run import MODEL, Run, whole_run
 
 
 def ticking(step_seconds: float) -> Callable[[], float]:

@@ -2,13 +2,13 @@ import struct
 from html.parser import HTMLParser
 
 import pytest
-from synthetic_run import Run, whole_run
 
 from demo import pictures
 from demo.expectations import expectations_of
 from demo.observations import Observations
 from demo.report import render_report
 from demo.summary import summarise
+from tests.unit.demo.synthetic_run import Run, whole_run
 
 VOID = {"meta", "img", "br", "link", "input"}
 

@@ -1,13 +1,13 @@
 from dataclasses import replace
 
 import pytest
-from synthetic_run import MODEL, NUM_MICRO_BATCHES, Run, whole_run
 
 from demo.run_log import MicroBatchSeen, RankSample
 from demo.summary import summarise
 from demo.timeline import committed_iterations, relative_throughput
 from demo.truths import TruthKind
 from history.vocabulary import VerdictKind
+from tests.unit.demo.synthetic_run import MODEL, NUM_MICRO_BATCHES, Run, whole_run
 
 SUMMARY_KEYS = {"loss_max_relative_difference", "samples_lost", "samples_repeated", "false_verdicts", "events"}
 EVENT_KEYS = {
