@@ -40,7 +40,7 @@ class Documents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """Packed documents.
+    """Packed documents; attention stays within each of them.
 
     Attributes:
         index: Index within the iteration.
@@ -48,7 +48,6 @@ class MicroBatch:
         tokens: Token ids, int64 [N].
         targets: Next token of each, int64 [N].
         offsets: Position within the document, int64 [N].
-        mask: True where query i may attend to key j: same document, not later; bool [N, N].
     """
 
     index: int
@@ -56,7 +55,6 @@ class MicroBatch:
     tokens: Tensor
     targets: Tensor
     offsets: Tensor
-    mask: Tensor
 
 
 class Dataset:
@@ -120,15 +118,11 @@ def _pack(index: int, documents: Documents, data: npt.NDArray[np.uint8], device:
         data[start : start + length + 1].astype(np.int64)
         for start, length in zip(documents.starts, documents.lengths, strict=True)
     ]
-    numbers = np.repeat(np.arange(len(pieces)), documents.lengths)
     offsets = np.concatenate([np.arange(length) for length in documents.lengths])
-    places = np.arange(numbers.size)
-    mask = (numbers[:, None] == numbers[None, :]) & (places[:, None] >= places[None, :])
     return MicroBatch(
         index=index,
         documents=documents,
         tokens=torch.from_numpy(np.concatenate([piece[:-1] for piece in pieces])).to(device),
         targets=torch.from_numpy(np.concatenate([piece[1:] for piece in pieces])).to(device),
         offsets=torch.from_numpy(offsets).to(device),
-        mask=torch.from_numpy(mask).to(device),
     )

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,8 +19,8 @@ from trainer_sdk.control.mailbox import Mailbox, StalePlanError
 from trainer_sdk.control.state import ApplyMode, Commit, RankState, Reshape
 from trainer_sdk.devices.device import Device
 from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.corpus import load_corpus
 from trainer_sdk.elastic.engine import Engine
+from trainer_sdk.elastic.preload import preload
 from trainer_sdk.elastic.reference import UnpacedDevice
 from trainer_sdk.emit.progress import ProgressMark
 
@@ -82,7 +83,7 @@ class Fleet:
         self._make_device = make_device
         self.ranks: dict[int, RankProcess] = {}
         self._pids: set[int] = set()
-        load_corpus(config.workload.corpus_bytes)
+        preload(config)
         self._start_store()
         for rank in [*layout.ranks, *others]:
             self.start_rank(rank, 0, layout)
@@ -112,8 +113,6 @@ class Fleet:
                 self._run_rank(rank, incarnation, layout, commands, output)
                 status = 0
             except BaseException:
-                import traceback
-
                 traceback.print_exc()
             finally:
                 os._exit(status)
@@ -323,5 +322,3 @@ def start_fleet() -> Iterator[Callable[..., Fleet]]:
     yield start
     for fleet in fleets:
         fleet.close()
-
-
