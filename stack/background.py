@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from stack.errors import StackError, log_tail
 from stack.paths import stack_folder
-from stack.pids import end_processes, start_mark
+from stack.pids import end_processes, is_alive, start_mark
 from stack.state import Phase, StackState, is_owned, read_state, remove_state, state_path
 
 START_TIMEOUT_SECONDS = 240.0
@@ -64,7 +64,8 @@ def stop_in_background(name: str) -> bool:
     if is_owned(name):
         os.kill(state.owner_id, signal.SIGTERM)
         deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
-        while is_owned(name):
+        # The owner gives the lock back a moment before it ends.
+        while is_owned(name) or is_alive(state.owner_id):
             if time.monotonic() > deadline:
                 raise StackError(
                     f"the stack {name!r} did not stop in {STOP_TIMEOUT_SECONDS:.0f} s; its owner is {state.owner_id}"

@@ -19,6 +19,11 @@ def cache_folder() -> Path:
     return checkout_root() / ".cache"
 
 
+def stack_names() -> list[str]:
+    """Names of the stacks of this checkout that left word of themselves, running or not."""
+    return sorted(path.parent.name for path in (checkout_root() / ".stack").glob("*/state.json"))
+
+
 def stack_folder(name: str) -> Path:
     """``.stack/<name>`` of the checkout: data, logs and state of one stack.
 

@@ -141,7 +141,7 @@ async def _apply(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tup
                 raise StackError(f"topic {name} cannot be created: {error.__name__} {message or ''}")
         created = [topic.name for topic in missing]
         # Creation is acknowledged by the controller; the brokers hear of it a moment later.
-        while not await _have_leaders(client, created):
+        while not await _have_leaders(client, created):  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(POLL_SECONDS)
         return tuple(created)
     finally:

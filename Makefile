@@ -1,0 +1,99 @@
+# Everything that a person or CI runs. `make` alone lists it. Needs Python >= 3.11, Java 17 and Maven, nothing else:
+# the tools come with the locked dependencies. Package indexes are whatever this machine's pip and uv are set up for.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+STAMP := $(VENV)/.evenkeel-setup
+UV_LOCKED := .cache/uv/bin/uv
+UV := $(or $(shell command -v uv 2>/dev/null),$(UV_LOCKED))
+# A Python that uv would fetch is not the one that the user chose.
+export UV_PYTHON_DOWNLOADS := never
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+COMPILE = $(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --quiet
+TEST_FOLDERS := tests/unit tests/integration tests/e2e
+PYTEST_FLAGS ?=
+
+.PHONY: help setup demo test test-unit test-integration test-e2e test-compose lint format lock generate benchmarks clean distclean
+
+help: ## List what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Make .venv with the locked dependencies; nothing to do when they have not changed
+
+demo: setup ## Run the main job through its failures on a local stack; the report goes to out/demo
+	evenkeel demo
+
+test: lint ## Lint, then every test but test-compose; the last line is pytest's
+	pytest $(TEST_FOLDERS) $(PYTEST_FLAGS)
+
+test-unit: setup ## Tests of the pure parts: no servers, some seconds
+	pytest tests/unit $(PYTEST_FLAGS)
+
+test-integration: setup ## Tests against real Kafka, PostgreSQL, gRPC and process groups
+	pytest tests/integration $(PYTEST_FLAGS)
+
+test-e2e: setup ## Tests that run a whole job with the services
+	pytest tests/e2e $(PYTEST_FLAGS)
+
+test-compose: setup ## Bring docker-compose.yml up, run a job against it from outside, take it down; needs Docker
+	python -m tests.compose.run
+
+lint: setup ## Style, types, import rules, contracts; generated code and migrations up to date
+	ruff check .
+	ruff format --check .
+	mypy
+	lint-imports --no-logo
+	cd protos && buf lint
+	@release=$$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null || true); \
+	if [ -n "$$release" ]; then cd protos && buf breaking --against "../.git#tag=$$release,subdir=protos"; \
+	else echo "buf breaking: no release yet to compare with"; fi
+	python protos/generate.py --check
+	python -m stack.migrations_check
+
+format: setup ## Format the code and sort the imports
+	ruff check --fix .
+	ruff format .
+
+generate: setup ## Generate protos/gen from protos/evenkeel
+	python protos/generate.py
+
+lock: $(UV) ## Compile requirements/*.lock from pyproject.toml; pins stay where they still fit
+	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.lock
+	$(COMPILE) pyproject.toml --extra services --constraint requirements/dev.lock --output-file requirements/services.lock
+	$(COMPILE) pyproject.toml --extra elastic --constraint requirements/dev.lock --output-file requirements/trainer.lock
+	$(COMPILE) requirements/tools.in --output-file requirements/tools.lock
+	@! grep -nE 'https?://' requirements/*.lock || { echo "a lock names a download address: see the lines above"; exit 1; }
+
+benchmarks: setup ## Run every benchmark; each prints a table and JSON
+	for each in benchmarks/bench_*.py; do python "$$each"; done
+
+clean: ## Stop local stacks and remove what runs leave behind; .venv and fetched jars stay
+	if [ -x $(VENV)/bin/evenkeel ]; then \
+	  for each in .stack/*/state.json; do \
+	    if [ -e "$$each" ]; then evenkeel stack down --name "$$(basename "$$(dirname "$$each")")"; fi; \
+	  done; \
+	fi
+	rm -rf .stack out dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## Like clean, and remove .venv and .cache too
+	rm -rf $(VENV) .cache
+
+$(STAMP): requirements/dev.lock requirements/tools.lock pyproject.toml | $(UV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Evenkeel needs Python 3.11 or newer: make setup PYTHON=/path/to/python3.11"; exit 1; }
+	[ -x $(VENV)/bin/python ] || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(VENV)
+	$(UV) pip sync --quiet --require-hashes requirements/dev.lock
+	$(UV) pip install --quiet --no-deps --build-constraints requirements/tools.lock --editable .
+	touch $@
+
+$(UV_LOCKED): requirements/tools.lock
+	@$(PYTHON) -m venv .cache/uv || { echo "this Python has no venv; Debian, Ubuntu: sudo apt-get install python3-venv"; exit 1; }
+	.cache/uv/bin/pip install --quiet --require-hashes --requirement requirements/tools.lock
+	touch $@

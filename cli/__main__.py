@@ -1,0 +1,5 @@
+"""``python -m cli`` is ``evenkeel``."""
+
+from cli.main import main
+
+main()

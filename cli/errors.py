@@ -1,0 +1,27 @@
+"""How a command fails: one line that says what is wrong, one that says what to do next, and a stable exit status."""
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """Exit statuses of ``evenkeel``; they do not change between versions."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    UNHEALTHY = 3
+
+
+class CommandError(Exception):
+    """An expected failure: shown without a traceback.
+
+    Args:
+        message: What is wrong.
+        next_step: What to try next; empty when the message says it.
+        status: Exit status.
+    """
+
+    def __init__(self, message: str, *, next_step: str = "", status: ExitStatus = ExitStatus.FAILURE) -> None:
+        super().__init__(message)
+        self.next_step = next_step
+        self.status = status

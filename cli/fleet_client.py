@@ -1,0 +1,112 @@
+"""The fleet API for commands: one channel, the token in each call, refusals turned into advice."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import grpc
+import typer
+from evenkeel.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+
+from cli.errors import CommandError, ExitStatus
+from cli.session import setting
+
+CALL_TIMEOUT_SECONDS = 10.0
+PAGE_SIZE = 100
+
+
+class FleetClient:
+    """Calls to the fleet API. Blocking; every unary call has a deadline.
+
+    Args:
+        address: ``host:port``.
+        token: Bearer token.
+    """
+
+    def __init__(self, address: str, token: str) -> None:
+        self._channel = grpc.insecure_channel(address)
+        self._stub = scheduler_pb2_grpc.FleetServiceStub(self._channel)
+        self._metadata = (("authorization", f"Bearer {token}"),)
+
+    def close(self) -> None:
+        """Closes the channel."""
+        self._channel.close()
+
+    def jobs(self) -> Iterator[scheduler_pb2.Job]:
+        """All jobs, newest first."""
+        page_token = ""
+        while True:
+            request = scheduler_pb2.ListJobsRequest(page_size=PAGE_SIZE, page_token=page_token)
+            response = self._stub.ListJobs(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
+            yield from response.jobs
+            page_token = response.next_page_token
+            if not page_token:
+                return
+
+    def incidents(self, job_id: str) -> Iterator[scheduler_pb2.Incident]:
+        """Incidents of a job, or of all with an empty id, newest first."""
+        page_token = ""
+        while True:
+            request = scheduler_pb2.ListIncidentsRequest(job_id=job_id, page_size=PAGE_SIZE, page_token=page_token)
+            response = self._stub.ListIncidents(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
+            yield from response.incidents
+            page_token = response.next_page_token
+            if not page_token:
+                return
+
+    def plans(self, job_id: str) -> Iterator[scheduler_pb2.Plan]:
+        """Plans of a job, or of all with an empty id, newest first."""
+        page_token = ""
+        while True:
+            request = scheduler_pb2.ListPlansRequest(job_id=job_id, page_size=PAGE_SIZE, page_token=page_token)
+            response = self._stub.ListPlans(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
+            yield from response.plans
+            page_token = response.next_page_token
+            if not page_token:
+                return
+
+    def explain_plan(self, plan_id: str) -> scheduler_pb2.ExplainPlanResponse:
+        """Why a plan was chosen."""
+        request = scheduler_pb2.ExplainPlanRequest(plan_id=plan_id)
+        return self._stub.ExplainPlan(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
+
+    def watch_job(self, job_id: str) -> Iterator[scheduler_pb2.WatchJobResponse]:
+        """What happens to a job from now on, until the stream ends."""
+        yield from self._stub.WatchJob(scheduler_pb2.WatchJobRequest(job_id=job_id), metadata=self._metadata)
+
+
+@contextmanager
+def fleet_client(context: typer.Context) -> Iterator[FleetClient]:
+    """A client with the address and token of the session; refusals of the API become command errors.
+
+    Raises:
+        CommandError: No address or token is known, or a call was refused.
+    """
+    address = setting(context, "EVENKEEL_FLEET_ADDRESS")
+    token = os.environ.get("EVENKEEL_FLEET_TOKEN") or setting(context, "EVENKEEL_FLEET_TOKEN")
+    client = FleetClient(address, token)
+    try:
+        yield client
+    except grpc.RpcError as error:
+        raise command_error(error, address) from error
+    finally:
+        client.close()
+
+
+def command_error(error: grpc.RpcError, address: str) -> CommandError:
+    """What a refused call means for a person."""
+    # Errors of calls are calls, which the type stubs do not say.
+    call = cast(grpc.Call, error)
+    code, details = call.code(), call.details() or "no details"
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return CommandError(
+            f"the fleet API at {address} does not answer: {details}",
+            next_step="evenkeel stack status, or check EVENKEEL_FLEET_ADDRESS",
+            status=ExitStatus.UNHEALTHY,
+        )
+    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        return CommandError(f"the fleet API refuses the token: {details}", next_step="check EVENKEEL_FLEET_TOKEN")
+    if code is grpc.StatusCode.NOT_FOUND:
+        return CommandError(details, next_step="evenkeel jobs list")
+    return CommandError(f"the fleet API answers {code.name}: {details}")

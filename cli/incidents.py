@@ -1,0 +1,44 @@
+"""``evenkeel incidents``: failures from first verdict to resolution."""
+
+from typing import Annotated
+
+import typer
+
+from cli.fleet_client import fleet_client
+from cli.messages import incident_row
+from cli.output import show_rows
+from cli.session import OutputOption, output_of
+
+app = typer.Typer(help="Failures, from first verdict to resolution.", no_args_is_help=True)
+
+COLUMNS = {
+    "incident_id": "INCIDENT",
+    "job_id": "JOB",
+    "kind": "KIND",
+    "culprits": "CULPRITS",
+    "throughput": "THROUGHPUT",
+    "first_iteration": "SINCE ITERATION",
+    "opened_at": "OPENED",
+    "resolved_at": "RESOLVED",
+    "lost_seconds": "LOST SECONDS",
+}
+
+
+@app.callback()
+def _group() -> None:
+    """Failures, from first verdict to resolution."""
+
+
+@app.command("list")
+def list_incidents(
+    context: typer.Context,
+    job: Annotated[str, typer.Option("--job", help="Only this job's.")] = "",
+    output: OutputOption = None,
+) -> None:
+    """List the incidents, newest first.
+
+    Example: evenkeel incidents list --job demo
+    """
+    with fleet_client(context) as client:
+        rows = [incident_row(incident) for incident in client.incidents(job)]
+    show_rows(rows, COLUMNS, output_of(context, output))

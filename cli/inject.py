@@ -1,0 +1,82 @@
+"""``evenkeel inject``: faults into a job that runs on this machine, to see it cope."""
+
+import importlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.errors import CommandError
+from cli.output import say
+
+app = typer.Typer(help="Faults into a job that runs on this machine.", no_args_is_help=True)
+
+RunArgument = Annotated[
+    Path, typer.Argument(metavar="RUN_DIR", help="Run directory of the job: where the launcher keeps job.json.")
+]
+RankArgument = Annotated[int, typer.Argument(metavar="RANK", min=0, help="Rank to hit.")]
+
+
+@app.command()
+def slow(
+    run_dir: RunArgument,
+    rank: RankArgument,
+    speed: Annotated[float, typer.Argument(metavar="SPEED", min=0.01, help="1.0 = healthy, 0.5 = half as fast.")],
+) -> None:
+    """Make the emulated device of a rank slower, or healthy again with 1.0.
+
+    Example: evenkeel inject slow out/run 3 0.5
+    """
+    _inject("slow", run_dir, rank, speed)
+    say(f"Rank {rank} now computes at {speed:g} of its healthy speed.")
+
+
+@app.command()
+def kill(run_dir: RunArgument, rank: RankArgument) -> None:
+    """Kill the process of a rank (SIGKILL).
+
+    Example: evenkeel inject kill out/run 3
+    """
+    _inject("kill", run_dir, rank)
+    say(f"Rank {rank} is killed.")
+
+
+@app.command()
+def stop(run_dir: RunArgument, rank: RankArgument) -> None:
+    """Freeze the process of a rank (SIGSTOP).
+
+    Example: evenkeel inject stop out/run 3
+    """
+    _inject("stop", run_dir, rank)
+    say(f"Rank {rank} is frozen; go on with: evenkeel inject cont {run_dir} {rank}")
+
+
+@app.command("cont")
+def go_on(run_dir: RunArgument, rank: RankArgument) -> None:
+    """Let a frozen rank go on (SIGCONT).
+
+    Example: evenkeel inject cont out/run 3
+    """
+    _inject("cont", run_dir, rank)
+    say(f"Rank {rank} goes on.")
+
+
+@app.command()
+def hang(run_dir: RunArgument, rank: RankArgument) -> None:
+    """Make a rank hang in its computation while its heartbeats go on.
+
+    Example: evenkeel inject hang out/run 3
+    """
+    _inject("hang", run_dir, rank)
+    say(f"Rank {rank} hangs.")
+
+
+def _inject(verb: str, *arguments: Any) -> None:
+    """Calls the SDK's injector; what is wrong with the run directory or the rank becomes a command error."""
+    function = getattr(importlib.import_module("trainer_sdk.launcher.inject"), verb)
+    try:
+        function(*arguments)
+    except (OSError, ValueError, KeyError) as error:
+        raise CommandError(
+            f"cannot {verb}: {error}", next_step="check that the job runs and that RUN_DIR holds its job.json"
+        ) from error

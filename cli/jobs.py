@@ -1,0 +1,107 @@
+"""``evenkeel jobs``: what the fleet trains."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from evenkeel.scheduler.v1 import scheduler_pb2
+
+from cli.errors import CommandError
+from cli.fleet_client import fleet_client
+from cli.messages import job_row, plan_row, rank_row, verdict_row
+from cli.output import OutputFormat, show_json, show_json_line, show_record, show_rows
+from cli.session import OutputOption, output_of
+
+app = typer.Typer(help="What the fleet trains.", no_args_is_help=True)
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB_ID", help="Id of the job.")]
+JOB_COLUMNS = {
+    "job_id": "JOB",
+    "state": "STATE",
+    "epoch": "EPOCH",
+    "ranks_alive": "ALIVE",
+    "ranks": "RANKS",
+    "slowest_throughput": "SLOWEST",
+    "proportional_bound": "BOUND",
+    "registered_at": "REGISTERED",
+}
+RANK_COLUMNS = {
+    "rank": "RANK",
+    "incarnation": "INCARNATION",
+    "node": "NODE",
+    "device": "DEVICE",
+    "alive": "ALIVE",
+    "throughput": "THROUGHPUT",
+    "address": "CONTROLLER",
+}
+
+
+@app.command("list")
+def list_jobs(context: typer.Context, output: OutputOption = None) -> None:
+    """List the jobs, newest first.
+
+    Example: evenkeel jobs list
+    """
+    with fleet_client(context) as client:
+        rows = [job_row(job) for job in client.jobs()]
+    show_rows(rows, JOB_COLUMNS, output_of(context, output))
+
+
+@app.command()
+def describe(context: typer.Context, job_id: JobArgument, output: OutputOption = None) -> None:
+    """Show a job: its layout, and each rank with its speed.
+
+    Example: evenkeel jobs describe demo
+    """
+    with fleet_client(context) as client:
+        job = next((job for job in client.jobs() if job.job_id == job_id), None)
+    if job is None:
+        raise CommandError(f"there is no job {job_id!r}", next_step="evenkeel jobs list")
+    ranks = [rank_row(rank) for rank in sorted(job.ranks, key=lambda rank: rank.rank)]
+    if output_of(context, output) is OutputFormat.JSON:
+        show_json({**job_row(job), "ranks": ranks})
+        return
+    show_record(job_row(job), OutputFormat.TABLE)
+    show_rows(ranks, RANK_COLUMNS, OutputFormat.TABLE)
+
+
+@app.command()
+def watch(context: typer.Context, job_id: JobArgument, output: OutputOption = None) -> None:
+    """Follow a job: verdicts, plans and changes of state as they happen, until it ends or Ctrl-C.
+
+    Example: evenkeel jobs watch demo
+    """
+    as_json = output_of(context, output) is OutputFormat.JSON
+    with fleet_client(context) as client:
+        for response in client.watch_job(job_id):
+            happened = response.WhichOneof("happened")
+            if as_json:
+                show_json_line({"happened": happened, **_row(response)})
+            elif happened is not None:
+                moment = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
+                print(f"{moment}  {happened:7}  {_line(response)}", flush=True)
+
+
+def _row(response: scheduler_pb2.WatchJobResponse) -> dict[str, Any]:
+    match response.WhichOneof("happened"):
+        case "job":
+            return {**job_row(response.job), "ranks": [rank_row(rank) for rank in response.job.ranks]}
+        case "verdict":
+            return verdict_row(response.verdict)
+        case "plan":
+            return plan_row(response.plan)
+        case None:
+            return {}
+
+
+def _line(response: scheduler_pb2.WatchJobResponse) -> str:
+    row = _row(response)
+    match response.WhichOneof("happened"):
+        case "job":
+            return f"{row['state']}, epoch {row['epoch']}, bound {row['proportional_bound']:.3f}, {row['layout']}"
+        case "verdict":
+            who = ", ".join(row["culprits"]) or "nobody"
+            return f"{row['kind']}: {who}, throughput {row['throughput']:.2f}, since iteration {row['first_iteration']}"
+        case _:
+            levers = " + ".join(row["levers"]) or "nothing"
+            return f"{row['state']}: {levers}, predicted {row['predicted_seconds']:.3f} s; {row['reason']}"

@@ -1,0 +1,132 @@
+"""Messages of the fleet API as rows: plain values with stable names, for tables and JSON."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from evenkeel.common.v1 import layout_pb2
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.scheduler.v1 import scheduler_pb2
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from cli.output import rfc3339
+
+
+def job_row(job: scheduler_pb2.Job) -> dict[str, Any]:
+    """A job."""
+    alive = [rank for rank in job.ranks if rank.alive]
+    return {
+        "job_id": job.job_id,
+        "tenant": job.tenant,
+        "name": job.name,
+        "state": _word(scheduler_pb2.JobState.Name(job.state), "JOB_STATE_"),
+        "epoch": job.epoch,
+        "ranks": len(job.ranks),
+        "ranks_alive": len(alive),
+        "slowest_throughput": min((rank.throughput for rank in alive), default=None),
+        "proportional_bound": job.proportional_bound,
+        "layout": layout_text(job.layout),
+        "registered_at": rfc3339(_moment(job, "registered_at", job.registered_at)),
+    }
+
+
+def rank_row(rank: scheduler_pb2.Rank) -> dict[str, Any]:
+    """A rank of a job."""
+    return {
+        "rank": rank.rank,
+        "incarnation": rank.incarnation,
+        "node": rank.node,
+        "device": rank.device,
+        "alive": rank.alive,
+        "throughput": rank.throughput,
+        "address": rank.address,
+    }
+
+
+def incident_row(incident: scheduler_pb2.Incident) -> dict[str, Any]:
+    """An incident."""
+    return {
+        "incident_id": incident.incident_id,
+        "job_id": incident.job_id,
+        "kind": _word(detector_pb2.VerdictKind.Name(incident.kind), "VERDICT_KIND_"),
+        "culprits": [culprit_text(culprit) for culprit in incident.culprits],
+        "throughput": incident.throughput,
+        "first_iteration": incident.first_iteration,
+        "opened_at": rfc3339(_moment(incident, "opened_at", incident.opened_at)),
+        "resolved_at": rfc3339(_moment(incident, "resolved_at", incident.resolved_at)),
+        "lost_seconds": incident.lost_seconds,
+        "plan_ids": list(incident.plan_ids),
+    }
+
+
+def plan_row(plan: scheduler_pb2.Plan) -> dict[str, Any]:
+    """A plan, with what it beat."""
+    return {
+        "plan_id": plan.plan_id,
+        "job_id": plan.job_id,
+        "incident_id": plan.incident_id,
+        "state": _word(scheduler_pb2.PlanState.Name(plan.state), "PLAN_STATE_"),
+        "epoch": plan.epoch,
+        "levers": [action.lever for action in plan.actions],
+        "actions": [
+            {"lever": action.lever, "description": action.description, "gain_seconds": action.gain_seconds}
+            for action in plan.actions
+        ],
+        "idle_seconds": plan.idle_seconds,
+        "predicted_seconds": plan.predicted_seconds,
+        "measured_seconds": plan.measured_seconds or None,
+        "cost_seconds": plan.cost_seconds,
+        "proportional_bound": plan.proportional_bound,
+        "first_iteration": plan.first_iteration,
+        "solve_seconds": plan.solve_seconds,
+        "layout": layout_text(plan.layout),
+        "alternatives": [
+            {"name": each.name, "predicted_seconds": each.predicted_seconds, "reason": each.reason}
+            for each in plan.alternatives
+        ],
+        "reason": plan.reason,
+        "at": rfc3339(_moment(plan, "at", plan.at)),
+    }
+
+
+def verdict_row(verdict: detector_pb2.Verdict) -> dict[str, Any]:
+    """A verdict."""
+    return {
+        "verdict_id": verdict.verdict_id,
+        "job_id": verdict.job_id,
+        "kind": _word(detector_pb2.VerdictKind.Name(verdict.kind), "VERDICT_KIND_"),
+        "culprits": [culprit_text(culprit) for culprit in verdict.culprits],
+        "throughput": verdict.throughput,
+        "confidence": verdict.confidence,
+        "first_iteration": verdict.first_iteration,
+        "decided_iteration": verdict.decided_iteration,
+        "evidence": [each.text for each in verdict.evidence],
+    }
+
+
+def culprit_text(culprit: detector_pb2.Culprit) -> str:
+    """Who it is, in a few words."""
+    place = "/".join(part for part in (culprit.node, culprit.device) if part)
+    return f"rank {culprit.rank}" + (f" ({place})" if place else "")
+
+
+def layout_text(layout: layout_pb2.Layout) -> str:
+    """A layout in one line: for each replica its quota, and for each stage its blocks and the ranks that share it."""
+    replicas = []
+    for replica in layout.replicas:
+        stages = []
+        for stage in replica.stages:
+            shares = zip(stage.ranks, stage.shares, strict=False)
+            equal = len(set(stage.shares)) <= 1
+            ranks = ",".join(str(rank) if equal else f"{rank}:{share}" for rank, share in shares)
+            stages.append(f"{stage.first_block}-{stage.stop_block - 1}[{ranks}]")
+        replicas.append(f"{replica.num_micro_batches}x " + " ".join(stages))
+    standbys = ",".join(str(rank) for rank in layout.standbys)
+    return " | ".join(replicas) + (f" | standby {standbys}" if standbys else "")
+
+
+def _word(name: str, prefix: str) -> str:
+    return name.removeprefix(prefix).lower()
+
+
+def _moment(message: Any, field: str, value: Timestamp) -> datetime | None:
+    return value.ToDatetime(tzinfo=UTC) if message.HasField(field) else None

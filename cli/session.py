@@ -1,0 +1,66 @@
+"""What a command knows about its surroundings: how to show data, and where the parts of Evenkeel are.
+
+A setting from the environment wins; else the local stack that runs is asked for its address.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from cli.errors import CommandError, ExitStatus
+from cli.output import OutputFormat
+from stack.state import Phase, read_state
+
+OutputOption = Annotated[
+    OutputFormat | None, typer.Option("--output", "-o", help="How to show data.", show_default="table")
+]
+DEFAULT_STACK = "dev"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Options that stand before the noun.
+
+    Attributes:
+        output: How data is shown unless the command says otherwise.
+        stack_name: Local stack to ask for addresses.
+    """
+
+    output: OutputFormat = OutputFormat.TABLE
+    stack_name: str = DEFAULT_STACK
+
+
+def session_of(context: typer.Context) -> Session:
+    """The session of a running command."""
+    session = context.find_root().obj
+    assert isinstance(session, Session)
+    return session
+
+
+def output_of(context: typer.Context, output: OutputFormat | None) -> OutputFormat:
+    """The command's own ``-o`` if it was given, else the one before the noun."""
+    return output or session_of(context).output
+
+
+def settings_of_stack(context: typer.Context) -> dict[str, str]:
+    """The settings that lead to the local stack; empty when it does not run."""
+    state = read_state(session_of(context).stack_name)
+    return state.addresses.environment() if state is not None and state.phase is Phase.RUNNING else {}
+
+
+def setting(context: typer.Context, name: str) -> str:
+    """A setting, from the environment or from the local stack.
+
+    Raises:
+        CommandError: Neither has it.
+    """
+    value = os.environ.get(name) or settings_of_stack(context).get(name)
+    if not value:
+        raise CommandError(
+            f"{name} is not set, and the local stack {session_of(context).stack_name!r} does not run",
+            next_step=f"evenkeel stack up, or export {name}=...",
+            status=ExitStatus.UNHEALTHY,
+        )
+    return value

@@ -1,0 +1,92 @@
+"""``evenkeel stack`` and what it leads to, as a person uses them: real processes, another shell for each command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from cli.errors import ExitStatus
+from stack.paths import stack_folder
+from stack.pids import is_alive
+from stack.state import Phase, read_state
+
+pytestmark = pytest.mark.integration
+
+
+def evenkeel(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("EVENKEEL_")}
+    return subprocess.run(
+        [sys.executable, "-m", "cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+        env={**clean, **environment},
+    )
+
+
+@pytest.fixture
+def stack_name() -> Iterator[str]:
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    yield name
+    evenkeel("stack", "down", "--name", name)
+    subprocess.run(["rm", "-rf", str(stack_folder(name))], check=True)
+
+
+def test_a_stack_comes_up_is_found_from_other_shells_and_goes_down(stack_name: str) -> None:
+    up = evenkeel("-o", "json", "stack", "up", "--servers", "--name", stack_name)
+    assert up.returncode == ExitStatus.OK, up.stderr
+    settings = json.loads(up.stdout)["environment"]
+    assert set(settings) == {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "EVENKEEL_DATABASE_URL"}
+
+    again = evenkeel("stack", "up", "--servers", "--name", stack_name)
+    assert again.returncode == ExitStatus.FAILURE
+    assert "runs already" in again.stderr
+
+    status = evenkeel("-o", "json", "stack", "status", "--name", stack_name)
+    assert status.returncode == ExitStatus.OK, status.stderr
+    parts = {row["part"]: row for row in json.loads(status.stdout)}
+    assert set(parts) == {"owner", "kafka", "postgres"}
+    process_ids = [row["pid"] for row in parts.values()]
+    assert all(is_alive(process_id) for process_id in process_ids)
+
+    assert evenkeel("--stack", stack_name, "topics", "check").returncode == ExitStatus.OK
+    assert evenkeel("--stack", stack_name, "db", "upgrade").returncode == ExitStatus.OK
+    with psycopg.connect(settings["EVENKEEL_DATABASE_URL"]) as connection:
+        assert connection.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,)
+
+    assert evenkeel("stack", "down", "--name", stack_name).returncode == ExitStatus.OK
+    assert not any(is_alive(process_id) for process_id in process_ids)
+    assert read_state(stack_name) is None
+    assert evenkeel("stack", "status", "--name", stack_name).returncode == ExitStatus.UNHEALTHY
+
+
+def test_a_stack_whose_owner_was_killed_is_reported_dead_leaves_nothing_and_starts_again(stack_name: str) -> None:
+    assert evenkeel("stack", "up", "--servers", "--name", stack_name).returncode == ExitStatus.OK
+    state = read_state(stack_name)
+    assert state is not None
+    os.kill(state.owner_id, signal.SIGKILL)
+    # "down" ends what the watchdog has not ended yet, so nothing needs to be waited for here.
+    assert evenkeel("stack", "status", "--name", stack_name).returncode == ExitStatus.UNHEALTHY
+    dead = read_state(stack_name)
+    assert dead is not None
+    assert dead.phase is Phase.DIED
+    assert evenkeel("stack", "down", "--name", stack_name).returncode == ExitStatus.OK
+    assert not any(is_alive(process.process_id) for process in state.processes.values())
+
+    again = evenkeel("stack", "up", "--servers", "--name", stack_name)
+    assert again.returncode == ExitStatus.OK, again.stderr
+
+
+def test_without_java_the_error_says_what_to_install(stack_name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    empty = tmp_path_factory.mktemp("no-programs")
+    up = evenkeel("stack", "up", "--servers", "--name", stack_name, PATH=str(empty))
+    assert up.returncode == ExitStatus.FAILURE
+    assert "openjdk-17-jre-headless" in up.stderr
+    assert "Traceback" not in up.stderr

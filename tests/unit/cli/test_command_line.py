@@ -1,0 +1,139 @@
+"""What every command keeps to: an example that can be run, stable exit statuses, errors that say what to do next."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from cli.errors import ExitStatus
+from cli.main import app, main
+from stack import paths
+from stack.state import Phase, StackState, write_state
+
+ROOT_COMMAND: Any = typer.main.get_command(app)
+
+
+def commands(command: Any = ROOT_COMMAND, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that lead to it."""
+    if not hasattr(command, "commands"):
+        yield path, command
+        return
+    for name, child in command.commands.items():
+        yield from commands(child, (*path, name))
+
+
+COMMANDS = dict(commands())
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["evenkeel", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("KAFKA_BOOTSTRAP_SERVERS", "DATABASE_URL", "FLEET_ADDRESS", "FLEET_TOKEN"):
+        monkeypatch.delenv(f"EVENKEEL_{name}", raising=False)
+    monkeypatch.setattr(paths, "checkout_root", lambda: tmp_path)
+
+
+def test_the_commands_that_the_documentation_promises_exist() -> None:
+    promised = (
+        "stack up, stack down, stack status, run, demo, jobs list, jobs describe, jobs watch, incidents list, "
+        "plans list, plans explain, topics apply, topics check, db upgrade, "
+        "inject slow, inject kill, inject stop, inject cont, inject hang, doctor"
+    )
+    assert {" ".join(path) for path in COMMANDS} == set(promised.split(", "))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_each_help_has_one_example_of_the_command_itself_that_parses(path: tuple[str, ...]) -> None:
+    (example,) = re.findall(r"Example: (.*)", COMMANDS[path].help)
+    called = example.split("&&")[-1].strip()
+    words = shlex.split(called.removeprefix('eval "$(').removesuffix(')"'))
+    assert tuple(words[1 : 1 + len(path)]) == path
+    arguments = words[1 + len(path) :]
+    # Parses without running: an option or argument that does not exist raises here.
+    with COMMANDS[path].make_context(" ".join(path), arguments, resilient_parsing=False):
+        pass
+
+
+def test_a_wrong_option_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(monkeypatch, "jobs", "list", "--nonsense") == ExitStatus.USAGE
+    assert "--nonsense" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [("jobs", "list"), ("plans", "list"), ("incidents", "list"), ("topics", "check"), ("db", "upgrade")]
+)
+def test_without_addresses_a_command_is_unhealthy_and_says_what_to_do(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(monkeypatch, *words) == ExitStatus.UNHEALTHY
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "is not set" in shown.err
+    assert "next: evenkeel stack up" in shown.err
+
+
+def test_status_of_no_stack_is_unhealthy(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(monkeypatch, "stack", "status") == ExitStatus.UNHEALTHY
+    assert "no stack runs" in capsys.readouterr().err
+
+
+def test_status_shows_why_a_stack_failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    write_state(StackState(name="dev", phase=Phase.FAILED, owner_id=1, error="there is no Java"))
+    assert run_main(monkeypatch, "-o", "json", "stack", "status") == ExitStatus.UNHEALTHY
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)[0]["state"] == "failed"
+    assert "there is no Java" in shown.err
+
+
+def test_stopping_a_stack_that_does_not_run_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(monkeypatch, "stack", "down") == ExitStatus.OK
+    assert "does not run" in capsys.readouterr().err
+
+
+def test_a_bad_stack_name_is_a_failure_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(monkeypatch, "stack", "up", "--name", "../up") == ExitStatus.FAILURE
+    assert capsys.readouterr().err.startswith("evenkeel: stack name")
+
+
+def test_doctor_reports_each_check_as_json() -> None:
+    result = CliRunner().invoke(app, ["doctor", "-o", "json"])
+    checks = json.loads(result.stdout)
+    assert {"Python", "Java", "Kafka", "PostgreSQL", "torch", "disk", "memory", "ports"} <= {
+        each["name"] for each in checks
+    }
+    missing = [each for each in checks if each["outcome"] == "missing"]
+    assert all(each["advice"] for each in missing)
+    assert result.exit_code == (ExitStatus.UNHEALTHY if missing else ExitStatus.OK)
+
+
+def test_doctor_says_how_to_get_java_where_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == ExitStatus.UNHEALTHY
+    assert "openjdk-17-jre-headless" in result.stdout
+    assert "brew install" in result.stdout
+
+
+def test_help_loads_neither_torch_nor_the_database_libraries() -> None:
+    heavy = ("torch", "sqlalchemy", "alembic", "scipy", "river", "matplotlib")
+    code = f"import sys, cli.main; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

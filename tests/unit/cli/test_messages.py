@@ -1,0 +1,57 @@
+"""Messages of the fleet API become rows whose values JSON can hold."""
+
+import json
+from datetime import UTC, datetime
+
+from evenkeel.common.v1.layout_pb2 import Layout, Replica, Stage
+from evenkeel.detector.v1.detector_pb2 import VERDICT_KIND_COMPUTE_SLOW, Culprit, Verdict
+from evenkeel.scheduler.v1.scheduler_pb2 import JOB_STATE_RUNNING, PLAN_STATE_APPLIED, Action, Incident, Job, Plan, Rank
+
+from cli.messages import incident_row, job_row, layout_text, plan_row, verdict_row
+
+LAYOUT = Layout(
+    num_blocks=6,
+    replicas=[
+        Replica(
+            num_micro_batches=5,
+            stages=[
+                Stage(first_block=0, stop_block=3, ranks=[0, 1], shares=[1, 1]),
+                Stage(first_block=3, stop_block=6, ranks=[2, 3], shares=[4, 2]),
+            ],
+        ),
+        Replica(num_micro_batches=3, stages=[Stage(first_block=0, stop_block=6, ranks=[4], shares=[1])]),
+    ],
+    standbys=[7],
+)
+
+
+def test_a_layout_shows_quotas_blocks_and_unequal_shares() -> None:
+    assert layout_text(LAYOUT) == "5x 0-2[0,1] 3-5[2:4,3:2] | 3x 0-5[4] | standby 7"
+
+
+def test_a_job_names_its_state_and_its_slowest_living_rank() -> None:
+    job = Job(job_id="a", state=JOB_STATE_RUNNING, epoch=3, layout=LAYOUT, proportional_bound=0.9)
+    job.ranks.append(Rank(rank=0, alive=True, throughput=0.5))
+    job.ranks.append(Rank(rank=1, alive=False, throughput=0.0))
+    row = job_row(job)
+    assert (row["state"], row["epoch"], row["ranks"], row["ranks_alive"]) == ("running", 3, 2, 1)
+    assert row["slowest_throughput"] == 0.5
+    assert row["registered_at"] is None
+
+
+def test_an_open_incident_has_no_end_and_its_times_are_rfc_3339() -> None:
+    incident = Incident(
+        incident_id="i", kind=VERDICT_KIND_COMPUTE_SLOW, culprits=[Culprit(rank=2, node="n", device="g")]
+    )
+    incident.opened_at.FromDatetime(datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC))
+    row = incident_row(incident)
+    assert row["kind"] == "compute_slow"
+    assert row["culprits"] == ["rank 2 (n/g)"]
+    assert (row["opened_at"], row["resolved_at"]) == ("2026-01-02T03:04:05.678Z", None)
+
+
+def test_rows_of_plans_and_verdicts_are_json() -> None:
+    plan = Plan(plan_id="p", state=PLAN_STATE_APPLIED, layout=LAYOUT, actions=[Action(lever="tensor_width")])
+    row = json.loads(json.dumps(plan_row(plan)))
+    assert (row["state"], row["levers"], row["measured_seconds"]) == ("applied", ["tensor_width"], None)
+    assert json.loads(json.dumps(verdict_row(Verdict(verdict_id="v", throughput=0.5))))["throughput"] == 0.5
