@@ -1,5 +1,7 @@
 """Emits nothing: what a trainer uses when no Kafka address is set."""
 
+from collections.abc import Callable
+
 from evenkeel.telemetry.v1 import telemetry_pb2
 
 from trainer_sdk.emit.progress import ProgressMark
@@ -13,6 +15,9 @@ class NullEmitter:
 
     def emit_sample(self, sample: telemetry_pb2.Sample) -> None:
         """Forget the sample."""
+
+    def emit_later(self, build: Callable[[], telemetry_pb2.Sample]) -> None:
+        """Forget the sample unbuilt."""
 
     def emit_event(self, event: telemetry_pb2.ProcessEvent) -> None:
         """Forget the event."""

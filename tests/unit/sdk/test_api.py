@@ -1,0 +1,126 @@
+"""A plain loop joins in at most five lines, and nothing it can meet stops it."""
+
+import ast
+import inspect
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+import trainer_sdk as evenkeel
+from trainer_sdk.emit.iteration import Iteration
+
+
+@pytest.fixture(autouse=True)
+def _one_run_per_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "EVENKEEL_FLEET_ADDRESS", "EVENKEEL_JOB_ID", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    evenkeel.stop()
+    yield
+    evenkeel.stop()
+
+
+def plain_loop(batches: list[list[float]]) -> list[float]:
+    losses = []
+    for batch in batches:
+        loss = sum(batch) / len(batch)
+        losses.append(loss)
+    return losses
+
+
+def watched_loop(batches: list[list[float]]) -> list[float]:
+    run = evenkeel.start()
+    losses = []
+    for batch in batches:
+        with run.iteration(tokens=len(batch)) as iteration:
+            loss = sum(batch) / len(batch)
+            iteration.loss = loss
+        losses.append(loss)
+    return losses
+
+
+def num_statements(function: object) -> int:
+    return sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(inspect.getsource(function))))  # type: ignore[arg-type]
+
+
+def test_a_plain_loop_gains_at_most_five_lines_and_keeps_its_result() -> None:
+    import_line = 1
+    assert num_statements(watched_loop) - num_statements(plain_loop) + import_line <= 5
+    batches = [[1.0, 2.0], [3.0, 5.0]]
+    assert watched_loop(batches) == plain_loop(batches)
+
+
+def test_without_addresses_nothing_runs_in_the_background() -> None:
+    run = evenkeel.start()
+    assert run is evenkeel.start()
+    assert type(run._emitter).__name__ == "NullEmitter"
+    assert not run.asked_to_leave
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}, "EVENKEEL_JOB_ID"),
+        ({"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job", "RANK": "x"}, "RANK"),
+        ({"EVENKEEL_FLEET_ADDRESS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job"}, "EVENKEEL_JOB_TOKEN"),
+    ],
+)
+def test_a_wrong_setting_is_named_in_one_line_and_the_loop_goes_on(
+    environment: dict[str, str], named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="evenkeel"):
+        run = evenkeel.start(environment=environment)
+    assert [named in record.getMessage() for record in caplog.records] == [True]
+    with run.iteration(tokens=1):
+        pass
+
+
+def test_an_iteration_becomes_a_sample_with_what_was_measured() -> None:
+    run = evenkeel.start()
+    finished: list[Iteration] = []
+    run._finished = finished.append  # type: ignore[method-assign]
+    with run.iteration(tokens=512, sum_of_squares=9000.0, index=7, mark="checkpoint") as iteration:
+        with iteration.compute("forward"):
+            pass
+        with iteration.compute("optimizer"):
+            pass
+        iteration.loss = 2.5
+    sample = finished[0].sample()
+    assert (sample.iteration, sample.loss, sample.mark) == (7, 2.5, 2)
+    assert (sample.micro_batches[0].tokens, sample.micro_batches[0].sum_of_squares) == (512, 9000.0)
+    assert 0 < sample.compute.forward < sample.wall_seconds
+    assert sample.compute.backward == 0
+    assert sample.peak_memory_bytes > 1 << 20
+    assert not sample.HasField("gradient_norm")
+    with run.iteration(tokens=1) as following:
+        assert following.index == 8
+
+
+def test_an_iteration_that_raises_is_not_reported_and_its_error_is_not_hidden() -> None:
+    run = evenkeel.start()
+    finished: list[Iteration] = []
+    run._finished = finished.append  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError), run.iteration(tokens=1):
+        _ = 1 / 0
+    assert finished == []
+
+
+def test_a_tensor_loss_keeps_no_graph_alive() -> None:
+    import torch  # noqa: PLC0415
+
+    run = evenkeel.start()
+    finished: list[Iteration] = []
+    run._finished = finished.append  # type: ignore[method-assign]
+    weight = torch.ones(3, requires_grad=True)
+    with run.iteration(tokens=3) as iteration:
+        iteration.loss = (weight * 2).mean()
+    assert not finished[0].loss.requires_grad
+    assert finished[0].sample().loss == 2.0
+
+
+def test_unknown_marks_and_kinds_are_refused() -> None:
+    run = evenkeel.start()
+    with pytest.raises(ValueError, match="use one of"):
+        run.iteration(tokens=1, mark="party")
+    with run.iteration(tokens=1) as iteration, pytest.raises(ValueError, match="sideways"):
+        iteration.compute("sideways")

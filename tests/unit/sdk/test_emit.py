@@ -1,0 +1,74 @@
+"""The pure parts of the emit path."""
+
+import pytest
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from trainer_sdk.emit.progress import ProgressMark
+from trainer_sdk.emit.progress_reports import ProgressReports
+from trainer_sdk.emit.record_builder import RecordBuilder, Source
+
+
+def test_records_are_numbered_and_say_who_where_and_what_was_dropped() -> None:
+    builder = RecordBuilder(Source(job_id="job", rank=3, incarnation=2, node="node-1", device="gpu-0"))
+    first = builder.build(samples=[pb.Sample(iteration=1), pb.Sample(iteration=2)])
+    second = builder.build(progress=pb.Progress(iteration=3), num_dropped=7)
+    assert [first.sequence, second.sequence] == [0, 1]
+    assert [sample.iteration for sample in first.samples] == [1, 2]
+    assert (second.job_id, second.rank, second.incarnation, second.node, second.device, second.num_dropped) == (
+        "job",
+        3,
+        2,
+        "node-1",
+        "gpu-0",
+        7,
+    )
+    assert second.progress[0].iteration == 3
+
+
+def test_the_mark_counts_operations_and_names_iteration_and_epoch() -> None:
+    mark = ProgressMark()
+    mark.begin_iteration(5, 2)
+    mark.enter("forward")
+    mark.enter("wait:tensor", (1, 3))
+    read = mark.read()
+    assert (read.number, read.operation, read.waiting_for, read.iteration, read.epoch) == (
+        2,
+        "wait:tensor",
+        (1, 3),
+        5,
+        2,
+    )
+
+
+def reports_sent(reports: ProgressReports, mark: ProgressMark, until_seconds: float) -> list[pb.Progress]:
+    start = mark.read().reached_at_seconds
+    steps = [start + tick * 0.05 for tick in range(round(until_seconds / 0.05) + 1)]
+    taken = [reports.take(now, 1000.0 + now) for now in steps]
+    return [report for report in taken if report is not None]
+
+
+def test_a_waiting_rank_is_reported_at_every_interval_with_how_long_it_has_waited() -> None:
+    mark = ProgressMark()
+    mark.enter("wait:pipeline", (4,))
+    sent = reports_sent(ProgressReports(mark), mark, 1.0)
+    assert len(sent) == pytest.approx(6, abs=1)
+    assert list(sent[-1].waiting_for) == [4]
+    assert sent[-1].seconds_in_operation == pytest.approx(1.0, abs=0.25)
+    assert {report.operation_count for report in sent} == {1}
+
+
+def test_a_rank_that_stands_still_without_waiting_is_reported_seldom_but_not_never() -> None:
+    mark = ProgressMark()
+    mark.enter("forward")
+    assert len(reports_sent(ProgressReports(mark), mark, 3.02)) in (3, 4)
+
+
+def test_a_moving_rank_is_reported_at_most_once_per_interval() -> None:
+    mark = ProgressMark()
+    reports = ProgressReports(mark)
+    start = mark.read().reached_at_seconds
+    sent = 0
+    for tick in range(200):
+        mark.enter("forward")
+        sent += reports.take(start + tick * 0.01, 0.0) is not None
+    assert sent in (10, 11)

@@ -1,0 +1,172 @@
+"""What a plain PyTorch loop types to be watched: at most five lines.
+
+    import trainer_sdk as evenkeel
+
+    run = evenkeel.start()
+    for batch in loader:
+        with run.iteration(tokens=batch.numel()) as iteration:
+            ...
+            iteration.loss = loss
+
+Without ``EVENKEEL_KAFKA_BOOTSTRAP_SERVERS`` nothing is emitted, without ``EVENKEEL_FLEET_ADDRESS`` there is no rank
+controller, and nothing here ever raises into the loop because a service is away or a setting is wrong.
+"""
+
+import atexit
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from evenkeel.telemetry.v1 import telemetry_pb2
+
+from trainer_sdk.control.state import RankPhase
+from trainer_sdk.devices.device import Device
+from trainer_sdk.devices.real_device import CpuDevice, CudaDevice
+from trainer_sdk.emit.null_emitter import NullEmitter
+from trainer_sdk.emit.record_builder import Source
+from trainer_sdk.run import Run
+
+if TYPE_CHECKING:
+    from trainer_sdk.control.mailbox import Mailbox
+    from trainer_sdk.emit.kafka_emitter import KafkaEmitter
+
+_logger = logging.getLogger("evenkeel")
+_logger.addHandler(logging.NullHandler())
+_run: "Run | None" = None
+
+
+def start(
+    *,
+    device: Device | None = None,
+    bind_host: str = "127.0.0.1",
+    advertise_host: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> Run:
+    """Join the job that the environment describes; a second call gives the same run.
+
+    Args:
+        device: Measures compute segments; by default CUDA events where CUDA is in use, else the wall clock.
+        bind_host: Address the rank controller listens on.
+        advertise_host: Host name under which the scheduler reaches it, when it differs.
+        environment: Settings instead of ``os.environ``.
+    """
+    global _run
+    if _run is None:
+        _run = _join(os.environ if environment is None else environment, device, bind_host, advertise_host)
+        atexit.register(stop)
+    return _run
+
+
+def stop() -> None:
+    """End the run of this process, if there is one."""
+    global _run
+    if _run is not None:
+        run, _run = _run, None
+        atexit.unregister(stop)
+        run.close()
+
+
+def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, advertise_host: str) -> Run:
+    bootstrap_servers = settings.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "")
+    fleet_address = settings.get("EVENKEEL_FLEET_ADDRESS", "")
+    if not bootstrap_servers and not fleet_address:
+        return Run(emitter=NullEmitter(), device=device)
+    numbers = {}
+    for name in ("RANK", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"):
+        text = settings.get(name) or "0"
+        if not text.isdecimal():
+            _logger.warning("%s is %r, not a number: this process is not watched", name, text)
+            return Run(emitter=NullEmitter(), device=device)
+        numbers[name] = int(text)
+    source = Source(
+        job_id=settings.get("EVENKEEL_JOB_ID", ""),
+        rank=numbers["RANK"],
+        incarnation=numbers["TORCHELASTIC_RESTART_COUNT"],
+        node=socket.gethostname(),
+        device=f"gpu-{numbers['LOCAL_RANK']}",
+    )
+    if not source.job_id:
+        _logger.warning("EVENKEEL_JOB_ID is not set: this process is not watched")
+        return Run(emitter=NullEmitter(), device=device)
+    cuda = "torch" in sys.modules and sys.modules["torch"].cuda.is_available()
+    mailbox, close = None, _nothing
+    if fleet_address:
+        job_token = settings.get("EVENKEEL_JOB_TOKEN", "")
+        mailbox, close = _control(source, fleet_address, job_token, bind_host, advertise_host)
+    return Run(
+        emitter=_emitter(bootstrap_servers, source),
+        mailbox=mailbox,
+        device=device or (CudaDevice() if cuda else CpuDevice()),
+        torch_device=f"cuda:{numbers['LOCAL_RANK']}" if cuda else "cpu",
+        close=close,
+    )
+
+
+def _nothing() -> None:
+    pass
+
+
+def _control(
+    source: Source, fleet_address: str, job_token: str, bind_host: str, advertise_host: str
+) -> "tuple[Mailbox | None, Callable[[], None]]":
+    if not job_token:
+        _logger.warning("EVENKEEL_JOB_TOKEN is not set: this process has no rank controller")
+        return None, _nothing
+    from trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415 - gRPC loads only where it is wanted
+    from trainer_sdk.control.registration import RankIdentity, Registration  # noqa: PLC0415
+    from trainer_sdk.control.server import ControlServer  # noqa: PLC0415
+
+    mailbox = Mailbox(source.rank, source.incarnation)
+    mailbox.publish(replace(mailbox.state, phase=RankPhase.TRAINING, epoch=0))
+    try:
+        server = ControlServer(
+            mailbox, job_id=source.job_id, job_token=job_token, bind_host=bind_host, can_reshape=False
+        )
+    except RuntimeError as error:
+        _logger.warning("the rank controller cannot listen on %s (%s): this process has none", bind_host, error)
+        return None, _nothing
+    server.start()
+    registration = Registration(
+        fleet_address,
+        job_token=job_token,
+        identity=RankIdentity(
+            job_id=source.job_id,
+            rank=source.rank,
+            incarnation=source.incarnation,
+            node=source.node,
+            device=source.device,
+        ),
+        controller_address=server.address(advertise_host),
+        is_watched=lambda: server.num_watches > 0,
+    )
+    registration.start()
+
+    def close() -> None:
+        mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))
+        registration.stop()
+        server.stop()
+
+    return mailbox, close
+
+
+def _emitter(bootstrap_servers: str, source: Source) -> "KafkaEmitter | NullEmitter":
+    if not bootstrap_servers:
+        return NullEmitter()
+    from trainer_sdk.emit.kafka_emitter import KafkaEmitter  # noqa: PLC0415 - Kafka loads only where it is wanted
+
+    emitter = KafkaEmitter(bootstrap_servers, source)
+    emitter.emit_event(
+        telemetry_pb2.ProcessEvent(
+            at_unix_seconds=time.time(),
+            kind=telemetry_pb2.PROCESS_EVENT_KIND_STARTED,
+            rank=source.rank,
+            incarnation=source.incarnation,
+            detail=f"process {os.getpid()}",
+        )
+    )
+    return emitter

@@ -1,0 +1,90 @@
+"""A process's part of a watched job, for plain training loops."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainer_sdk.devices.device import Device
+from trainer_sdk.devices.matrix_probe import MatrixProbe
+from trainer_sdk.devices.real_device import CpuDevice
+from trainer_sdk.emit.iteration import Iteration
+from trainer_sdk.emit.null_emitter import NullEmitter
+
+if TYPE_CHECKING:
+    from trainer_sdk.control.mailbox import Mailbox
+    from trainer_sdk.emit.kafka_emitter import KafkaEmitter
+
+
+class Run:
+    """This process's part of a watched job. Made by :func:`trainer_sdk.api.start`; used by the training thread.
+
+    Args:
+        emitter: Where samples go.
+        mailbox: What the rank controller reads and asks; None without one.
+        device: Measures compute segments.
+        torch_device: Where probes run.
+        close: Ends what runs in the background besides the emitter.
+    """
+
+    def __init__(
+        self,
+        *,
+        emitter: "KafkaEmitter | NullEmitter",
+        mailbox: "Mailbox | None" = None,
+        device: Device | None = None,
+        torch_device: str = "cpu",
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._emitter = emitter
+        self._mailbox = mailbox
+        self._device = device or CpuDevice()
+        self._probe = MatrixProbe(self._device, torch_device)
+        self._close = close
+        self._next_iteration = 0
+        self._process_id = os.getpid()
+
+    @property
+    def asked_to_leave(self) -> bool:
+        """True once the fleet asked this process to end; the loop may look at it and stop."""
+        return self._mailbox is not None and self._mailbox.leaving()
+
+    def iteration(
+        self, *, tokens: int, sum_of_squares: float = 0.0, index: int | None = None, mark: str = ""
+    ) -> Iteration:
+        """A context around one optimizer step.
+
+        Args:
+            tokens: Tokens of this rank's batch.
+            sum_of_squares: Sum of squared document lengths, if batches hold several documents or vary in length.
+            index: Number of the iteration, for loops that resume; by default counted from 0.
+            mark: ``evaluation`` or ``checkpoint`` when such a pause falls into it.
+
+        Raises:
+            ValueError: Unknown mark.
+        """
+        number = self._next_iteration if index is None else index
+        self._next_iteration = number + 1
+        return Iteration(
+            number,
+            tokens=tokens,
+            sum_of_squares=sum_of_squares,
+            mark=mark,
+            device=self._device,
+            progress=self._emitter.progress,
+            finished=self._finished,
+        )
+
+    def close(self) -> None:
+        """Send what is queued, for at most a second, and end the background threads. At exit it happens by itself."""
+        if os.getpid() != self._process_id:
+            return  # a forked child has none of the threads
+        self._emitter.close()
+        self._close()
+
+    def _finished(self, iteration: Iteration) -> None:
+        self._emitter.emit_later(iteration.sample)
+        if self._mailbox is not None:
+            done = iteration.index + 1
+            self._mailbox.publish(replace(self._mailbox.state, iteration=done, steps_applied=done))
+            self._mailbox.probes.serve(self._probe)
