@@ -1,0 +1,172 @@
+"""Real processes on gloo: whatever happens to the layout, the losses are those of the run that nothing happens to."""
+
+import os
+import random
+import signal
+from collections.abc import Callable
+from functools import lru_cache
+
+import pytest
+
+from layouts.layout import Layout, Replica, Stage, uniform_layout
+from trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
+from trainer_sdk.elastic.reference import reference_losses
+
+pytestmark = pytest.mark.integration
+
+MODEL = ModelConfig(num_layers=2, num_heads=6, head_dim=4, mlp_multiple=2, max_document_length=64)
+WORKLOAD = WorkloadConfig(num_micro_batches=4, token_budget=64, median_document_length=20.0, corpus_bytes=300_000)
+TOLERANCE = 1e-12
+
+
+def config(num_iterations: int, max_gradient_norm: float | None = None) -> TrainingConfig:
+    return TrainingConfig(
+        num_iterations=num_iterations,
+        dtype="float64",
+        model=MODEL,
+        workload=WORKLOAD,
+        optimizer=OptimizerConfig(max_gradient_norm=max_gradient_norm),
+    )
+
+
+@lru_cache
+def expected(num_iterations: int, max_gradient_norm: float | None = None) -> list[float]:
+    return reference_losses(config(num_iterations, max_gradient_norm), num_iterations)
+
+
+def stage(first: int, stop: int, ranks: tuple[int, ...], shares: tuple[int, ...] | None = None) -> Stage:
+    return Stage(first_block=first, stop_block=stop, ranks=ranks, shares=shares or (1,) * len(ranks))
+
+
+def replica(num_micro_batches: int, *stages: Stage) -> Replica:
+    return Replica(stages=stages, num_micro_batches=num_micro_batches)
+
+
+UNIFORM = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=2, num_micro_batches=4)
+SKEWED = Layout(
+    num_blocks=4,
+    replicas=(
+        replica(3, stage(0, 3, (0, 1), (2, 1)), stage(3, 4, (2,))),
+        replica(1, stage(0, 1, (4,)), stage(1, 4, (5, 6, 7), (3, 1, 2))),
+    ),
+    standbys=(3,),
+)
+
+
+def without(rank: int) -> Layout:
+    """The uniform layout whose stage of ``rank`` goes on with its other shard."""
+    replicas = []
+    for old in UNIFORM.replicas:
+        stages = []
+        for s in old.stages:
+            ranks = tuple(other for other in s.ranks if other != rank)
+            stages.append(stage(s.first_block, s.stop_block, ranks))
+        replicas.append(Replica(stages=tuple(stages), num_micro_batches=old.num_micro_batches))
+    return Layout(num_blocks=4, replicas=tuple(replicas))
+
+
+def assert_as_if_nothing_happened(fleet, num_iterations: int, max_gradient_norm: float | None = None) -> None:
+    losses = fleet.losses
+    assert len(losses) == num_iterations
+    reference = expected(num_iterations, max_gradient_norm)
+    worst = max(abs(a - b) / b for a, b in zip(losses, reference, strict=True))
+    assert worst < TOLERANCE, f"worst relative difference {worst}"
+    assert not fleet.repeated, f"steps counted twice: {fleet.repeated}"
+
+
+def test_a_boundary_reshape_to_an_unequal_layout_and_back_changes_no_loss(start_fleet: Callable) -> None:
+    fleet = start_fleet(config(40), UNIFORM)
+    fleet.reached(3)
+    fleet.boundary(SKEWED)
+    fleet.pump_until(lambda: any(s.epoch == 1 for of in fleet.samples.values() for s in of.values()), "epoch 1")
+    fleet.reached(max(fleet.samples) + 2)
+    fleet.boundary(UNIFORM)
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 40)
+    epochs = [max(sample.epoch for sample in fleet.samples[i].values()) for i in range(40)]
+    assert epochs == sorted(epochs)
+    assert set(epochs) == {0, 1, 2}
+    for iteration in range(40):
+        assert len({sample.epoch for sample in fleet.samples[iteration].values()}) == 1, "two epochs in one iteration"
+        assert fleet.micro_batches_of_first_stages(iteration)[0] == 0
+
+
+def test_every_position_is_killed_and_replaced_in_turn_and_no_loss_changes(start_fleet: Callable) -> None:
+    fleet = start_fleet(config(90), UNIFORM)
+    fleet.reached(1)
+    for incarnation, rank in enumerate(UNIFORM.ranks, start=1):
+        fleet.kill(rank)
+        fleet.recover(without(rank))
+        fleet.reached(max(fleet.samples) + 2)
+        fleet.start_rank(rank, incarnation, None)
+        fleet.boundary(UNIFORM)
+        fleet.pump_until(
+            lambda rank=rank: any(rank in of and of[rank].epoch == fleet.epoch for of in fleet.samples.values()),
+            f"rank {rank} is back",
+        )
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 90)
+
+
+def test_a_kill_in_the_middle_of_a_reshape_is_one_more_recovery(start_fleet: Callable) -> None:
+    fleet = start_fleet(config(30), UNIFORM)
+    fleet.reached(2)
+    fleet.kill(1)
+    reshape, states = fleet.prepare_recovery(without(1))
+    fleet.kill(6)
+    states.pop(6)
+    old = fleet.layout
+    fleet.commit_recovery(reshape, states, {})
+    both_gone = Layout(
+        num_blocks=4,
+        replicas=(
+            replica(2, stage(0, 2, (0,)), stage(2, 4, (2, 3))),
+            replica(2, stage(0, 2, (4, 5)), stage(2, 4, (7,))),
+        ),
+    )
+    fleet.recover(both_gone, {0: old})
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 30)
+
+
+def test_a_stopped_rank_raises_nowhere_and_the_others_go_on_without_it(start_fleet: Callable) -> None:
+    fleet = start_fleet(config(30), UNIFORM)
+    fleet.reached(2)
+    stopped = fleet.ranks.pop(5)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    fleet.recover(without(5))
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 30)
+
+
+def test_a_leaving_rank_hands_over_what_only_it_holds(start_fleet: Callable) -> None:
+    wide = Layout(num_blocks=4, replicas=(replica(4, stage(0, 4, (0, 1), (1, 2))),))
+    narrow = Layout(num_blocks=4, replicas=(replica(4, stage(0, 4, (1,))),), standbys=(0,))
+    fleet = start_fleet(config(30), wide)
+    fleet.reached(2)
+    fleet.boundary(narrow)
+    fleet.reached(12)
+    fleet.boundary(wide)
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 30)
+
+
+def test_kills_at_random_moments_with_clipping_change_no_loss(start_fleet: Callable) -> None:
+    chooser = random.Random(7)
+    fleet = start_fleet(config(60, max_gradient_norm=0.5), UNIFORM)
+    for incarnation in range(1, 6):
+        target = max(fleet.samples, default=0) + chooser.randrange(1, 4)
+        watched = chooser.choice(UNIFORM.ranks)
+        victim = chooser.choice(UNIFORM.ranks)
+        fleet.pump_until(lambda t=target, w=watched: w in fleet.samples.get(t, {}), f"rank {watched} at {target}")
+        fleet.kill(victim)
+        fleet.start_rank(victim, incarnation, None)
+        fleet.recover(UNIFORM)
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 60, 0.5)
