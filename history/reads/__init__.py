@@ -2,11 +2,12 @@
 
 from history.reads.incidents import get_incident, list_incidents
 from history.reads.jobs import get_job, job_token, list_jobs, load_jobs
-from history.reads.paging import Page
+from history.reads.paging import Page, PageError
 from history.reads.plans import get_plan, list_plans
 
 __all__ = [
     "Page",
+    "PageError",
     "get_incident",
     "get_job",
     "get_plan",

@@ -64,7 +64,7 @@ async def list_jobs(connection: AsyncConnection, *, page_size: int = 0, page_tok
         page_token: From the previous page; empty = first page.
 
     Raises:
-        ValueError: The size is negative or the token is not one of ours.
+        PageError: The size is negative or the token is not one of ours.
     """
     limit, cursor = limit_of(page_size), decode_cursor(page_token)
     statement, parameters = page_query(_JOBS, at="registered_at", item_id="job_id", limit=limit, cursor=cursor)

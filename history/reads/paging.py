@@ -13,6 +13,11 @@ from sqlalchemy import TextClause, text
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1000
 
+
+class PageError(ValueError):
+    """The page size or the page token cannot be."""
+
+
 Item = TypeVar("Item")
 
 
@@ -36,10 +41,10 @@ def limit_of(page_size: int) -> int:
     """The number of items for a requested page size; 0 means the default, more than the maximum means the maximum.
 
     Raises:
-        ValueError: The size is negative.
+        PageError: The size is negative.
     """
     if page_size < 0:
-        raise ValueError(f"page_size {page_size}: must be 0 (for {DEFAULT_PAGE_SIZE}) or more")
+        raise PageError(f"page_size {page_size}: must be 0 (for {DEFAULT_PAGE_SIZE}) or more")
     return min(page_size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
 
 
@@ -52,7 +57,7 @@ def decode_cursor(token: str) -> Cursor | None:
     """The cursor of a page token; None for the empty one, which asks for the first page.
 
     Raises:
-        ValueError: The token is not one of ours.
+        PageError: The token is not one of ours.
     """
     if not token:
         return None
@@ -62,7 +67,7 @@ def decode_cursor(token: str) -> Cursor | None:
         if moment.tzinfo is None or not isinstance(item_id, str) or "\x00" in item_id:
             raise ValueError
     except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise ValueError("unknown page_token: pass next_page_token of the previous response, or nothing") from None
+        raise PageError("unknown page_token: pass next_page_token of the previous response, or nothing") from None
     return Cursor(at=moment, item_id=item_id)
 
 

@@ -69,7 +69,7 @@ async def list_plans(
         page_token: From the previous page; empty = first page.
 
     Raises:
-        ValueError: The size is negative or the token is not one of ours.
+        PageError: The size is negative or the token is not one of ours.
     """
     limit, cursor = limit_of(page_size), decode_cursor(page_token)
     statement, parameters = page_query(

@@ -1,4 +1,4 @@
-"""What the fleet API needs of the coordinator. The coordinator implements it; the API translates and guards.
+"""What the fleet API needs of others: of the coordinator, and of the history. The API itself translates and guards.
 
 All methods run on the service's event loop.
 """
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from history.records import JobRecord, PlanStatus, RankRecord, VerdictRecord
+from history.reads import Page
+from history.records import IncidentState, JobRecord, JobStatus, PlanStatus, RankRecord, VerdictRecord
 from history.vocabulary import JobState
 from layouts.layout import Layout
 from layouts.model import ModelSpec
@@ -102,4 +103,39 @@ class FleetPort(Protocol):
 
         A watcher that falls behind by more than the implementation's bound is ended, not waited for.
         """
+        ...
+
+
+class HistoryPort(Protocol):
+    """What the fleet API reads of the past; :class:`services.scheduler.adapters.store.Store` implements it.
+
+    Errors of all methods: the database's own when it is away; of lists, ``PageError`` for a page that cannot be.
+    """
+
+    async def job_token(self, job_id: str) -> str | None:
+        """A job's token, or None for an unknown job."""
+        ...
+
+    async def get_job(self, job_id: str) -> JobStatus | None:
+        """One job, or None."""
+        ...
+
+    async def get_incident(self, incident_id: str) -> IncidentState | None:
+        """One incident, or None."""
+        ...
+
+    async def get_plan(self, plan_id: str) -> PlanStatus | None:
+        """One plan, or None."""
+        ...
+
+    async def list_jobs(self, *, page_size: int, page_token: str) -> Page[JobStatus]:
+        """Jobs, newest first."""
+        ...
+
+    async def list_incidents(self, *, job_id: str, page_size: int, page_token: str) -> Page[IncidentState]:
+        """Incidents, newest first; of all jobs if ``job_id`` is empty."""
+        ...
+
+    async def list_plans(self, *, job_id: str, page_size: int, page_token: str) -> Page[PlanStatus]:
+        """Plans, newest first; of all jobs if ``job_id`` is empty."""
         ...

@@ -122,13 +122,13 @@ class Store:
         return await self._transaction(lambda connection: reads.get_job(connection, job_id))
 
     async def list_jobs(self, *, page_size: int, page_token: str) -> reads.Page[JobStatus]:
-        """Jobs, newest first; ValueError for a page size or token that cannot be."""
+        """Jobs, newest first; PageError for a page size or token that cannot be."""
         return await self._transaction(
             lambda connection: reads.list_jobs(connection, page_size=page_size, page_token=page_token)
         )
 
     async def list_incidents(self, *, job_id: str, page_size: int, page_token: str) -> reads.Page[IncidentState]:
-        """Incidents, newest first; ValueError for a page size or token that cannot be."""
+        """Incidents, newest first; PageError for a page size or token that cannot be."""
         return await self._transaction(
             lambda connection: reads.list_incidents(
                 connection, job_id=job_id, page_size=page_size, page_token=page_token
@@ -136,7 +136,7 @@ class Store:
         )
 
     async def list_plans(self, *, job_id: str, page_size: int, page_token: str) -> reads.Page[PlanStatus]:
-        """Plans, newest first; ValueError for a page size or token that cannot be."""
+        """Plans, newest first; PageError for a page size or token that cannot be."""
         return await self._transaction(
             lambda connection: reads.list_plans(connection, job_id=job_id, page_size=page_size, page_token=page_token)
         )

@@ -1,0 +1,148 @@
+"""The fleet's gRPC API: checks requests, asks the coordinator and the history, translates. Nothing is decided here.
+
+Tokens, status codes, deadlines, logs and metrics are the interceptor's
+(:mod:`services.scheduler.adapters.fleet_api_interceptor`). Runs on the service's one event loop.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+
+from history.errors import UnknownJobError, UnknownPlanError
+from history.records import JobStatus, VerdictRecord
+from services.scheduler.adapters import fleet_api_codec as codec
+from services.scheduler.adapters import fleet_api_requests as requests
+from services.scheduler.adapters.fleet_api_explanation import explain_plan
+from services.scheduler.adapters.fleet_port import FleetPort, HistoryPort, JobNews, JobView
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class FleetApi(pb_grpc.FleetServiceServicer):
+    """Servicer of ``evenkeel.scheduler.v1.FleetService``. Methods raise; the interceptor makes statuses of it."""
+
+    def __init__(self, fleet: FleetPort, history: HistoryPort, *, now: Callable[[], datetime] = _now) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            fleet: The coordinator: what is.
+            history: What was.
+            now: The time, with a zone.
+        """
+        self._fleet = fleet
+        self._history = history
+        self._now = now
+
+    async def RegisterJob(  # noqa: N802 - the contract's name
+        self, request: pb.RegisterJobRequest, context: object
+    ) -> pb.RegisterJobResponse:
+        """See the contract."""
+        requests.check_register_job(request)
+        job = await self._fleet.register_job(codec.job_from_request(request, self._now()))
+        return pb.RegisterJobResponse(job=codec.job_to_proto(job))
+
+    async def RegisterRank(  # noqa: N802 - the contract's name
+        self, request: pb.RegisterRankRequest, context: object
+    ) -> pb.RegisterRankResponse:
+        """See the contract."""
+        requests.check_register_rank(request)
+        await self._fleet.register_rank(codec.rank_from_request(request, self._now()))
+        return pb.RegisterRankResponse()
+
+    async def FinishJob(  # noqa: N802 - the contract's name
+        self, request: pb.FinishJobRequest, context: object
+    ) -> pb.FinishJobResponse:
+        """See the contract."""
+        requests.check_job_id(request.job_id)
+        await self._fleet.finish_job(request.job_id)
+        return pb.FinishJobResponse()
+
+    async def WatchJob(  # noqa: N802 - the contract's name
+        self, request: pb.WatchJobRequest, context: object
+    ) -> AsyncIterator[pb.WatchJobResponse]:
+        """See the contract. A finished job is shown as it ended, and that is all."""
+        requests.check_job_id(request.job_id)
+        if self._fleet.job(request.job_id) is None:
+            past = await self._history.get_job(request.job_id)
+            if past is None:
+                raise UnknownJobError(request.job_id)
+            yield pb.WatchJobResponse(job=codec.job_status_to_proto(past))
+            return
+        async for news in self._fleet.watch(request.job_id):
+            yield _news_to_proto(news)
+
+    async def ListJobs(  # noqa: N802 - the contract's name
+        self, request: pb.ListJobsRequest, context: object
+    ) -> pb.ListJobsResponse:
+        """See the contract. Jobs that run are shown as they are now, others as they ended."""
+        page = await self._history.list_jobs(page_size=request.page_size, page_token=request.page_token)
+        return pb.ListJobsResponse(
+            jobs=[self._job_to_proto(job) for job in page.items], next_page_token=page.next_page_token
+        )
+
+    async def ListIncidents(  # noqa: N802 - the contract's name
+        self, request: pb.ListIncidentsRequest, context: object
+    ) -> pb.ListIncidentsResponse:
+        """See the contract."""
+        await self._require_job(request.job_id)
+        page = await self._history.list_incidents(
+            job_id=request.job_id, page_size=request.page_size, page_token=request.page_token
+        )
+        return pb.ListIncidentsResponse(
+            incidents=[codec.incident_to_proto(incident) for incident in page.items],
+            next_page_token=page.next_page_token,
+        )
+
+    async def ListPlans(  # noqa: N802 - the contract's name
+        self, request: pb.ListPlansRequest, context: object
+    ) -> pb.ListPlansResponse:
+        """See the contract."""
+        await self._require_job(request.job_id)
+        page = await self._history.list_plans(
+            job_id=request.job_id, page_size=request.page_size, page_token=request.page_token
+        )
+        return pb.ListPlansResponse(
+            plans=[codec.plan_to_proto(status) for status in page.items], next_page_token=page.next_page_token
+        )
+
+    async def ExplainPlan(  # noqa: N802 - the contract's name
+        self, request: pb.ExplainPlanRequest, context: object
+    ) -> pb.ExplainPlanResponse:
+        """See the contract."""
+        requests.check_plan_id(request.plan_id)
+        status = await self._history.get_plan(request.plan_id)
+        if status is None:
+            raise UnknownPlanError(request.plan_id)
+        incident_id = status.plan.incident_id
+        incident = await self._history.get_incident(incident_id) if incident_id else None
+        return pb.ExplainPlanResponse(
+            plan=codec.plan_to_proto(status),
+            incident=None if incident is None else codec.incident_to_proto(incident),
+            text=explain_plan(status, incident),
+        )
+
+    def _job_to_proto(self, past: JobStatus) -> pb.Job:
+        present = self._fleet.job(past.job_id)
+        return codec.job_status_to_proto(past) if present is None else codec.job_to_proto(present)
+
+    async def _require_job(self, job_id: str) -> None:
+        """An empty id asks for all jobs; any other must be known, or a typing error looks like a quiet job."""
+        if not job_id:
+            return
+        requests.check_job_id(job_id)
+        if self._fleet.job(job_id) is None and await self._history.get_job(job_id) is None:
+            raise UnknownJobError(job_id)
+
+
+def _news_to_proto(news: JobNews) -> pb.WatchJobResponse:
+    match news:
+        case JobView():
+            return pb.WatchJobResponse(job=codec.job_to_proto(news))
+        case VerdictRecord():
+            return pb.WatchJobResponse(verdict=codec.verdict_to_proto(news))
+        case _:
+            return pb.WatchJobResponse(plan=codec.plan_to_proto(news))

@@ -1,0 +1,44 @@
+"""Which error becomes which gRPC status: one table, one function."""
+
+import grpc
+
+from history.errors import HistoryError, JobConflictError, UnknownIncidentError, UnknownJobError, UnknownPlanError
+from history.reads import PageError
+from layouts.layout import LayoutError
+from services.common.database import is_database_away
+
+
+class InvalidRequestError(ValueError):
+    """A field of a request cannot be; the message names it and says what would do."""
+
+
+class TokenMissingError(Exception):
+    """The call carries no bearer token."""
+
+
+class TokenRefusedError(Exception):
+    """The call's token does not allow the call."""
+
+
+_CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
+    (TokenMissingError, grpc.StatusCode.UNAUTHENTICATED),
+    (TokenRefusedError, grpc.StatusCode.PERMISSION_DENIED),
+    (InvalidRequestError, grpc.StatusCode.INVALID_ARGUMENT),
+    (LayoutError, grpc.StatusCode.INVALID_ARGUMENT),
+    (PageError, grpc.StatusCode.INVALID_ARGUMENT),
+    (UnknownJobError, grpc.StatusCode.NOT_FOUND),
+    (UnknownPlanError, grpc.StatusCode.NOT_FOUND),
+    (UnknownIncidentError, grpc.StatusCode.NOT_FOUND),
+    (JobConflictError, grpc.StatusCode.ALREADY_EXISTS),
+    (HistoryError, grpc.StatusCode.FAILED_PRECONDITION),
+)
+
+
+def status_of(error: Exception) -> tuple[grpc.StatusCode, str]:
+    """The status and the message for the caller. What is our own fault says nothing of our inside."""
+    if is_database_away(error):
+        return grpc.StatusCode.UNAVAILABLE, "the database is away; try again"
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code, str(error)
+    return grpc.StatusCode.INTERNAL, "internal error; the scheduler's log has it"

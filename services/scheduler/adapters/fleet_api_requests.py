@@ -1,0 +1,119 @@
+"""What a request must look like before anybody acts on it: each check names the field, and says what would do."""
+
+import math
+import re
+
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+
+from layouts.schedules import SCHEDULES
+from services.scheduler.adapters.fleet_api_errors import InvalidRequestError
+
+MIN_TOKEN_CHARACTERS = 16
+_MAX_TOKEN_CHARACTERS = 4096
+_MAX_TEXT_CHARACTERS = 256
+_MAX_RANKS = 8192
+_MAX_BLOCKS = 4096
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
+
+
+def check_register_job(request: pb.RegisterJobRequest) -> None:
+    """Accept a job.
+
+    Raises:
+        InvalidRequestError: Its id, token, model or layout cannot be.
+    """
+    _check_name("job_id", request.job_id)
+    if request.tenant:
+        _check_name("tenant", request.tenant)
+    _check_text("name", request.name)
+    token = request.job_token
+    if not (MIN_TOKEN_CHARACTERS <= len(token) <= _MAX_TOKEN_CHARACTERS and token.isascii() and token.isprintable()):
+        raise InvalidRequestError(
+            f"job_token: {MIN_TOKEN_CHARACTERS} to {_MAX_TOKEN_CHARACTERS} printable ASCII characters"
+        )
+    _check_layout(request)
+    _check_model(request)
+
+
+def check_register_rank(request: pb.RegisterRankRequest) -> None:
+    """Accept a process of a rank.
+
+    Raises:
+        InvalidRequestError: One of its fields cannot be.
+    """
+    _check_name("job_id", request.job_id)
+    for field, number in (("rank", request.rank), ("incarnation", request.incarnation)):
+        if number < 0:
+            raise InvalidRequestError(f"{field} {number}: must be 0 or more")
+    for field, text in (("node", request.node), ("device", request.device)):
+        if not text:
+            raise InvalidRequestError(f"{field}: must not be empty")
+        _check_text(field, text)
+    address = _ADDRESS.fullmatch(request.address)
+    if address is None or not 0 < int(address["port"]) < 65536:
+        raise InvalidRequestError(f"address {request.address[:80]!r}: must be host:port of the rank's controller")
+
+
+def check_job_id(job_id: str) -> None:
+    """Accept a job id.
+
+    Raises:
+        InvalidRequestError: No job can have it.
+    """
+    _check_name("job_id", job_id)
+
+
+def check_plan_id(plan_id: str) -> None:
+    """Accept a plan id.
+
+    Raises:
+        InvalidRequestError: No plan can have it.
+    """
+    if not plan_id:
+        raise InvalidRequestError("plan_id: must not be empty; list the plans to find one")
+    _check_text("plan_id", plan_id)
+
+
+def _check_name(field: str, value: str) -> None:
+    if not _NAME.fullmatch(value):
+        raise InvalidRequestError(f"{field} {value[:80]!r}: 1 to 128 letters, digits, '.', '_' or '-'")
+
+
+def _check_text(field: str, value: str) -> None:
+    if len(value) > _MAX_TEXT_CHARACTERS or not value.isprintable():
+        raise InvalidRequestError(f"{field}: at most {_MAX_TEXT_CHARACTERS} printable characters")
+
+
+def _check_layout(request: pb.RegisterJobRequest) -> None:
+    layout = request.layout
+    num_ranks = sum(len(stage.ranks) for replica in layout.replicas for stage in replica.stages)
+    if num_ranks + len(layout.standbys) > _MAX_RANKS:
+        raise InvalidRequestError(f"layout: {num_ranks + len(layout.standbys)} ranks, at most {_MAX_RANKS}")
+    if layout.schedule and layout.schedule not in SCHEDULES:
+        raise InvalidRequestError(f"layout.schedule {layout.schedule[:80]!r}: one of {', '.join(sorted(SCHEDULES))}")
+
+
+def _check_model(request: pb.RegisterJobRequest) -> None:
+    blocks = request.model.blocks
+    if len(blocks) != request.layout.num_blocks:
+        raise InvalidRequestError(
+            f"model has {len(blocks)} blocks but the layout says {request.layout.num_blocks}: must be the same"
+        )
+    if len(blocks) > _MAX_BLOCKS:
+        raise InvalidRequestError(f"model.blocks: {len(blocks)}, at most {_MAX_BLOCKS}")
+    if request.model.activation_bytes_per_token < 0:
+        raise InvalidRequestError("model.activation_bytes_per_token: must be 0 or more")
+    for number, block in enumerate(blocks):
+        costs = (
+            block.forward_flops_per_token,
+            block.forward_flops_per_squared_length,
+            block.backward_multiple,
+            block.parameter_bytes,
+            block.optimizer_bytes,
+            block.activation_bytes,
+        )
+        if not all(math.isfinite(cost) and cost >= 0 for cost in costs):
+            raise InvalidRequestError(f"model.blocks[{number}]: costs must be finite and 0 or more")
+        if block.max_width < 1:
+            raise InvalidRequestError(f"model.blocks[{number}].max_width {block.max_width}: must be 1 or more")

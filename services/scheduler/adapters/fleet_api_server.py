@@ -1,0 +1,110 @@
+"""The gRPC server of the scheduler: fleet API, health, reflection, and TLS where a certificate is given."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import structlog
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import CollectorRegistry
+
+from services.scheduler.adapters.fleet_api import FleetApi
+from services.scheduler.adapters.fleet_api_interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics
+from services.scheduler.adapters.fleet_api_tokens import TokenGuard
+from services.scheduler.adapters.fleet_port import FleetPort, HistoryPort
+
+_GRACE_SECONDS = 1.0
+_OPTIONS = (
+    # Two schedulers on one port would each get some of the calls.
+    ("grpc.so_reuseport", 0),
+    # Watchers hold a stream for days: let them ask every 10 s whether it still is one.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """PEM files of the server."""
+
+    certificate: Path
+    key: Path
+
+
+class FleetServer:
+    """The running server.
+
+    Attributes:
+        port: The bound port.
+    """
+
+    def __init__(self, port: int, status: HealthServicer) -> None:
+        self.port = port
+        self._status = status
+
+    async def set_serving(self, serving: bool) -> None:
+        """What the health service answers, for the server as a whole and for the fleet service."""
+        code = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in (health.OVERALL_HEALTH, SERVICE):
+            await self._status.set(name, code)
+
+
+@contextlib.asynccontextmanager
+async def fleet_server(
+    fleet: FleetPort,
+    history: HistoryPort,
+    registry: CollectorRegistry,
+    *,
+    address: str,
+    fleet_token: str,
+    tls: TlsFiles | None = None,
+) -> AsyncIterator[FleetServer]:
+    """Serves inside the ``async with``; NOT_SERVING until :meth:`FleetServer.set_serving` says otherwise.
+
+    Args:
+        fleet: The coordinator.
+        history: Of the scheduler.
+        registry: For the API's metrics.
+        address: ``host:port`` to bind; port 0 = any free one.
+        fleet_token: Opens everything.
+        tls: Certificate and key; None = no TLS.
+
+    Raises:
+        OSError: The address is taken or not ours, or a TLS file cannot be read.
+    """
+    guard = TokenGuard(fleet_token, history)
+    server = grpc.aio.server(
+        interceptors=[FleetApiInterceptor(guard, FleetApiMetrics(registry))], options=list(_OPTIONS)
+    )
+    pb_grpc.add_FleetServiceServicer_to_server(FleetApi(fleet, history), server)
+    status = HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(status, server)
+    names = (pb.DESCRIPTOR.services_by_name["FleetService"].full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    running = FleetServer(_bind(server, address, tls), status)
+    await running.set_serving(False)
+    await server.start()
+    _log.info("fleet API listens", port=running.port, tls=tls is not None)
+    try:
+        yield running
+    finally:
+        await running.set_serving(False)
+        await server.stop(_GRACE_SECONDS)
+
+
+def _bind(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> int:
+    try:
+        if tls is None:
+            return server.add_insecure_port(address)
+        credentials = grpc.ssl_server_credentials([(tls.key.read_bytes(), tls.certificate.read_bytes())])
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {address}: {error}; set EVENKEEL_FLEET_ADDRESS to a free one") from error

@@ -1,0 +1,56 @@
+"""Settings of the fleet API, to be mixed into the scheduler's."""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from services.common.settings import PREFIX
+from services.scheduler.adapters.fleet_api_requests import MIN_TOKEN_CHARACTERS
+
+
+class FleetApiSettings(BaseSettings):
+    """Where the fleet API listens and who may call it."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
+
+    fleet_address: str = Field(
+        default="127.0.0.1:7600",
+        pattern=r"^[^\s,]+:\d{1,5}$",
+        description="host:port that the fleet API binds, port 0 = any free one",
+        examples=["0.0.0.0:7600"],
+    )
+    fleet_token: SecretStr = Field(
+        description=f"bearer token of the fleet API, at least {MIN_TOKEN_CHARACTERS} characters",
+        examples=["the output of: openssl rand -hex 32"],
+    )
+    tls_certificate: Path | None = Field(
+        default=None,
+        description="PEM file with the fleet API's certificate chain; unset = no TLS",
+        examples=["/etc/evenkeel/tls.crt"],
+    )
+    tls_key: Path | None = Field(
+        default=None, description="PEM file with the certificate's private key", examples=["/etc/evenkeel/tls.key"]
+    )
+
+    @field_validator("fleet_token")
+    @classmethod
+    def _check_token(cls, value: SecretStr) -> SecretStr:
+        token = value.get_secret_value()
+        if len(token) < MIN_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable() or " " in token:
+            raise ValueError(f"needs at least {MIN_TOKEN_CHARACTERS} printable ASCII characters without blanks")
+        return value
+
+    @field_validator("tls_certificate", "tls_key")
+    @classmethod
+    def _check_file(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_file():
+            raise ValueError(f"there is no file {value}")
+        return value
+
+    @model_validator(mode="after")
+    def _check_pair(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("EVENKEEL_TLS_CERTIFICATE and EVENKEEL_TLS_KEY: set both or neither")
+        return self
