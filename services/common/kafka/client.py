@@ -14,6 +14,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
+from services.common.kafka.records import ConsumedRecord, Partition
 from services.common.settings import ServiceSettings
 
 KAFKA_AWAY: tuple[type[BaseException], ...] = (
@@ -27,7 +28,7 @@ KAFKA_AWAY: tuple[type[BaseException], ...] = (
 )
 """Errors that mean: wait and try again. A missing topic is one of them: topics are made by a command."""
 
-__all__ = ["KAFKA_AWAY", "CommitFailedError", "KafkaClientConfig", "KafkaError"]
+__all__ = ["KAFKA_AWAY", "CommitFailedError", "KafkaClientConfig", "KafkaError", "consumed_record"]
 
 # The broker hands a restarted static member its partitions back at once, whatever this is; it only bounds how long
 # another instance waits before it takes over for good.
@@ -87,6 +88,20 @@ class KafkaClientConfig:
             **self.security,
         }
 
+    def reader_arguments(self) -> dict[str, Any]:
+        """A reader outside any group, which commits nothing."""
+        return {
+            "bootstrap_servers": self.bootstrap_servers,
+            "client_id": f"{self.client_id}-reader",
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "isolation_level": "read_committed",
+            "max_partition_fetch_bytes": 4 * 1024 * 1024,
+            "request_timeout_ms": 10_000,
+            "retry_backoff_ms": 50,
+            **self.security,
+        }
+
     def consumer_arguments(self, *, group: str) -> dict[str, Any]:
         """Offsets committed by us only, after the effects; a static member; nothing from aborted transactions."""
         return {
@@ -110,3 +125,15 @@ class KafkaClientConfig:
             "metadata_max_age_ms": 60_000,
             **self.security,
         }
+
+
+def consumed_record(partition: Partition, raw: Any) -> ConsumedRecord:
+    """Our record from the library's."""
+    return ConsumedRecord(
+        partition=partition,
+        offset=raw.offset,
+        timestamp_seconds=raw.timestamp / 1000,
+        key=raw.key,
+        value=raw.value,
+        headers=raw.headers,
+    )

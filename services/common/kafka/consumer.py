@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError
 
 from services.common.backoff import Backoff, Reachability, persist
-from services.common.kafka.client import KAFKA_AWAY, CommitFailedError, KafkaClientConfig, KafkaError
+from services.common.kafka.client import KAFKA_AWAY, CommitFailedError, KafkaClientConfig, KafkaError, consumed_record
 from services.common.kafka.ports import AssignmentListener
 from services.common.kafka.records import ConsumedRecord, Partition
 
@@ -71,17 +71,7 @@ class KafkaConsumer:
         records = {}
         for topic_partition, raw in fetched.items():
             partition = Partition(topic_partition.topic, topic_partition.partition)
-            records[partition] = [
-                ConsumedRecord(
-                    partition=partition,
-                    offset=each.offset,
-                    timestamp_seconds=each.timestamp / 1000,
-                    key=each.key,
-                    value=each.value,
-                    headers=each.headers,
-                )
-                for each in raw
-            ]
+            records[partition] = [consumed_record(partition, each) for each in raw]
         return records
 
     def seek(self, partition: Partition, offset: int) -> None:

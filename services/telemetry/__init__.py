@@ -1,0 +1,1 @@
+"""Telemetry: what ranks emit becomes frames, liveness and rollups. See ``docs/telemetry.md``."""

@@ -1,0 +1,106 @@
+"""From the domain's observations to Kafka records, and back as far as a restart needs.
+
+Every record says in the header ``evenkeel-input-offset`` which offset of the input partition had been taken in when it
+was made: so a restart finds what has been said already, and does not say it again.
+"""
+
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from contracts.headers import record_headers
+from contracts.topics import OBSERVATIONS
+from services.common.kafka import ConsumedRecord, OutgoingRecord
+from services.telemetry.domain.observed import ArrivedSample, ClosedFrame, Numbered, Picture
+
+INPUT_OFFSET_HEADER = "evenkeel-input-offset"
+SOURCE = "evenkeel/telemetry"
+
+
+def observation_record(job_id: str, numbered: Numbered, *, input_offset: int) -> OutgoingRecord:
+    """The Kafka record of one observation.
+
+    Args:
+        job_id: The job, which is the key.
+        numbered: What was observed.
+        input_offset: Offset of the newest input record taken in by now.
+    """
+    observed = numbered.observed
+    message = pb.Observation(job_id=job_id, sequence=numbered.sequence)
+    if isinstance(observed, ClosedFrame):
+        _fill_frame(message.frame, observed)
+        event_id = f"{job_id}/frame/{observed.epoch}/{observed.iteration}"
+    elif isinstance(observed, Picture):
+        _fill_picture(message.liveness, observed)
+        event_id = f"{job_id}/picture/{numbered.sequence}"
+    else:
+        message.liveness.at_unix_seconds = observed.at_seconds
+        message.liveness.event.CopyFrom(observed.payload)
+        event_id = f"{job_id}/{observed.kind}/{observed.rank}/{observed.incarnation}/{observed.at_seconds}"
+    headers = record_headers(OBSERVATIONS, SOURCE, event_id=event_id)
+    return OutgoingRecord(
+        topic=OBSERVATIONS.name,
+        key=job_id.encode(),
+        value=message.SerializeToString(),
+        headers=[*headers, (INPUT_OFFSET_HEADER, str(input_offset).encode())],
+    )
+
+
+def input_offset_of(record: ConsumedRecord) -> int:
+    """What :func:`observation_record` noted; -1 for a record that it did not write."""
+    for name, value in record.headers:
+        if name == INPUT_OFFSET_HEADER and value.isdigit():
+            return int(value)
+    return -1
+
+
+def frame_from_proto(frame: pb.Frame) -> ClosedFrame:
+    """A frame without its payloads: enough to go on after it."""
+    return ClosedFrame(
+        epoch=frame.epoch,
+        iteration=frame.iteration,
+        entries=tuple(
+            ArrivedSample(
+                entry.rank,
+                entry.incarnation,
+                entry.node,
+                entry.device,
+                entry.sample.epoch,
+                entry.sample.iteration,
+                entry.sample.wall_seconds,
+                -1,
+                None,
+            )
+            for entry in frame.entries
+        ),
+        missing_ranks=tuple(frame.missing_ranks),
+        closed_at_seconds=frame.closed_at_unix_seconds,
+        last_sample_at_seconds=frame.last_sample_at_unix_seconds,
+    )
+
+
+def _fill_frame(frame: pb.Frame, closed: ClosedFrame) -> None:
+    frame.iteration = closed.iteration
+    frame.epoch = closed.epoch
+    for entry in closed.entries:
+        frame.entries.add(
+            rank=entry.rank,
+            incarnation=entry.incarnation,
+            node=entry.node,
+            device=entry.device,
+            sample=entry.payload,
+        )
+    frame.missing_ranks.extend(closed.missing_ranks)
+    frame.closed_at_unix_seconds = closed.closed_at_seconds
+    frame.last_sample_at_unix_seconds = closed.last_sample_at_seconds
+
+
+def _fill_picture(liveness: pb.Liveness, picture: Picture) -> None:
+    liveness.at_unix_seconds = picture.at_seconds
+    liveness.seconds_without_progress = picture.seconds_without_progress
+    for state in picture.ranks:
+        liveness.progress.add(
+            rank=state.rank,
+            incarnation=state.incarnation,
+            progress=state.payload,
+            seconds_since_heard=state.seconds_since_heard,
+            seconds_since_moved=state.seconds_since_moved,
+        )

@@ -1,0 +1,76 @@
+"""From a Kafka record to the domain's values, or to the dead letters."""
+
+from collections.abc import Iterator
+
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from google.protobuf.message import DecodeError
+
+from services.common.kafka import ConsumedRecord, RejectedRecordError
+from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, ArrivedSample, EventKind
+from services.telemetry.domain.validate import MAX_RECORD_BYTES, HostileRecordError, check_record
+
+_CONTENT_TYPE = b"application/protobuf"
+_TYPE = pb.Record.DESCRIPTOR.full_name.encode()
+
+_KINDS = {
+    pb.PROCESS_EVENT_KIND_STARTED: EventKind.STARTED,
+    pb.PROCESS_EVENT_KIND_DIED: EventKind.DIED,
+    pb.PROCESS_EVENT_KIND_FINISHED: EventKind.FINISHED,
+    pb.PROCESS_EVENT_KIND_STREAM_BROKEN: EventKind.STREAM_BROKEN,
+    pb.PROCESS_EVENT_KIND_CONNECTION_LOST: EventKind.CONNECTION_LOST,
+}
+
+
+def decode_record(record: ConsumedRecord) -> pb.Record:
+    """The message in a Kafka record.
+
+    Raises:
+        RejectedRecordError: It is none, is of another type or version, or says what nobody can have measured.
+    """
+    if record.value is None:
+        raise RejectedRecordError("empty", "no value")
+    if len(record.value) > MAX_RECORD_BYTES:
+        raise RejectedRecordError("size", f"{len(record.value)} bytes, at most {MAX_RECORD_BYTES}")
+    for name, value in record.headers:
+        if (name == "content-type" and value != _CONTENT_TYPE) or (name == "ce_type" and value != _TYPE):
+            raise RejectedRecordError("version", f"header {name} is {value[:80]!r}, which this version cannot read")
+    try:
+        message = pb.Record.FromString(record.value)
+    except DecodeError as error:
+        raise RejectedRecordError("malformed", f"not an {pb.Record.DESCRIPTOR.full_name}: {error}") from None
+    try:
+        check_record(message, key=record.key)
+    except HostileRecordError as error:
+        raise RejectedRecordError(error.word, str(error)) from None
+    return message
+
+
+def samples_of(record: pb.Record, *, offset: int) -> Iterator[ArrivedSample]:
+    """The samples of a checked record."""
+    rank, incarnation, node, device = record.rank, record.incarnation, record.node, record.device
+    for sample in record.samples:
+        yield ArrivedSample(
+            rank,
+            incarnation,
+            node,
+            device,
+            sample.epoch,
+            sample.iteration,
+            sample.wall_seconds,
+            offset,
+            sample,
+        )
+
+
+def newest_progress_of(record: pb.Record) -> ArrivedProgress | None:
+    """The newest progress of a checked record; the older ones are of no interest once it is there."""
+    if not record.progress:
+        return None
+    newest = record.progress[-1]
+    return ArrivedProgress(record.rank, record.incarnation, newest.operation_count, newest.seconds_in_operation, newest)
+
+
+def event_from_proto(event: pb.ProcessEvent) -> ArrivedEvent:
+    """One event of a checked record; a kind that this version does not know is passed on as it is."""
+    kind = _KINDS.get(event.kind, EventKind.OTHER)
+    return ArrivedEvent(event.at_unix_seconds, kind, event.rank, event.incarnation, event)

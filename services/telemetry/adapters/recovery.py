@@ -1,0 +1,76 @@
+"""Finds out, from the end of the observations' partition, what was said before this process started.
+
+Observations carry the offset of the input that they come from. Reading back to the first one that is older than where
+we start to read again gives exactly those that a replay would repeat, and what is needed to go on after them.
+"""
+
+from dataclasses import dataclass, field
+
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from google.protobuf.message import DecodeError
+
+from contracts.topics import OBSERVATIONS
+from services.common.kafka import Partition
+from services.common.kafka.tail import Tail
+from services.telemetry.adapters.observation_codec import frame_from_proto, input_offset_of
+from services.telemetry.adapters.record_decoder import event_from_proto
+from services.telemetry.domain.observed import ArrivedEvent, ClosedFrame
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """What was said of one job.
+
+    Attributes:
+        next_sequence: Number of its next observation.
+        last_frame: Its newest frame, without payloads; None if none was found.
+        events: The events that were passed on, in order.
+    """
+
+    next_sequence: int = 0
+    last_frame: ClosedFrame | None = None
+    events: list[ArrivedEvent] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PartitionMemory:
+    """What was said in one partition.
+
+    Attributes:
+        jobs: By job id.
+        until_offset: Newest input offset of anything that was said.
+        complete: Whether that is all that was ever said there: a job that is not in it is new.
+    """
+
+    jobs: dict[str, JobMemory] = field(default_factory=dict)
+    until_offset: int = -1
+    complete: bool = True
+
+
+async def remember(tail: Tail, number: int, *, from_offset: int) -> PartitionMemory:
+    """What was said in partition ``number`` of the observations.
+
+    Args:
+        tail: Reads it.
+        number: Number of the partition, which is that of the input: both have the same keys and as many partitions.
+        from_offset: Where reading of the input starts again.
+    """
+    records = await tail.read_back(
+        Partition(OBSERVATIONS.name, number), enough=lambda record: input_offset_of(record) < from_offset
+    )
+    memory = PartitionMemory(complete=not records or records[0].offset == 0)
+    for record in records:
+        if record.value is None:
+            continue
+        try:
+            message = pb.Observation.FromString(record.value)
+        except DecodeError:  # not ours: nobody else writes here, and whoever reads it counts it
+            continue
+        memory.until_offset = max(memory.until_offset, input_offset_of(record))
+        job = memory.jobs.setdefault(message.job_id, JobMemory())
+        job.next_sequence = max(job.next_sequence, message.sequence + 1)
+        if message.HasField("frame"):
+            job.last_frame = frame_from_proto(message.frame)
+        elif message.liveness.HasField("event"):
+            job.events.append(event_from_proto(message.liveness.event))
+    return memory

@@ -1,0 +1,121 @@
+"""Writes rollups into PostgreSQL in batches, beside the stream: frames never wait for it.
+
+While the database is away rows wait in a bounded buffer; when it is full the oldest are dropped and counted.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import structlog
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from history.writes import insert_rollups
+from services.common.backoff import Backoff, Reachability
+from services.common.database import DATABASE_AWAY, is_database_away
+from services.telemetry.domain.rollups import FinishedWindow
+from services.telemetry.metrics import TelemetryMetrics
+
+_BATCH_ROWS = 1000
+# Ranks end their windows together: a short wait makes one statement of many.
+_GATHER_SECONDS = 0.2
+_LAST_WRITE_SECONDS = 3.0
+
+_log = structlog.get_logger(__name__)
+
+
+class RollupWriter:
+    """A bounded buffer and the task that empties it."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        metrics: TelemetryMetrics,
+        *,
+        max_rows: int,
+        on_change: Callable[[bool, str], None] | None = None,
+    ) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            engine: The database.
+            metrics: Counts.
+            max_rows: Most rows in the buffer.
+            on_change: Told (reachable, problem) when the database goes away or comes back.
+        """
+        self._engine = engine
+        self._metrics = metrics
+        self._max_rows = max_rows
+        self._reachability = Reachability("postgres", on_change)
+        self._waiting: deque[FinishedWindow] = deque()
+        self._news = asyncio.Event()
+
+    def put(self, windows: Iterable[FinishedWindow]) -> None:
+        """Queues rows; never blocks."""
+        for window in windows:
+            if len(self._waiting) >= self._max_rows:
+                self._waiting.popleft()
+                self._metrics.rollups.labels("dropped").inc()
+            self._waiting.append(window)
+            self._news.set()
+        self._metrics.rollups_waiting.set(len(self._waiting))
+
+    def oldest_offset(self, job_ids: Iterable[str], *, opened_after_seconds: float) -> int | None:
+        """Offset of the oldest record in a row of these jobs that is not written and was opened after a time."""
+        wanted = set(job_ids)
+        offsets = [
+            each.first_offset
+            for each in self._waiting
+            if each.opened_at_seconds > opened_after_seconds and each.record.job_id in wanted
+        ]
+        return min(offsets, default=None)
+
+    async def run(self) -> None:
+        """Writes until cancelled; then tries once more to write what is left."""
+        backoff = Backoff()
+        try:
+            while True:
+                await self._news.wait()
+                await asyncio.sleep(_GATHER_SECONDS)
+                if await self._write_all():
+                    backoff.reset()
+                else:
+                    await asyncio.sleep(backoff.next_seconds())
+        finally:
+            await self._write_last()
+
+    async def _write_all(self) -> bool:
+        """False if the database is away; what is not written stays."""
+        while self._waiting:
+            batch = [self._waiting[index] for index in range(min(_BATCH_ROWS, len(self._waiting)))]
+            try:
+                async with self._engine.begin() as connection:
+                    num_new = await insert_rollups(connection, [each.record for each in batch])
+            except DATABASE_AWAY as error:
+                self._reachability.down(error)
+                return False
+            except DBAPIError as error:
+                if is_database_away(error):
+                    self._reachability.down(error)
+                    return False
+                _log.exception("rollups refused by the database are dropped", rows=len(batch))
+                self._metrics.rollups.labels("refused").inc(len(batch))
+            else:
+                self._reachability.up()
+                self._metrics.rollups.labels("written").inc(num_new)
+                self._metrics.rollups.labels("known").inc(len(batch) - num_new)
+            # A full buffer may have dropped some of them meanwhile.
+            done = {id(each) for each in batch}
+            while self._waiting and id(self._waiting[0]) in done:
+                self._waiting.popleft()
+            self._metrics.rollups_waiting.set(len(self._waiting))
+        self._news.clear()
+        return True
+
+    async def _write_last(self) -> None:
+        try:
+            async with asyncio.timeout(_LAST_WRITE_SECONDS):
+                await self._write_all()
+        except TimeoutError:
+            _log.warning("no time to write the last rollups; a restart makes them again", rows=len(self._waiting))

@@ -1,0 +1,193 @@
+"""Watches where every rank of one job is, and takes pictures when the job stands still. Pure: the time is passed in.
+
+Liveness is not progress: a rank that reports, but whose operation count stands still, has not moved. A job stands still
+when no rank of it has moved for longer than its own pace explains; a rank is silent when nothing at all has come from
+it for that long although others report. Either is worth a picture: the detector decides who is to blame. When nothing
+comes from any rank, the way here is cut more likely than all of them ill: no picture until that has lasted.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, EventKind, Picture, RankState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRules:
+    """When to take pictures.
+
+    Attributes:
+        still_seconds: A job that moves within this time never stands still.
+        still_iterations: The same in iterations of the job; the longer of the two counts.
+        still_at_start_seconds: The same before the first frame, when nobody knows the job's pace.
+        silent_seconds: A rank from which something came within this time is not silent.
+        cut_seconds: A job of whose reporting ranks none was heard for so long is cut off,
+        cut_off_seconds: and believed to be so up to this time; beyond it pictures are taken.
+        picture_seconds: Time between two pictures while it lasts.
+        calm_after_seconds: After so long the pictures get rarer:
+        calm_picture_seconds: this is the time between two of them then.
+    """
+
+    still_seconds: float = 1.0
+    still_iterations: float = 2.0
+    still_at_start_seconds: float = 10.0
+    silent_seconds: float = 2.0
+    cut_seconds: float = 1.5
+    cut_off_seconds: float = 15.0
+    picture_seconds: float = 0.25
+    calm_after_seconds: float = 10.0
+    calm_picture_seconds: float = 1.0
+
+
+@dataclass(slots=True)
+class _Rank:
+    incarnation: int
+    heard_at_seconds: float
+    moved_at_seconds: float
+    operation_count: int = -1
+    payload: Any = None
+    reported: bool = False
+
+
+class ProgressWatcher:
+    """The newest progress of every rank of one job."""
+
+    def __init__(self, rules: WatchRules | None = None) -> None:
+        """Starts knowing no rank; a rank is known from the first thing that comes from it."""
+        self._rules = rules or WatchRules()
+        self._ranks: dict[int, _Rank] = {}
+        self._ended: dict[int, int] = {}
+        self._moved_at_seconds: float | None = None
+        self._picture_at_seconds: float | None = None
+        self._disturbed_since_seconds: float | None = None
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks that are not known to have ended."""
+        return len(self._ranks)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether pictures are being taken."""
+        return self._disturbed_since_seconds is not None
+
+    def cut_off(self, now_seconds: float) -> bool:
+        """Whether nothing comes from any rank that used to report, and not for so long that it must be believed."""
+        newest_seconds = max((rank.heard_at_seconds for rank in self._ranks.values() if rank.reported), default=None)
+        if newest_seconds is None:
+            return False
+        return self._rules.cut_seconds < now_seconds - newest_seconds < self._rules.cut_off_seconds
+
+    def excuse(self, seconds: float) -> None:
+        """So long nothing could be heard from the job at all: it counts neither as silence nor as standing still."""
+        if self._moved_at_seconds is not None:
+            self._moved_at_seconds += seconds
+        for rank in self._ranks.values():
+            rank.heard_at_seconds += seconds
+            rank.moved_at_seconds += seconds
+
+    def heard(self, rank: int, incarnation: int, now_seconds: float) -> None:
+        """Something came from a rank: it is there, which says nothing about progress."""
+        known = self._ranks.get(rank)
+        if known is not None and known.incarnation == incarnation:
+            known.heard_at_seconds = now_seconds
+        elif (known is None or known.incarnation < incarnation) and self._ended.get(rank, -1) < incarnation:
+            self._ranks[rank] = _Rank(incarnation, now_seconds, now_seconds)
+
+    def finished_iteration(self, rank: int, incarnation: int, now_seconds: float) -> None:
+        """A sample came: the rank has moved."""
+        self.heard(rank, incarnation, now_seconds)
+        known = self._ranks.get(rank)
+        if known is not None and known.incarnation == incarnation:
+            known.moved_at_seconds = now_seconds
+            self._moved_at_seconds = now_seconds
+
+    def add(self, progress: ArrivedProgress, now_seconds: float) -> None:
+        """Takes in one progress report."""
+        self.heard(progress.rank, progress.incarnation, now_seconds)
+        known = self._ranks.get(progress.rank)
+        if known is None or known.incarnation != progress.incarnation:
+            return
+        if progress.operation_count != known.operation_count:
+            # The report may be old news: trust the rank's own clock for how long it has been there.
+            moved_at_seconds = now_seconds - max(0.0, progress.seconds_in_operation)
+            if known.reported:
+                moved_at_seconds = max(moved_at_seconds, known.moved_at_seconds)
+            known.moved_at_seconds = moved_at_seconds
+            known.operation_count = progress.operation_count
+            if self._moved_at_seconds is None or moved_at_seconds > self._moved_at_seconds:
+                self._moved_at_seconds = moved_at_seconds
+        known.payload = progress.payload
+        known.reported = True
+
+    def event(self, event: ArrivedEvent, now_seconds: float) -> None:
+        """Takes in a life-cycle event: who ended is in no picture, who started is."""
+        if event.kind in (EventKind.DIED, EventKind.FINISHED):
+            self._ended[event.rank] = max(self._ended.get(event.rank, -1), event.incarnation)
+            known = self._ranks.get(event.rank)
+            if known is not None and known.incarnation <= event.incarnation:
+                del self._ranks[event.rank]
+        elif event.kind is EventKind.STARTED:
+            self.heard(event.rank, event.incarnation, now_seconds)
+
+    def tick(self, now_seconds: float, *, iteration_seconds: float) -> Picture | None:
+        """A picture if one is due.
+
+        Args:
+            now_seconds: Unix seconds.
+            iteration_seconds: The job's pace; 0 if not known yet.
+        """
+        rules = self._rules
+        if not self._ranks or self._moved_at_seconds is None:
+            self._disturbed_since_seconds = None
+            return None
+        pace_seconds = rules.still_iterations * iteration_seconds
+        if self.cut_off(now_seconds):
+            return None
+        bound_seconds = max(rules.still_seconds, pace_seconds)
+        if iteration_seconds == 0:
+            bound_seconds = max(bound_seconds, rules.still_at_start_seconds)
+        still = now_seconds - self._moved_at_seconds > bound_seconds
+        if not still and not self._somebody_silent(now_seconds, max(rules.silent_seconds, pace_seconds)):
+            if self._disturbed_since_seconds is None:
+                return None
+            self._disturbed_since_seconds = None
+            return self._take(now_seconds)  # the picture that says: it moves again
+        if self._disturbed_since_seconds is None:
+            self._disturbed_since_seconds = now_seconds
+            return self._take(now_seconds)
+        calm = now_seconds - self._disturbed_since_seconds > rules.calm_after_seconds
+        interval_seconds = rules.calm_picture_seconds if calm else rules.picture_seconds
+        if self._picture_at_seconds is not None and now_seconds - self._picture_at_seconds < interval_seconds:
+            return None
+        return self._take(now_seconds)
+
+    def _somebody_silent(self, now_seconds: float, bound_seconds: float) -> bool:
+        """Only a rank that used to report can fall silent, and only while others are heard."""
+        oldest_seconds = newest_seconds = None
+        for rank in self._ranks.values():
+            if rank.reported:
+                heard = rank.heard_at_seconds
+                oldest_seconds = heard if oldest_seconds is None else min(oldest_seconds, heard)
+                newest_seconds = heard if newest_seconds is None else max(newest_seconds, heard)
+        if oldest_seconds is None or newest_seconds is None:
+            return False
+        return now_seconds - oldest_seconds > bound_seconds > now_seconds - newest_seconds
+
+    def _take(self, now_seconds: float) -> Picture:
+        self._picture_at_seconds = now_seconds
+        moved_at_seconds = self._moved_at_seconds if self._moved_at_seconds is not None else now_seconds
+        return Picture(
+            at_seconds=now_seconds,
+            ranks=tuple(
+                RankState(
+                    rank=rank,
+                    incarnation=state.incarnation,
+                    payload=state.payload,
+                    seconds_since_heard=max(0.0, now_seconds - state.heard_at_seconds),
+                    seconds_since_moved=max(0.0, now_seconds - state.moved_at_seconds),
+                )
+                for rank, state in sorted(self._ranks.items())
+            ),
+            seconds_without_progress=max(0.0, now_seconds - moved_at_seconds),
+        )

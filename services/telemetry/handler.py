@@ -1,0 +1,256 @@
+"""What the telemetry service does with a batch of records: joins, watches, sums up, and sends observations.
+
+State per job lives in memory. What is committed is the oldest offset that an open frame or an unwritten rollup still
+needs, so a restart reads those records again; what was said already is read back from the observations themselves.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
+from services.common.kafka.ports import Producer
+from services.common.kafka.tail import Tail
+from services.telemetry.adapters.observation_codec import observation_record
+from services.telemetry.adapters.record_decoder import event_from_proto, newest_progress_of, samples_of
+from services.telemetry.adapters.recovery import PartitionMemory, remember
+from services.telemetry.adapters.rollup_writer import RollupWriter
+from services.telemetry.domain.frames import Outcome
+from services.telemetry.domain.job_stream import JobStream
+from services.telemetry.domain.observed import ClosedFrame, Numbered, Picture
+from services.telemetry.domain.rollups import FinishedWindow, RollupAggregator
+from services.telemetry.domain.sequences import RecordSequences
+from services.telemetry.metrics import TelemetryMetrics
+
+# A restart makes an unwritten rollup again if it is not older than this: it bounds what is read again.
+ROLLUP_HOLD_SECONDS = 30.0
+_HOUSEKEEPING_SECONDS = 5.0
+
+_log = structlog.get_logger(__name__)
+
+StartOffset = Callable[[Partition], Awaitable[int]]
+
+
+@dataclass(slots=True)
+class _Job:
+    stream: JobStream
+    rollups: RollupAggregator
+    sequences: RecordSequences
+    counted: dict[Outcome, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Shard:
+    """Everything of one input partition."""
+
+    number: int
+    memory: PartitionMemory
+    jobs: dict[str, _Job] = field(default_factory=dict)
+    newest_offset: int = -1
+
+
+class TelemetryHandler:
+    """The handler of the records' topic; see :class:`services.common.kafka.Handler`."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        tail: Tail,
+        start_offset: StartOffset,
+        rollup_writer: RollupWriter,
+        metrics: TelemetryMetrics,
+        *,
+        rollup_iterations: int,
+        job_idle_seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            producer: Sends the observations.
+            tail: Reads back what was said.
+            start_offset: Where reading of an input partition starts.
+            rollup_writer: Takes the rollups.
+            metrics: Counts.
+            rollup_iterations: Length of a rollup's window.
+            job_idle_seconds: When a silent job is forgotten.
+            clock: Unix seconds.
+        """
+        self._producer = producer
+        self._tail = tail
+        self._start_offset = start_offset
+        self._rollup_writer = rollup_writer
+        self._metrics = metrics
+        self._rollup_iterations = rollup_iterations
+        self._job_idle_seconds = job_idle_seconds
+        self._clock = clock
+        self._shards: dict[int, _Shard] = {}
+        self._housekept_at_seconds = 0.0
+
+    async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Reads back what was said in partitions that are new here; those that stayed go on where they were."""
+        starts = {}
+        for partition in partitions:
+            start = await self._start_offset(partition)
+            memory = await remember(self._tail, partition.number, from_offset=start)
+            self._shards[partition.number] = _Shard(number=partition.number, memory=memory)
+            starts[partition] = start
+            if memory.jobs:
+                _log.info(
+                    "goes on",
+                    partition=partition.number,
+                    jobs=len(memory.jobs),
+                    from_offset=start,
+                    said_until_offset=memory.until_offset,
+                )
+        return starts
+
+    async def handle(self, batch: Batch[pb.Record]) -> Sequence[Rejection]:
+        """Takes in records; returns when Kafka has acknowledged what follows from them."""
+        shard = self._shards[batch.partition.number]
+        now_seconds = batch.received_at_seconds
+        outgoing: list[OutgoingRecord] = []
+        frames: list[ClosedFrame] = []
+        for message in batch.messages:
+            record, offset = message.content, message.record.offset
+            shard.newest_offset = offset
+            job = self._job(shard, record.job_id, now_seconds)
+            numbered = self._take(job, record, offset, now_seconds)
+            if numbered:
+                self._encode(shard, job, numbered, outgoing, frames)
+        shard.newest_offset = batch.next_offset - 1
+        await self._send(outgoing, frames)
+        return ()
+
+    async def tick(self, now_seconds: float) -> None:
+        """Closes what is overdue and takes pictures."""
+        outgoing: list[OutgoingRecord] = []
+        frames: list[ClosedFrame] = []
+        for shard in self._shards.values():
+            for job in shard.jobs.values():
+                numbered = job.stream.tick(now_seconds)
+                if numbered:
+                    self._encode(shard, job, numbered, outgoing, frames)
+        await self._send(outgoing, frames)
+        if now_seconds - self._housekept_at_seconds > _HOUSEKEEPING_SECONDS:
+            self._housekept_at_seconds = now_seconds
+            self._keep_house(now_seconds)
+
+    async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
+        """Nothing to write; what may be committed is what no open frame and no unwritten rollup needs."""
+        since_seconds = self._clock() - ROLLUP_HOLD_SECONDS
+        allowed = {}
+        for partition, position in positions.items():
+            shard = self._shards.get(partition.number)
+            if shard is None:
+                continue
+            offsets = [position, self._rollup_writer.oldest_offset(shard.jobs, opened_after_seconds=since_seconds)]
+            for job in shard.jobs.values():
+                offsets.append(job.stream.frames.oldest_offset)
+                offsets.append(job.rollups.oldest_offset(opened_after_seconds=since_seconds))
+            allowed[partition] = min(offset for offset in offsets if offset is not None)
+        return allowed
+
+    async def revoked(self, partitions: Collection[Partition]) -> None:
+        """Forgets partitions; the next owner reads again what was not committed."""
+        for partition in partitions:
+            self._shards.pop(partition.number, None)
+        self._count_jobs()
+
+    def _job(self, shard: _Shard, job_id: str, now_seconds: float) -> _Job:
+        job = shard.jobs.get(job_id)
+        if job is not None:
+            return job
+        said = shard.memory.jobs.pop(job_id, None)
+        # Not in what was read back, and that was not all: the numbers only have to go on growing.
+        first_sequence = 0 if shard.memory.complete else round(now_seconds * 1000)
+        job = _Job(
+            stream=JobStream(job_id, first_sequence=first_sequence),
+            rollups=RollupAggregator(job_id, window_iterations=self._rollup_iterations),
+            sequences=RecordSequences(),
+        )
+        if said is not None:
+            job.stream.resume(
+                next_sequence=said.next_sequence,
+                last_frame=said.last_frame,
+                events=said.events,
+                until_offset=shard.memory.until_offset,
+                now_seconds=now_seconds,
+            )
+        shard.jobs[job_id] = job
+        self._count_jobs()
+        return job
+
+    def _take(self, job: _Job, record: pb.Record, offset: int, now_seconds: float) -> list[Numbered]:
+        numbered: list[Numbered] = []
+        stream = job.stream
+        gap, dropped = job.sequences.add(record.rank, record.incarnation, record.sequence, record.num_dropped)
+        if gap:
+            self._metrics.lost_records.inc(gap)
+        if dropped:
+            self._metrics.dropped_by_ranks.inc(dropped)
+        if record.rank >= 0 and (record.samples or record.progress):
+            stream.heard(record.rank, record.incarnation, now_seconds)
+        for event in record.events:
+            numbered.extend(stream.event(event_from_proto(event), now_seconds))
+        finished: list[FinishedWindow] = []
+        for sample in samples_of(record, offset=offset):
+            numbered.extend(stream.sample(sample, now_seconds))
+            content = sample.payload
+            loss = content.loss if content.HasField("loss") else None
+            window = job.rollups.add(sample, content, loss=loss, now_seconds=now_seconds)
+            if window is not None:
+                finished.append(window)
+        if finished:
+            self._rollup_writer.put(finished)
+        progress = newest_progress_of(record)
+        if progress is not None:
+            stream.progress(progress, now_seconds)
+        return numbered
+
+    def _encode(
+        self,
+        shard: _Shard,
+        job: _Job,
+        numbered: Sequence[Numbered],
+        outgoing: list[OutgoingRecord],
+        frames: list[ClosedFrame],
+    ) -> None:
+        for each in numbered:
+            outgoing.append(observation_record(job.stream.job_id, each, input_offset=shard.newest_offset))
+            if isinstance(each.observed, ClosedFrame):
+                frames.append(each.observed)
+                self._metrics.observations.labels("frame").inc()
+            else:
+                kind = "picture" if isinstance(each.observed, Picture) else "event"
+                self._metrics.observations.labels(kind).inc()
+
+    async def _send(self, outgoing: Sequence[OutgoingRecord], frames: Sequence[ClosedFrame]) -> None:
+        if not outgoing:
+            return
+        await self._producer.send_all(outgoing)
+        now_seconds = self._clock()
+        for frame in frames:
+            self._metrics.frames.labels("no" if frame.missing_ranks else "yes").inc()
+            self._metrics.missing_entries.inc(len(frame.missing_ranks))
+            self._metrics.frame_seconds.observe(max(0.0, now_seconds - frame.last_sample_at_seconds))
+
+    def _keep_house(self, now_seconds: float) -> None:
+        """Forgets idle jobs, ends idle windows, exports counts."""
+        for shard in self._shards.values():
+            for job_id, job in list(shard.jobs.items()):
+                for outcome, total in job.stream.frames.outcomes.items():
+                    self._metrics.samples.labels(outcome).inc(total - job.counted.get(outcome, 0))
+                    job.counted[outcome] = total
+                self._rollup_writer.put(job.rollups.finish_idle(now_seconds))
+                if now_seconds - job.stream.heard_at_seconds > self._job_idle_seconds:
+                    self._rollup_writer.put(job.rollups.finish_all())
+                    del shard.jobs[job_id]
+                    shard.memory.complete = False
+        self._count_jobs()
+
+    def _count_jobs(self) -> None:
+        self._metrics.jobs.set(sum(len(shard.jobs) for shard in self._shards.values()))

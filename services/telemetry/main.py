@@ -1,0 +1,82 @@
+"""The telemetry service's composition root: the only place that knows which parts are real."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from contracts.topics import RECORDS
+from services.common.database import create_engine
+from services.common.health import Health, health_server, ready_file
+from services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
+from services.common.kafka.tail import KafkaTail
+from services.common.lifecycle import run_service
+from services.common.metrics import KafkaMetrics, create_registry
+from services.common.settings import load_settings
+from services.telemetry.adapters.record_decoder import decode_record
+from services.telemetry.adapters.rollup_writer import RollupWriter
+from services.telemetry.handler import TelemetryHandler
+from services.telemetry.metrics import TelemetryMetrics
+from services.telemetry.settings import TelemetrySettings
+
+SERVICE = "telemetry"
+
+
+async def serve(settings: TelemetrySettings) -> None:
+    """Runs the service until cancelled.
+
+    The database is no part of readiness: without it frames flow and rollups wait.
+    """
+    registry = create_registry()
+    kafka_metrics, metrics = KafkaMetrics(registry), TelemetryMetrics(registry)
+    health = Health("kafka", "consumer")
+    config = KafkaClientConfig.from_settings(settings, service=SERVICE)
+    async with AsyncExitStack() as stack:
+        port = await stack.enter_async_context(
+            health_server(health, registry, host=settings.metrics_host, port=settings.metrics_port)
+        )
+        await stack.enter_async_context(ready_file(settings.ready_file, metrics_port=port))
+        engine = create_engine(
+            settings.database_url.get_secret_value(), application_name=f"evenkeel-{SERVICE}", pool_size=2
+        )
+        stack.push_async_callback(engine.dispose)
+        producer = KafkaProducer(
+            config, kafka_metrics, on_change=lambda up, problem: health.report("kafka", ready=up, detail=problem)
+        )
+        stack.push_async_callback(producer.stop)
+        await producer.start()
+        consumer = KafkaConsumer(config, topics=[RECORDS.name], group=settings.telemetry_group)
+        rollup_writer = RollupWriter(
+            engine,
+            metrics,
+            max_rows=settings.rollup_buffer_rows,
+            on_change=lambda up, problem: health.report(
+                "database", ready=True, detail="" if up else f"away: {problem}"
+            ),
+        )
+        handler = TelemetryHandler(
+            producer,
+            KafkaTail(config),
+            consumer.start_offset,
+            rollup_writer,
+            metrics,
+            rollup_iterations=settings.rollup_iterations,
+            job_idle_seconds=settings.job_idle_seconds,
+        )
+        loop = ConsumeLoop(
+            consumer,
+            handler,
+            decoders={RECORDS.name: decode_record},
+            dead_letters=DeadLetters(producer, kafka_metrics, group=settings.telemetry_group),
+            metrics=kafka_metrics,
+            on_assigned=lambda partitions: health.report(
+                "consumer", ready=True, detail=f"{len(partitions)} partitions"
+            ),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(rollup_writer.run())
+            tasks.create_task(loop.run())
+
+
+def main() -> int:
+    """Runs the service; returns the exit code."""
+    settings = load_settings(TelemetrySettings)
+    return run_service(SERVICE, settings, lambda: serve(settings))
