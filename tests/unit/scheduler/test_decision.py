@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from planning_cases import situation_of
+from tests.unit.scheduler.planning_cases import situation_of
 
 from layouts.layout import uniform_layout
 from services.scheduler.planning.cost_model import CostModel, calibrated_correction

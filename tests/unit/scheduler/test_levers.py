@@ -3,7 +3,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning_cases import situation_of
+from tests.unit.scheduler.planning_cases import situation_of
 
 from layouts.layout import Layout, Replica, Stage, uniform_layout
 from services.scheduler.planning.coverage import uncovered_blocks

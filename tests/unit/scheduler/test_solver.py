@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
-from planning_cases import situation_of, situations
+from tests.unit.scheduler.planning_cases import situation_of, situations
 
 from layouts.layout import uniform_layout
 from services.scheduler.planning.levers import REGISTRY, TUNING

@@ -1,0 +1,124 @@
+"""Verdicts and profiles from Kafka to the coordinator."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from evenkeel.detector.v1 import detector_pb2
+from google.protobuf.message import DecodeError
+
+from contracts.topics import PROFILES, VERDICTS
+from history.records import VerdictRecord
+from services.common.kafka import Batch, ConsumedRecord, Partition, RejectedRecordError, Rejection
+from services.common.kafka.loop import Decoder
+from services.scheduler.adapters.fleet_api_codec import verdict_from_proto
+from services.scheduler.coordinator import Coordinator
+from services.scheduler.domain.profiles import JobProfile
+from services.scheduler.planning.cost_model import Workload
+
+Finding = VerdictRecord | JobProfile
+
+
+def _require_key(record: ConsumedRecord, job_id: str) -> None:
+    if not job_id or record.key != job_id.encode():
+        raise RejectedRecordError("key", f"key {record.key!r} is not the job id {job_id!r} of the message")
+
+
+def decode_verdict(record: ConsumedRecord) -> VerdictRecord:
+    """The verdict in a record.
+
+    Raises:
+        RejectedRecordError: It is no verdict, or one that cannot be.
+    """
+    try:
+        message = detector_pb2.Verdict.FromString(record.value or b"")
+    except DecodeError as error:
+        raise RejectedRecordError("malformed", f"not a Verdict: {error}") from error
+    _require_key(record, message.job_id)
+    if not message.verdict_id:
+        raise RejectedRecordError("value", "the verdict has no verdict_id")
+    for name in ("throughput", "throughput_margin", "confidence", "decided_at_unix_seconds"):
+        if not 0.0 <= getattr(message, name) < 1e12:
+            raise RejectedRecordError("value", f"{name} is {getattr(message, name)}")
+    if any(culprit.rank < 0 or culprit.incarnation < 0 for culprit in message.culprits):
+        raise RejectedRecordError("value", "a culprit has a negative rank or incarnation")
+    return verdict_from_proto(message)
+
+
+def decode_profile(record: ConsumedRecord) -> JobProfile:
+    """The profile in a record.
+
+    Raises:
+        RejectedRecordError: It is no profile, or one that cannot be.
+    """
+    try:
+        message = detector_pb2.Profile.FromString(record.value or b"")
+    except DecodeError as error:
+        raise RejectedRecordError("malformed", f"not a Profile: {error}") from error
+    _require_key(record, message.job_id)
+    try:
+        workload = Workload(
+            seconds_per_flop=message.seconds_per_flop,
+            tokens=message.tokens,
+            sum_of_squares=message.sum_of_squares,
+            fixed_seconds=message.fixed_seconds,
+            transfer_seconds=message.transfer_seconds,
+        )
+    except ValueError as error:
+        raise RejectedRecordError("value", str(error)) from error
+    return JobProfile(
+        job_id=message.job_id,
+        iteration=message.iteration,
+        epoch=message.epoch,
+        workload=workload,
+        iteration_seconds=message.iteration_seconds,
+        throughputs={t.rank: t.throughput for t in message.throughputs if math.isfinite(t.throughput)},
+    )
+
+
+DECODERS: Mapping[str, Decoder[Finding]] = {VERDICTS.name: decode_verdict, PROFILES.name: decode_profile}
+
+
+class Intake:
+    """Hands findings to the coordinator; see :class:`services.common.kafka.loop.Handler`.
+
+    Verdicts are durable when ``handle`` returns. Profiles are not stored: each is replaced by the next, and after a
+    restart the compacted topic is read again from its beginning.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            coordinator: Loaded already.
+        """
+        self._coordinator = coordinator
+
+    async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Profiles from the beginning, verdicts from the committed offset."""
+        return {partition: 0 for partition in partitions if partition.topic == PROFILES.name}
+
+    async def handle(self, batch: Batch[Finding]) -> Sequence[Rejection]:
+        """Verdicts job by job and in order, profiles: of each job only the newest."""
+        verdicts: dict[str, list[VerdictRecord]] = {}
+        profiles: dict[str, JobProfile] = {}
+        for message in batch.messages:
+            finding = message.content
+            if isinstance(finding, VerdictRecord):
+                verdicts.setdefault(finding.job_id, []).append(finding)
+            else:
+                profiles[finding.job_id] = finding
+        for job_id, found in verdicts.items():
+            await self._coordinator.take_verdicts(job_id, found)
+        for profile in profiles.values():
+            await self._coordinator.take_profile(profile)
+        return ()
+
+    async def tick(self, now_seconds: float) -> None:
+        """Nothing depends on time here."""
+
+    async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
+        """Everything handled is durable."""
+        return positions
+
+    async def revoked(self, partitions: Collection[Partition]) -> None:
+        """Jobs stay: they belong to the instance that serves their fleet API."""

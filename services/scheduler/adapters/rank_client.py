@@ -1,0 +1,171 @@
+"""Calls to a rank's controller over gRPC, on the service's event loop."""
+
+from collections.abc import AsyncIterator, Awaitable
+from typing import TypeVar
+
+import grpc
+from evenkeel.control.v1 import control_pb2 as pb
+from evenkeel.control.v1 import control_pb2_grpc
+
+from history.vocabulary import PlanMode
+from layouts.codec import layout_to_proto
+from services.scheduler.dispatch.protocol import (
+    Decision,
+    RankAwayError,
+    RankPhase,
+    RankRefusedError,
+    RankState,
+    Reshape,
+)
+
+_PHASES = {
+    pb.RANK_PHASE_JOINING: RankPhase.JOINING,
+    pb.RANK_PHASE_TRAINING: RankPhase.TRAINING,
+    pb.RANK_PHASE_PARKED: RankPhase.PARKED,
+    pb.RANK_PHASE_RESHAPING: RankPhase.RESHAPING,
+    pb.RANK_PHASE_FINISHED: RankPhase.FINISHED,
+}
+_MODES = {PlanMode.BOUNDARY: pb.APPLY_MODE_BOUNDARY, PlanMode.RECOVER: pb.APPLY_MODE_RECOVER}
+_AWAY = frozenset(
+    (
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    )
+)
+_OPTIONS = (
+    # A node that vanishes closes no connection: ask every few seconds. The controller allows it.
+    ("grpc.keepalive_time_ms", 5_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Each rank its own connection, even when an address is used again by a later process.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+Answer = TypeVar("Answer")
+
+
+def state_from_proto(message: pb.RankState) -> RankState:
+    """The state in a message; a phase that this version does not know counts as RESHAPING: not yet there."""
+    return RankState(
+        rank=message.rank,
+        incarnation=message.incarnation,
+        phase=_PHASES.get(message.phase, RankPhase.RESHAPING),
+        epoch=message.epoch,
+        iteration=message.iteration,
+        steps_applied=message.steps_applied,
+        voted=message.voted,
+        held_epochs=tuple(message.held_epochs),
+        group_handle=message.group_handle,
+    )
+
+
+def _reshape_to_proto(reshape: Reshape) -> pb.Reshape:
+    return pb.Reshape(
+        job_id=reshape.job_id,
+        plan_id=reshape.plan_id,
+        epoch=reshape.epoch,
+        mode=_MODES[reshape.mode],
+        to_layout=layout_to_proto(reshape.to_layout),
+    )
+
+
+class RankClient:
+    """One process of a rank; see :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+
+    def __init__(self, *, job_id: str, job_token: str, rank: int, incarnation: int, address: str) -> None:
+        """Makes a channel, which connects when first used.
+
+        Args:
+            job_id: The job.
+            job_token: Its token.
+            rank: The rank; an answer that names another one counts as no answer.
+            incarnation: Its process; likewise.
+            address: host:port of its controller.
+        """
+        self.rank = rank
+        self.incarnation = incarnation
+        self.address = address
+        self._job_id = job_id
+        self._metadata = (("authorization", f"Bearer {job_token}"),)
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._stub = control_pb2_grpc.RankControlServiceStub(self._channel)
+
+    async def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
+        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        request = pb.PrepareRequest(reshape=_reshape_to_proto(reshape))
+        answer = await self._answer(self._stub.Prepare(request, timeout=timeout_seconds, metadata=self._metadata))
+        return self._checked(answer.state)
+
+    async def commit(self, reshape: Reshape, decision: Decision, timeout_seconds: float) -> RankState:
+        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        request = pb.CommitRequest(
+            reshape=_reshape_to_proto(reshape),
+            from_epoch=decision.from_epoch,
+            from_layout=layout_to_proto(decision.from_layout),
+            sources=decision.sources,
+            steps_applied=decision.steps_applied,
+            group_handles=decision.group_handles,
+        )
+        answer = await self._answer(self._stub.Commit(request, timeout=timeout_seconds, metadata=self._metadata))
+        return self._checked(answer.state)
+
+    async def abort(self, reshape: Reshape, timeout_seconds: float) -> None:
+        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        request = pb.AbortRequest(job_id=self._job_id, plan_id=reshape.plan_id, epoch=reshape.epoch)
+        await self._answer(self._stub.Abort(request, timeout=timeout_seconds, metadata=self._metadata))
+
+    async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
+        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        request = pb.InterruptRequest(job_id=self._job_id, epoch=epoch, leave=leave)
+        await self._answer(self._stub.Interrupt(request, timeout=timeout_seconds, metadata=self._metadata))
+
+    async def status(self, timeout_seconds: float) -> RankState:
+        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        request = pb.StatusRequest(job_id=self._job_id)
+        answer = await self._answer(self._stub.Status(request, timeout=timeout_seconds, metadata=self._metadata))
+        return self._checked(answer.state)
+
+    async def watch(self) -> AsyncIterator[RankState]:
+        """States as they change, until the stream ends or breaks.
+
+        Raises:
+            RankAwayError: The stream broke, or could not be opened.
+            RankRefusedError: The controller refuses it.
+        """
+        call = self._stub.Watch(pb.WatchRequest(job_id=self._job_id), metadata=self._metadata)
+        try:
+            async for response in call:
+                yield self._checked(response.state)
+        except grpc.aio.AioRpcError as error:
+            raise self._error(error) from error
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        """Close the channel; calls in hand end as cancelled."""
+        await self._channel.close()
+
+    def _checked(self, message: pb.RankState) -> RankState:
+        state = state_from_proto(message)
+        if (state.rank, state.incarnation) != (self.rank, self.incarnation):
+            raise RankAwayError(
+                f"{self.address} is now rank {state.rank} incarnation {state.incarnation}, "
+                f"no longer rank {self.rank} incarnation {self.incarnation}"
+            )
+        return state
+
+    def _error(self, error: grpc.aio.AioRpcError) -> RankAwayError | RankRefusedError:
+        text = f"rank {self.rank} at {self.address}: {error.code().name}: {error.details()}"
+        return RankAwayError(text) if error.code() in _AWAY else RankRefusedError(text)
+
+    async def _answer(self, call: Awaitable[Answer]) -> Answer:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise self._error(error) from error

@@ -1,0 +1,93 @@
+"""A Watch stream to one process of a rank: states go to the board, its break goes to telemetry as evidence.
+
+A process that dies closes its sockets, so the stream breaks within milliseconds. Not every break is a death: the
+controller is asked once more before anything is said. Nothing is marked here: the detector's verdict does that.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+from evenkeel.telemetry.v1 import telemetry_pb2
+
+from contracts.headers import record_headers
+from contracts.topics import RECORDS
+from services.common.backoff import Backoff
+from services.common.kafka.ports import Producer
+from services.common.kafka.records import OutgoingRecord
+from services.scheduler.adapters.rank_client import RankClient
+from services.scheduler.dispatch.board import StateBoard
+from services.scheduler.dispatch.protocol import RankAwayError, RankPhase, RankRefusedError
+
+_log = structlog.get_logger(__name__)
+
+_SECOND_LOOK_SECONDS = 0.5
+_NEVER_CONNECTED_ATTEMPTS = 3
+
+StreamBroken = Callable[[int, int, str], Awaitable[None]]
+"""Told (rank, incarnation, detail) when a stream broke and the controller does not answer any more."""
+
+
+def broken_stream_reporter(producer: Producer, job_id: str) -> StreamBroken:
+    """Reports broken streams of one job to the topic of telemetry records, on behalf of no rank (-1)."""
+    sequence = 0
+
+    async def report(rank: int, incarnation: int, detail: str) -> None:
+        nonlocal sequence
+        record = telemetry_pb2.Record(
+            job_id=job_id,
+            rank=-1,
+            sequence=sequence,
+            node="scheduler",
+            events=[
+                telemetry_pb2.ProcessEvent(
+                    at_unix_seconds=time.time(),
+                    kind=telemetry_pb2.PROCESS_EVENT_KIND_STREAM_BROKEN,
+                    rank=rank,
+                    incarnation=incarnation,
+                    detail=detail[:500],
+                )
+            ],
+        )
+        sequence += 1
+        headers = record_headers(RECORDS, "evenkeel/scheduler")
+        value = record.SerializeToString()
+        await producer.send_all([OutgoingRecord(topic=RECORDS.name, key=job_id.encode(), value=value, headers=headers)])
+
+    return report
+
+
+async def watch_rank(client: RankClient, board: StateBoard, broken: StreamBroken) -> None:
+    """Watch a process until it says that it has finished or the caller cancels; reports its end at most once.
+
+    Args:
+        client: The process.
+        board: Where states go.
+        broken: Told once when the process does not answer any more.
+    """
+    backoff = Backoff(longest_seconds=2.0)
+    connected = reported = False
+    attempts = 0
+    while True:
+        attempts += 1
+        detail = "the stream ended"
+        try:
+            async for state in client.watch():
+                connected, attempts = True, 0
+                backoff.reset()
+                board.post(state)
+                if state.phase is RankPhase.FINISHED:
+                    return
+        except (RankAwayError, RankRefusedError) as error:
+            detail = str(error)
+        try:
+            board.post(await client.status(_SECOND_LOOK_SECONDS))
+        except RankRefusedError:
+            pass
+        except RankAwayError as error:
+            if not reported and (connected or attempts >= _NEVER_CONNECTED_ATTEMPTS):
+                reported = True
+                _log.warning("stream to rank broke", rank=client.rank, incarnation=client.incarnation, error=detail)
+                await broken(client.rank, client.incarnation, f"{detail}; then {error}")
+        await asyncio.sleep(backoff.next_seconds())

@@ -1,0 +1,113 @@
+"""All jobs of this scheduler: where the fleet API, verdicts and profiles meet. Implements the fleet port.
+
+Not covered: several schedulers at once. Each job's ranks register with the one scheduler that holds the job.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import structlog
+
+from history.errors import JobConflictError, UnknownJobError
+from history.records import JobRecord, RankRecord, VerdictRecord
+from history.vocabulary import JobState
+from services.scheduler.adapters.fleet_port import JobNews, JobView
+from services.scheduler.adapters.rank_watch import StreamBroken
+from services.scheduler.domain.job_state import JobKnowledge
+from services.scheduler.domain.profiles import JobProfile
+from services.scheduler.domain.restart import new_job, resumed_job
+from services.scheduler.job_actor import JobActor, Parts
+from services.scheduler.processes import Processes
+
+_log = structlog.get_logger(__name__)
+
+
+class Coordinator:
+    """Every unfinished job; see :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+
+    def __init__(self, parts: Parts, reporter: Callable[[str], StreamBroken]) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            parts: What all jobs share.
+            reporter: Makes, for a job id, what is told of that job's broken streams.
+        """
+        self._parts = parts
+        self._reporter = reporter
+        self._actors: dict[str, JobActor] = {}
+
+    async def load(self) -> int:
+        """Take up every unfinished job of the history; call once, before anything else.
+
+        Returns:
+            How many there are.
+
+        Raises:
+            OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
+        """
+        for record in await self._parts.store.load_jobs():
+            resumed = resumed_job(record)
+            await self._add(resumed.job, record.job_token).resume(resumed)
+        return len(self._actors)
+
+    async def register_job(self, job: JobRecord) -> JobView:
+        """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+        await self._parts.store.save([job])
+        actor = self._actors.get(job.job_id)
+        if actor is None:
+            known = await self._parts.store.get_job(job.job_id)
+            if known is not None and known.state is JobState.FINISHED:
+                raise JobConflictError(job.job_id, "run, which has finished")
+            actor = self._actors.get(job.job_id) or self._add(new_job(job), job.job_token)
+            _log.info("job registered", job_id=job.job_id, ranks=len(job.layout.ranks))
+        return actor.view()
+
+    async def register_rank(self, rank: RankRecord) -> None:
+        """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+        await self._known(rank.job_id).take_rank(rank)
+
+    async def finish_job(self, job_id: str) -> None:
+        """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+        actor = self._actors.get(job_id)
+        if actor is None:
+            if await self._parts.store.get_job(job_id) is None:
+                raise UnknownJobError(job_id)
+            return
+        await actor.finish()
+        self._actors.pop(job_id, None)
+        self._parts.metrics.jobs.set(len(self._actors))
+
+    def job(self, job_id: str) -> JobView | None:
+        """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+        actor = self._actors.get(job_id)
+        return None if actor is None else actor.view()
+
+    def watch(self, job_id: str) -> AsyncIterator[JobNews]:
+        """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+        return self._known(job_id).watch()
+
+    async def take_verdicts(self, job_id: str, verdicts: Sequence[VerdictRecord]) -> None:
+        """Verdicts about one job, in order; durable on return. Those about an unknown job are dropped with a word."""
+        actor = self._actors.get(job_id)
+        if actor is None:
+            _log.warning("verdicts about a job that does not run here", job_id=job_id, verdicts=len(verdicts))
+            return
+        await actor.take_verdicts(verdicts)
+
+    async def take_profile(self, profile: JobProfile) -> None:
+        """The newest profile of a job; one of an unknown job is dropped."""
+        actor = self._actors.get(profile.job_id)
+        if actor is not None:
+            await actor.take_profile(profile)
+
+    def _known(self, job_id: str) -> JobActor:
+        actor = self._actors.get(job_id)
+        if actor is None:
+            raise UnknownJobError(job_id)
+        return actor
+
+    def _add(self, job: JobKnowledge, token: str) -> JobActor:
+        processes = Processes(job.job_id, token, self._reporter(job.job_id), self._parts.spawn)
+        actor = JobActor(job, processes, self._parts)
+        self._actors[job.job_id] = actor
+        self._parts.metrics.jobs.set(len(self._actors))
+        return actor

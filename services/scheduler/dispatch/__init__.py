@@ -1,0 +1,1 @@
+"""How a plan reaches the ranks: two phases over gRPC."""

@@ -1,0 +1,90 @@
+"""The protocol's words as plain values, and the port through which a rank is called."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from history.vocabulary import PlanMode
+from layouts.layout import Layout
+
+
+class RankPhase(StrEnum):
+    """What a rank is doing."""
+
+    JOINING = "joining"
+    TRAINING = "training"
+    PARKED = "parked"
+    RESHAPING = "reshaping"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankState:
+    """A rank's state; fields as in ``evenkeel.control.v1.RankState``."""
+
+    rank: int
+    incarnation: int
+    phase: RankPhase
+    epoch: int = -1
+    iteration: int = 0
+    steps_applied: int = 0
+    voted: bool = False
+    held_epochs: tuple[int, ...] = ()
+    group_handle: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reshape:
+    """A plan as ranks need it."""
+
+    job_id: str
+    plan_id: str
+    epoch: int
+    mode: PlanMode
+    to_layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a Commit carries besides the plan; fields as in ``evenkeel.control.v1.CommitRequest``."""
+
+    from_epoch: int
+    from_layout: Layout
+    sources: tuple[int, ...]
+    steps_applied: int
+    group_handles: tuple[bytes, ...] = ()
+
+
+class RankAwayError(Exception):
+    """A rank's controller does not answer, or not in time."""
+
+
+class RankRefusedError(Exception):
+    """A rank's controller refuses: the plan is stale there, the token is wrong, or it cannot be reshaped."""
+
+
+class RankCalls(Protocol):
+    """Calls to one process of a rank. Every call has a deadline.
+
+    Errors of all methods: :class:`RankAwayError`, :class:`RankRefusedError`.
+    """
+
+    async def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
+        """Phase one; in mode RECOVER the answer comes once the rank is parked."""
+        ...
+
+    async def commit(self, reshape: Reshape, decision: Decision, timeout_seconds: float) -> RankState:
+        """Phase two. The same commit twice is one commit."""
+        ...
+
+    async def abort(self, reshape: Reshape, timeout_seconds: float) -> None:
+        """Forget a prepared plan."""
+        ...
+
+    async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
+        """Stop waiting and park, or leave for good."""
+        ...
+
+    async def status(self, timeout_seconds: float) -> RankState:
+        """The state now."""
+        ...

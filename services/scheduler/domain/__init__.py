@@ -1,0 +1,1 @@
+"""What the scheduler knows of a job, and how that changes: pure."""

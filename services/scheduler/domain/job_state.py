@@ -1,0 +1,224 @@
+"""What the scheduler knows of one job. Immutable: transitions in :mod:`services.scheduler.domain.transitions`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from history.records import CulpritRecord
+from history.vocabulary import JobState, PlanMode
+from layouts.layout import Layout
+from layouts.model import ModelSpec
+from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
+from services.scheduler.planning.price import TransitionCosts
+from services.scheduler.planning.situation import Situation
+
+HEALTHY = 0.97
+"""A throughput from here on counts as 1: differences of a few percent are not worth an epoch."""
+
+
+class PlanNeed(StrEnum):
+    """What a job's state asks for."""
+
+    NONE = "none"
+    BOUNDARY = "boundary"
+    """Something changed; a plan may pay."""
+
+    RECOVER = "recover"
+    """Somebody in the layout is gone: there must be a plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankInfo:
+    """One process of a rank.
+
+    Attributes:
+        rank: Rank.
+        incarnation: Which process of it.
+        node: Node it runs on; empty until it registers.
+        device: Device it computes on.
+        address: host:port of its controller; empty until it registers.
+        alive: As far as known.
+        throughput: Estimate, 1.0 = healthy, 0 = dead.
+    """
+
+    rank: int
+    incarnation: int = 0
+    node: str = ""
+    device: str = ""
+    address: str = ""
+    alive: bool = True
+    throughput: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newcomer:
+    """A later process of a rank that waits for its turn.
+
+    It takes its rank over when the layout in force does not count on the earlier process any more.
+
+    Attributes:
+        info: The process; ``address`` is empty until its controller registers.
+        announced: True once the detector said that it is up.
+    """
+
+    info: RankInfo
+    announced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenIncident:
+    """An unresolved incident; fields as in :class:`history.records.IncidentState`."""
+
+    incident_id: str
+    kind: str
+    culprits: tuple[CulpritRecord, ...]
+    throughput: float
+    opened_at: datetime
+    lost_seconds: float = 0.0
+
+    def accuses(self, rank: int) -> bool:
+        """True when ``rank`` is among the culprits."""
+        return any(culprit.rank == rank for culprit in self.culprits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanInFlight:
+    """A plan on its way to the ranks."""
+
+    plan_id: str
+    mode: PlanMode
+    epoch: int
+    layout: Layout
+    incident_id: str | None
+    started_at_unix_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedPlan:
+    """The plan in force, until its effect is measured."""
+
+    plan_id: str
+    epoch: int
+    first_iteration: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobKnowledge:
+    """One job.
+
+    Attributes:
+        job_id: Its id.
+        tenant: Who may read its history.
+        name: For a person.
+        model: The model's costs.
+        registered_at: When it was registered.
+        home: Its full shape: the layout of epoch 0.
+        layout: Layout in force.
+        epoch: Epoch in force.
+        top_epoch: Highest epoch that any plan was ever made for.
+        layouts: Layout of every decided epoch.
+        ranks: The process of each rank that counts now.
+        newcomers: Later processes that wait.
+        incidents: Unresolved ones, oldest first.
+        seen: Ids of all verdicts so far.
+        flight: Plan on its way.
+        unmeasured: Plan in force whose effect is not measured yet.
+        workload: From the newest profile; None before the first.
+        correction: Of predictions, from the newest measured epoch.
+        changed: True when something happened that a plan was not yet considered for.
+        cause: Incident that the next plan answers.
+        flips: For each rank the Unix seconds at which it turned slow or healthy.
+        stuck: Why no plan can keep the job going; empty = it goes on.
+        iteration: Newest profiled iteration.
+        finished: The job has ended.
+    """
+
+    job_id: str
+    tenant: str
+    name: str
+    model: ModelSpec
+    registered_at: datetime
+    home: Layout
+    layout: Layout
+    epoch: int = 0
+    top_epoch: int = 0
+    layouts: Mapping[int, Layout]
+    ranks: Mapping[int, RankInfo]
+    newcomers: Mapping[int, Newcomer] = field(default_factory=dict)
+    incidents: tuple[OpenIncident, ...] = ()
+    seen: frozenset[str] = frozenset()
+    flight: PlanInFlight | None = None
+    unmeasured: AppliedPlan | None = None
+    workload: Workload | None = None
+    correction: float = 1.0
+    changed: bool = False
+    cause: str | None = None
+    flips: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    stuck: str = ""
+    iteration: int = -1
+    finished: bool = False
+
+    @property
+    def usable(self) -> dict[int, float]:
+        """Throughput of every rank that a plan may use: alive, with a known controller."""
+        return {
+            rank: max(0.01, info.throughput)
+            for rank, info in sorted(self.ranks.items())
+            if info.alive and info.address and info.throughput > 0.0
+        }
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Ranks that are counted on, by the layout in force or by the plan in flight, and are gone."""
+        counted = set(self.layout.ranks) | (set(self.flight.layout.ranks) if self.flight else set())
+        return tuple(rank for rank in sorted(counted) if not self.ranks[rank].alive)
+
+    @property
+    def at_home(self) -> bool:
+        """True when the full shape is in force and every device healthy: nothing is asked of a planner then."""
+        healthy = all(info.alive and info.throughput >= HEALTHY for info in self.ranks.values())
+        return healthy and self.layout.replicas == self.home.replicas
+
+    @property
+    def need(self) -> PlanNeed:
+        """What the state asks for."""
+        if self.finished:
+            return PlanNeed.NONE
+        if self.lost:
+            return PlanNeed.RECOVER
+        if not self.changed or self.flight is not None or self.stuck or self.at_home:
+            return PlanNeed.NONE
+        return PlanNeed.BOUNDARY
+
+    @property
+    def state(self) -> JobState:
+        """State in the words of the fleet API."""
+        if self.finished:
+            return JobState.FINISHED
+        if self.stuck:
+            return JobState.STUCK
+        return JobState.RESHAPING if self.flight is not None or self.lost else JobState.RUNNING
+
+    @property
+    def proportional_bound(self) -> float:
+        """Sum of live throughputs, each at most 1, over the number of devices at the start."""
+        live = sum(min(1.0, info.throughput) for info in self.ranks.values() if info.alive)
+        return live / max(1, len(self.home.ranks) + len(self.home.standbys))
+
+    def situation(self, transition: TransitionCosts) -> Situation:
+        """The question that the planner is asked."""
+        usable = self.usable
+        cost = CostModel(self.model, self.workload or ASSUMED_WORKLOAD, self.correction if self.workload else 1.0)
+        return Situation(
+            layout=self.layout,
+            home=self.home,
+            throughputs=usable,
+            cost=cost,
+            holders=frozenset(usable) & frozenset(self.layout.ranks),
+            transition=transition,
+        )
+
+    def with_rank(self, info: RankInfo) -> "JobKnowledge":
+        """The job with one rank's process replaced."""
+        return replace(self, ranks={**self.ranks, info.rank: info})

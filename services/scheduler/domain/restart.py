@@ -1,0 +1,138 @@
+"""A job's state from its history: what a scheduler that starts again knows."""
+
+from dataclasses import dataclass, replace
+
+from history.records import JobRecord, PlanRecord, PlanStatus, RestartRecord
+from history.vocabulary import PlanState, VerdictKind
+from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
+from services.scheduler.domain.transitions import promoted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """A job as it was left.
+
+    Attributes:
+        job: Its state; ``changed`` is set, so that the need for a plan is looked at anew.
+        undecided: Plans that were proposed and not decided: nobody was told to apply them.
+        decided: The newest plan that was decided and not seen applied, if any: to be sent again.
+        unmeasured: The plan in force, if its effect is not measured yet.
+        superseded: Older decided plans that a newer epoch has overtaken.
+    """
+
+    job: JobKnowledge
+    undecided: tuple[PlanStatus, ...]
+    decided: PlanStatus | None
+    unmeasured: PlanRecord | None
+    superseded: tuple[PlanStatus, ...]
+
+
+def new_job(record: JobRecord) -> JobKnowledge:
+    """The state of a job that just registered."""
+    ranks = (*record.layout.ranks, *record.layout.standbys)
+    return JobKnowledge(
+        job_id=record.job_id,
+        tenant=record.tenant,
+        name=record.name,
+        model=record.model,
+        registered_at=record.registered_at,
+        home=record.layout,
+        layout=record.layout,
+        layouts={0: record.layout},
+        ranks={rank: RankInfo(rank=rank) for rank in ranks},
+    )
+
+
+def resumed_job(record: RestartRecord) -> Resumed:
+    """The state of a job that was there before the restart."""
+    committed = [plan for plan in record.plans if plan.state is PlanState.COMMITTED]
+    pending = {plan.plan.epoch for plan in committed}
+    epoch = max(number for number in record.layouts if number not in pending)
+    decided = max(
+        (plan for plan in committed if plan.plan.epoch > epoch), key=lambda plan: plan.plan.epoch, default=None
+    )
+    applied = [plan for plan in record.plans if plan.state is PlanState.APPLIED and plan.plan.epoch == epoch]
+    job = JobKnowledge(
+        job_id=record.job.job_id,
+        tenant=record.job.tenant,
+        name=record.job.name,
+        model=record.job.model,
+        registered_at=record.job.registered_at,
+        home=record.layouts[0],
+        layout=record.layouts[epoch],
+        epoch=epoch,
+        top_epoch=max([*record.layouts, *(plan.plan.epoch for plan in record.plans)]),
+        layouts=record.layouts,
+        ranks={rank: RankInfo(rank=rank) for rank in (*record.layouts[0].ranks, *record.layouts[0].standbys)},
+        seen=frozenset(verdict.verdict_id for verdict in record.verdicts),
+        incidents=tuple(
+            OpenIncident(
+                incident_id=incident.incident_id,
+                kind=incident.kind,
+                culprits=incident.culprits,
+                throughput=incident.throughput,
+                opened_at=incident.opened_at,
+                lost_seconds=incident.lost_seconds,
+            )
+            for incident in record.incidents
+        ),
+        unmeasured=AppliedPlan(
+            plan_id=applied[-1].plan.plan_id, epoch=epoch, first_iteration=applied[-1].first_iteration or 0
+        )
+        if applied
+        else None,
+        changed=True,
+    )
+    job = promoted(_with_processes(job, record))
+    return Resumed(
+        job=job,
+        undecided=tuple(plan for plan in record.plans if plan.state is PlanState.PROPOSED),
+        decided=decided,
+        unmeasured=applied[-1].plan if applied else None,
+        superseded=tuple(plan for plan in committed if plan is not decided),
+    )
+
+
+def _with_processes(job: JobKnowledge, record: RestartRecord) -> JobKnowledge:
+    """Who is alive and how fast, from registrations, open incidents and announced newcomers."""
+    for rank in record.job.ranks:
+        job = job.with_rank(
+            RankInfo(
+                rank=rank.rank,
+                incarnation=rank.incarnation,
+                node=rank.node,
+                device=rank.device,
+                address=rank.address,
+            )
+        )
+    announced = {
+        (culprit.rank, culprit.incarnation)
+        for verdict in record.verdicts
+        if verdict.kind == VerdictKind.REJOINED
+        for culprit in verdict.culprits
+    }
+    for incident in job.incidents:
+        for culprit in incident.culprits:
+            info = job.ranks.get(culprit.rank)
+            if info is None:
+                continue
+            if incident.kind == VerdictKind.COMPUTE_SLOW:
+                if culprit.incarnation == info.incarnation and info.alive:
+                    job = job.with_rank(replace(info, throughput=min(1.0, max(0.01, incident.throughput))))
+                continue
+            if incident.kind not in (VerdictKind.FAIL_STOP, VerdictKind.HANG):
+                continue
+            gone = RankInfo(
+                rank=culprit.rank,
+                incarnation=culprit.incarnation,
+                node=culprit.node,
+                device=culprit.device,
+                alive=False,
+                throughput=0.0,
+            )
+            if info.incarnation > culprit.incarnation:
+                newcomer = Newcomer(info=info, announced=(info.rank, info.incarnation) in announced)
+                job = replace(job, newcomers={**job.newcomers, info.rank: newcomer})
+            if info.incarnation >= culprit.incarnation:
+                job = job.with_rank(gone)
+    return job

@@ -1,0 +1,335 @@
+"""How a job's state changes: pure functions from (state, event) to (state, what must be recorded and done).
+
+A verdict counts once (by id) and only for the process it names: one about an earlier incarnation changes nothing. Plans
+follow from the state (:attr:`JobKnowledge.need`), never from an event: whatever is lost in a crash, a restart that
+rebuilds the state asks for the same plan again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from history.records import (
+    CulpritRecord,
+    IncidentEventRecord,
+    IncidentRecord,
+    RankRecord,
+    VerdictRecord,
+)
+from history.vocabulary import IncidentEventKind, VerdictKind
+from layouts.layout import Layout
+from services.scheduler.domain.job_state import HEALTHY, AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
+
+FLIP_MEMORY_SECONDS = 900.0
+_GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG))
+
+IncidentChange = IncidentRecord | IncidentEventRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """What an event leads to.
+
+    Attributes:
+        job: The new state.
+        records: What goes into the history, in this order, together with the event itself.
+        evict: Processes (rank, incarnation) that live and must leave for good.
+    """
+
+    job: JobKnowledge
+    records: tuple[IncidentChange, ...] = ()
+    evict: tuple[tuple[int, int], ...] = ()
+
+
+def incident_id_of(verdict: VerdictRecord) -> str:
+    """Id of the incident that a verdict opens: a pure function of the verdict, so that a replay opens none twice."""
+    return f"incident-{verdict.verdict_id}"
+
+
+def on_verdict(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
+    """A verdict arrived; the second time it changes nothing."""
+    if verdict.verdict_id in job.seen or job.finished:
+        return Transition(job=job)
+    job = replace(job, seen=job.seen | {verdict.verdict_id})
+    current = tuple(culprit for culprit in verdict.culprits if _is_current(job, culprit, verdict.kind))
+    if not current:
+        return Transition(job=job)
+    if verdict.kind in _GONE:
+        return _gone(job, verdict, current)
+    if verdict.kind == VerdictKind.COMPUTE_SLOW:
+        return _slow(job, verdict, current)
+    if verdict.kind == VerdictKind.RECOVERED:
+        return _recovered(job, verdict, current)
+    if verdict.kind == VerdictKind.REJOINED:
+        return _rejoined(job, current)
+    return Transition(job=job)
+
+
+def _is_current(job: JobKnowledge, culprit: CulpritRecord, kind: str) -> bool:
+    """True when a verdict is about the process that its rank has now, or about a waiting or coming one."""
+    info = job.ranks.get(culprit.rank)
+    if info is None:
+        return False
+    if kind == VerdictKind.REJOINED:
+        return culprit.incarnation > info.incarnation or not info.alive
+    newcomer = job.newcomers.get(culprit.rank)
+    if newcomer is not None and culprit.incarnation == newcomer.info.incarnation:
+        return kind in _GONE
+    return culprit.incarnation == info.incarnation or (culprit.incarnation > info.incarnation and kind in _GONE)
+
+
+def _opened(verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> tuple[OpenIncident, IncidentRecord]:
+    throughput = 0.0 if verdict.kind in _GONE else verdict.throughput
+    record = IncidentRecord(
+        incident_id=incident_id_of(verdict),
+        job_id=verdict.job_id,
+        verdict_id=verdict.verdict_id,
+        kind=verdict.kind,
+        culprits=tuple(culprits),
+        first_iteration=verdict.first_iteration,
+        throughput=throughput,
+        opened_at=verdict.decided_at,
+    )
+    incident = OpenIncident(
+        incident_id=record.incident_id,
+        kind=record.kind,
+        culprits=record.culprits,
+        throughput=throughput,
+        opened_at=record.opened_at,
+    )
+    return incident, record
+
+
+def _noted(incident: OpenIncident, verdict: VerdictRecord, throughput: float) -> IncidentEventRecord:
+    return IncidentEventRecord(
+        incident_id=incident.incident_id,
+        kind=IncidentEventKind.VERDICT,
+        reference=verdict.verdict_id,
+        at=verdict.decided_at,
+        throughput=throughput,
+        detail=f"{verdict.kind} of rank {', '.join(str(c.rank) for c in verdict.culprits)}",
+    )
+
+
+def _resolved(incident: OpenIncident, at: datetime, detail: str) -> IncidentEventRecord:
+    return IncidentEventRecord(
+        incident_id=incident.incident_id,
+        kind=IncidentEventKind.RESOLVED,
+        at=at,
+        lost_seconds=incident.lost_seconds,
+        detail=detail,
+    )
+
+
+def _gone(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
+    records: list[IncidentChange] = []
+    fresh: list[CulpritRecord] = []
+    evict = tuple((c.rank, c.incarnation) for c in culprits) if verdict.kind == VerdictKind.HANG else ()
+    newcomers = dict(job.newcomers)
+    for culprit in culprits:
+        info = job.ranks[culprit.rank]
+        newcomer = newcomers.get(culprit.rank)
+        if newcomer is not None and newcomer.info.incarnation == culprit.incarnation:
+            del newcomers[culprit.rank]
+            continue
+        known = [i for i in job.incidents if i.kind in _GONE and i.accuses(culprit.rank)]
+        if not info.alive and known and culprit.incarnation == info.incarnation:
+            records.append(_noted(known[-1], verdict, 0.0))
+            continue
+        for slow in [i for i in job.incidents if i.kind == VerdictKind.COMPUTE_SLOW and i.accuses(culprit.rank)]:
+            records.append(_resolved(slow, verdict.decided_at, "the process is gone"))
+            job = replace(job, incidents=tuple(i for i in job.incidents if i is not slow))
+        fresh.append(culprit)
+        gone = replace(info, alive=False, throughput=0.0)
+        job = job.with_rank(gone if culprit.incarnation == info.incarnation else _process(culprit, alive=False))
+    job = replace(job, newcomers=newcomers)
+    if fresh:
+        incident, record = _opened(verdict, fresh)
+        job = replace(job, incidents=(*job.incidents, incident), changed=True, cause=incident.incident_id)
+        records.insert(0, record)
+    return Transition(job=promoted(job), records=tuple(records), evict=evict)
+
+
+def _process(culprit: CulpritRecord, *, alive: bool) -> RankInfo:
+    return RankInfo(
+        rank=culprit.rank,
+        incarnation=culprit.incarnation,
+        node=culprit.node,
+        device=culprit.device,
+        alive=alive,
+        throughput=1.0 if alive else 0.0,
+    )
+
+
+def _flipped(job: JobKnowledge, rank: int, at: datetime) -> JobKnowledge:
+    """The rank turned slow or healthy: remember when, for the hysteresis."""
+    now = at.timestamp()
+    recent = tuple(t for t in job.flips.get(rank, ()) if now - t < FLIP_MEMORY_SECONDS)
+    return replace(job, flips={**job.flips, rank: (*recent, now)})
+
+
+def _slow(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
+    throughput = min(1.0, max(0.01, verdict.throughput))
+    records: list[IncidentChange] = []
+    fresh: list[CulpritRecord] = []
+    for culprit in culprits:
+        info = job.ranks[culprit.rank]
+        if not info.alive:
+            continue
+        known = [i for i in job.incidents if i.kind == VerdictKind.COMPUTE_SLOW and i.accuses(culprit.rank)]
+        if known:
+            newer = replace(known[-1], throughput=throughput)
+            records.append(_noted(newer, verdict, throughput))
+            job = replace(
+                job,
+                incidents=tuple(newer if i is known[-1] else i for i in job.incidents),
+                cause=newer.incident_id,
+            )
+        else:
+            fresh.append(culprit)
+            job = _flipped(job, culprit.rank, verdict.decided_at)
+        job = replace(job.with_rank(replace(info, throughput=throughput)), changed=True)
+    if fresh:
+        incident, record = _opened(verdict, fresh)
+        job = replace(job, incidents=(*job.incidents, incident), cause=incident.incident_id)
+        records.insert(0, record)
+    return Transition(job=job, records=tuple(records))
+
+
+def _recovered(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
+    throughput = 1.0 if verdict.throughput >= HEALTHY else max(0.01, verdict.throughput)
+    records: list[IncidentChange] = []
+    for culprit in culprits:
+        info = job.ranks[culprit.rank]
+        if not info.alive:
+            continue
+        job = _flipped(job.with_rank(replace(info, throughput=throughput)), culprit.rank, verdict.decided_at)
+        job = replace(job, changed=True)
+        for incident in [i for i in job.incidents if i.kind == VerdictKind.COMPUTE_SLOW and i.accuses(culprit.rank)]:
+            others = [c.rank for c in incident.culprits if c.rank != culprit.rank]
+            records.append(_noted(incident, verdict, throughput))
+            if any(job.ranks[rank].throughput < HEALTHY for rank in others):
+                continue
+            records.append(_resolved(incident, verdict.decided_at, "the device is healthy again"))
+            remaining = tuple(i for i in job.incidents if i is not incident)
+            job = replace(job, incidents=remaining, cause=incident.incident_id)
+    return Transition(job=job, records=tuple(records))
+
+
+def _rejoined(job: JobKnowledge, culprits: Sequence[CulpritRecord]) -> Transition:
+    for culprit in culprits:
+        waiting = job.newcomers.get(culprit.rank)
+        if waiting is not None and waiting.info.incarnation > culprit.incarnation:
+            continue
+        if waiting is not None and waiting.info.incarnation == culprit.incarnation:
+            newcomer = replace(waiting, announced=True)
+        else:
+            newcomer = Newcomer(info=_process(culprit, alive=True), announced=True)
+        job = replace(job, newcomers={**job.newcomers, culprit.rank: newcomer})
+    return Transition(job=promoted(job))
+
+
+def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
+    """A process of a rank registered its controller; an older process than the known one changes nothing."""
+    info = job.ranks.get(record.rank, RankInfo(rank=record.rank, incarnation=record.incarnation))
+    process = RankInfo(
+        rank=record.rank,
+        incarnation=record.incarnation,
+        node=record.node,
+        device=record.device,
+        address=record.address,
+    )
+    if record.incarnation < info.incarnation:
+        return job
+    if record.incarnation == info.incarnation:
+        known = replace(process, alive=info.alive, throughput=info.throughput)
+        return replace(job.with_rank(known), changed=job.changed or (not info.address and job.epoch > 0))
+    if not info.address and info.alive and job.epoch == 0:
+        return job.with_rank(process)  # the first process that got as far as registering
+    waiting = job.newcomers.get(record.rank)
+    if waiting is not None and waiting.info.incarnation > record.incarnation:
+        return job
+    announced = waiting is not None and waiting.announced and waiting.info.incarnation == record.incarnation
+    newcomer = Newcomer(info=process, announced=announced)
+    return promoted(replace(job, newcomers={**job.newcomers, record.rank: newcomer}))
+
+
+def promoted(job: JobKnowledge) -> JobKnowledge:
+    """Newcomers that are announced and registered take their ranks over, where nobody counts on the earlier process."""
+    counted = set(job.layout.ranks) | (set(job.flight.layout.ranks) if job.flight else set())
+    for rank, newcomer in sorted(job.newcomers.items()):
+        if newcomer.announced and newcomer.info.address and rank not in counted:
+            job = replace(
+                job.with_rank(newcomer.info),
+                newcomers={other: n for other, n in job.newcomers.items() if other != rank},
+                changed=True,
+                cause=_incident_of(job, rank) or job.cause,
+                stuck="",
+            )
+        elif newcomer.announced and job.ranks[rank].alive and rank in counted:
+            # The earlier process cannot be alive beside a later one: its death was not seen.
+            job = replace(job.with_rank(replace(job.ranks[rank], alive=False, throughput=0.0)), changed=True)
+    return job
+
+
+def _incident_of(job: JobKnowledge, rank: int) -> str | None:
+    return next((i.incident_id for i in reversed(job.incidents) if i.kind in _GONE and i.accuses(rank)), None)
+
+
+def num_flips(job: JobKnowledge, now_unix_seconds: float) -> int:
+    """How often the job's most restless rank has flipped lately beyond its first slow and its first recovery."""
+    counts = [sum(1 for at in times if now_unix_seconds - at < FLIP_MEMORY_SECONDS) - 2 for times in job.flips.values()]
+    return max([0, *counts])
+
+
+def on_applied(
+    job: JobKnowledge, *, epoch: int, layout: Layout, plan_id: str, first_iteration: int, at: datetime
+) -> Transition:
+    """Every rank of the new layout runs it. Deaths whose rank is back in its place are resolved."""
+    flight = job.flight
+    if flight is not None and flight.epoch == epoch:
+        pause = max(0.0, at.timestamp() - flight.started_at_unix_seconds)
+        if flight.mode == "recover":
+            job = with_loss(job, flight.incident_id, pause)
+    job = replace(
+        job,
+        epoch=epoch,
+        layout=layout,
+        layouts={**job.layouts, epoch: layout},
+        top_epoch=max(job.top_epoch, epoch),
+        flight=None,
+        unmeasured=AppliedPlan(plan_id=plan_id, epoch=epoch, first_iteration=first_iteration),
+        stuck="",
+    )
+    records: list[IncidentChange] = []
+    for incident in job.incidents:
+        back = all(
+            c.rank in layout.ranks and job.ranks[c.rank].alive and job.ranks[c.rank].incarnation > c.incarnation
+            for c in incident.culprits
+        )
+        if incident.kind in _GONE and back:
+            records.append(_resolved(incident, at, "a replacement is in its place"))
+            job = replace(job, incidents=tuple(i for i in job.incidents if i is not incident))
+        elif incident.lost_seconds > 0.0:
+            records.append(
+                IncidentEventRecord(
+                    incident_id=incident.incident_id,
+                    kind=IncidentEventKind.LOSS,
+                    reference=str(first_iteration),
+                    at=at,
+                    lost_seconds=incident.lost_seconds,
+                )
+            )
+    return Transition(job=promoted(job), records=tuple(records))
+
+
+def with_loss(job: JobKnowledge, incident_id: str | None, seconds: float) -> JobKnowledge:
+    """Training time lost, charged to one incident, or in equal parts to all that are open."""
+    charged = [i for i in job.incidents if incident_id is None or i.incident_id == incident_id]
+    if not charged or seconds <= 0.0:
+        return job
+    part = seconds / len(charged)
+    return replace(
+        job,
+        incidents=tuple(replace(i, lost_seconds=i.lost_seconds + part) if i in charged else i for i in job.incidents),
+    )

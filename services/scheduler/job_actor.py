@@ -1,0 +1,405 @@
+"""One job at work: events one at a time into its state, plans out of it.
+
+Everything that changes the state holds the lock, so events of a job are taken one after the other, in order of arrival.
+A flight (a plan on its way to the ranks) runs beside and takes the lock only to report. Effects are durable before they
+are acted upon: a verdict before its plan, a plan before its decision, the decision before the first Commit.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import structlog
+
+from history.records import IncidentEventRecord, PlanEventRecord, PlanRecord, RankRecord, VerdictRecord
+from history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState
+from services.common.backoff import Backoff
+from services.scheduler.adapters.fleet_port import JobNews, JobView, RankView
+from services.scheduler.adapters.store import Change, JobStateRecord, Store
+from services.scheduler.dispatch.agreement import NoAgreementError
+from services.scheduler.dispatch.protocol import Decision, RankAwayError, RankPhase, RankRefusedError, Reshape
+from services.scheduler.dispatch.two_phase import Flight, FlightTimes
+from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
+from services.scheduler.domain.profiles import JobProfile, on_profile
+from services.scheduler.domain.restart import Resumed
+from services.scheduler.domain.transitions import num_flips, on_applied, on_rank_registered, on_verdict
+from services.scheduler.metrics import SchedulerMetrics
+from services.scheduler.news import Newsroom
+from services.scheduler.plan_log import PlanLog
+from services.scheduler.plan_records import decision_from_document, decision_to_document, plan_record
+from services.scheduler.planning.decision import Choice, DecisionRule, decide
+from services.scheduler.planning.price import TransitionCosts
+from services.scheduler.planning.solution import NoPlanError
+from services.scheduler.planning.solver import solve
+from services.scheduler.processes import Processes, Spawn
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Parts:
+    """What all jobs share.
+
+    Attributes:
+        store: The history.
+        metrics: Counts.
+        spawn: Starts tasks that the service owns.
+        rule: When a plan pays.
+        transition: What transitions cost.
+        times: Deadlines of flights.
+        clock: Unix seconds.
+    """
+
+    store: Store
+    metrics: SchedulerMetrics
+    spawn: Spawn
+    rule: DecisionRule = field(default_factory=DecisionRule)
+    transition: TransitionCosts = field(default_factory=TransitionCosts)
+    times: FlightTimes = field(default_factory=FlightTimes)
+    clock: Callable[[], float] = time.time
+
+
+class JobActor:
+    """One job. Belongs to the event loop's thread."""
+
+    def __init__(self, job: JobKnowledge, processes: Processes, parts: Parts) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            job: Its state.
+            processes: Its ranks' processes.
+            parts: What all jobs share.
+        """
+        self.job = job
+        self._processes = processes
+        self._parts = parts
+        self._lock = asyncio.Lock()
+        self._news = Newsroom()
+        self._log = PlanLog(parts.store, parts.metrics, self._news, parts.clock)
+        self._flying: asyncio.Task[None] | None = None
+        self._record: PlanRecord | None = None
+        self._unmeasured: PlanRecord | None = None
+        self._participants: dict[int, int] = {}
+        self._retries = Backoff(first_seconds=0.1, longest_seconds=5.0)
+        self._announced = job.state
+        for info in job.ranks.values():
+            if info.alive:
+                processes.add(info)
+        for newcomer in job.newcomers.values():
+            processes.add(newcomer.info)
+
+    # ---- events
+
+    async def take_verdicts(self, verdicts: Sequence[VerdictRecord]) -> None:
+        """Verdicts of this job, in order; durable on return, and a plan that they need is on its way."""
+        async with self._lock:
+            job, changes = self.job, list[Change]()
+            evict: set[tuple[int, int]] = set()
+            for verdict in verdicts:
+                outcome = on_verdict(job, verdict)
+                job = outcome.job
+                changes += [verdict, *outcome.records]
+                evict.update(outcome.evict)
+            await self._parts.store.save_patiently(changes)
+            fresh = [verdict for verdict in verdicts if verdict.verdict_id not in self.job.seen]
+            before, self.job = self.job, job
+            for verdict in fresh:
+                self._parts.metrics.verdicts.labels(str(verdict.kind)).inc()
+                self._news.publish(verdict)
+            for rank, info in before.ranks.items():
+                if info.alive and not job.ranks[rank].alive:
+                    key = (rank, info.incarnation)
+                    self._processes.drop(key, evict_in_epoch=job.top_epoch if key in evict else None)
+            await self._react()
+
+    async def take_profile(self, profile: JobProfile) -> None:
+        """The job's newest profile."""
+        async with self._lock:
+            self.job, measured = on_profile(self.job, profile)
+            if measured is None:
+                return
+            record, self._unmeasured = self._unmeasured, None
+            if record is not None and record.plan_id == measured.plan.plan_id:
+                await self._log.entered(record, PlanState.MEASURED, measured_seconds=measured.seconds)
+
+    async def take_rank(self, record: RankRecord) -> None:
+        """A process of a rank registered; durable on return."""
+        async with self._lock:
+            await self._parts.store.save([record])
+            self.job = on_rank_registered(self.job, record)
+            for info in (self.job.ranks[record.rank], *(n.info for n in self.job.newcomers.values())):
+                if info.rank == record.rank and info.incarnation == record.incarnation:
+                    self._processes.add(info)
+            await self._react()
+
+    async def finish(self) -> None:
+        """The job has ended; its plans, streams and watchers end too."""
+        async with self._lock:
+            if self.job.finished:
+                return
+            await self._ground("the job finished")
+            changes: list[Change] = [
+                self._resolution(incident.incident_id, incident.lost_seconds) for incident in self.job.incidents
+            ]
+            await self._parts.store.save([*changes, self._state_record(JobState.FINISHED, "finished")])
+            self.job = replace(self.job, finished=True, incidents=(), flight=None)
+            self._processes.close()
+            self._news.publish(self.view())
+            self._news.close()
+
+    async def resume(self, resumed: Resumed) -> None:
+        """Go on after a restart: finish a decided plan, drop undecided ones, and look at what the state asks for."""
+        async with self._lock:
+            at = self._now()
+            dropped: list[Change] = [
+                PlanEventRecord(plan_id=status.plan.plan_id, state=PlanState.ABORTED, at=at, detail=detail)
+                for plans, detail in (
+                    (resumed.undecided, "the scheduler restarted before it was decided"),
+                    (resumed.superseded, "a newer plan overtook it"),
+                )
+                for status in plans
+            ]
+            if dropped:
+                await self._parts.store.save_patiently(dropped)
+            self._unmeasured = resumed.unmeasured
+            decided = resumed.decided
+            if decided is not None and decided.decision is not None:
+                plan = decided.plan
+                _log.info("finishing a decided plan", job_id=self.job.job_id, plan_id=plan.plan_id, epoch=plan.epoch)
+                flight = PlanInFlight(
+                    plan_id=plan.plan_id,
+                    mode=plan.mode,
+                    epoch=plan.epoch,
+                    layout=plan.layout,
+                    incident_id=plan.incident_id,
+                    started_at_unix_seconds=plan.proposed_at.timestamp(),
+                )
+                self._take_off(flight, plan, decision_from_document(decided.decision, self.job.layouts))
+            await self._react()
+
+    def watch(self) -> AsyncIterator[JobNews]:
+        """The job as it is, then its news, until it is finished or the watcher falls behind."""
+        return self._news.subscribe(self.view())
+
+    def view(self) -> JobView:
+        """The job as it is."""
+        job = self.job
+        return JobView(
+            job_id=job.job_id,
+            tenant=job.tenant,
+            name=job.name,
+            model=job.model,
+            layout=job.layout,
+            epoch=job.epoch,
+            state=job.state,
+            registered_at=job.registered_at,
+            ranks=tuple(
+                RankView(
+                    rank=info.rank,
+                    incarnation=info.incarnation,
+                    node=info.node,
+                    device=info.device,
+                    address=info.address,
+                    alive=info.alive,
+                    throughput=info.throughput,
+                )
+                for _, info in sorted(job.ranks.items())
+            ),
+            proportional_bound=job.proportional_bound,
+        )
+
+    # ---- plans
+
+    async def _react(self) -> None:
+        """Start what the state asks for; replace a flight that counts on somebody who is gone."""
+        need = self.job.need
+        flight = self.job.flight
+        if need is PlanNeed.RECOVER:
+            intact = all(
+                self.job.ranks[rank].alive and self.job.ranks[rank].incarnation == incarnation
+                for rank, incarnation in self._participants.items()
+            )
+            if flight is None or flight.mode is PlanMode.BOUNDARY or not intact:
+                await self._ground("somebody it counts on is gone")
+                await self._plan(PlanMode.RECOVER)
+        elif need is PlanNeed.BOUNDARY:
+            await self._plan(PlanMode.BOUNDARY)
+        await self._announce()
+
+    async def _plan(self, mode: PlanMode) -> None:
+        job, parts = self.job, self._parts
+        self.job = job = replace(job, changed=False)
+        if any(self._phase(rank) is RankPhase.FINISHED for rank in job.layout.ranks if job.ranks[rank].alive):
+            _log.info("the job is ending: no plan", job_id=job.job_id)
+            return
+        started = time.perf_counter()
+        try:
+            solution = await asyncio.to_thread(solve, job.situation(parts.transition))
+        except NoPlanError as error:
+            _log.error("no plan", job_id=job.job_id, problem=str(error))
+            self.job = replace(job, stuck=str(error))
+            return
+        solve_seconds = time.perf_counter() - started
+        parts.metrics.solve_seconds.observe(solve_seconds)
+        decision = decide(
+            parts.rule,
+            solution,
+            forced=mode is PlanMode.RECOVER,
+            num_flips=num_flips(job, parts.clock()),
+        )
+        parts.metrics.decisions.labels(decision.choice.value).inc()
+        _log.info("weighed a plan", job_id=job.job_id, choice=decision.choice.value, reason=decision.reason)
+        if decision.choice is Choice.KEEP:
+            return
+        epoch = job.top_epoch + 1
+        flight = PlanInFlight(
+            plan_id=f"{job.job_id}-{epoch}-{uuid.uuid4().hex[:8]}",
+            mode=mode,
+            epoch=epoch,
+            layout=solution.layout,
+            incident_id=job.cause,
+            started_at_unix_seconds=parts.clock(),
+        )
+        record = plan_record(job, flight, solution, why=decision.reason, solve_seconds=solve_seconds, at=self._now())
+        self._take_off(flight, record, None)
+
+    def _take_off(self, flight: PlanInFlight, record: PlanRecord, decision: Decision | None) -> None:
+        job = self.job
+        concerned = sorted({*job.layout.ranks, *flight.layout.ranks})
+        if decision is not None:
+            concerned = sorted({*concerned, *decision.from_layout.ranks})
+        calls = self._processes.calls(job.ranks[rank] for rank in concerned if job.ranks[rank].alive)
+        self.job = replace(job, flight=flight, top_epoch=max(job.top_epoch, flight.epoch), stuck="")
+        self._record = record
+        self._participants = {rank: job.ranks[rank].incarnation for rank in calls}
+        reshape = Reshape(
+            job_id=job.job_id, plan_id=flight.plan_id, epoch=flight.epoch, mode=flight.mode, to_layout=flight.layout
+        )
+        dispatch = Flight(
+            reshape=reshape,
+            model=job.model,
+            epoch=job.epoch,
+            layout=job.layout,
+            layouts=job.layouts,
+            calls=calls,
+            board=self._processes.board,
+            times=self._parts.times,
+        )
+        self._flying = self._parts.spawn(self._fly(flight, record, dispatch, decision))
+
+    async def _fly(self, flight: PlanInFlight, record: PlanRecord, dispatch: Flight, decision: Decision | None) -> None:
+        """Take a plan to the ranks and report how it went."""
+        # Recorded beside the Prepares that are on their way; the decision waits for both.
+        proposal = None
+        if decision is None:
+            proposal = asyncio.ensure_future(self._log.proposed(record, self._state_changes()))
+
+        async def decided(chosen: Decision) -> None:
+            assert proposal is not None
+            await proposal
+            document = decision_to_document(chosen, flight.mode)
+            await self._log.entered(record, PlanState.COMMITTED, decision=document)
+            self.job = replace(self.job, layouts={**self.job.layouts, flight.epoch: flight.layout})
+
+        try:
+            first = await (dispatch.run(decided) if decision is None else dispatch.finish(decision))
+        except (NoAgreementError, RankAwayError, RankRefusedError) as error:
+            if proposal is not None:
+                await proposal
+            await self._failed(flight, record, error)
+        else:
+            await self._applied(flight, record, first)
+
+    async def _applied(self, flight: PlanInFlight, record: PlanRecord, first_iteration: int) -> None:
+        async with self._lock:
+            if self.job.flight is not flight:
+                return
+            at = self._now()
+            outcome = on_applied(
+                self.job,
+                epoch=flight.epoch,
+                layout=flight.layout,
+                plan_id=flight.plan_id,
+                first_iteration=first_iteration,
+                at=at,
+            )
+            self.job, self._flying, self._unmeasured = outcome.job, None, record
+            await self._log.entered(
+                record,
+                PlanState.APPLIED,
+                first_iteration=first_iteration,
+                more=[*outcome.records, *self._state_changes()],
+            )
+            self._retries.reset()
+            await self._react()
+
+    async def _failed(self, flight: PlanInFlight, record: PlanRecord, error: Exception) -> None:
+        """Nobody changed: note it, learn the ranks' epochs, and look again a little later."""
+        async with self._lock:
+            if self.job.flight is not flight:
+                return
+            _log.warning("plan failed", job_id=self.job.job_id, plan_id=flight.plan_id, error=str(error))
+            highest = max([flight.epoch, *(state.epoch for state in self._processes.board.states.values())])
+            self.job = replace(self.job, flight=None, changed=True, top_epoch=max(self.job.top_epoch, highest))
+            self._flying, self._participants = None, {}
+            if isinstance(error, NoAgreementError) and flight.mode is PlanMode.RECOVER:
+                self.job = replace(self.job, stuck=str(error))
+            await self._log.entered(record, PlanState.ABORTED, detail=str(error))
+            await self._announce()
+            self._parts.spawn(self._look_again(self._retries.next_seconds()))
+
+    async def _look_again(self, after_seconds: float) -> None:
+        await asyncio.sleep(after_seconds)
+        async with self._lock:
+            if self.job.flight is None and not self.job.finished:
+                await self._react()
+
+    async def _ground(self, why: str) -> None:
+        """Stop the flight, if there is one; its plan is noted as aborted."""
+        flying, record, flight = self._flying, self._record, self.job.flight
+        self._flying, self._participants = None, {}
+        self.job = replace(self.job, flight=None)
+        if flying is None or record is None or flight is None:
+            return
+        flying.cancel()
+        await asyncio.gather(flying, return_exceptions=True)
+        await self._parts.store.save_patiently([record])
+        await self._log.entered(record, PlanState.ABORTED, detail=why)
+
+    # ---- telling
+
+    async def _announce(self) -> None:
+        """Record and publish the job's state if it is another one than was last said."""
+        changes = self._state_changes()
+        if changes:
+            await self._parts.store.save_patiently(changes)
+        self._news.publish(self.view())
+
+    def _state_changes(self) -> list[Change]:
+        """The job's state as a record, if it changed since the last one."""
+        if self.job.state is self._announced:
+            return []
+        self._announced = self.job.state
+        return [self._state_record(self.job.state, self.job.stuck)]
+
+    def _state_record(self, state: JobState, detail: str) -> JobStateRecord:
+        return JobStateRecord(job_id=self.job.job_id, state=state, at=self._now(), detail=detail)
+
+    def _resolution(self, incident_id: str, lost_seconds: float) -> Change:
+        return IncidentEventRecord(
+            incident_id=incident_id,
+            kind=IncidentEventKind.RESOLVED,
+            at=self._now(),
+            lost_seconds=lost_seconds,
+            detail="the job finished",
+        )
+
+    def _phase(self, rank: int) -> RankPhase | None:
+        state = self._processes.board.states.get(rank)
+        return None if state is None or state.incarnation != self.job.ranks[rank].incarnation else state.phase
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._parts.clock(), UTC)

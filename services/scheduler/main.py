@@ -1,0 +1,103 @@
+"""The scheduler's composition root: ``python -m services.scheduler``."""
+
+import asyncio
+from collections.abc import Callable
+
+from services.common.backoff import Reachability, persist
+from services.common.database import DATABASE_AWAY, create_engine, wait_for_database
+from services.common.health import Health, health_server, ready_file
+from services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
+from services.common.kafka.loop import LoopConfig
+from services.common.lifecycle import run_service
+from services.common.metrics import KafkaMetrics, create_registry
+from services.common.settings import load_settings
+from services.scheduler.adapters.fleet_api_server import TlsFiles, fleet_server
+from services.scheduler.adapters.intake import DECODERS, Intake
+from services.scheduler.adapters.rank_watch import broken_stream_reporter
+from services.scheduler.adapters.store import Store
+from services.scheduler.adapters.store_outbox import OutboxPublisher
+from services.scheduler.coordinator import Coordinator
+from services.scheduler.job_actor import Parts
+from services.scheduler.metrics import SchedulerMetrics
+from services.scheduler.planning.decision import DecisionRule
+from services.scheduler.planning.price import TransitionCosts
+from services.scheduler.settings import SchedulerSettings
+
+SERVICE = "scheduler"
+GROUP = "evenkeel-scheduler"
+
+
+async def serve(settings: SchedulerSettings) -> None:
+    """Run the service until cancelled; waits for PostgreSQL and Kafka for as long as they are away."""
+    registry = create_registry()
+    health = Health("postgres", "kafka", "partitions")
+    engine = create_engine(settings.database_url.get_secret_value(), application_name="evenkeel-scheduler")
+    config = KafkaClientConfig.from_settings(settings, service=SERVICE)
+    metrics = KafkaMetrics(registry)
+    producer = KafkaProducer(config, metrics, on_change=_reporter(health, "kafka"))
+    try:
+        async with (
+            health_server(health, registry, host=settings.metrics_host, port=settings.metrics_port) as metrics_port,
+            asyncio.TaskGroup() as group,
+        ):
+            await wait_for_database(engine, on_change=_reporter(health, "postgres"))
+            store = Store(engine)
+            coordinator = Coordinator(
+                Parts(
+                    store=store,
+                    metrics=SchedulerMetrics(registry),
+                    spawn=group.create_task,
+                    rule=DecisionRule(horizon_seconds=settings.plan_horizon_seconds, min_gain=settings.plan_min_gain),
+                    transition=TransitionCosts(
+                        group_seconds=settings.plan_group_seconds, bytes_per_second=settings.plan_bytes_per_second
+                    ),
+                ),
+                lambda job_id: broken_stream_reporter(producer, job_id),
+            )
+            await persist(coordinator.load, transient=DATABASE_AWAY, reachability=Reachability("postgres"))
+            group.create_task(OutboxPublisher(engine, producer, store.outbox_filled).run())
+            loop = ConsumeLoop(
+                KafkaConsumer(config, topics=list(DECODERS), group=GROUP, on_change=_reporter(health, "kafka")),
+                Intake(coordinator),
+                decoders=DECODERS,
+                dead_letters=DeadLetters(producer, metrics, group=GROUP),
+                metrics=metrics,
+                # A verdict should not wait for a commit interval after a restart, nor a tick for the next poll.
+                config=LoopConfig(checkpoint_seconds=0.2),
+                on_assigned=lambda partitions: health.report(
+                    "partitions", ready=True, detail=f"{len(partitions)} partitions"
+                ),
+            )
+            async with (
+                fleet_server(
+                    coordinator,
+                    store,
+                    registry,
+                    address=settings.fleet_address,
+                    fleet_token=settings.fleet_token.get_secret_value(),
+                    tls=_tls(settings),
+                ) as fleet,
+                ready_file(settings.ready_file, metrics_port=metrics_port, grpc_port=fleet.port),
+            ):
+                await fleet.set_serving(True)
+                await producer.start()
+                await loop.run()
+    finally:
+        await producer.stop()
+        await engine.dispose()
+
+
+def _reporter(health: Health, part: str) -> Callable[[bool, str], None]:
+    return lambda reachable, problem: health.report(part, ready=reachable, detail=problem)
+
+
+def _tls(settings: SchedulerSettings) -> TlsFiles | None:
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return TlsFiles(certificate=settings.tls_certificate, key=settings.tls_key)
+
+
+def main() -> int:
+    """Read the settings, run the service; the exit code."""
+    settings = load_settings(SchedulerSettings)
+    return run_service(SERVICE, settings, lambda: serve(settings))

@@ -1,0 +1,31 @@
+"""What the scheduler counts."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class SchedulerMetrics:
+    """Counters of one process; labels take few values."""
+
+    __slots__ = ("decisions", "jobs", "phase_seconds", "plans", "solve_seconds", "verdicts")
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.jobs = Gauge("evenkeel_scheduler_jobs", "Jobs that run", registry=registry)
+        self.verdicts = Counter("evenkeel_scheduler_verdicts", "Verdicts taken in", ("kind",), registry=registry)
+        self.plans = Counter(
+            "evenkeel_scheduler_plans", "Plans that entered a state", ("mode", "state"), registry=registry
+        )
+        self.decisions = Counter(
+            "evenkeel_scheduler_decisions", "Plans weighed, by outcome", ("choice",), registry=registry
+        )
+        self.solve_seconds = Histogram(
+            "evenkeel_scheduler_solve_seconds", "Time to solve a plan", buckets=_SECONDS_BUCKETS, registry=registry
+        )
+        self.phase_seconds = Histogram(
+            "evenkeel_scheduler_plan_phase_seconds",
+            "From the start of a plan to a state",
+            ("state",),
+            buckets=_SECONDS_BUCKETS,
+            registry=registry,
+        )

@@ -1,0 +1,92 @@
+"""A plan's states, told to everybody who must know: first the history, then metrics, log and watchers."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from history.records import PlanEventRecord, PlanRecord, PlanStatus
+from history.vocabulary import PlanState
+from services.scheduler.adapters.store import Change, Store
+from services.scheduler.metrics import SchedulerMetrics
+from services.scheduler.news import Newsroom
+
+_log = structlog.get_logger(__name__)
+
+
+class PlanLog:
+    """Where plans of one job are recorded. Belongs to the event loop's thread."""
+
+    def __init__(self, store: Store, metrics: SchedulerMetrics, news: Newsroom, clock: Callable[[], float]) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            store: The history.
+            metrics: Counts.
+            news: Watchers.
+            clock: Unix seconds.
+        """
+        self._store = store
+        self._metrics = metrics
+        self._news = news
+        self._clock = clock
+
+    async def proposed(self, record: PlanRecord, more: Sequence[Change] = ()) -> None:
+        """A plan is proposed; durable on return, a second time changes nothing."""
+        await self._store.save_patiently([record, *more])
+        self._tell(record, PlanEventRecord(plan_id=record.plan_id, state=PlanState.PROPOSED, at=record.proposed_at))
+
+    async def entered(
+        self,
+        record: PlanRecord,
+        state: PlanState,
+        *,
+        first_iteration: int | None = None,
+        measured_seconds: float | None = None,
+        decision: Mapping[str, Any] | None = None,
+        detail: str = "",
+        more: Sequence[Change] = (),
+    ) -> None:
+        """A proposed plan entered a state; durable on return, together with ``more``.
+
+        Cancelling the caller does not cancel the write: a flight that is replaced must not leave the question open.
+        """
+        event = PlanEventRecord(
+            plan_id=record.plan_id,
+            state=state,
+            at=datetime.fromtimestamp(self._clock(), UTC),
+            first_iteration=first_iteration,
+            measured_seconds=measured_seconds,
+            decision=decision,
+            detail=detail,
+        )
+        await asyncio.shield(self._store.save_patiently([event, *more]))
+        self._tell(record, event)
+
+    def _tell(self, record: PlanRecord, event: PlanEventRecord) -> None:
+        seconds = max(0.0, event.at.timestamp() - record.proposed_at.timestamp())
+        self._metrics.phase_seconds.labels(event.state.value).observe(seconds)
+        self._metrics.plans.labels(record.mode.value, event.state.value).inc()
+        _log.info(
+            "plan",
+            job_id=record.job_id,
+            plan_id=record.plan_id,
+            state=event.state.value,
+            mode=record.mode.value,
+            epoch=record.epoch,
+            seconds_since_proposed=round(seconds, 4),
+            detail=event.detail,
+        )
+        self._news.publish(
+            PlanStatus(
+                plan=record,
+                state=event.state,
+                at=event.at,
+                first_iteration=event.first_iteration,
+                measured_seconds=event.measured_seconds,
+                decision=event.decision,
+                detail=event.detail,
+            )
+        )

@@ -1,0 +1,73 @@
+"""Plans as the history keeps them, from what the planner and the ranks answered."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from history.records import ActionRecord, AlternativeRecord, PlanRecord
+from history.vocabulary import PlanMode
+from layouts.layout import Layout
+from services.scheduler.dispatch.protocol import Decision
+from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from services.scheduler.planning.solution import Solution
+
+
+def plan_record(
+    job: JobKnowledge, flight: PlanInFlight, solution: Solution, *, why: str, solve_seconds: float, at: datetime
+) -> PlanRecord:
+    """A proposed plan. Predicted seconds are 0 for a job without a profile: nothing is known of its speed.
+
+    Args:
+        job: The job.
+        flight: Id, mode, epoch and layout.
+        solution: What the solver found.
+        why: Why it pays.
+        solve_seconds: Seconds that the solver took.
+        at: When it was proposed.
+    """
+    known = 1.0 if job.workload is not None else 0.0
+    return PlanRecord(
+        plan_id=flight.plan_id,
+        job_id=job.job_id,
+        incident_id=flight.incident_id,
+        mode=flight.mode,
+        epoch=flight.epoch,
+        layout=flight.layout,
+        actions=tuple(
+            ActionRecord(lever=a.lever, description=a.description, gain_seconds=a.gain_seconds * known)
+            for a in solution.actions
+        ),
+        alternatives=tuple(
+            AlternativeRecord(name=a.name, predicted_seconds=a.predicted_seconds * known, reason=a.reason)
+            for a in solution.alternatives
+        ),
+        idle_seconds=solution.idle_seconds * known,
+        predicted_seconds=solution.predicted_seconds * known,
+        cost_seconds=solution.price.pause_seconds,
+        proportional_bound=solution.proportional_bound,
+        reason=f"{solution.reason} {why}",
+        solve_seconds=solve_seconds,
+        proposed_at=at,
+    )
+
+
+def decision_to_document(decision: Decision, mode: PlanMode) -> dict[str, Any]:
+    """All that is needed to send the same commits again after a restart; the layout is found by its epoch."""
+    return {
+        "mode": mode.value,
+        "from_epoch": decision.from_epoch,
+        "sources": list(decision.sources),
+        "steps_applied": decision.steps_applied,
+        "group_handles": [handle.hex() for handle in decision.group_handles],
+    }
+
+
+def decision_from_document(document: Mapping[str, Any], layouts: Mapping[int, Layout]) -> Decision:
+    """The decision in a document."""
+    return Decision(
+        from_epoch=document["from_epoch"],
+        from_layout=layouts[document["from_epoch"]],
+        sources=tuple(document["sources"]),
+        steps_applied=document["steps_applied"],
+        group_handles=tuple(bytes.fromhex(handle) for handle in document["group_handles"]),
+    )

@@ -1,0 +1,105 @@
+"""The processes of one job's ranks: a client and a Watch stream for each, and the eviction of those that hang."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from services.common.backoff import Backoff
+from services.scheduler.adapters.rank_client import RankClient
+from services.scheduler.adapters.rank_watch import StreamBroken, watch_rank
+from services.scheduler.dispatch.board import StateBoard
+from services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
+from services.scheduler.domain.job_state import RankInfo
+
+_log = structlog.get_logger(__name__)
+
+_EVICTION_ATTEMPTS = 20
+_CALL_SECONDS = 2.0
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+"""Starts a task that the service owns."""
+
+
+class Processes:
+    """Clients and streams of one job. Belongs to the event loop's thread."""
+
+    def __init__(self, job_id: str, job_token: str, broken: StreamBroken, spawn: Spawn) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            job_id: The job.
+            job_token: Its token.
+            broken: Told of broken streams.
+            spawn: Starts tasks.
+        """
+        self.board = StateBoard()
+        self._job_id = job_id
+        self._job_token = job_token
+        self._broken = broken
+        self._spawn = spawn
+        self._clients: dict[tuple[int, int], RankClient] = {}
+        self._watches: dict[tuple[int, int], asyncio.Task[None]] = {}
+
+    def add(self, info: RankInfo) -> None:
+        """Make calls to a process possible and watch it; the same process again changes nothing."""
+        key = info.rank, info.incarnation
+        known = self._clients.get(key)
+        if not info.address or (known is not None and known.address == info.address):
+            return
+        self.forget(key)
+        client = RankClient(
+            job_id=self._job_id,
+            job_token=self._job_token,
+            rank=info.rank,
+            incarnation=info.incarnation,
+            address=info.address,
+        )
+        self._clients[key] = client
+        self._watches[key] = self._spawn(watch_rank(client, self.board, self._broken))
+
+    def forget(self, key: tuple[int, int]) -> None:
+        """Stop watching a process (rank, incarnation) and close its connection; an unknown one is no error."""
+        watch, client = self._watches.pop(key, None), self._clients.pop(key, None)
+        if watch is not None:
+            watch.cancel()
+        if client is not None:
+            self._spawn(client.close())
+
+    def calls(self, infos: Iterable[RankInfo]) -> Mapping[int, RankClient]:
+        """Clients of those of the processes that have registered, by rank."""
+        found = {info.rank: self._clients.get((info.rank, info.incarnation)) for info in infos}
+        return {rank: client for rank, client in sorted(found.items()) if client is not None}
+
+    def drop(self, key: tuple[int, int], *, evict_in_epoch: int | None) -> None:
+        """A verdict says that a process is gone.
+
+        Args:
+            key: (rank, incarnation).
+            evict_in_epoch: For a process that hangs: tell it to leave, in the background; None for a dead one.
+        """
+        if evict_in_epoch is None:
+            self.forget(key)
+        else:
+            self._spawn(self._evict(key, evict_in_epoch))
+
+    def close(self) -> None:
+        """Forget all processes."""
+        for key in list(self._clients):
+            self.forget(key)
+
+    async def _evict(self, key: tuple[int, int], epoch: int) -> None:
+        client, backoff = self._clients.get(key), Backoff(longest_seconds=2.0)
+        for _ in range(_EVICTION_ATTEMPTS if client is not None else 0):
+            assert client is not None
+            try:
+                await client.interrupt(epoch, leave=True, timeout_seconds=_CALL_SECONDS)
+                _log.info("told rank to leave", rank=key[0], incarnation=key[1])
+                break
+            except RankAwayError:
+                await asyncio.sleep(backoff.next_seconds())
+            except RankRefusedError as error:
+                _log.warning("rank does not leave", rank=key[0], incarnation=key[1], error=str(error))
+                break
+        self.forget(key)

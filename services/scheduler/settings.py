@@ -1,0 +1,31 @@
+"""Settings of the scheduler."""
+
+from pydantic import Field
+
+from services.common.settings import DatabaseSettings, ServiceSettings
+from services.scheduler.adapters.fleet_api_settings import FleetApiSettings
+
+
+class SchedulerSettings(ServiceSettings, DatabaseSettings, FleetApiSettings):
+    """All of them; see the base classes for the rest."""
+
+    plan_horizon_seconds: float = Field(
+        default=600.0,
+        gt=0.0,
+        le=1e7,
+        description="how long a plan is expected to be of use; a longer horizon makes more plans pay",
+        examples=["600"],
+    )
+    plan_min_gain: float = Field(
+        default=0.02,
+        ge=0.0,
+        lt=1.0,
+        description="smallest relative gain per iteration that is worth a new epoch",
+        examples=["0.02"],
+    )
+    plan_group_seconds: float = Field(
+        default=0.1, ge=0.0, le=600.0, description="time to build an epoch's process groups", examples=["0.1"]
+    )
+    plan_bytes_per_second: float = Field(
+        default=2e8, gt=0.0, description="rate at which one rank receives parameters", examples=["2e8"]
+    )
