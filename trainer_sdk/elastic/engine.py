@@ -17,6 +17,7 @@ from layouts.layout import Layout
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, RankState
 from trainer_sdk.devices.device import Device
+from trainer_sdk.devices.matrix_probe import MatrixProbe
 from trainer_sdk.elastic.clock import Clock, WaitKind
 from trainer_sdk.elastic.config import TrainingConfig
 from trainer_sdk.elastic.data import Dataset
@@ -91,6 +92,7 @@ class Engine:
         self._torch_device = torch.device(config.device)
         self._dataset = Dataset(config, self._torch_device)
         self._clock = Clock(device, emitter.progress)
+        self._probe = MatrixProbe(device, config.device)
         self._waiter = Waiter(mailbox.interrupted)
         self._rendezvous = Rendezvous(store_address, config.job_id)
         self._builder = StoreGroupBuilder(
@@ -124,6 +126,7 @@ class Engine:
         if self._initial_layout is not None:
             self._guarded(self._begin)
         while self._phase is not RankPhase.FINISHED:
+            self._mailbox.probes.serve(self._probe)
             if self._mailbox.leaving():
                 self._publish(RankPhase.FINISHED)
             elif self._phase is not RankPhase.TRAINING:
