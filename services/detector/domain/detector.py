@@ -15,7 +15,7 @@ from services.detector.domain.device_health import BASELINE_AFTER_RESHAPE, BASEL
 from services.detector.domain.hang import find_hangs
 from services.detector.domain.job_profile import JobProfile
 from services.detector.domain.loss_watch import LossWatch
-from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
+from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation, RankProgress
 from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
 from services.detector.domain.verdict import Culprit, Profile, RankThroughput, Verdict
 from services.detector.domain.workload import WorkExpectation
@@ -50,6 +50,7 @@ class JobDetector:
         self._iteration = -1
         self._num_frames = 0
         self._known_rows: Ints | None = None
+        self._members: frozenset[int] = frozenset()
 
     @property
     def finished(self) -> bool:
@@ -74,7 +75,7 @@ class JobDetector:
         # A telemetry service that starts over counts from 0 again, but its clock does not go back.
         if observation.sequence <= self._last_sequence and at <= self._last_at:
             return []
-        self._last_sequence, self._last_at = observation.sequence, at
+        self._last_sequence, self._last_at = observation.sequence, max(at, self._last_at)
         if isinstance(observation, FrameObservation):
             return self._on_frame(observation)
         return list(self._on_liveness(observation))
@@ -85,7 +86,7 @@ class JobDetector:
             findings += self._processes.on_event(liveness.event)
         findings += self._processes.on_progress(liveness.at_unix_seconds, liveness.progress)
         found = [self._process_verdict(finding, liveness.at_unix_seconds) for finding in findings]
-        alive = tuple(one for one in liveness.progress if not self._processes.is_dead(one.rank, one.incarnation))
+        alive = tuple(one for one in liveness.progress if self._takes_part(one))
         hangs = find_hangs(alive, iteration_seconds=self._profile.iteration_seconds, epoch=self._profile.epoch)
         for hang in hangs:
             if self._hung.get(hang.rank, (-1, -1))[0] == hang.incarnation:
@@ -94,6 +95,12 @@ class JobDetector:
             culprit = self._culprit(hang.rank, hang.incarnation)
             found.append(report.hang_verdict(self.job_id, hang, culprit, liveness.at_unix_seconds))
         return found
+
+    def _takes_part(self, one: RankProgress) -> bool:
+        """False for the dead, and for those who hold no position under the epoch in force: nobody waits for them."""
+        if self._processes.is_dead(one.rank, one.incarnation):
+            return False
+        return not self._members or one.rank in self._members or one.epoch > self._profile.epoch
 
     def _on_frame(self, frame: FrameObservation) -> list[Verdict | Profile]:
         self._iteration = frame.iteration
@@ -116,7 +123,7 @@ class JobDetector:
             return found
         usable = (
             (frame.compute_seconds > 0)
-            & np.isfinite(frame.compute_seconds)
+            & np.isfinite(frame.compute_seconds + frame.wall_seconds + frame.token_flops + frame.square_flops)
             & (frame.num_micro_batches > 0)
             & (frame.epochs == frame.epoch)
         )
@@ -166,6 +173,7 @@ class JobDetector:
         )
         if rows is not self._known_rows:
             self._known_rows = rows
+            self._members = frozenset((*frame.ranks.tolist(), *frame.missing_ranks))
             for rank, incarnation in zip(frame.ranks.tolist(), frame.incarnations.tolist(), strict=True):
                 self._processes.seen(rank, incarnation)
         return rows
@@ -220,6 +228,7 @@ class JobDetector:
             "last_at": self._last_at,
             "iteration": self._iteration,
             "num_frames": self._num_frames,
+            "members": sorted(self._members),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -234,4 +243,5 @@ class JobDetector:
         self._last_at = state["last_at"]
         self._iteration = state["iteration"]
         self._num_frames = state["num_frames"]
+        self._members = frozenset(state["members"])
         self._known_rows = None

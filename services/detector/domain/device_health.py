@@ -36,6 +36,9 @@ _LONE_OFFSET = 0.5
 _RESHAPE_OFFSET = 0.1
 _NATS_TO_RECOVER = 8.0
 _NATS_PER_RELAPSE = 3.0
+# A young row's baseline and noise rest on few iterations: it takes more to convince us.
+_YOUNG_OBSERVATIONS = 64
+_NATS_FOR_YOUTH = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +213,7 @@ class DeviceHealth:
         bank.scale[:] = np.where(bank.ill & (bank.scale > 0), bank.scale, scales)
 
     def _recentre(self, rows: Ints) -> None:
-        """Moves what all holders of equal shares have in common from their own offsets, which are bounded, to the shared.
+        """Moves what holders of equal shares have in common from their own offsets, which are bounded, to the shared.
 
         The first baseline rests on few iterations; this is how its error is made good later.
         """
@@ -231,7 +234,8 @@ class DeviceHealth:
             return []
         scale = np.maximum(bank.scale[rows], sequential_test_floor(self.noise))
         apart = residuals - bank.level[rows]
-        limit = np.full(len(rows), self._limit())
+        youth = np.maximum(1.0 - bank.num_observed[rows] / _YOUNG_OBSERVATIONS, 0.0)
+        limit = self._limit() + _NATS_FOR_YOUTH * youth
         back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[rows], 5)
         back = np.where(bank.ill[rows], back, limit)
         decided = np.zeros(len(rows), dtype=np.bool_)
@@ -266,7 +270,8 @@ class DeviceHealth:
         level = change.level
         bank.clear_tests(np.array([row]))
         was_ill = bool(bank.ill[row])
-        if level >= SMALLEST_SLOWDOWN:
+        # What is smaller than one iteration's noise cannot be told from noise that wanders.
+        if level >= max(SMALLEST_SLOWDOWN, scale):
             if not was_ill:
                 bank.num_relapses[row] += 1
             bank.level[row] = level
@@ -300,10 +305,10 @@ class DeviceHealth:
         bank = self.bank
         wanted = bank.own_offset[row] + level
         kept = min(max(wanted, -LARGEST_OWN_OFFSET), LARGEST_OWN_OFFSET)
-        bank.shared_offset[row] += min(wanted - kept, 0.0)
+        shared = min(wanted - kept, 0.0)
+        bank.residuals[row] -= shared + kept - bank.own_offset[row]
+        bank.shared_offset[row] += shared
         bank.own_offset[row] = kept
-        bank.residuals[row] = np.nan
-        bank.num_since_change[row] = 0
 
     def _refine(self, rows: Ints) -> list[HealthChange | None]:
         """The first estimate rests on few iterations: looks again when there are more."""

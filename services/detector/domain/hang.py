@@ -14,8 +14,10 @@ ITERATIONS = 3.0
 BEFORE_FIRST_FRAME_SECONDS = 60.0
 AFTER_RESHAPE_SECONDS = 5.0
 
-PLANNED_OPERATIONS = ("parked", "evaluation", "checkpoint", "reshape", "standby", "idle", "finished", "starting")
-"""Operations that a rank may be in for long by design; the part before a colon counts."""
+PLANNED_OPERATIONS = frozenset(
+    ("", "starting", "standby", "parked", "reshape", "reshaping", "evaluation", "checkpoint", "finishing", "finished")
+)
+"""Operations that a rank may be in for long by design; the part before a colon counts. Empty: it never said any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +73,13 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
         silent = one.seconds_since_heard >= patience
         if one.seconds_since_moved < patience and not silent:
             continue
+        if one.operation.split(":")[0] in PLANNED_OPERATIONS:
+            continue
         if silent:
             suspects.append((one, True))
         elif _waits(one):
             victims.append(one)
-        elif one.operation.split(":")[0] not in PLANNED_OPERATIONS:
+        else:
             suspects.append((one, False))
     if not victims:
         return []

@@ -54,9 +54,9 @@ class JobProfile:
         """
         wall = float(np.max(frame.wall_seconds[usable]))
         flops = frame.token_flops + frame.square_flops
-        priced = usable & healthy & (flops > 0)
+        priced = usable & healthy & frame.has_flops
         if not priced.any():
-            priced = usable & (flops > 0)
+            priced = usable & frame.has_flops
         work = float(flops[priced].sum())
         price = float(frame.compute_seconds[priced].sum()) / work if work > 0 else 0.0
         heads = usable & (frame.stages == frame.stages[usable].min()) & (frame.shards == frame.shards[usable].min())

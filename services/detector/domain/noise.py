@@ -32,6 +32,8 @@ PRIOR_SCALE = 0.03
 _PRIOR_WEIGHT = 48.0
 _LIGHTEST_TAIL = 6.0
 _FEWEST_RESIDUALS = 24
+_PRIOR_CORRELATION = 0.4
+_PRIOR_PAIRS = 128.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +104,13 @@ def _correlation(window: Floats, scale: float) -> float:
     bounded = np.clip(window, -3 * scale, 3 * scale)
     before, after = bounded[:, :-1], bounded[:, 1:]
     both = np.isfinite(before) & np.isfinite(after)
-    if int(both.sum()) < 2 * _FEWEST_RESIDUALS:
-        return 0.0
+    count = int(both.sum())
+    if count < _FEWEST_RESIDUALS:
+        return _PRIOR_CORRELATION
     first, second = before[both], after[both]
     power = float(np.sqrt(np.sum(first**2) * np.sum(second**2)))
     found = float(np.sum(first * second)) / power if power > 0 else 0.0
-    # Below two standard errors it is chance.
-    return min(found, 0.95) if found > 2 / float(np.sqrt(len(first))) else 0.0
+    # A short window makes noise look less correlated than it is (Marriott and Pope 1954).
+    found += (1.0 + 3 * found) / window.shape[1]
+    found = (count * found + _PRIOR_PAIRS * _PRIOR_CORRELATION) / (count + _PRIOR_PAIRS)
+    return float(min(max(found, 0.0), 0.95))

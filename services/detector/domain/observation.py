@@ -37,6 +37,7 @@ class FrameObservation:
         wait_seconds: One row an entry: tensor, pipeline, gradient, vote.
         token_flops: Floating-point operations, backward included, that grow with tokens, all micro-batches.
         square_flops: The same for those that grow with the sum of squared lengths.
+        has_flops: False where the rank does not know what its share of the model costs; tokens stand in then.
         num_micro_batches: Micro-batches worked on.
         tokens: Tokens of all of them.
         sums_of_squares: Sums of squared lengths of all of them.
@@ -68,6 +69,7 @@ class FrameObservation:
     wait_seconds: Floats
     token_flops: Floats
     square_flops: Floats
+    has_flops: Bools
     num_micro_batches: Ints
     tokens: Floats
     sums_of_squares: Floats

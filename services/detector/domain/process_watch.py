@@ -50,8 +50,8 @@ class ProcessWatch:
 
     @property
     def all_finished(self) -> bool:
-        """Every process that was ever heard of has ended as planned."""
-        return bool(self._newest) and all(self._finished.get(rank, -1) >= seen for rank, seen in self._newest.items())
+        """Every rank's newest process has ended, and at least one as planned."""
+        return bool(self._finished) and all(self.is_dead(rank, newest) for rank, newest in self._newest.items())
 
     def seen(self, rank: int, incarnation: int) -> None:
         """A process was heard of."""

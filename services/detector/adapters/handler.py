@@ -1,0 +1,233 @@
+"""Feeds observations to the jobs' detectors, publishes what they find, and keeps snapshots.
+
+Findings are acknowledged by Kafka before the offset behind them can be committed. A job's state is saved every few
+seconds with the offset it covers; nothing is committed beyond the first observation that some job's snapshot lacks. So
+a restart reads again what it must, and jobs whose snapshot is newer ignore what they know already. A database that is
+away delays commits and never verdicts.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
+from services.common.kafka.ports import Producer
+from services.detector.adapters.finding_codec import record_of
+from services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.observation import FrameObservation, Observation
+from services.detector.domain.state import StateError, state_from_bytes, state_to_bytes
+from services.detector.domain.verdict import Profile, Verdict
+from services.detector.metrics import DetectorMetrics
+
+Arrived = tuple[Observation, float]
+
+_YIELD_SECONDS = 0.02
+_RETRY_SECONDS = 2.0
+_FORGET_SECONDS = 86_400.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watched:
+    """One job's detector and how far it got."""
+
+    detector: JobDetector
+    next_offset: int
+    first_unsaved: int | None = None
+    save_due_seconds: float
+    last_seen_seconds: float
+
+
+class DetectorHandler:
+    """The consume loop's handler for observations; see :class:`services.common.kafka.Handler`.
+
+    Args:
+        producer: Publishes findings.
+        store: Keeps snapshots.
+        metrics: Counts.
+        iterations_per_false_alarm: Budget of each job.
+        snapshot_seconds: Time between two snapshots of a job.
+        clock: Unix seconds; for the pace of snapshots and for metrics, never for a finding.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        store: SnapshotStore,
+        metrics: DetectorMetrics,
+        *,
+        iterations_per_false_alarm: float,
+        snapshot_seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._producer = producer
+        self._store = store
+        self._metrics = metrics
+        self._iterations_per_false_alarm = iterations_per_false_alarm
+        self._snapshot_seconds = snapshot_seconds
+        self._clock = clock
+        self._jobs: dict[Partition, dict[str, _Watched]] = {}
+        self._retry_at_seconds = 0.0
+
+    async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Loads the snapshots of the jobs in these partitions; reading starts at the committed offsets."""
+        snapshots = await self._store.load(partitions)
+        self._jobs = {partition: {} for partition in partitions}
+        now = self._clock()
+        for snapshot in snapshots:
+            detector = self._new_detector(snapshot.job_id)
+            try:
+                detector.restore(await asyncio.to_thread(state_from_bytes, snapshot.state))
+            except (StateError, KeyError) as error:
+                _log.warning("snapshot left out; the job is learned afresh", job_id=snapshot.job_id, error=str(error))
+                detector = self._new_detector(snapshot.job_id)
+            self._jobs[snapshot.partition][snapshot.job_id] = _Watched(
+                detector=detector,
+                next_offset=snapshot.next_offset,
+                save_due_seconds=now + self._snapshot_seconds,
+                last_seen_seconds=now,
+            )
+        self._count_jobs()
+        return {}
+
+    async def handle(self, batch: Batch[Arrived]) -> Sequence[Rejection]:
+        """Observes a batch and publishes what was found; returns when Kafka has it."""
+        jobs = self._jobs[batch.partition]
+        outgoing: list[OutgoingRecord] = []
+        verdicts: list[Verdict] = []
+        yielded_at = time.monotonic()
+        for message in batch.messages:
+            observation, _ = message.content
+            watched = jobs.get(observation.job_id)
+            if watched is None:
+                watched = self._begin(observation.job_id, message.record.offset)
+                jobs[observation.job_id] = watched
+            for finding in watched.detector.observe(observation):
+                outgoing.append(record_of(finding))
+                self._count(finding)
+                if isinstance(finding, Verdict):
+                    verdicts.append(finding)
+            if isinstance(observation, FrameObservation):
+                self._metrics.rank_samples.inc(len(observation))
+            watched.next_offset = max(watched.next_offset, message.record.offset + 1)
+            if watched.first_unsaved is None:
+                watched.first_unsaved = message.record.offset
+            watched.last_seen_seconds = batch.received_at_seconds
+            if time.monotonic() - yielded_at > _YIELD_SECONDS:
+                await asyncio.sleep(0)
+                yielded_at = time.monotonic()
+        if outgoing:
+            await self._producer.send_all(outgoing)
+        for verdict in verdicts:
+            _log_verdict(verdict)
+        published_at = self._clock()
+        for message in batch.messages:
+            self._metrics.lag_seconds.observe(max(published_at - message.content[1], 0.0))
+        return ()
+
+    async def tick(self, now_seconds: float) -> None:
+        """Nothing depends on the clock: what is found depends on the observations alone."""
+
+    async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
+        """Saves the jobs that are due; allows commits up to the first observation that a snapshot lacks."""
+        now = self._clock()
+        if now >= self._retry_at_seconds:
+            try:
+                await self._save(now)
+                await self._forget(now)
+            except OSError:
+                self._metrics.snapshot_failures.inc()
+                self._retry_at_seconds = now + _RETRY_SECONDS
+        allowed = {}
+        for partition, position in positions.items():
+            jobs = self._jobs.get(partition, {}).values()
+            unsaved = [watched.first_unsaved for watched in jobs if watched.first_unsaved is not None]
+            allowed[partition] = min([position, *unsaved])
+        return allowed
+
+    async def revoked(self, partitions: Collection[Partition]) -> None:
+        """Forgets the jobs of these partitions; whoever gets them loads the snapshots."""
+        for partition in partitions:
+            self._jobs.pop(partition, None)
+        self._count_jobs()
+
+    async def _save(self, now: float) -> None:
+        due = [
+            (partition, job_id, watched)
+            for partition, jobs in self._jobs.items()
+            for job_id, watched in jobs.items()
+            if watched.first_unsaved is not None and now >= watched.save_due_seconds
+        ]
+        if not due:
+            return
+        snapshots = [
+            JobSnapshot(
+                partition=partition,
+                job_id=job_id,
+                next_offset=watched.next_offset,
+                state=await asyncio.to_thread(state_to_bytes, watched.detector.to_state()),
+            )
+            for partition, job_id, watched in due
+        ]
+        await self._store.save(snapshots)
+        for _, _, watched in due:
+            watched.first_unsaved = None
+            watched.save_due_seconds = now + self._snapshot_seconds
+        self._metrics.snapshot_bytes.inc(sum(len(snapshot.state) for snapshot in snapshots))
+
+    async def _forget(self, now: float) -> None:
+        """Drops jobs that ended, or that were silent for a day, once their last state is saved."""
+        for partition, jobs in self._jobs.items():
+            over = [
+                job_id
+                for job_id, watched in jobs.items()
+                if watched.first_unsaved is None
+                and (watched.detector.finished or now - watched.last_seen_seconds > _FORGET_SECONDS)
+            ]
+            if over:
+                await self._store.forget(partition.topic, over)
+                for job_id in over:
+                    del jobs[job_id]
+                self._count_jobs()
+
+    def _begin(self, job_id: str, offset: int) -> _Watched:
+        now = self._clock()
+        watched = _Watched(
+            detector=self._new_detector(job_id),
+            next_offset=offset,
+            save_due_seconds=now + self._snapshot_seconds,
+            last_seen_seconds=now,
+        )
+        self._metrics.jobs.inc()
+        return watched
+
+    def _new_detector(self, job_id: str) -> JobDetector:
+        return JobDetector(job_id, iterations_per_false_alarm=self._iterations_per_false_alarm)
+
+    def _count(self, finding: Verdict | Profile) -> None:
+        if isinstance(finding, Verdict):
+            self._metrics.verdicts.labels(finding.kind.value).inc()
+        else:
+            self._metrics.profiles.inc()
+
+    def _count_jobs(self) -> None:
+        self._metrics.jobs.set(sum(len(jobs) for jobs in self._jobs.values()))
+
+
+def _log_verdict(verdict: Verdict) -> None:
+    _log.info(
+        "verdict",
+        job_id=verdict.job_id,
+        kind=verdict.kind.value,
+        ranks=[culprit.rank for culprit in verdict.culprits],
+        throughput=round(verdict.throughput, 3),
+        confidence=round(verdict.confidence, 4),
+        first_iteration=verdict.first_iteration,
+        decided_iteration=verdict.decided_iteration,
+        verdict_id=verdict.verdict_id,
+    )

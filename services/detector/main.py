@@ -1,0 +1,68 @@
+"""The detector's composition root: ``python -m services.detector``."""
+
+from functools import partial
+
+from contracts.topics import OBSERVATIONS
+from services.common.backoff import Reachability
+from services.common.database import create_engine
+from services.common.health import Health, health_server, ready_file
+from services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
+from services.common.lifecycle import run_service
+from services.common.metrics import KafkaMetrics, create_registry
+from services.common.settings import load_settings
+from services.detector.adapters.handler import DetectorHandler
+from services.detector.adapters.observation_codec import decode_observation
+from services.detector.adapters.snapshot_store import PostgresSnapshotStore
+from services.detector.metrics import DetectorMetrics
+from services.detector.settings import DetectorSettings
+
+SERVICE = "detector"
+GROUP = "evenkeel-detector"
+
+
+async def serve(settings: DetectorSettings) -> None:
+    """Runs the detector until it is cancelled."""
+    registry = create_registry()
+    kafka_metrics = KafkaMetrics(registry)
+    health = Health("kafka", "assignment", "postgres")
+
+    def report(part: str, ready: bool, detail: str) -> None:
+        health.report(part, ready=ready, detail=detail)
+
+    config = KafkaClientConfig.from_settings(settings, service=SERVICE)
+    engine = create_engine(settings.database_url.get_secret_value(), application_name="evenkeel-detector")
+    producer = KafkaProducer(config, kafka_metrics, on_change=partial(report, "kafka"))
+    store = PostgresSnapshotStore(
+        engine, group=GROUP, reachability=Reachability("postgres", partial(report, "postgres"))
+    )
+    handler = DetectorHandler(
+        producer,
+        store,
+        DetectorMetrics(registry),
+        iterations_per_false_alarm=settings.detector_iterations_per_false_alarm,
+        snapshot_seconds=settings.detector_snapshot_seconds,
+    )
+    loop = ConsumeLoop(
+        KafkaConsumer(config, topics=[OBSERVATIONS.name], group=GROUP, on_change=partial(report, "kafka")),
+        handler,
+        decoders={OBSERVATIONS.name: decode_observation},
+        dead_letters=DeadLetters(producer, kafka_metrics, group=GROUP),
+        metrics=kafka_metrics,
+        on_assigned=lambda partitions: health.report("assignment", ready=True, detail=f"{len(partitions)} partitions"),
+    )
+    async with (
+        health_server(health, registry, host=settings.metrics_host, port=settings.metrics_port) as port,
+        ready_file(settings.ready_file, metrics_port=port),
+    ):
+        try:
+            await producer.start()
+            await loop.run()
+        finally:
+            await producer.stop()
+            await engine.dispose()
+
+
+def main() -> int:
+    """Reads the settings and runs the service; returns the exit code."""
+    settings = load_settings(DetectorSettings)
+    return run_service(SERVICE, settings, lambda: serve(settings))
