@@ -1,0 +1,38 @@
+"""Evenkeel's detector as a contender: the very code of the service, fed with the messages of the topic."""
+
+from dataclasses import dataclass
+
+from benchmarks.detection.finding import Finding
+from benchmarks.detection.traces import Trace
+from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.verdict import Verdict, VerdictKind
+
+
+@dataclass(frozen=True, slots=True)
+class Evenkeel:
+    """Only accusations of devices count as findings; a re-estimate of a known one is not another alarm."""
+
+    name: str = "Evenkeel"
+
+    def findings(self, trace: Trace) -> list[Finding]:
+        """All accusations over the trace, the newest severity of each in the finding that opened it."""
+        detector = JobDetector(trace.name)
+        opened: dict[int, Finding] = {}
+        closed: list[Finding] = []
+        for observation in trace.observations():
+            frame = frame_from_proto(observation.job_id, observation.sequence, observation.frame)
+            for verdict in detector.observe(frame):
+                if not isinstance(verdict, Verdict):
+                    continue
+                for culprit in verdict.culprits:
+                    if verdict.kind is VerdictKind.RECOVERED and culprit.rank in opened:
+                        closed.append(opened.pop(culprit.rank))
+                    elif verdict.kind is VerdictKind.COMPUTE_SLOW:
+                        first = opened.get(culprit.rank)
+                        opened[culprit.rank] = Finding(
+                            iteration=first.iteration if first else verdict.decided_iteration,
+                            ranks=(culprit.rank,),
+                            throughput=verdict.throughput,
+                        )
+        return sorted([*closed, *opened.values()], key=lambda finding: finding.iteration)
