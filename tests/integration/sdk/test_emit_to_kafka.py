@@ -1,0 +1,186 @@
+"""The emit path against a real broker that is up, away, or silent."""
+
+import asyncio
+import os
+import queue
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+import trainer_sdk as evenkeel
+from contracts.topics import RECORDS
+from layouts.layout import uniform_layout
+from stack.kafka import Kafka
+from trainer_sdk.emit.kafka_emitter import KafkaEmitter
+from trainer_sdk.emit.record_builder import Source
+from trainer_sdk.launcher.job_spec import JobSpec
+from trainer_sdk.launcher.launcher import Launcher
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def job_id() -> str:
+    return f"job-{uuid.uuid4().hex[:8]}"
+
+
+def read_until(
+    bootstrap: str, job_id: str, enough: Callable[[list[pb.Record]], bool], timeout_seconds: float = 30.0
+) -> list[ConsumerRecord[bytes, bytes]]:
+    """The job's records from the topic's beginning on, once they are enough."""
+
+    async def read() -> list[ConsumerRecord[bytes, bytes]]:
+        consumer = AIOKafkaConsumer(
+            RECORDS.name, bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        await consumer.start()
+        messages: list[ConsumerRecord[bytes, bytes]] = []
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while not enough([pb.Record.FromString(message.value) for message in messages]):
+                    message = await consumer.getone()
+                    if message.key == job_id.encode():
+                        messages.append(message)
+        finally:
+            await consumer.stop()
+        return messages
+
+    return asyncio.run(read())
+
+
+def decoded(messages: list[ConsumerRecord[bytes, bytes]]) -> list[pb.Record]:
+    return [pb.Record.FromString(message.value) for message in messages]
+
+
+def iterations(records: list[pb.Record]) -> list[int]:
+    return [sample.iteration for record in records for sample in record.samples]
+
+
+def events(records: list[pb.Record]) -> list[tuple[int, int, int]]:
+    return [(event.kind, event.rank, event.incarnation) for record in records for event in record.events]
+
+
+def test_everything_arrives_in_order_with_key_and_headers(kafka_bootstrap: str, job_id: str) -> None:
+    emitter = KafkaEmitter(kafka_bootstrap, Source(job_id=job_id, rank=3, incarnation=1, node="n", device="d"))
+    emitter.progress.begin_iteration(299, 0)
+    emitter.progress.enter("wait:tensor", (2,))
+    for iteration in range(300):
+        emitter.emit_sample(pb.Sample(iteration=iteration))
+    emitter.emit_later(lambda: pb.Sample(iteration=300))
+    emitter.close(10.0)
+    assert (emitter.num_dropped, emitter.num_sent) == (0, 301)
+    messages = read_until(kafka_bootstrap, job_id, lambda records: len(iterations(records)) >= 301)
+    records = decoded(messages)
+    assert iterations(records) == list(range(301))
+    assert [record.sequence for record in records] == list(range(len(records)))
+    assert {(record.job_id, record.rank, record.incarnation) for record in records} == {(job_id, 3, 1)}
+    reports = [report for record in records for report in record.progress]
+    assert [(report.operation, list(report.waiting_for)) for report in reports[:1]] == [("wait:tensor", [2])]
+    headers = dict(messages[0].headers)
+    assert headers["content-type"] == b"application/protobuf"
+    assert headers["ce_type"] == RECORDS.message.encode()
+
+
+def test_what_was_emitted_while_kafka_was_away_arrives_when_it_is_back(own_kafka: Kafka, job_id: str) -> None:
+    emitter = KafkaEmitter(own_kafka.bootstrap_servers, Source(job_id=job_id, rank=0))
+    emitter.emit_sample(pb.Sample(iteration=0))
+    read_until(own_kafka.bootstrap_servers, job_id, lambda records: iterations(records) == [0])
+    own_kafka.stop(grace_seconds=0)
+    for iteration in range(1, 50):
+        emitter.emit_sample(pb.Sample(iteration=iteration))
+    own_kafka.start()
+    messages = read_until(
+        own_kafka.bootstrap_servers, job_id, lambda records: set(iterations(records)) == set(range(50)), 60.0
+    )
+    emitter.close()
+    assert emitter.num_dropped == 0
+    assert len(messages) >= 2
+
+
+@pytest.fixture
+def silent_address() -> Iterator[str]:
+    """A server that accepts connections, by its backlog, and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("state", ["closed", "silent"])
+def test_a_broker_that_never_answers_costs_the_oldest_entries_and_no_time(
+    state: str, silent_address: str, job_id: str
+) -> None:
+    address = silent_address if state == "silent" else "127.0.0.1:1"
+    emitter = KafkaEmitter(address, Source(job_id=job_id, rank=0), capacity=100)
+    slowest_seconds = 0.0
+    for iteration in range(1000):
+        started = time.perf_counter()
+        emitter.emit_sample(pb.Sample(iteration=iteration))
+        slowest_seconds = max(slowest_seconds, time.perf_counter() - started)
+    assert emitter.num_dropped >= 900
+    assert slowest_seconds < 0.5, "the training thread waited for something"
+    started = time.perf_counter()
+    emitter.close(0.3)
+    assert time.perf_counter() - started < 2.0
+    emitter.emit_sample(pb.Sample(iteration=1000))  # after the end: forgotten, no error
+
+
+def test_a_sample_that_cannot_be_built_is_dropped_alone(kafka_bootstrap: str, job_id: str) -> None:
+    def broken() -> pb.Sample:
+        raise ZeroDivisionError
+
+    emitter = KafkaEmitter(kafka_bootstrap, Source(job_id=job_id, rank=0))
+    for build in (lambda: pb.Sample(iteration=1), broken, lambda: pb.Sample(iteration=2)):
+        emitter.emit_later(build)
+    emitter.close(10.0)
+    assert emitter.num_dropped == 1
+    records = decoded(read_until(kafka_bootstrap, job_id, lambda records: len(iterations(records)) == 2))
+    assert iterations(records) == [1, 2]
+
+
+def test_a_plain_loop_reaches_kafka(kafka_bootstrap: str, job_id: str) -> None:
+    environment = {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": kafka_bootstrap, "EVENKEEL_JOB_ID": job_id, "RANK": "5"}
+    run = evenkeel.start(environment=environment)
+    for batch in ([1.0, 2.0], [3.0, 5.0]):
+        with run.iteration(tokens=len(batch)) as iteration:
+            iteration.loss = sum(batch)
+    evenkeel.stop()
+    records = decoded(read_until(kafka_bootstrap, job_id, lambda records: len(iterations(records)) == 2))
+    losses = [sample.loss for record in records for sample in record.samples]
+    assert losses == [3.0, 8.0]
+    assert events(records) == [(pb.PROCESS_EVENT_KIND_STARTED, 5, 0)]
+
+
+def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
+    kafka_bootstrap: str, job_id: str, tmp_path: Path
+) -> None:
+    spec = JobSpec(
+        job_id=job_id,
+        entry_point="launched_ranks:until_told",
+        layout=uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=2, num_micro_batches=2),
+        run_dir=tmp_path,
+        python_path=(str(Path(__file__).parent / "entry_points"),),
+        kafka_bootstrap_servers=kafka_bootstrap,
+        restart_delay_seconds=0.0,
+    )
+    started, died = pb.PROCESS_EVENT_KIND_STARTED, pb.PROCESS_EVENT_KIND_DIED
+    exits: queue.Queue[tuple[int, int, int]] = queue.Queue()
+    with Launcher(spec, on_exit=lambda *ended: exits.put(ended)) as launcher:
+        both = {(started, 0, 0), (started, 1, 0)}
+        read_until(kafka_bootstrap, job_id, lambda records: both <= set(events(records)))
+        os.kill(launcher.pids[1], signal.SIGKILL)
+        killed_at_unix_seconds = time.time()
+        after = both | {(died, 1, 0), (started, 1, 1)}
+        messages = read_until(kafka_bootstrap, job_id, lambda records: after <= set(events(records)))
+    death = next(
+        event for record in decoded(messages) for event in record.events if event.kind == died and record.rank == -1
+    )
+    assert death.detail == "killed by SIGKILL"
+    assert death.at_unix_seconds - killed_at_unix_seconds < 0.5
