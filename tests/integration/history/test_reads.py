@@ -4,14 +4,13 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history import reads, writes
-from history.reads.paging import Page
+from history.records import IncidentEventRecord
 from history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState, VerdictKind
 from tests.integration.history.seed import (
     BERT_TOKEN,
     FULL,
     LLAMA_TOKEN,
     START,
-    IncidentEventRecord,
     incident,
     job,
     plan,
@@ -60,12 +59,11 @@ async def test_items_of_the_same_moment_are_split_over_pages_without_loss(connec
         await writes.record_plan(connection, plan(name, "", START, job_id="a", epoch=1, layout=FULL))
 
     seen: list[str] = []
-    page: Page[object] | None = None
-    while page is None or page.next_page_token:
-        page = found = await reads.list_plans(
-            connection, job_id="a", page_size=2, page_token=page.next_page_token if page else ""
-        )
-        seen += [status.plan.plan_id for status in found.items]
+    page = await reads.list_plans(connection, job_id="a", page_size=2)
+    seen += [status.plan.plan_id for status in page.items]
+    while page.next_page_token:
+        page = await reads.list_plans(connection, job_id="a", page_size=2, page_token=page.next_page_token)
+        seen += [status.plan.plan_id for status in page.items]
 
     assert sorted(seen) == sorted(names)
 

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 from datetime import timedelta
 
 import pytest
@@ -181,14 +182,16 @@ async def test_a_snapshot_is_replaced_by_a_newer_one_and_never_by_an_older_one(c
 async def test_snapshots_are_loaded_by_partition_and_forgotten_by_job(connection: AsyncConnection) -> None:
     for number, name in [(0, "a"), (1, "b"), (1, "c")]:
         await writes.save_snapshot(connection, snapshot(1, partition=number, job_id=name))
-    names = {"consumer_group": "detector", "topic": "observations"}
+    load = functools.partial(writes.load_snapshots, connection, consumer_group="detector", topic="observations")
 
-    of_one = await writes.load_snapshots(connection, **names, partitions=[1])
-    forgotten = await writes.delete_snapshots(connection, **names, job_ids=["b", "unknown"])
+    of_one = await load(partitions=[1])
+    forgotten = await writes.delete_snapshots(
+        connection, consumer_group="detector", topic="observations", job_ids=["b", "unknown"]
+    )
 
     assert [each.job_id for each in of_one] == ["b", "c"]
     assert forgotten == 1
-    assert [each.job_id for each in await writes.load_snapshots(connection, **names)] == ["a", "c"]
+    assert [each.job_id for each in await load()] == ["a", "c"]
 
 
 def message(event_id: str) -> OutboxRecord:

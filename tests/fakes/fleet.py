@@ -1,0 +1,64 @@
+"""A fleet port without planning: jobs in memory, registered through the real store; tests say what happens to them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from history.errors import UnknownJobError
+from history.records import JobRecord, RankRecord
+from history.vocabulary import JobState
+from services.scheduler.adapters.fleet_port import JobNews, JobView
+from services.scheduler.adapters.store import JobStateRecord, Store
+
+
+class FakeFleet:
+    """Implements :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._jobs: dict[str, JobView] = {}
+        self._watchers: dict[str, list[asyncio.Queue[JobNews | None]]] = {}
+
+    async def register_job(self, job: JobRecord) -> JobView:
+        await self._store.save([job])
+        view = JobView(
+            job_id=job.job_id,
+            tenant=job.tenant,
+            name=job.name,
+            model=job.model,
+            layout=job.layout,
+            epoch=0,
+            state=JobState.RUNNING,
+            registered_at=job.registered_at,
+            ranks=(),
+            proportional_bound=1.0,
+        )
+        return self._jobs.setdefault(job.job_id, view)
+
+    async def register_rank(self, rank: RankRecord) -> None:
+        await self._store.save([rank])
+
+    async def finish_job(self, job_id: str) -> None:
+        view = self._jobs.pop(job_id, None)
+        if view is None:
+            raise UnknownJobError(job_id)
+        await self._store.save([JobStateRecord(job_id=job_id, state=JobState.FINISHED, at=view.registered_at)])
+        for watcher in self._watchers.pop(job_id, []):
+            watcher.put_nowait(None)
+
+    def job(self, job_id: str) -> JobView | None:
+        return self._jobs.get(job_id)
+
+    async def watch(self, job_id: str) -> AsyncIterator[JobNews]:
+        view = self._jobs.get(job_id)
+        if view is None:
+            raise UnknownJobError(job_id)
+        news: asyncio.Queue[JobNews | None] = asyncio.Queue()
+        self._watchers.setdefault(job_id, []).append(news)
+        yield view
+        while (item := await news.get()) is not None:
+            yield item
+
+    def happen(self, job_id: str, news: JobNews) -> None:
+        """Tell every watcher of the job."""
+        for watcher in self._watchers.get(job_id, []):
+            watcher.put_nowait(news)

@@ -1,0 +1,63 @@
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest_asyncio
+from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceStub
+from prometheus_client import CollectorRegistry
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.common.database import create_engine
+from services.scheduler.adapters.fleet_api_server import FleetServer, fleet_server
+from services.scheduler.adapters.store import Store
+from tests.fakes.fleet import FakeFleet
+
+if TYPE_CHECKING:  # the stubs have it, the generated code does not
+    from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceAsyncStub
+
+FLEET_TOKEN = "fleet-token-0123456789"
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+def bearer(token: str) -> Metadata:
+    return (("authorization", f"Bearer {token}"),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Api:
+    """A fleet API on a real port over a real database, and a client of it."""
+
+    stub: "FleetServiceAsyncStub"
+    channel: grpc.aio.Channel
+    server: FleetServer
+    fleet: FakeFleet
+    engine: AsyncEngine
+    registry: CollectorRegistry
+
+
+@pytest_asyncio.fixture
+async def engine(fresh_database_url: str) -> AsyncIterator[AsyncEngine]:
+    engine = create_engine(fresh_database_url, application_name="test", connect_timeout_seconds=2)
+    yield engine
+    await engine.dispose()
+
+
+@pytest_asyncio.fixture
+async def api(engine: AsyncEngine) -> AsyncIterator[Api]:
+    store = Store(engine, timeout_seconds=3.0)
+    fleet = FakeFleet(store)
+    registry = CollectorRegistry()
+    async with (
+        fleet_server(fleet, store, registry, address="127.0.0.1:0", fleet_token=FLEET_TOKEN) as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        yield Api(
+            stub=FleetServiceStub(channel),
+            channel=channel,
+            server=server,
+            fleet=fleet,
+            engine=engine,
+            registry=registry,
+        )

@@ -1,0 +1,67 @@
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import pytest
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.records import CulpritRecord, EvidenceRecord, VerdictRecord
+from history.vocabulary import JobState, PlanState, VerdictKind
+from services.scheduler.adapters.fleet_api_codec import (
+    verdict_from_proto,
+    verdict_kind_from_proto,
+    verdict_kind_to_proto,
+    verdict_to_proto,
+)
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+COUNTS = st.integers(0, 2**31 - 1)
+# Microseconds are what the wire's float seconds keep of a time in this century.
+MOMENTS = st.integers(946684800_000, 4102444800_000).map(lambda ms: datetime.fromtimestamp(ms / 1000, tz=UTC))
+VERDICTS = st.builds(
+    VerdictRecord,
+    verdict_id=st.text(),
+    job_id=st.text(),
+    kind=st.sampled_from(VerdictKind),
+    culprits=st.lists(
+        st.builds(CulpritRecord, rank=COUNTS, incarnation=COUNTS, node=st.text(), device=st.text()), max_size=3
+    ).map(tuple),
+    throughput=FINITE,
+    throughput_margin=FINITE,
+    confidence=FINITE,
+    first_iteration=st.integers(0, 2**62),
+    decided_iteration=st.integers(0, 2**62),
+    decided_at=MOMENTS,
+    evidence=st.lists(
+        st.builds(EvidenceRecord, name=st.text(), value=FINITE, unit=st.text(), text=st.text()), max_size=2
+    ).map(tuple),
+)
+
+
+@given(VERDICTS)
+def test_any_verdict_survives_the_wire(verdict: VerdictRecord) -> None:
+    message = detector_pb2.Verdict.FromString(verdict_to_proto(verdict).SerializeToString())
+
+    assert verdict_from_proto(message) == verdict
+
+
+def test_the_stored_words_are_those_of_the_contract() -> None:
+    def words(names: Iterable[str], prefix: str) -> set[str]:
+        return {name.removeprefix(prefix).lower() for name in names} - {"unspecified"}
+
+    assert set(VerdictKind) == words(detector_pb2.VerdictKind.keys(), "VERDICT_KIND_")
+    assert set(JobState) == words(pb.JobState.keys(), "JOB_STATE_")
+    assert set(PlanState) == words(pb.PlanState.keys(), "PLAN_STATE_")
+
+
+def test_a_kind_of_tomorrow_passes_without_an_error() -> None:
+    assert verdict_kind_from_proto(99) == "kind_99"
+    assert verdict_kind_to_proto("cosmic_ray") == detector_pb2.VERDICT_KIND_UNSPECIFIED
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1e300, 1e300])
+def test_a_time_that_no_calendar_knows_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match="decided_at_unix_seconds"):
+        verdict_from_proto(detector_pb2.Verdict(decided_at_unix_seconds=seconds))

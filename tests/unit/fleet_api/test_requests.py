@@ -1,0 +1,110 @@
+from collections.abc import Callable
+
+import pytest
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layouts.codec import layout_to_proto, model_to_proto
+from layouts.layout import uniform_layout
+from layouts.model import BlockCost, ModelSpec
+from services.scheduler.adapters.fleet_api_errors import InvalidRequestError
+from services.scheduler.adapters.fleet_api_requests import (
+    check_job_id,
+    check_plan_id,
+    check_register_job,
+    check_register_rank,
+)
+
+
+def job_request() -> pb.RegisterJobRequest:
+    block = BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=1.0)
+    return pb.RegisterJobRequest(
+        job_id="job-1",
+        name="A job",
+        job_token="0123456789abcdef",
+        model=model_to_proto(ModelSpec(blocks=(block,) * 4)),
+        layout=layout_to_proto(uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=1, num_micro_batches=2)),
+    )
+
+
+def rank_request() -> pb.RegisterRankRequest:
+    return pb.RegisterRankRequest(job_id="job-1", rank=0, node="n", device="d", address="10.0.0.1:4000")
+
+
+def test_good_requests_pass() -> None:
+    check_register_job(job_request())
+    check_register_rank(rank_request())
+    check_register_rank(pb.RegisterRankRequest(job_id="j", node="n", device="d", address="[::1]:1"))
+    check_job_id("a.B_c-9")
+    check_plan_id("p1")
+
+
+@pytest.mark.parametrize(
+    ("field", "spoil"),
+    [
+        ("job_id", lambda request: setattr(request, "job_id", "")),
+        ("job_id", lambda request: setattr(request, "job_id", "a/b")),
+        ("job_id", lambda request: setattr(request, "job_id", "x" * 129)),
+        ("tenant", lambda request: setattr(request, "tenant", "a b")),
+        ("name", lambda request: setattr(request, "name", "line\nbreak")),
+        ("name", lambda request: setattr(request, "name", "nul\x00")),
+        ("name", lambda request: setattr(request, "name", "x" * 257)),
+        ("job_token", lambda request: setattr(request, "job_token", "short")),
+        ("job_token", lambda request: setattr(request, "job_token", "ä" * 16)),
+        ("layout.schedule", lambda request: setattr(request.layout, "schedule", "zero-bubble")),
+        ("model has 4 blocks", lambda request: setattr(request.layout, "num_blocks", 5)),
+        ("blocks", lambda request: setattr(request.model.blocks[1], "forward_flops_per_token", float("nan"))),
+        ("blocks", lambda request: setattr(request.model.blocks[1], "parameter_bytes", -1)),
+        ("max_width", lambda request: setattr(request.model.blocks[1], "max_width", 0)),
+        ("activation_bytes_per_token", lambda request: setattr(request.model, "activation_bytes_per_token", -1)),
+        ("at most 8192", lambda request: request.layout.standbys.extend(range(10, 9000))),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused_by_field(field: str, spoil: Callable[[pb.RegisterJobRequest], None]) -> None:
+    request = job_request()
+    spoil(request)
+
+    with pytest.raises(InvalidRequestError, match=field):
+        check_register_job(request)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("job_id", "a b"),
+        ("rank", -1),
+        ("incarnation", -1),
+        ("node", ""),
+        ("node", "a\x00"),
+        ("device", ""),
+        ("address", ""),
+        ("address", "host"),
+        ("address", "host:0"),
+        ("address", "host:65536"),
+        ("address", "user@host:1"),
+        ("address", "unix:/tmp/x"),
+    ],
+)
+def test_a_rank_that_cannot_be_is_refused_by_field(field: str, value: object) -> None:
+    request = rank_request()
+    setattr(request, field, value)
+
+    with pytest.raises(InvalidRequestError, match=field):
+        check_register_rank(request)
+
+
+@given(st.text())
+def test_an_accepted_job_id_is_safe_everywhere(job_id: str) -> None:
+    try:
+        check_job_id(job_id)
+    except InvalidRequestError:
+        return
+    assert 1 <= len(job_id) <= 128
+    assert job_id.isascii()
+    assert not set(job_id) & set("/\\ '\"\x00\n")
+
+
+def test_an_empty_plan_id_says_what_to_do() -> None:
+    with pytest.raises(InvalidRequestError, match="list the plans"):
+        check_plan_id("")

@@ -1,0 +1,58 @@
+import base64
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.reads.paging import Cursor, PageError, decode_cursor, encode_cursor, limit_of, page_of
+
+MOMENTS = st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30))]))
+IDS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
+
+
+@given(at=MOMENTS, item_id=IDS)
+def test_any_cursor_survives_its_token(at: datetime, item_id: str) -> None:
+    cursor = Cursor(at=at, item_id=item_id)
+
+    assert decode_cursor(encode_cursor(cursor)) == cursor
+
+
+def test_no_token_is_the_first_page() -> None:
+    assert decode_cursor("") is None
+
+
+@given(st.text(min_size=1))
+def test_no_text_makes_the_decoder_fail_in_another_way(token: str) -> None:
+    try:
+        decode_cursor(token)
+    except PageError as error:
+        assert "page_token" in str(error)  # noqa: PT017 - most texts, and every one that is not ours
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["", "1", "[]", '["2026-11-02T08:00:00+00:00"]', '["2026-11-02T08:00:00", "no zone"]', '["x", "y"]', "[" * 9000,
+     '["2026-11-02T08:00:00+00:00", 5]', '["2026-11-02T08:00:00+00:00", "\\u0000"]', "[1, 2]", '{"a": 1, "b": 2}'],
+)  # fmt: skip
+def test_a_forged_token_is_refused(document: str) -> None:
+    token = base64.urlsafe_b64encode(document.encode()).decode() or "?"
+
+    with pytest.raises(PageError, match="page_token"):
+        decode_cursor(token)
+
+
+def test_page_sizes_have_a_default_and_a_maximum_and_are_never_negative() -> None:
+    assert [limit_of(size) for size in (0, 1, 1000, 1001)] == [100, 1, 1000, 1000]
+    with pytest.raises(PageError, match="page_size -1"):
+        limit_of(-1)
+
+
+def test_a_page_has_a_successor_exactly_when_there_was_one_item_more() -> None:
+    cursors = [Cursor(at=datetime(2026, 1, number + 1, tzinfo=UTC), item_id=str(number)) for number in range(3)]
+
+    more = page_of(["a", "b", "c"], cursors, 2)
+    last = page_of(["a", "b", "c"], cursors, 3)
+
+    assert (more.items, decode_cursor(more.next_page_token)) == (("a", "b"), cursors[1])
+    assert (last.items, last.next_page_token) == (("a", "b", "c"), "")
