@@ -43,6 +43,8 @@ async def serve(settings: TelemetrySettings) -> None:
         )
         stack.push_async_callback(producer.stop)
         await producer.start()
+        tail = KafkaTail(config)
+        stack.push_async_callback(tail.stop)
         consumer = KafkaConsumer(config, topics=[RECORDS.name], group=settings.telemetry_group)
         rollup_writer = RollupWriter(
             engine,
@@ -54,7 +56,7 @@ async def serve(settings: TelemetrySettings) -> None:
         )
         handler = TelemetryHandler(
             producer,
-            KafkaTail(config),
+            tail,
             consumer.start_offset,
             rollup_writer,
             metrics,

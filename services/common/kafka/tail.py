@@ -32,12 +32,14 @@ class Tail(Protocol):
 
 
 class KafkaTail:
-    """:class:`Tail` on aiokafka; connects for each call."""
+    """:class:`Tail` on aiokafka; connects when first used and keeps the connection."""
 
     def __init__(self, config: KafkaClientConfig) -> None:
         """Keeps what it is given; does no I/O."""
         self._config = config
         self._reachability = Reachability("kafka (tail)")
+        self._client: AIOKafkaConsumer | None = None
+        self._lock = asyncio.Lock()
 
     async def read_back(
         self, partition: Partition, *, enough: Callable[[ConsumedRecord], bool], least: int = 256, most: int = 20_000
@@ -45,16 +47,32 @@ class KafkaTail:
         """See :class:`Tail`."""
 
         async def read() -> list[ConsumedRecord]:
-            async with asyncio.timeout(_TIMEOUT_SECONDS):
-                client = AIOKafkaConsumer(**self._config.reader_arguments())
-                try:
-                    await client.start()
-                    return await _read_back(client, partition, enough, least, most)
-                finally:
-                    with contextlib.suppress(*KAFKA_AWAY, KafkaError):
-                        await client.stop()
+            try:
+                async with asyncio.timeout(_TIMEOUT_SECONDS):
+                    return await _read_back(await self._connected(), partition, enough, least, most)
+            except BaseException:
+                await self._disconnect()
+                raise
 
-        return await persist(read, transient=KAFKA_AWAY, reachability=self._reachability)
+        async with self._lock:
+            return await persist(read, transient=KAFKA_AWAY, reachability=self._reachability)
+
+    async def stop(self) -> None:
+        """Closes the connection; a later call opens it again."""
+        async with self._lock:
+            await self._disconnect()
+
+    async def _connected(self) -> AIOKafkaConsumer:
+        if self._client is None:
+            self._client = AIOKafkaConsumer(**self._config.reader_arguments())
+            await self._client.start()
+        return self._client
+
+    async def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with contextlib.suppress(*KAFKA_AWAY, KafkaError):
+                await client.stop()
 
 
 async def _read_back(

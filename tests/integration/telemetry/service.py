@@ -1,0 +1,179 @@
+"""The telemetry service as a process of its own, and a job's ranks that write to it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from contracts.headers import record_headers
+from contracts.topics import OBSERVATIONS, RECORDS
+
+
+class Service:
+    """One process; a restart keeps its instance and group."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._folder = folder
+        self._ready_file = folder / "ready.json"
+        self._environment = {**os.environ, **environment, "EVENKEEL_READY_FILE": str(self._ready_file)}
+        self.process: asyncio.subprocess.Process | None = None
+        self.log = folder / "service.log"
+
+    async def start(self) -> float:
+        """Returns after how many seconds it was ready."""
+        began_seconds = time.monotonic()
+        self._ready_file.unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "services.telemetry", env=self._environment, stdout=log, stderr=log
+            )
+        async with asyncio.timeout(60):
+            while not await self.ready():
+                assert self.process.returncode is None, self.log.read_text()
+                await asyncio.sleep(0.02)
+        return time.monotonic() - began_seconds
+
+    async def ready(self) -> bool:
+        return self._ready_file.exists() and (await self.get("/healthz"))[0] == 200
+
+    async def get(self, path: str) -> tuple[int, str]:
+        port = json.loads(self._ready_file.read_text())["metrics_port"]
+        return await asyncio.to_thread(_get, f"http://127.0.0.1:{port}{path}")
+
+    async def metric(self, name: str) -> float:
+        _, text = await self.get("/metrics")
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
+
+    async def until_metric(self, name: str, condition: Callable[[float], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition(await self.metric(name)):  # noqa: ASYNC110 - it is another process
+                await asyncio.sleep(0.05)
+
+    async def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        await self.process.wait()
+
+    async def stop(self) -> int:
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.terminate()
+        async with asyncio.timeout(20):
+            return await self.process.wait()
+
+
+def _get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return int(response.status), response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+class Ranks:
+    """Writes records of a job's ranks."""
+
+    def __init__(self, producer: AIOKafkaProducer, job_id: str) -> None:
+        self._producer = producer
+        self._job_id = job_id
+        self._sequences: dict[tuple[int, int], int] = {}
+
+    async def send(self, record: pb.Record) -> None:
+        await self.send_bytes(record.SerializeToString())
+
+    async def send_bytes(self, value: bytes, *, key: bytes | None = None) -> None:
+        headers = record_headers(RECORDS, "test")
+        await self._producer.send_and_wait(
+            RECORDS.name, value, key=self._job_id.encode() if key is None else key, headers=headers
+        )
+
+    def record(self, rank: int, *, incarnation: int = 0) -> pb.Record:
+        sequence = self._sequences.get((rank, incarnation), -1) + 1
+        self._sequences[rank, incarnation] = sequence
+        return pb.Record(
+            job_id=self._job_id,
+            rank=rank,
+            incarnation=incarnation,
+            sequence=sequence,
+            node="node-0",
+            device=f"device-{rank}",
+        )
+
+    async def iteration(self, iteration: int, ranks: Sequence[int], *, epoch: int = 0) -> None:
+        for rank in ranks:
+            record = self.record(rank)
+            record.samples.add(
+                iteration=iteration,
+                epoch=epoch,
+                started_at_unix_seconds=time.time(),
+                wall_seconds=0.05,
+                compute=pb.ComputeSeconds(forward=0.01, backward=0.02),
+                waiting=pb.WaitingSeconds(vote=0.001),
+                micro_batches=[pb.MicroBatch(index=0, tokens=100, sum_of_squares=1000.0)],
+                loss=2.0,
+            )
+            await self.send(record)
+
+
+class Observations:
+    """Reads one job's observations from the topic's beginning."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, job_id: str) -> None:
+        self._consumer = consumer
+        self._job_id = job_id
+        self.all: list[pb.Observation] = []
+
+    @property
+    def frames(self) -> list[pb.Frame]:
+        return [each.frame for each in self.all if each.HasField("frame")]
+
+    @property
+    def pictures(self) -> list[pb.Liveness]:
+        return [each.liveness for each in self.all if each.HasField("liveness") and not each.liveness.HasField("event")]
+
+    @property
+    def events(self) -> list[pb.ProcessEvent]:
+        return [each.liveness.event for each in self.all if each.liveness.HasField("event")]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                for records in (await self._consumer.getmany(timeout_ms=50)).values():
+                    self.all.extend(
+                        pb.Observation.FromString(each.value) for each in records if each.key == self._job_id.encode()
+                    )
+
+
+@contextlib.asynccontextmanager
+async def observations_of(bootstrap_servers: str, job_id: str) -> AsyncIterator[Observations]:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(OBSERVATIONS.name, number) for number in range(OBSERVATIONS.num_partitions)])
+        yield Observations(consumer, job_id)
+    finally:
+        await consumer.stop()
+
+
+@contextlib.asynccontextmanager
+async def ranks_of(bootstrap_servers: str, job_id: str) -> AsyncIterator[Ranks]:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, acks="all")
+    await producer.start()
+    try:
+        yield Ranks(producer, job_id)
+    finally:
+        await producer.stop()

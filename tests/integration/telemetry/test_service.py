@@ -1,0 +1,163 @@
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from sqlalchemy import text
+
+from contracts.topics import RECORDS
+from services.common.database import create_engine
+from tests.integration.telemetry.service import Observations, Ranks, Service, observations_of, ranks_of
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def job_id() -> str:
+    return f"job-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def service(kafka_bootstrap: str, fresh_database_url: str, tmp_path: Path) -> Service:
+    return Service(
+        tmp_path,
+        {
+            "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": kafka_bootstrap,
+            "EVENKEEL_DATABASE_URL": fresh_database_url,
+            "EVENKEEL_TELEMETRY_GROUP": f"telemetry-{uuid.uuid4().hex[:8]}",
+            "EVENKEEL_ROLLUP_ITERATIONS": "4",
+        },
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(service: Service, bootstrap: str, job_id: str) -> AsyncIterator[tuple[Ranks, Observations]]:
+    await service.start()
+    try:
+        async with ranks_of(bootstrap, job_id) as ranks, observations_of(bootstrap, job_id) as observations:
+            yield ranks, observations
+    finally:
+        await service.stop()
+
+
+@pytest.mark.asyncio
+async def test_records_become_frames_events_pictures_and_rollups(
+    service: Service, kafka_bootstrap: str, fresh_database_url: str, job_id: str
+) -> None:
+    async with running(service, kafka_bootstrap, job_id) as (ranks, seen):
+        for iteration in range(9):
+            await ranks.iteration(iteration, range(4))
+        await seen.until(lambda: len(seen.frames) == 9)
+        launcher = ranks.record(-1)
+        launcher.events.add(
+            at_unix_seconds=time.time(), kind=pb.PROCESS_EVENT_KIND_DIED, rank=3, incarnation=0, detail="signal 9"
+        )
+        await ranks.send(launcher)
+        await seen.until(lambda: len(seen.events) == 1)
+        began_seconds = time.monotonic()
+        while not seen.pictures:
+            for rank in range(3):
+                record = ranks.record(rank)
+                record.progress.add(
+                    at_unix_seconds=time.time(), iteration=9, operation_count=7, operation="wait:tensor"
+                )
+                await ranks.send(record)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await seen.until(lambda: bool(seen.pictures))
+            assert time.monotonic() - began_seconds < 20
+        await service.until_metric('evenkeel_telemetry_rollups_total{outcome="written"}', lambda rows: rows >= 8)
+    assert [(each.epoch, each.iteration) for each in seen.frames] == [(0, iteration) for iteration in range(9)]
+    assert all([entry.rank for entry in each.entries] == [0, 1, 2, 3] for each in seen.frames)
+    assert [each.sequence for each in seen.all] == list(range(len(seen.all)))
+    assert seen.events[0].detail == "signal 9"
+    picture = seen.pictures[0]
+    assert [each.rank for each in picture.progress] == [0, 1, 2]
+    assert picture.seconds_without_progress > 1.0
+    engine = create_engine(fresh_database_url, application_name="test")
+    async with engine.connect() as connection:
+        rows = (
+            await connection.execute(
+                text(
+                    "SELECT rank, first_iteration, num_iterations, tokens, forward_seconds, loss FROM rank_rollups"
+                    " WHERE job_id = :job_id ORDER BY rank, first_iteration"
+                ),
+                {"job_id": job_id},
+            )
+        ).all()
+    await engine.dispose()
+    assert [tuple(row[:4]) for row in rows] == [(rank, first, 4, 400) for rank in range(4) for first in (0, 4)]
+    assert all(row[4] == pytest.approx(0.01) and row[5] == 2.0 for row in rows)
+
+
+@pytest.mark.asyncio
+async def test_after_kill_9_the_stream_goes_on_without_hole_or_repetition(
+    service: Service, kafka_bootstrap: str, job_id: str
+) -> None:
+    async with running(service, kafka_bootstrap, job_id) as (ranks, seen):
+        for iteration in range(20):
+            await ranks.iteration(iteration, range(4))
+        await ranks.iteration(20, range(2))
+        await seen.until(lambda: len(seen.frames) >= 20)
+        await service.kill()
+        await ranks.iteration(20, range(2, 4))
+        for iteration in range(21, 30):
+            await ranks.iteration(iteration, range(4))
+        seconds = await service.start()
+        await seen.until(lambda: len(seen.frames) >= 30)
+        await ranks.iteration(30, range(4))
+        await seen.until(lambda: len(seen.frames) >= 31)
+    assert [each.iteration for each in seen.frames] == list(range(31))
+    assert all(len(each.entries) == 4 and not each.missing_ranks for each in seen.frames)
+    assert [each.sequence for each in seen.all] == list(range(len(seen.all)))
+    print(f"ready {seconds:.2f} s after the restart")
+
+
+@pytest.mark.asyncio
+async def test_hostile_records_go_to_the_dead_letters_and_the_job_goes_on(
+    service: Service, kafka_bootstrap: str, job_id: str
+) -> None:
+    async with running(service, kafka_bootstrap, job_id) as (ranks, seen):
+        await ranks.iteration(0, range(2))
+        good = ranks.record(0)
+        good.samples.add(iteration=1, wall_seconds=0.1)
+        hostile = {b"\xff\xfe not a record": "malformed", good.SerializeToString()[:-3]: "malformed"}
+        for bad in (float("nan"), -1.0, float("inf"), 1e300):
+            record = pb.Record(job_id=job_id, rank=0, samples=[pb.Sample(iteration=1, wall_seconds=bad)])
+            hostile[record.SerializeToString()] = "value"
+        hostile[pb.Record(job_id="somebody else's", rank=0).SerializeToString()] = "key"
+        hostile[pb.Record(job_id=job_id, rank=-7).SerializeToString()] = "value"
+        hostile[pb.Record(job_id=job_id, rank=2**31 - 1).SerializeToString()] = "value"
+        for value in hostile:
+            await ranks.send_bytes(value)
+        for iteration in range(1, 4):
+            await ranks.iteration(iteration, range(2))
+        await seen.until(lambda: len(seen.frames) >= 4)
+        letters = await dead_letters(kafka_bootstrap, job_id, len(hostile))
+        assert await service.metric("evenkeel_kafka_dead_letters_total") == len(hostile)
+    assert [each.iteration for each in seen.frames] == [0, 1, 2, 3]
+    assert letters == hostile
+
+
+async def dead_letters(bootstrap_servers: str, job_id: str, count: int) -> dict[bytes, str]:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers, enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    found: dict[bytes, str] = {}
+    try:
+        consumer.assign([TopicPartition(RECORDS.dead_letter_name, 0)])
+        async with asyncio.timeout(20):
+            while len(found) < count:
+                for records in (await consumer.getmany(timeout_ms=100)).values():
+                    for each in records:
+                        if each.key == job_id.encode():
+                            found[each.value] = dict(each.headers)["dlq-error"].decode()
+    finally:
+        await consumer.stop()
+    return found
