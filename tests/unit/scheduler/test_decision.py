@@ -1,11 +1,10 @@
 from dataclasses import replace
 
-from tests.unit.scheduler.planning_cases import situation_of
-
 from layouts.layout import uniform_layout
 from services.scheduler.planning.cost_model import CostModel, calibrated_correction
 from services.scheduler.planning.decision import Choice, DecisionRule, decide
 from services.scheduler.planning.solver import solve
+from tests.unit.scheduler.planning_cases import situation_of
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 RULE = DecisionRule()

@@ -3,7 +3,6 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.scheduler.planning_cases import situation_of
 
 from layouts.layout import Layout, Replica, Stage, uniform_layout
 from services.scheduler.planning.coverage import uncovered_blocks
@@ -12,6 +11,7 @@ from services.scheduler.planning.levers.micro_batch_quota import best_quotas
 from services.scheduler.planning.levers.tensor_width import best_stage, best_widths
 from services.scheduler.planning.price import price_of
 from services.scheduler.planning.repair import EmptyStage, repaired, spread_quotas
+from tests.unit.scheduler.planning_cases import situation_of
 
 speeds = st.lists(st.floats(0.1, 1.0), min_size=1, max_size=3)
 
@@ -45,8 +45,8 @@ def test_quotas_are_the_best_of_all_that_exist(lines, data):
 
 @given(st.lists(st.floats(0.2, 1.0), min_size=3, max_size=3), st.integers(1, 12))
 @settings(max_examples=40, deadline=None)
-def test_a_layer_split_is_within_3_percent_of_the_best_of_all_splits(speed, quota):
-    home = uniform_layout(num_blocks=9, tensor=1, pipeline=3, data=1, num_micro_batches=quota)
+def test_a_layer_split_is_within_5_percent_of_the_best_of_all_splits(speed, quota):
+    home = uniform_layout(num_blocks=11, tensor=1, pipeline=3, data=1, num_micro_batches=quota)
     situation = situation_of(home, speeds=dict(enumerate(speed)))
     stages = home.replicas[0].stages
 
@@ -54,14 +54,14 @@ def test_a_layer_split_is_within_3_percent_of_the_best_of_all_splits(speed, quot
         return situation.cost.makespan(split, quota, situation.throughputs, "1f1b")
 
     def split_at(a, b):
-        borders = (0, a, b, 9)
+        borders = (0, a, b, 11)
         return tuple(
             Stage(first_block=borders[s], stop_block=borders[s + 1], ranks=stage.ranks, shares=stage.shares)
             for s, stage in enumerate(stages)
         )
 
-    best = min(seconds(split_at(a, b)) for a in range(1, 8) for b in range(a + 1, 9))
-    assert seconds(best_split(situation, stages, quota, "1f1b")) <= best * 1.03
+    best = min(seconds(split_at(a, b)) for a in range(1, 10) for b in range(a + 1, 11))
+    assert seconds(best_split(situation, stages, quota, "1f1b")) <= best * 1.05
 
 
 def test_a_shard_that_would_only_hold_its_stage_up_is_left_out():

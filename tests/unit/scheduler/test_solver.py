@@ -3,13 +3,13 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
-from tests.unit.scheduler.planning_cases import situation_of, situations
 
 from layouts.layout import uniform_layout
 from services.scheduler.planning.levers import REGISTRY, TUNING
 from services.scheduler.planning.repair import EmptyStage, repaired
 from services.scheduler.planning.solution import NoPlanError
 from services.scheduler.planning.solver import TIE, solve
+from tests.unit.scheduler.planning_cases import situation_of, situations
 
 DEMO = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 

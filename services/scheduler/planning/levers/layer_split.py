@@ -2,16 +2,19 @@
 
 A pipeline of stages with seconds c_s per micro-batch takes about sum(c) + (m - 1) max(c). Dynamic programming over
 (stage, border) keeps every split that no other beats in both sum and maximum, so the best of that form is exact for any
-m; the best few are then compared by their true longest path.
+m; the best few are then compared by their true longest path. With few micro-batches the formula is off by some percent;
+there comparing is cheap, and all splits are compared.
 """
 
+import math
 from collections.abc import Iterable
-from itertools import accumulate
+from itertools import accumulate, combinations
 
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.situation import Situation
 
-_NUM_COMPARED = 6
+_NUM_COMPARED = 4
+_EXHAUSTIVE_WORK = 800
 _SLACK = 1.05
 _Front = list[tuple[float, float, tuple[int, ...]]]
 
@@ -70,18 +73,32 @@ def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, sche
     for stage in stages:
         speeds = tuple(throughputs[rank] for rank in stage.ranks)
         costs.append([sum(cost.range_seconds(b, b + 1, stage.shares, speeds)) for b in range(num_blocks)])
-    now = [sum(costs[s][stage.first_block : stage.stop_block]) for s, stage in enumerate(stages)]
-    best, best_seconds = stages, cost.makespan(stages, quota, throughputs, schedule)
-    for inner in split_candidates(costs, quota, sum(now) + max(0, quota - 1) * max(now)):
-        borders = (0, *inner, num_blocks)
-        candidate = tuple(
-            Stage(first_block=borders[s], stop_block=borders[s + 1], ranks=stage.ranks, shares=stage.shares)
-            for s, stage in enumerate(stages)
-        )
-        seconds = cost.makespan(candidate, quota, throughputs, schedule)
-        if seconds < best_seconds * (1.0 - 1e-9):
-            best, best_seconds = candidate, seconds
-    return best
+    incumbent_parts = [sum(costs[s][stage.first_block : stage.stop_block]) for s, stage in enumerate(stages)]
+    now = tuple(stage.stop_block for stage in stages[:-1])
+    num_splits = math.comb(num_blocks - 1, len(stages) - 1)
+    if num_splits * len(stages) * quota <= _EXHAUSTIVE_WORK:
+        candidates = list(combinations(range(1, num_blocks), len(stages) - 1))
+    else:
+        incumbent = sum(incumbent_parts) + max(0, quota - 1) * max(incumbent_parts)
+        candidates = split_candidates(costs, quota, incumbent)
+
+    def seconds(inner: tuple[int, ...]) -> float:
+        return cost.makespan(_with_borders(stages, inner), quota, throughputs, schedule)
+
+    best, best_seconds = now, seconds(now) * (1.0 - 1e-9)
+    for inner in candidates:
+        if (taken := seconds(inner)) < best_seconds:
+            best, best_seconds = inner, taken
+    return stages if best == now else _with_borders(stages, best)
+
+
+def _with_borders(stages: tuple[Stage, ...], inner: tuple[int, ...]) -> tuple[Stage, ...]:
+    """The stages with other inner borders."""
+    borders = (0, *inner, stages[-1].stop_block)
+    return tuple(
+        Stage(first_block=borders[s], stop_block=borders[s + 1], ranks=stage.ranks, shares=stage.shares)
+        for s, stage in enumerate(stages)
+    )
 
 
 class LayerSplit:
