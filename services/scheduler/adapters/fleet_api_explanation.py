@@ -52,12 +52,14 @@ def _decision(status: PlanStatus) -> str:
 
 def _promise(status: PlanStatus) -> str:
     plan = status.plan
+    if plan.predicted_seconds <= 0:
+        return "Nothing was predicted: too little was known of the job's speed."
     text = f"Predicted: {plan.predicted_seconds:.3f} s per iteration"
     gain_seconds = plan.idle_seconds - plan.predicted_seconds
-    if plan.idle_seconds <= 0:
-        text += ", where doing nothing would have stopped the job"
-    else:
+    if plan.idle_seconds > 0:
         text += f" instead of {plan.idle_seconds:.3f} s"
+    elif plan.mode is PlanMode.RECOVER:
+        text += ", where doing nothing would have stopped the job"
     text += f", for {plan.cost_seconds:.2f} s of training"
     if plan.idle_seconds > 0 and gain_seconds > 0:
         iterations = plan.cost_seconds / gain_seconds
@@ -82,7 +84,8 @@ def _alternatives(status: PlanStatus) -> str:
 
 
 def _alternative(other: AlternativeRecord) -> str:
-    return f"{other.name} at {other.predicted_seconds:.3f} s ({other.reason.strip().rstrip('.')})"
+    speed = f" at {other.predicted_seconds:.3f} s" if other.predicted_seconds > 0 else ""
+    return f"{other.name}{speed} ({other.reason.strip().rstrip('.')})"
 
 
 def _outcome(status: PlanStatus) -> str:

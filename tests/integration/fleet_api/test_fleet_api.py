@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Awaitable
 
 import grpc
 import pytest
@@ -34,7 +35,7 @@ def rank_request(job_id: str = "job-1", *, number: int = 0) -> pb.RegisterRankRe
     )
 
 
-async def refused(call: grpc.aio.UnaryUnaryCall[object, object]) -> grpc.aio.AioRpcError:
+async def refused(call: Awaitable[object]) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     return caught.value

@@ -107,3 +107,19 @@ def test_a_plan_without_an_incident_and_a_crowd_of_rivals_stays_short() -> None:
     assert text.startswith("Plan p1")
     assert "and 35 more" in text
     assert "a5" not in text
+
+
+def test_a_plan_made_before_anything_was_known_of_the_speed_promises_nothing() -> None:
+    unknown = dataclasses.replace(
+        PLAN,
+        predicted_seconds=0.0,
+        idle_seconds=0.0,
+        alternatives=(dataclasses.replace(PLAN.alternatives[0], predicted_seconds=0.0),),
+    )
+
+    text = explain_plan(dataclasses.replace(STATUS, plan=unknown), INCIDENT)
+
+    assert "Nothing was predicted: too little was known of the job's speed." in text
+    assert "It beat micro_batch_quota (0.25 s slower)" in text
+    assert "Measured since iteration 3604: 1.290 s per iteration." in text
+    assert "0.000" not in text
