@@ -73,7 +73,7 @@ class ProgressWatcher:
 
     def cut_off(self, now_seconds: float) -> bool:
         """Whether nothing comes from any rank that used to report, and not for so long that it must be believed."""
-        newest_seconds = max((rank.heard_at_seconds for rank in self._ranks.values() if rank.reported), default=None)
+        newest_seconds = self._newest_heard_seconds()
         if newest_seconds is None:
             return False
         return self._rules.cut_seconds < now_seconds - newest_seconds < self._rules.cut_off_seconds
@@ -142,17 +142,18 @@ class ProgressWatcher:
             self._disturbed_since_seconds = None
             return None
         pace_seconds = rules.still_iterations * iteration_seconds
-        if self.cut_off(now_seconds):
-            return None
         bound_seconds = max(rules.still_seconds, pace_seconds)
         if iteration_seconds == 0:
             bound_seconds = max(bound_seconds, rules.still_at_start_seconds)
-        still = now_seconds - self._moved_at_seconds > bound_seconds
-        if not still and not self._somebody_silent(now_seconds, max(rules.silent_seconds, pace_seconds)):
+        known_seconds = self._known_until_seconds(now_seconds)
+        still = known_seconds - self._moved_at_seconds > bound_seconds
+        if not still and not self._somebody_silent(known_seconds, max(rules.silent_seconds, pace_seconds)):
             if self._disturbed_since_seconds is None:
                 return None
             self._disturbed_since_seconds = None
             return self._take(now_seconds)  # the picture that says: it moves again
+        if self.cut_off(now_seconds):
+            return None
         if self._disturbed_since_seconds is None:
             self._disturbed_since_seconds = now_seconds
             return self._take(now_seconds)
@@ -162,17 +163,20 @@ class ProgressWatcher:
             return None
         return self._take(now_seconds)
 
-    def _somebody_silent(self, now_seconds: float, bound_seconds: float) -> bool:
-        """Only a rank that used to report can fall silent, and only while others are heard."""
-        oldest_seconds = newest_seconds = None
-        for rank in self._ranks.values():
-            if rank.reported:
-                heard = rank.heard_at_seconds
-                oldest_seconds = heard if oldest_seconds is None else min(oldest_seconds, heard)
-                newest_seconds = heard if newest_seconds is None else max(newest_seconds, heard)
-        if oldest_seconds is None or newest_seconds is None:
-            return False
-        return now_seconds - oldest_seconds > bound_seconds > now_seconds - newest_seconds
+    def _newest_heard_seconds(self) -> float | None:
+        return max((rank.heard_at_seconds for rank in self._ranks.values() if rank.reported), default=None)
+
+    def _known_until_seconds(self, now_seconds: float) -> float:
+        """Up to when the reports say anything: without any lately, time alone proves nothing."""
+        newest_seconds = self._newest_heard_seconds()
+        if newest_seconds is None or now_seconds - newest_seconds >= self._rules.cut_off_seconds:
+            return now_seconds
+        return newest_seconds
+
+    def _somebody_silent(self, known_seconds: float, bound_seconds: float) -> bool:
+        """Only a rank that used to report can fall silent."""
+        oldest_seconds = min((rank.heard_at_seconds for rank in self._ranks.values() if rank.reported), default=None)
+        return oldest_seconds is not None and known_seconds - oldest_seconds > bound_seconds
 
     def _take(self, now_seconds: float) -> Picture:
         self._picture_at_seconds = now_seconds

@@ -1,0 +1,95 @@
+from services.telemetry.domain.frames import FrameJoiner
+from services.telemetry.domain.job_stream import JobStream
+from services.telemetry.domain.observed import ClosedFrame, EventKind, Numbered, Picture
+from tests.unit.telemetry.samples import event, progress, sample
+
+
+def run_iterations(
+    stream: JobStream, iterations: range, *, num_ranks: int = 2, at_seconds: float = 0.0
+) -> list[Numbered]:
+    numbered = []
+    for iteration in iterations:
+        for rank in range(num_ranks):
+            numbered += stream.sample(sample(rank, iteration, offset=iteration * num_ranks + rank), at_seconds)
+    return numbered
+
+
+def test_observations_are_numbered_without_gaps_whatever_they_are() -> None:
+    stream = JobStream("job")
+    numbered = run_iterations(stream, range(3))
+    numbered += stream.event(event(EventKind.DIED, 1), 0.5)
+    stream.progress(progress(0, 1), 0.5)
+    numbered += stream.tick(0.6)
+    stream.progress(progress(0, 1), 1.7)
+    numbered += stream.tick(1.7)
+    assert [each.sequence for each in numbered] == list(range(len(numbered)))
+    assert [type(each.observed).__name__ for each in numbered] == [
+        "ClosedFrame",
+        "ClosedFrame",
+        "ClosedFrame",
+        "ArrivedEvent",
+        "Picture",
+    ]
+
+
+def test_an_event_passes_at_once_and_once() -> None:
+    stream = JobStream("job")
+    died = event(EventKind.DIED, 1)
+    assert [each.observed for each in stream.event(died, 0.0)] == [died]
+    assert stream.event(died, 0.1) == []
+    assert stream.event(event(EventKind.DIED, 1, incarnation=1), 0.2) != []
+
+
+def test_a_death_closes_the_frame_that_waits_for_the_dead_after_the_event() -> None:
+    stream = JobStream("job")
+    run_iterations(stream, range(2))
+    stream.sample(sample(0, 2), 1.0)
+    numbered = stream.event(event(EventKind.DIED, 1), 1.0)
+    assert [type(each.observed).__name__ for each in numbered] == ["ArrivedEvent", "ClosedFrame"]
+    frame = numbered[1].observed
+    assert isinstance(frame, ClosedFrame)
+    assert frame.missing_ranks == (1,)
+
+
+def test_samples_that_arrive_after_the_news_that_their_rank_finished_are_in_the_last_frame() -> None:
+    stream = JobStream("job")
+    run_iterations(stream, range(2))
+    stream.sample(sample(0, 2), 1.0)
+    stream.event(event(EventKind.FINISHED, 1), 1.0)
+    [numbered] = stream.sample(sample(1, 2), 1.1)
+    assert isinstance(numbered.observed, ClosedFrame)
+    assert numbered.observed.missing_ranks == ()
+
+
+def test_a_cut_line_neither_closes_frames_nor_takes_pictures() -> None:
+    stream = JobStream("job")
+    run_iterations(stream, range(2), at_seconds=10.0)
+    for rank in range(2):
+        stream.progress(progress(rank, 5), 10.0)
+    stream.sample(sample(0, 2), 10.1)
+    assert [each for at in range(12, 22) for each in stream.tick(float(at))] == []
+    stream.heard(1, 0, 22.0)
+    [numbered] = stream.sample(sample(1, 2), 22.0)
+    assert isinstance(numbered.observed, ClosedFrame)
+    assert numbered.observed.missing_ranks == ()
+
+
+def test_a_resumed_stream_repeats_neither_numbers_nor_frames_nor_events() -> None:
+    before = JobStream("job")
+    died = event(EventKind.DIED, 1, incarnation=0)
+    said = run_iterations(before, range(5)) + before.event(died, 0.5)
+    last = [each.observed for each in said if isinstance(each.observed, ClosedFrame)][-1]
+    after = JobStream("job")
+    after.resume(next_sequence=len(said), last_frame=last, events=[died], until_offset=9, now_seconds=1.0)
+    assert run_iterations(after, range(2, 5), at_seconds=1.0) == []
+    assert after.event(died, 1.0) == []
+    [numbered] = after.sample(sample(0, 5, offset=10), 1.1)
+    assert numbered.sequence == len(said)
+    assert isinstance(numbered.observed, ClosedFrame)
+    assert numbered.observed.missing_ranks == ()
+
+
+def test_a_picture_needs_ranks() -> None:
+    assert JobStream("job").tick(100.0) == []
+    assert FrameJoiner().tick(100.0) == []
+    assert Picture(at_seconds=0.0, ranks=(), seconds_without_progress=0.0).ranks == ()

@@ -1,0 +1,83 @@
+import pytest
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from services.telemetry.domain.rollups import FinishedWindow, RollupAggregator
+from services.telemetry.domain.sequences import RecordSequences
+from tests.unit.telemetry.samples import sample
+
+
+def feed(
+    aggregator: RollupAggregator, iterations: list[int], *, epoch: int = 0, now_seconds: float = 0.0
+) -> list[FinishedWindow]:
+    finished = []
+    for iteration in iterations:
+        content = pb.Sample(
+            started_at_unix_seconds=1.7e9 + iteration,
+            compute=pb.ComputeSeconds(forward=float(iteration)),
+            waiting=pb.WaitingSeconds(vote=1.0),
+            micro_batches=[pb.MicroBatch(tokens=10, sum_of_squares=50.0)] * 2,
+        )
+        arrived = sample(0, iteration, epoch=epoch, wall_seconds=1.0 + iteration, offset=iteration)
+        window = aggregator.add(arrived, content, loss=float(iteration), now_seconds=now_seconds)
+        if window is not None:
+            finished.append(window)
+    return finished
+
+
+def test_a_window_starts_at_a_multiple_of_its_length_and_ends_with_the_next_one() -> None:
+    [window] = feed(RollupAggregator("job", window_iterations=4), [0, 1, 2, 3, 4])
+    record = window.record
+    assert (record.first_iteration, record.stop_iteration, record.num_iterations) == (0, 4, 4)
+    assert (record.wall_seconds, record.wall_seconds_min, record.wall_seconds_max) == (2.5, 1.0, 4.0)
+    assert (record.forward_seconds, record.vote_wait_seconds, record.loss) == (1.5, 1.0, 1.5)
+    assert (record.tokens, record.sum_of_squares) == (80, 400.0)
+
+
+def test_what_comes_twice_counts_once() -> None:
+    [window] = feed(RollupAggregator("job", window_iterations=4), [0, 1, 1, 0, 2, 3, 3, 4])
+    assert window.record.num_iterations == 4
+
+
+def test_what_was_lost_shows_in_the_count() -> None:
+    [window] = feed(RollupAggregator("job", window_iterations=4), [0, 3, 5])
+    assert window.record.num_iterations == 2
+    assert window.record.wall_seconds == pytest.approx(2.5)
+
+
+def test_an_epoch_has_windows_of_its_own() -> None:
+    aggregator = RollupAggregator("job", window_iterations=4)
+    finished = feed(aggregator, [0, 1]) + feed(aggregator, [2, 3, 4], epoch=1)
+    assert [(each.record.epoch, each.record.num_iterations) for each in finished] == [(0, 2), (1, 2)]
+
+
+def test_a_replay_makes_the_same_rows() -> None:
+    first, second = (feed(RollupAggregator("job", window_iterations=4), list(range(9))) for _ in range(2))
+    assert [each.record for each in first] == [each.record for each in second]
+
+
+def test_an_idle_window_is_written_and_what_follows_is_a_row_of_its_own() -> None:
+    aggregator = RollupAggregator("job", window_iterations=4, idle_seconds=10.0)
+    feed(aggregator, [0, 1])
+    assert aggregator.finish_idle(5.0) == []
+    [idle] = aggregator.finish_idle(11.0)
+    [rest] = feed(aggregator, [2, 3, 4], now_seconds=12.0)
+    assert (idle.record.first_iteration, idle.record.num_iterations) == (0, 2)
+    assert (rest.record.first_iteration, rest.record.num_iterations) == (2, 2)
+
+
+def test_the_oldest_offset_is_what_a_restart_must_read_again() -> None:
+    aggregator = RollupAggregator("job", window_iterations=4)
+    feed(aggregator, [0, 1, 2], now_seconds=100.0)
+    assert aggregator.oldest_offset(opened_after_seconds=99.0) == 0
+    feed(aggregator, [3, 4, 5], now_seconds=100.0)
+    assert aggregator.oldest_offset(opened_after_seconds=99.0) == 4
+    assert aggregator.oldest_offset(opened_after_seconds=100.0) is None
+
+
+def test_gaps_in_record_numbers_are_counted_per_process() -> None:
+    sequences = RecordSequences()
+    assert sequences.add(0, 0, 10, 0) == (0, 0)
+    assert sequences.add(0, 0, 11, 0) == (0, 0)
+    assert sequences.add(0, 0, 14, 5) == (2, 5)
+    assert sequences.add(0, 0, 14, 5) == (0, 0)
+    assert sequences.add(0, 1, 0, 0) == (0, 0)
