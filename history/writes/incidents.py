@@ -2,26 +2,19 @@
 
 import dataclasses
 
-from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history.documents import evidence_to_documents
-from history.errors import UnknownIncidentError, UnknownJobError
 from history.records import IncidentEventRecord, IncidentRecord, VerdictRecord
 from history.tables import (
     IncidentCulpritRow,
     IncidentEventRow,
     IncidentRow,
-    JobRow,
     VerdictCulpritRow,
     VerdictRow,
 )
-
-
-async def _require_job(connection: AsyncConnection, job_id: str) -> None:
-    if await connection.scalar(select(JobRow.job_id).where(JobRow.job_id == job_id)) is None:
-        raise UnknownJobError(job_id)
+from history.writes._missing import named_errors
 
 
 async def record_verdict(connection: AsyncConnection, verdict: VerdictRecord) -> bool:
@@ -33,8 +26,7 @@ async def record_verdict(connection: AsyncConnection, verdict: VerdictRecord) ->
     Raises:
         UnknownJobError: The verdict is about a job that never registered.
     """
-    await _require_job(connection, verdict.job_id)
-    inserted = await connection.execute(
+    statement = (
         insert(VerdictRow)
         .values(
             verdict_id=verdict.verdict_id,
@@ -51,8 +43,9 @@ async def record_verdict(connection: AsyncConnection, verdict: VerdictRecord) ->
         .on_conflict_do_nothing()
         .returning(VerdictRow.verdict_id)
     )
-    if inserted.first() is None:
-        return False
+    with named_errors(job_id=verdict.job_id):
+        if (await connection.execute(statement)).first() is None:
+            return False
     if verdict.culprits:
         await connection.execute(
             insert(VerdictCulpritRow).on_conflict_do_nothing(),
@@ -70,8 +63,7 @@ async def open_incident(connection: AsyncConnection, incident: IncidentRecord) -
     Raises:
         UnknownJobError: No such job.
     """
-    await _require_job(connection, incident.job_id)
-    inserted = await connection.execute(
+    statement = (
         insert(IncidentRow)
         .values(
             incident_id=incident.incident_id,
@@ -85,8 +77,9 @@ async def open_incident(connection: AsyncConnection, incident: IncidentRecord) -
         .on_conflict_do_nothing()
         .returning(IncidentRow.incident_id)
     )
-    if inserted.first() is None:
-        return False
+    with named_errors(job_id=incident.job_id):
+        if (await connection.execute(statement)).first() is None:
+            return False
     if incident.culprits:
         await connection.execute(
             insert(IncidentCulpritRow).on_conflict_do_nothing(),
@@ -104,10 +97,7 @@ async def append_incident_event(connection: AsyncConnection, event: IncidentEven
     Raises:
         UnknownIncidentError: No such incident.
     """
-    known = await connection.scalar(select(IncidentRow.incident_id).where(IncidentRow.incident_id == event.incident_id))
-    if known is None:
-        raise UnknownIncidentError(event.incident_id)
-    inserted = await connection.execute(
+    statement = (
         insert(IncidentEventRow)
         .values(
             incident_id=event.incident_id,
@@ -121,4 +111,5 @@ async def append_incident_event(connection: AsyncConnection, event: IncidentEven
         .on_conflict_do_nothing()
         .returning(IncidentEventRow.incident_id)
     )
-    return inserted.first() is not None
+    with named_errors(incident_id=event.incident_id):
+        return (await connection.execute(statement)).first() is not None

@@ -7,10 +7,10 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history.documents import layout_to_document
-from history.errors import UnknownJobError, UnknownPlanError
 from history.records import IncidentEventRecord, PlanEventRecord, PlanRecord
-from history.tables import JobLayoutRow, JobRow, PlanActionRow, PlanAlternativeRow, PlanEventRow, PlanRow
+from history.tables import JobLayoutRow, PlanActionRow, PlanAlternativeRow, PlanEventRow, PlanRow
 from history.vocabulary import IncidentEventKind, PlanState
+from history.writes._missing import named_errors
 from history.writes.incidents import append_incident_event
 
 
@@ -24,8 +24,6 @@ async def record_plan(connection: AsyncConnection, plan: PlanRecord) -> bool:
         UnknownJobError: No such job.
         UnknownIncidentError: It names an incident that was never opened.
     """
-    if await connection.scalar(select(JobRow.job_id).where(JobRow.job_id == plan.job_id)) is None:
-        raise UnknownJobError(plan.job_id)
     if not await _insert_plan(connection, plan):
         return False
     if plan.actions:
@@ -51,7 +49,7 @@ async def record_plan(connection: AsyncConnection, plan: PlanRecord) -> bool:
 
 
 async def _insert_plan(connection: AsyncConnection, plan: PlanRecord) -> bool:
-    inserted = await connection.execute(
+    statement = (
         insert(PlanRow)
         .values(
             plan_id=plan.plan_id,
@@ -71,8 +69,9 @@ async def _insert_plan(connection: AsyncConnection, plan: PlanRecord) -> bool:
         .on_conflict_do_nothing()
         .returning(PlanRow.plan_id)
     )
-    if inserted.first() is None:
-        return False
+    with named_errors(job_id=plan.job_id, incident_id=plan.incident_id):
+        if (await connection.execute(statement)).first() is None:
+            return False
     if plan.incident_id:
         await append_incident_event(
             connection,
@@ -97,9 +96,7 @@ async def append_plan_event(connection: AsyncConnection, event: PlanEventRecord)
         UnknownPlanError: No such plan.
         sqlalchemy.exc.IntegrityError: Another plan of the job is committed for the same epoch.
     """
-    if await connection.scalar(select(PlanRow.plan_id).where(PlanRow.plan_id == event.plan_id)) is None:
-        raise UnknownPlanError(event.plan_id)
-    inserted = await connection.execute(
+    statement = (
         insert(PlanEventRow)
         .values(
             plan_id=event.plan_id,
@@ -113,8 +110,9 @@ async def append_plan_event(connection: AsyncConnection, event: PlanEventRecord)
         .on_conflict_do_nothing()
         .returning(PlanEventRow.plan_id)
     )
-    if inserted.first() is None:
-        return False
+    with named_errors(plan_id=event.plan_id):
+        if (await connection.execute(statement)).first() is None:
+            return False
     if event.state is PlanState.COMMITTED:
         decided = select(
             PlanRow.job_id, PlanRow.epoch, PlanRow.layout, PlanRow.plan_id, literal(event.at).label("at")

@@ -28,7 +28,7 @@ from history.records import (
     RestartRecord,
     VerdictRecord,
 )
-from history.vocabulary import JobState
+from history.vocabulary import JobState, PlanState
 from services.common.backoff import Reachability, persist
 from services.common.database import DATABASE_AWAY
 from services.scheduler.adapters.fleet_api_codec import plan_to_proto
@@ -169,16 +169,30 @@ async def _apply(connection: AsyncConnection, change: Change) -> bool:
         case IncidentEventRecord():
             return await writes.append_incident_event(connection, change)
         case PlanRecord():
-            return await writes.record_plan(connection, change) and await _announce(connection, change.plan_id)
+            return await writes.record_plan(connection, change) and await _announce(connection, _proposed(change))
         case PlanEventRecord():
-            return await writes.append_plan_event(connection, change) and await _announce(connection, change.plan_id)
+            if not await writes.append_plan_event(connection, change):
+                return False
+            status = await reads.get_plan(connection, change.plan_id)
+            assert status is not None, f"plan {change.plan_id} was written in this transaction"
+            return await _announce(connection, status)
 
 
-async def _announce(connection: AsyncConnection, plan_id: str) -> bool:
-    status = await reads.get_plan(connection, plan_id)
-    assert status is not None, f"plan {plan_id} was written in this transaction"
+def _proposed(plan: PlanRecord) -> PlanStatus:
+    return PlanStatus(
+        plan=plan,
+        state=PlanState.PROPOSED,
+        at=plan.proposed_at,
+        first_iteration=None,
+        measured_seconds=None,
+        decision=None,
+        detail="",
+    )
+
+
+async def _announce(connection: AsyncConnection, status: PlanStatus) -> bool:
     record = OutboxRecord(
-        event_id=f"{plan_id}:{status.state}",
+        event_id=f"{status.plan.plan_id}:{status.state}",
         topic=PLANS.name,
         key=status.plan.job_id,
         value=plan_to_proto(status).SerializeToString(),

@@ -106,15 +106,20 @@ async def test_what_refers_to_nothing_is_refused_by_name(connection: AsyncConnec
     resolved = IncidentEventRecord(incident_id="i9", kind=IncidentEventKind.RESOLVED, at=START)
 
     with pytest.raises(UnknownJobError, match="'nobody'"):
-        await writes.register_rank(connection, someone)
+        async with connection.begin_nested():
+            await writes.register_rank(connection, someone)
     with pytest.raises(UnknownJobError, match="'nobody'"):
-        await writes.record_verdict(connection, verdict("v", VerdictKind.HANG, someone, START, 1, 0.0))
+        async with connection.begin_nested():
+            await writes.record_verdict(connection, verdict("v", VerdictKind.HANG, someone, START, 1, 0.0))
     with pytest.raises(UnknownJobError, match="'nobody'"):
-        await writes.set_job_state(connection, "nobody", JobState.FINISHED, START)
+        async with connection.begin_nested():
+            await writes.set_job_state(connection, "nobody", JobState.FINISHED, START)
     with pytest.raises(UnknownPlanError, match="'p9'"):
-        await writes.append_plan_event(connection, event)
+        async with connection.begin_nested():
+            await writes.append_plan_event(connection, event)
     with pytest.raises(UnknownIncidentError, match="'i9'"):
-        await writes.append_incident_event(connection, resolved)
+        async with connection.begin_nested():
+            await writes.append_incident_event(connection, resolved)
 
 
 async def test_an_aborted_plan_leaves_its_epoch_to_the_next_one(connection: AsyncConnection) -> None:
