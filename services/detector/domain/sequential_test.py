@@ -53,10 +53,12 @@ def log_ratios(z: Floats, scale: Floats, freedom: float) -> Floats:
     ratios = np.empty((len(z), NUM_TESTS))
     for column, shift in enumerate(SMALL_SHIFTS):
         ratios[:, column] = student_log_density(z - shift, scale, freedom) - null
-    # Log-uniform over [low, LARGEST_SHIFT], with a floor under it for what falls outside: 5 % spread over [-1, 5].
+    # Log-uniform over [low, LARGEST_SHIFT], with 5 % of a Cauchy under it for what falls outside.
     low = np.minimum(np.maximum(_SMALLEST_LARGE_SHIFT, 3.0 * scale), 1.0)
     inside = (z >= low) & (z <= LARGEST_SHIFT)
-    density = np.where(inside, 0.95 / (np.maximum(z, low) * np.log(LARGEST_SHIFT / low)), 0.0) + 0.05 / 6.0
+    density = np.where(inside, 0.95 / (np.maximum(z, low) * np.log(LARGEST_SHIFT / low)), 0.0) + 0.05 / (
+        math.pi * (1.0 + z**2)
+    )
     ratios[:, -1] = np.log(density) - null
     return ratios
 

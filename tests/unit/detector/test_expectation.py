@@ -1,0 +1,106 @@
+"""The regressor is a river estimator, stays finite, forgets, and knows how far off it is."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from river import checks
+
+from services.detector.domain.expectation import ForgettingLeastSquares
+
+
+def test_it_passes_rivers_own_checks_for_estimators(monkeypatch: pytest.MonkeyPatch) -> None:
+    # River imports scikit-learn for data sets that a plain regressor is never checked on.
+    if "sklearn" not in sys.modules:
+        sklearn, datasets = types.ModuleType("sklearn"), types.ModuleType("sklearn.datasets")
+        sklearn.datasets = datasets  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "sklearn", sklearn)
+        monkeypatch.setitem(sys.modules, "sklearn.datasets", datasets)
+    checks.check_estimator(ForgettingLeastSquares())
+
+
+def test_it_finds_the_coefficients_whatever_the_units() -> None:
+    rng = np.random.default_rng(1)
+    model = ForgettingLeastSquares(ridge=1e-8)
+    for _ in range(300):
+        x = {"flops": 1e12 * rng.uniform(1, 2), "share": 1e-6 * rng.uniform(1, 2)}
+        model.learn_one(x, 3e-12 * x["flops"] + 2e6 * x["share"])
+    assert model.predict_one({"flops": 1e12, "share": 1e-6}) == pytest.approx(5.0, rel=1e-4)
+
+
+def test_features_that_cannot_be_told_apart_are_put_down_to_the_primary_one() -> None:
+    model = ForgettingLeastSquares(ridge=1e-3, primary="flops")
+    for _ in range(100):
+        model.learn_one({"flops": 8.0, "micro_batches": 4.0}, 16.0)
+    assert model.predict_one({"flops": 4.0, "micro_batches": 4.0}) == pytest.approx(8.0, rel=1e-3)
+
+
+def test_it_follows_a_change_of_the_coefficients() -> None:
+    model = ForgettingLeastSquares(forgetting=0.95)
+    for step in range(400):
+        model.learn_one({"x": 1.0 + step % 3}, (2.0 if step < 200 else 5.0) * (1.0 + step % 3))
+    assert model.predict_one({"x": 1.0}) == pytest.approx(5.0, rel=1e-2)
+
+
+@pytest.mark.parametrize("forgetting", [0.9, 0.99])
+def test_it_stays_finite_on_long_streams_with_directions_that_stop_showing(forgetting: float) -> None:
+    rng = np.random.default_rng(2)
+    model = ForgettingLeastSquares(forgetting=forgetting)
+    names = ("a", "b", "copy of b", "rare")
+    for step in range(12_000):
+        varied = rng.uniform(1, 2) if step % 4_000 < 800 else 1.0
+        rare = 1e9 if step % 3_999 == 0 else 0.0
+        row = np.array([[1.0, varied, varied, rare]])
+        model.learn_rows(names, row, np.array([2.0 + varied]))
+    predicted = model.predict_one({"a": 1.0, "b": 1.5, "copy of b": 1.5, "rare": 0.0})
+    assert np.isfinite(predicted)
+    assert predicted == pytest.approx(3.5, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        lambda rng: rng.normal(0, 0.02),
+        lambda rng: 0.02 * rng.standard_t(3),
+        lambda rng: rng.normal(0, 0.01) + (rng.random() < 0.05) * rng.exponential(0.2),
+    ],
+    ids=["gaussian", "student", "skewed"],
+)
+def test_the_interval_holds_95_percent_of_healthy_observations(noise) -> None:  # type: ignore[no-untyped-def]
+    rng = np.random.default_rng(3)
+    model = ForgettingLeastSquares(relative=True)
+    held = []
+    for step in range(6_000):
+        x = {"flops": rng.uniform(1, 2), "squares": rng.exponential(1.0)}
+        seconds = (2 * x["flops"] + 3 * x["squares"]) * np.exp(noise(rng))
+        if step >= 1_000:
+            low, high = model.predict_interval(x)
+            held.append(low <= seconds <= high)
+        model.learn_one(x, seconds)
+    assert 0.93 <= np.mean(held) <= 0.97
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1e12), st.floats(0, 1e12), st.floats(0, 1e12)), min_size=1, max_size=40))
+def test_no_input_makes_it_go_non_finite(rows: list[tuple[float, float, float]]) -> None:
+    model = ForgettingLeastSquares(forgetting=0.9)
+    for first, second, target in rows:
+        model.learn_one({"first": first, "second": second}, target)
+        assert np.isfinite(model.predict_one({"first": 1.0, "second": 1.0}))
+
+
+def test_a_restored_model_predicts_bit_for_bit_the_same() -> None:
+    rng = np.random.default_rng(4)
+    model = ForgettingLeastSquares()
+    for _ in range(50):
+        model.learn_one({"x": rng.uniform(1, 2), "y": rng.uniform(1, 2)}, rng.uniform(1, 2))
+    restored = ForgettingLeastSquares()
+    restored.restore(model.to_state())
+    for _ in range(20):
+        x, y = {"x": rng.uniform(1, 2), "y": rng.uniform(1, 2)}, rng.uniform(1, 2)
+        assert restored.predict_interval(x) == model.predict_interval(x)
+        model.learn_one(x, y)
+        restored.learn_one(x, y)

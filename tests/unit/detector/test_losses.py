@@ -1,0 +1,47 @@
+"""Losses that are no number or jump are reported once, and lead to nobody's eviction."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.observation import FrameObservation
+from services.detector.domain.verdict import VerdictKind
+from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
+
+
+def frames_with(losses: dict[int, float], stop: int = 120) -> list[FrameObservation]:
+    frames = SyntheticJob(places=cube()).frames(0, stop)
+    return [
+        replace(frame, losses=np.full(8, losses[frame.iteration])) if frame.iteration in losses else frame
+        for frame in frames
+    ]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_no_number_is_reported_once_per_stretch(value: float) -> None:
+    bad = dict.fromkeys(range(50, 60), value) | {100: value}
+    found = verdicts_of(JobDetector("job"), iter(frames_with(bad)))
+    assert [(v.kind, v.decided_iteration, v.culprits) for v in found] == [
+        (VerdictKind.NOT_FINITE, 50, ()),
+        (VerdictKind.NOT_FINITE, 100, ()),
+    ]
+
+
+def test_only_ranks_with_a_bad_value_are_named_when_others_have_a_good_one() -> None:
+    frames = frames_with({})
+    frames[50].losses[2] = math.nan
+    found = verdicts_of(JobDetector("job"), iter(frames))
+    assert [[culprit.rank for culprit in v.culprits] for v in found] == [[2]]
+
+
+def test_a_jump_is_reported_and_a_level_that_stays_is_not_repeated() -> None:
+    found = verdicts_of(JobDetector("job"), iter(frames_with(dict.fromkeys(range(60, 120), 6.0))))
+    assert [(v.kind, v.decided_iteration) for v in found] == [(VerdictKind.SPIKE, 60)]
+
+
+def test_a_loss_that_falls_or_wobbles_is_no_news() -> None:
+    losses = {i: 8.0 * math.exp(-i / 60) + 0.05 * math.sin(i) for i in range(120)}
+    assert verdicts_of(JobDetector("job"), iter(frames_with(losses))) == []

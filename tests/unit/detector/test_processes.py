@@ -1,0 +1,128 @@
+"""Deaths and replacements: each once, and nobody for a lost connection alone."""
+
+import pytest
+
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.observation import (
+    LivenessObservation,
+    ProcessEvent,
+    ProcessEventKind,
+    RankProgress,
+)
+from services.detector.domain.verdict import Verdict, VerdictKind
+from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
+
+
+class Story:
+    """Tells a detector what happens, a second at a time."""
+
+    def __init__(self, *, num_frames: int = 5) -> None:
+        self.detector = JobDetector("job")
+        assert verdicts_of(self.detector, SyntheticJob(places=cube()).frames(0, num_frames)) == []
+        self.sequence = 10_000
+        self.now = 2_000.0
+
+    def event(self, kind: ProcessEventKind, rank: int, incarnation: int = 0) -> list[tuple[VerdictKind, int, int]]:
+        event = ProcessEvent(at_unix_seconds=self.now, kind=kind, rank=rank, incarnation=incarnation, detail="signal 9")
+        return self._tell(event=event)
+
+    def heard(self, rank: int, seconds_ago: float) -> list[tuple[VerdictKind, int, int]]:
+        one = RankProgress(
+            rank=rank,
+            incarnation=0,
+            iteration=5,
+            epoch=0,
+            operation_count=7,
+            operation="parked",
+            seconds_in_operation=0.0,
+            seconds_since_heard=seconds_ago,
+            seconds_since_moved=seconds_ago,
+        )
+        return self._tell(progress=(one,))
+
+    def _tell(self, **what: object) -> list[tuple[VerdictKind, int, int]]:
+        self.sequence += 1
+        self.now += 0.1
+        found = self.detector.observe(
+            LivenessObservation(job_id="job", sequence=self.sequence, at_unix_seconds=self.now, **what)  # type: ignore[arg-type]
+        )
+        return [(v.kind, v.culprits[0].rank, v.culprits[0].incarnation) for v in found if isinstance(v, Verdict)]
+
+
+DIED, BROKEN, LOST = ProcessEventKind.DIED, ProcessEventKind.STREAM_BROKEN, ProcessEventKind.CONNECTION_LOST
+STARTED, FINISHED = ProcessEventKind.STARTED, ProcessEventKind.FINISHED
+
+
+def test_a_death_seen_by_the_launcher_is_reported_at_once_and_once() -> None:
+    story = Story()
+    assert story.event(DIED, 3) == [(VerdictKind.FAIL_STOP, 3, 0)]
+    assert story.event(DIED, 3) == []
+    assert story.event(BROKEN, 3) == []
+    assert story.event(LOST, 2) == []
+
+
+def test_the_culprit_of_a_death_carries_its_node_and_device() -> None:
+    detector = Story().detector
+    event = ProcessEvent(at_unix_seconds=2_000.0, kind=DIED, rank=5, incarnation=0)
+    found = detector.observe(LivenessObservation(job_id="job", sequence=99, at_unix_seconds=2_000.0, event=event))
+    assert isinstance(found[0], Verdict)
+    assert (found[0].culprits[0].node, found[0].culprits[0].device) == ("node-1", "device-1")
+    assert found[0].throughput == 0.0
+
+
+@pytest.mark.parametrize("broken_first", [True, False])
+def test_a_broken_stream_and_a_peers_lost_connection_make_a_death(broken_first: bool) -> None:
+    story = Story()
+    kinds = [(BROKEN, 3), (LOST, 2)] if broken_first else [(LOST, 2), (BROKEN, 3)]
+    assert story.event(*kinds[0]) == []
+    assert story.event(*kinds[1]) == [(VerdictKind.FAIL_STOP, 3, 0)]
+
+
+def test_lost_connections_alone_accuse_nobody() -> None:
+    story = Story()
+    assert [story.event(LOST, rank) for rank in range(8)] == [[]] * 8
+
+
+def test_a_broken_stream_and_silence_make_a_death() -> None:
+    story = Story()
+    assert story.event(BROKEN, 3) == []
+    assert story.heard(3, seconds_ago=0.3) == []
+    assert story.heard(3, seconds_ago=0.8) == [(VerdictKind.FAIL_STOP, 3, 0)]
+
+
+def test_a_broken_stream_of_a_rank_that_goes_on_talking_is_no_death() -> None:
+    story = Story()
+    assert story.event(BROKEN, 3) == []
+    story.now += 10
+    assert story.heard(3, seconds_ago=0.0) == []
+    assert story.event(LOST, 2) == []
+
+
+def test_a_planned_end_is_no_death_whichever_news_comes_first() -> None:
+    story = Story()
+    for rank in range(8):
+        assert story.event(BROKEN, rank) == []
+    for rank in range(8):
+        assert story.event(FINISHED, rank) == []
+        assert story.heard(rank, seconds_ago=5.0) == []
+    assert story.detector.finished
+
+
+def test_a_replacement_is_reported_once() -> None:
+    story = Story()
+    story.event(DIED, 3)
+    assert story.event(STARTED, 3, incarnation=1) == [(VerdictKind.REJOINED, 3, 1)]
+    assert story.event(STARTED, 3, incarnation=1) == []
+    assert story.event(DIED, 3, incarnation=0) == []
+    assert story.event(DIED, 3, incarnation=1) == [(VerdictKind.FAIL_STOP, 3, 1)]
+
+
+def test_a_replacement_that_is_heard_of_first_tells_of_the_death_too() -> None:
+    story = Story()
+    assert story.event(STARTED, 3, incarnation=1) == [(VerdictKind.FAIL_STOP, 3, 0), (VerdictKind.REJOINED, 3, 1)]
+    assert story.event(DIED, 3, incarnation=0) == []
+
+
+def test_a_first_start_is_no_news() -> None:
+    story = Story()
+    assert story.event(STARTED, 0) == []

@@ -1,0 +1,79 @@
+"""A detector that is killed anywhere and restored says what one that ran through says."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.observation import LivenessObservation, Observation, ProcessEvent, ProcessEventKind
+from services.detector.domain.state import StateError, state_from_bytes, state_to_bytes
+from services.detector.domain.verdict import Profile, Verdict
+from tests.unit.detector.synthetic import SyntheticJob, cube
+
+
+def story() -> list[Observation]:
+    def throughput(rank: int, iteration: int) -> float:
+        return 0.6 if rank == 2 and 60 <= iteration < 90 else 1.0
+
+    before = list(SyntheticJob(places=cube(), throughput=throughput, seed=30).frames(0, 120))
+    event = ProcessEvent(at_unix_seconds=1_119.5, kind=ProcessEventKind.DIED, rank=7, incarnation=0)
+    after = SyntheticJob(places=cube(), quotas=(5, 3), incarnations={7: 1}, seed=31, epoch=1).frames(120, 150)
+    observations: list[Observation] = [
+        *before,
+        LivenessObservation(job_id="job", sequence=0, at_unix_seconds=1_119.5, event=event),
+        *after,
+    ]
+    return [replace(observation, sequence=number) for number, observation in enumerate(observations)]
+
+
+STORY = story()
+
+
+def run(observations: list[Observation], detector: JobDetector | None = None) -> list[Verdict | Profile]:
+    detector = detector or JobDetector("job")
+    return [found for observation in observations for found in detector.observe(observation)]
+
+
+THROUGH = run(STORY)
+
+
+def test_the_story_has_something_to_find() -> None:
+    kinds = [found.kind.value for found in THROUGH if isinstance(found, Verdict)]
+    assert kinds == ["compute_slow", "recovered", "fail_stop"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_killed_anywhere_it_finds_the_same_and_nothing_twice(data: st.DataObject) -> None:
+    """Each life reads on from its snapshot or before; what it finds beyond the snapshot is what one life finds."""
+    detector, found, position = JobDetector("job"), list[Verdict | Profile](), 0
+    for _ in range(data.draw(st.integers(1, 4))):
+        snapshot_at = data.draw(st.integers(position, len(STORY)))
+        killed_at = data.draw(st.integers(snapshot_at, len(STORY)))
+        found += run(STORY[position:snapshot_at], detector)
+        stored = state_to_bytes(detector.to_state())
+        found += run(STORY[snapshot_at:killed_at], detector)
+        detector = JobDetector("job")
+        detector.restore(state_from_bytes(stored))
+        position = data.draw(st.integers(0, snapshot_at))
+    found += run(STORY[position:], detector)
+    unique = {_identity(one): one for one in found}
+    assert list(unique.values()) == THROUGH
+
+
+def test_observations_that_were_taken_before_find_nothing() -> None:
+    detector = JobDetector("job")
+    assert run(STORY, detector) == THROUGH
+    assert run(STORY, detector) == []
+
+
+@pytest.mark.parametrize("stored", [b"", b"garbage", state_to_bytes({"a": 1})[:-4]])
+def test_a_damaged_snapshot_is_refused(stored: bytes) -> None:
+    with pytest.raises(StateError, match="snapshot"):
+        state_from_bytes(stored)
+
+
+def _identity(found: Verdict | Profile) -> object:
+    return found.verdict_id if isinstance(found, Verdict) else ("profile", found.epoch, found.iteration)

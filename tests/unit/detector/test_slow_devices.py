@@ -1,0 +1,199 @@
+"""Slow devices are found, named and measured; workload and noise are not taken for illness."""
+
+import numpy as np
+import pytest
+
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.verdict import Profile
+from tests.unit.detector.synthetic import (
+    Noise,
+    Place,
+    SyntheticJob,
+    VerdictKind,
+    cube,
+    gaussian,
+    right_skewed,
+    slow_from,
+    student,
+    verdicts_of,
+    wandering,
+)
+
+ONSET = 100
+NOISES = {"gaussian": gaussian(0.01), "student": student(0.01, 3), "skewed": right_skewed(0.008)}
+DIFFERENT_DEVICES = {"stage_factor": {1: 1.1}, "device_factor": {3: 1.02, 5: 0.985}}
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+@pytest.mark.parametrize(
+    ("throughput", "patience", "points"), [(0.5, 3, 0.02), (0.75, 5, 0.03), (0.9, 6, 0.02), (0.95, 25, 0.02)]
+)
+def test_a_slow_device_is_found_and_measured(noise: Noise, throughput: float, patience: int, points: float) -> None:
+    errors = []
+    for seed in range(6):
+        job = SyntheticJob(
+            places=cube(), noise=noise, seed=seed, throughput=slow_from(seed, ONSET, throughput), **DIFFERENT_DEVICES
+        )
+        found = verdicts_of(JobDetector("job"), job.frames(0, ONSET + patience))
+        assert [verdict.kind for verdict in found] == [VerdictKind.COMPUTE_SLOW]
+        assert [culprit.rank for culprit in found[0].culprits] == [seed]
+        assert found[0].decided_iteration >= ONSET
+        assert abs(found[0].first_iteration - ONSET) <= 5
+        errors.append(abs(found[0].throughput - throughput))
+    assert np.median(errors) <= points
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [gaussian(0.01), gaussian(0.03), student(0.01, 2.5), right_skewed(0.01), wandering(0.02, 0.8)],
+    ids=["gaussian", "wide", "heavy tails", "skewed", "wandering"],
+)
+def test_a_healthy_job_is_left_alone(noise: Noise) -> None:
+    job = SyntheticJob(places=cube(), noise=noise, seed=7, **DIFFERENT_DEVICES)
+    assert verdicts_of(JobDetector("job"), job.frames(0, 2_500)) == []
+
+
+def test_long_documents_are_workload_and_nobodys_fault() -> None:
+    def longer(iteration: int) -> float:
+        return 3.0 if 200 <= iteration < 300 or iteration % 97 == 0 else 0.3
+
+    job = SyntheticJob(places=cube(), length_scale=longer, seed=8)
+    frames = list(job.frames(0, 600))
+    squares = [frame.sums_of_squares[0] for frame in frames]
+    assert np.mean(squares[200:300]) > 3 * np.mean(squares[:200])
+    assert verdicts_of(JobDetector("job"), iter(frames)) == []
+
+
+def test_what_slows_everybody_accuses_nobody() -> None:
+    job = SyntheticJob(places=cube(), drift=lambda iteration: 0.3 if iteration >= 200 else 0.0005 * iteration, seed=9)
+    assert verdicts_of(JobDetector("job"), job.frames(0, 400)) == []
+
+
+def test_two_slow_devices_at_once_are_both_found_with_their_own_severities() -> None:
+    def throughput(rank: int, iteration: int) -> float:
+        return {1: 0.6, 6: 0.8}.get(rank, 1.0) if iteration >= ONSET else 1.0
+
+    job = SyntheticJob(places=cube(), throughput=throughput, seed=10)
+    found = verdicts_of(JobDetector("job"), job.frames(0, ONSET + 5))
+    assert {verdict.culprits[0].rank: verdict.throughput for verdict in found} == {
+        1: pytest.approx(0.6, abs=0.02),
+        6: pytest.approx(0.8, abs=0.02),
+    }
+
+
+def test_most_devices_slow_at_once_are_found_and_the_healthy_few_are_not_accused_later() -> None:
+    ill = {0, 1, 2, 3, 4}
+    job = SyntheticJob(
+        places=cube(), throughput=lambda rank, i: 0.6 if rank in ill and 100 <= i < 200 else 1.0, seed=11
+    )
+    found = verdicts_of(JobDetector("job"), job.frames(0, 300))
+    assert {verdict.culprits[0].rank for verdict in found} == ill
+
+
+def test_recovery_is_noticed_and_a_second_illness_is_found_again() -> None:
+    def throughput(rank: int, iteration: int) -> float:
+        return 0.7 if rank == 2 and (100 <= iteration < 150 or 200 <= iteration < 260) else 1.0
+
+    job = SyntheticJob(places=cube(), throughput=throughput, seed=12)
+    found = verdicts_of(JobDetector("job"), job.frames(0, 320))
+    assert [(verdict.kind, verdict.culprits[0].rank) for verdict in found] == [
+        (VerdictKind.COMPUTE_SLOW, 2),
+        (VerdictKind.RECOVERED, 2),
+    ] * 2
+    assert [verdict.decided_iteration for verdict in found] == pytest.approx([101, 151, 201, 261], abs=4)
+    assert found[1].throughput == 1.0
+
+
+def test_a_device_that_gets_worse_is_reported_again_and_a_small_change_is_not() -> None:
+    def throughput(rank: int, iteration: int) -> float:
+        if rank != 5 or iteration < 100:
+            return 1.0
+        return 0.8 if iteration < 150 else 0.78 if iteration < 200 else 0.5
+
+    job = SyntheticJob(places=cube(), throughput=throughput, seed=13)
+    found = verdicts_of(JobDetector("job"), job.frames(0, 250))
+    assert [verdict.throughput for verdict in found] == [pytest.approx(0.8, abs=0.02), pytest.approx(0.5, abs=0.02)]
+    assert len({verdict.verdict_id for verdict in found}) == 2
+
+
+def test_an_onset_in_the_middle_of_an_iteration_does_not_spoil_the_severity() -> None:
+    def throughput(rank: int, iteration: int) -> float:
+        return 1.0 if rank != 4 or iteration < 100 else 0.85 if iteration == 100 else 0.5
+
+    job = SyntheticJob(places=cube(), throughput=throughput, seed=14)
+    found = verdicts_of(JobDetector("job"), job.frames(0, 110))
+    assert [verdict.throughput for verdict in found] == [pytest.approx(0.5, abs=0.02)]
+    assert found[0].decided_iteration <= 102
+
+
+def test_a_device_that_is_slow_from_the_start_is_found_against_its_peers() -> None:
+    job = SyntheticJob(places=cube(), throughput=slow_from(3, 0, 0.7), seed=15)
+    found = verdicts_of(JobDetector("job"), job.frames(0, 40))
+    assert [verdict.culprits[0].rank for verdict in found] == [3]
+    assert found[0].throughput == pytest.approx(0.7, abs=0.04)
+
+
+def test_a_slow_device_with_less_work_after_a_reshape_is_still_judged_to_be_as_slow() -> None:
+    detector = JobDetector("job")
+    slow = slow_from(2, 100, 0.5)
+    before = SyntheticJob(places=cube(), throughput=slow, seed=16)
+    found = verdicts_of(detector, before.frames(0, 120))
+    assert [verdict.culprits[0].rank for verdict in found] == [2]
+    lighter = [
+        Place(place.replica, place.stage, place.shard, {2: 1 / 3, 3: 2 / 3}.get(rank, place.fraction), place.layers)
+        for rank, place in enumerate(cube())
+    ]
+    after = SyntheticJob(places=lighter, throughput=slow, quotas=(3, 5), seed=17, epoch=1)
+    profiles = []
+    for frame in after.frames(120, 220):
+        for finding in detector.observe(frame):
+            assert isinstance(finding, Profile), finding
+            profiles.append(finding)
+    throughputs = {one.rank: one.throughput for one in profiles[-1].throughputs}
+    assert throughputs[2] == pytest.approx(0.5, abs=0.03)
+    assert all(throughputs[rank] == 1.0 for rank in range(8) if rank != 2)
+
+
+def test_a_reshape_of_a_healthy_job_accuses_nobody_and_illness_after_it_is_found() -> None:
+    detector = JobDetector("job")
+    found = verdicts_of(detector, SyntheticJob(places=cube(), seed=18).frames(0, 100))
+    deeper = [Place(p.replica, p.stage, p.shard, p.fraction, p.layers + (2 if p.stage else -2)) for p in cube()]
+    after = SyntheticJob(places=deeper, quotas=(5, 3), throughput=slow_from(7, 150, 0.8), seed=19, epoch=1)
+    found += verdicts_of(detector, after.frames(100, 160))
+    assert [(verdict.culprits[0].rank, verdict.kind) for verdict in found] == [(7, VerdictKind.COMPUTE_SLOW)]
+
+
+def test_a_replacement_starts_with_a_clean_record() -> None:
+    detector = JobDetector("job")
+    ill = SyntheticJob(places=cube(), throughput=slow_from(1, 60, 0.5), seed=20)
+    assert len(verdicts_of(detector, ill.frames(0, 80))) == 1
+    fresh = SyntheticJob(places=cube(), incarnations={1: 1}, seed=21, epoch=1)
+    assert verdicts_of(detector, fresh.frames(80, 160)) == []
+
+
+def test_planned_pauses_are_left_out() -> None:
+    job = SyntheticJob(places=cube(), throughput=lambda rank, i: 0.2 if rank == 3 and i % 10 == 0 else 1.0, seed=22)
+    detector = JobDetector("job")
+    for frame in job.frames(0, 300):
+        frame.planned[3] = frame.iteration % 10 == 0
+        assert not [found for found in detector.observe(frame) if not isinstance(found, Profile)]
+
+
+def test_a_job_of_one_rank_is_judged_against_its_own_past() -> None:
+    job = SyntheticJob(places=[Place(0, 0, 0)], quotas=(4,), throughput=slow_from(0, 150, 0.7), seed=23)
+    found = verdicts_of(JobDetector("job"), job.frames(0, 160))
+    assert [verdict.throughput for verdict in found] == [pytest.approx(0.7, abs=0.03)]
+
+
+def test_the_profile_says_what_the_job_is_made_of() -> None:
+    detector = JobDetector("job")
+    job = SyntheticJob(places=cube(), throughput=slow_from(6, 50, 0.6), seed=24)
+    profiles = [one for frame in job.frames(0, 100) for one in detector.observe(frame) if isinstance(one, Profile)]
+    last = profiles[-1]
+    assert last.iteration == pytest.approx(99, abs=5)
+    assert last.tokens == 4096
+    assert last.seconds_per_flop == pytest.approx(1.1e-12, rel=0.1)
+    assert {one.rank for one in last.throughputs if one.throughput < 0.9} == {6}
+    assert all(one.margin > 0 for one in last.throughputs)
+    assert last.fixed_seconds >= 0.005
+    assert len(profiles) >= 20
