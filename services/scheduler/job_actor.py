@@ -83,6 +83,8 @@ class JobActor:
         self._record: PlanRecord | None = None
         self._unmeasured: PlanRecord | None = None
         self._participants: dict[int, int] = {}
+        self._decided = self._must_recover = False
+        self._overtaken: list[str] = []
         self._retries = Backoff(first_seconds=0.1, longest_seconds=5.0)
         self._announced = job.state
         for info in job.ranks.values():
@@ -153,15 +155,12 @@ class JobActor:
     async def resume(self, resumed: Resumed) -> None:
         """Go on after a restart: finish a decided plan, drop undecided ones, and look at what the state asks for."""
         async with self._lock:
-            at = self._now()
+            detail = "the scheduler restarted before it was decided"
             dropped: list[Change] = [
-                PlanEventRecord(plan_id=status.plan.plan_id, state=PlanState.ABORTED, at=at, detail=detail)
-                for plans, detail in (
-                    (resumed.undecided, "the scheduler restarted before it was decided"),
-                    (resumed.superseded, "a newer plan overtook it"),
-                )
-                for status in plans
+                PlanEventRecord(plan_id=status.plan.plan_id, state=PlanState.ABORTED, at=self._now(), detail=detail)
+                for status in resumed.undecided
             ]
+            self._overtaken = [status.plan.plan_id for status in resumed.superseded]
             if dropped:
                 await self._parts.store.save_patiently(dropped)
             self._unmeasured = resumed.unmeasured
@@ -215,7 +214,7 @@ class JobActor:
 
     async def _react(self) -> None:
         """Start what the state asks for; replace a flight that counts on somebody who is gone."""
-        need = self.job.need
+        need = PlanNeed.RECOVER if self._must_recover else self.job.need
         flight = self.job.flight
         if need is PlanNeed.RECOVER:
             intact = all(
@@ -273,7 +272,7 @@ class JobActor:
             concerned = sorted({*concerned, *decision.from_layout.ranks})
         calls = self._processes.calls(job.ranks[rank] for rank in concerned if job.ranks[rank].alive)
         self.job = replace(job, flight=flight, top_epoch=max(job.top_epoch, flight.epoch), stuck="")
-        self._record = record
+        self._record, self._decided, self._must_recover = record, decision is not None, False
         self._participants = {rank: job.ranks[rank].incarnation for rank in calls}
         reshape = Reshape(
             job_id=job.job_id, plan_id=flight.plan_id, epoch=flight.epoch, mode=flight.mode, to_layout=flight.layout
@@ -300,9 +299,11 @@ class JobActor:
         async def decided(chosen: Decision) -> None:
             assert proposal is not None
             await proposal
+            self._decided = True
             document = decision_to_document(chosen, flight.mode)
             await self._log.entered(record, PlanState.COMMITTED, decision=document)
-            self.job = replace(self.job, layouts={**self.job.layouts, flight.epoch: flight.layout})
+            async with self._lock:
+                self.job = replace(self.job, layouts={**self.job.layouts, flight.epoch: flight.layout})
 
         try:
             first = await (dispatch.run(decided) if decision is None else dispatch.finish(decision))
@@ -326,13 +327,19 @@ class JobActor:
                 first_iteration=first_iteration,
                 at=at,
             )
-            self.job, self._flying, self._unmeasured = outcome.job, None, record
+            overtaken = [
+                PlanEventRecord(
+                    plan_id=plan_id, state=PlanState.ABORTED, at=at, detail=f"overtaken by {flight.plan_id}"
+                )
+                for plan_id in self._overtaken
+            ]
             await self._log.entered(
                 record,
                 PlanState.APPLIED,
                 first_iteration=first_iteration,
-                more=[*outcome.records, *self._state_changes()],
+                more=[*outcome.records, *overtaken, *self._state_changes(outcome.job)],
             )
+            self.job, self._flying, self._unmeasured, self._overtaken = outcome.job, None, record, []
             self._retries.reset()
             await self._react()
 
@@ -344,10 +351,16 @@ class JobActor:
             _log.warning("plan failed", job_id=self.job.job_id, plan_id=flight.plan_id, error=str(error))
             highest = max([flight.epoch, *(state.epoch for state in self._processes.board.states.values())])
             self.job = replace(self.job, flight=None, changed=True, top_epoch=max(self.job.top_epoch, highest))
+            decided, self._decided = self._decided, False
             self._flying, self._participants = None, {}
+            # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
+            self._must_recover = decided
             if isinstance(error, NoAgreementError) and flight.mode is PlanMode.RECOVER:
                 self.job = replace(self.job, stuck=str(error))
-            await self._log.entered(record, PlanState.ABORTED, detail=str(error))
+            if decided:
+                self._overtaken.append(record.plan_id)
+            else:
+                await self._log.entered(record, PlanState.ABORTED, detail=str(error))
             await self._announce()
             self._parts.spawn(self._look_again(self._retries.next_seconds()))
 
@@ -358,14 +371,17 @@ class JobActor:
                 await self._react()
 
     async def _ground(self, why: str) -> None:
-        """Stop the flight, if there is one; its plan is noted as aborted."""
-        flying, record, flight = self._flying, self._record, self.job.flight
-        self._flying, self._participants = None, {}
+        """Stop the flight, if there is one. An undecided plan is aborted; a decided one stands until overtaken."""
+        flying, record, flight, decided = self._flying, self._record, self.job.flight, self._decided
+        self._flying, self._participants, self._decided = None, {}, False
         self.job = replace(self.job, flight=None)
         if flying is None or record is None or flight is None:
             return
         flying.cancel()
         await asyncio.gather(flying, return_exceptions=True)
+        if decided:
+            self._overtaken.append(record.plan_id)
+            return
         await self._parts.store.save_patiently([record])
         await self._log.entered(record, PlanState.ABORTED, detail=why)
 
@@ -378,12 +394,13 @@ class JobActor:
             await self._parts.store.save_patiently(changes)
         self._news.publish(self.view())
 
-    def _state_changes(self) -> list[Change]:
-        """The job's state as a record, if it changed since the last one."""
-        if self.job.state is self._announced:
+    def _state_changes(self, job: JobKnowledge | None = None) -> list[Change]:
+        """The state of the job, or of what it is about to become, as a record if it changed since the last one."""
+        job = job or self.job
+        if job.state is self._announced:
             return []
-        self._announced = self.job.state
-        return [self._state_record(self.job.state, self.job.stuck)]
+        self._announced = job.state
+        return [self._state_record(job.state, job.stuck)]
 
     def _state_record(self, state: JobState, detail: str) -> JobStateRecord:
         return JobStateRecord(job_id=self.job.job_id, state=state, at=self._now(), detail=detail)

@@ -1,0 +1,206 @@
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, VerdictRecord
+from history.vocabulary import VerdictKind
+from layouts.layout import Layout, uniform_layout
+from services.common.database import create_engine
+from services.common.metrics import create_registry
+from services.scheduler.adapters.fleet_port import JobView
+from services.scheduler.adapters.store import Store
+from services.scheduler.coordinator import Coordinator
+from services.scheduler.domain.profiles import JobProfile
+from services.scheduler.job_actor import Parts
+from services.scheduler.metrics import SchedulerMetrics
+from tests.integration.scheduler.toy_job import ToyJob, ToyRank
+from tests.unit.scheduler.planning_cases import WORKLOAD, gpt
+
+HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
+DEADLINE_SECONDS = 30.0
+
+
+@dataclass
+class Scheduler:
+    """A coordinator with everything real but Kafka; ``crash`` ends it as kill -9 would."""
+
+    store: Store
+    coordinator: Coordinator
+    tasks: set[asyncio.Task[None]]
+    broken: list[tuple[int, int]] = field(default_factory=list)
+
+    async def crash(self) -> None:
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+@dataclass
+class World:
+    """A toy job and its scheduler."""
+
+    engine: AsyncEngine
+    toys: ToyJob
+    scheduler: Scheduler
+
+    @property
+    def coordinator(self) -> Coordinator:
+        return self.scheduler.coordinator
+
+    @property
+    def job(self) -> JobView:
+        view = self.coordinator.job(self.toys.job_id)
+        assert view is not None
+        return view
+
+    async def register(self, toy: ToyRank) -> None:
+        await self.coordinator.register_rank(
+            RankRecord(
+                job_id=self.toys.job_id,
+                rank=toy.rank,
+                incarnation=toy.incarnation,
+                node=f"node-{toy.rank // 4}",
+                device=f"gpu-{toy.rank % 4}",
+                address=toy.server.address(),
+                process_id=1000 + toy.rank,
+                registered_at=datetime.now(UTC),
+            )
+        )
+
+    async def say(self, kind: VerdictKind, rank: int, *, incarnation: int = 0, throughput: float = 0.0) -> None:
+        """A verdict arrives."""
+        await self.coordinator.take_verdicts(
+            self.toys.job_id, [self.verdict(kind, rank, incarnation=incarnation, throughput=throughput)]
+        )
+
+    def verdict(self, kind: VerdictKind, rank: int, *, incarnation: int = 0, throughput: float = 0.0) -> VerdictRecord:
+        return VerdictRecord(
+            verdict_id=uuid.uuid4().hex,
+            job_id=self.toys.job_id,
+            kind=kind,
+            culprits=(
+                CulpritRecord(rank=rank, incarnation=incarnation, node=f"node-{rank // 4}", device=f"gpu-{rank % 4}"),
+            ),
+            throughput=throughput,
+            throughput_margin=0.02,
+            confidence=0.99,
+            first_iteration=10,
+            decided_iteration=12,
+            decided_at=datetime.now(UTC),
+        )
+
+    async def profile(self, iteration: int, seconds: float) -> None:
+        await self.coordinator.take_profile(
+            JobProfile(
+                job_id=self.toys.job_id,
+                iteration=iteration,
+                epoch=self.job.epoch,
+                workload=WORKLOAD,
+                iteration_seconds=seconds,
+                throughputs={},
+            )
+        )
+
+    async def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
+        """Wait for a condition, looking often."""
+        ends = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < ends, f"waited in vain for {what}; job {self.job}"
+            await asyncio.sleep(0.005)
+
+    async def until_epoch(self, epoch: int) -> None:
+        """Wait until the scheduler has seen an epoch applied, and every rank of its layout goes on in it."""
+        await self.until(lambda: self.job.epoch >= epoch, f"epoch {epoch}")
+        steps = {rank: self.toys.ranks[rank].steps for rank in self.job.layout.ranks}
+        await self.until(lambda: all(self.toys.ranks[r].steps > steps[r] + 1 for r in steps), "steps in the new epoch")
+
+    async def plans(self) -> list[PlanStatus]:
+        """The job's plans, oldest first."""
+        page = await self.scheduler.store.list_plans(job_id=self.toys.job_id, page_size=0, page_token="")
+        return list(reversed(page.items))
+
+    async def incidents(self) -> list[Any]:
+        """The job's incidents, oldest first."""
+        page = await self.scheduler.store.list_incidents(job_id=self.toys.job_id, page_size=0, page_token="")
+        return list(reversed(page.items))
+
+    async def restart(self) -> None:
+        """kill -9 of the scheduler, and a new one."""
+        await self.scheduler.crash()
+        self.scheduler = new_scheduler(self.engine)
+        await self.coordinator.load()
+
+    def steps_are_gapless(self) -> None:
+        """No rank did a step twice or left one out."""
+        for toy in self.toys.ranks.values():
+            steps = [step for _, step in toy.history]
+            assert steps == list(range(steps[0], steps[0] + len(steps))) if steps else True
+            epochs = [epoch for epoch, _ in toy.history]
+            assert epochs == sorted(epochs)
+
+
+def new_scheduler(engine: AsyncEngine) -> Scheduler:
+    tasks: set[asyncio.Task[None]] = set()
+    store = Store(engine)
+
+    def spawn(work: Any) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        return task
+
+    broken: list[tuple[int, int]] = []
+
+    def reporter(job_id: str) -> Any:
+        async def report(rank: int, incarnation: int, detail: str) -> None:
+            broken.append((rank, incarnation))
+
+        return report
+
+    parts = Parts(store=store, metrics=SchedulerMetrics(create_registry()), spawn=spawn)
+    return Scheduler(store=store, coordinator=Coordinator(parts, reporter), tasks=tasks, broken=broken)
+
+
+@pytest.fixture
+def home() -> Layout:
+    return HOME
+
+
+@pytest.fixture
+def toys(home: Layout) -> Iterator[ToyJob]:
+    job = ToyJob(f"toy-{uuid.uuid4().hex[:8]}", home)
+    job.start()
+    yield job
+    job.stop()
+
+
+@pytest_asyncio.fixture
+async def world(fresh_database_url: str, toys: ToyJob) -> AsyncIterator[World]:
+    engine = create_engine(fresh_database_url, application_name="test")
+    world = World(engine=engine, toys=toys, scheduler=new_scheduler(engine))
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(engine.dispose)
+        await world.coordinator.register_job(
+            JobRecord(
+                job_id=toys.job_id,
+                name="toy",
+                model=gpt(toys.home.num_blocks - 2),
+                layout=toys.home,
+                registered_at=datetime.now(UTC),
+                job_token=toys.token,
+            )
+        )
+        for toy in toys.ranks.values():
+            await world.register(toy)
+        await world.profile(5, 1.7)
+        yield world
+        await world.scheduler.crash()

@@ -1,0 +1,224 @@
+"""Verdicts in, reshaped jobs out: real PostgreSQL, real gRPC, real mailboxes; only the training loop is a toy."""
+
+import asyncio
+import time
+
+import pytest
+
+from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from tests.integration.scheduler.conftest import World
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("rank", [0, 3, 7])
+async def test_a_death_leads_to_a_layout_without_the_rank_and_training_goes_on(world: World, rank: int) -> None:
+    world.toys.ranks[rank].kill()
+    await world.say(VerdictKind.FAIL_STOP, rank)
+    await world.until_epoch(1)
+    assert rank not in world.job.layout.ranks
+    assert world.job.state is JobState.RUNNING
+    world.steps_are_gapless()
+    (plan,) = await world.plans()
+    assert (plan.state, plan.plan.mode, plan.plan.epoch) == (PlanState.APPLIED, PlanMode.RECOVER, 1)
+    assert plan.plan.predicted_seconds > 0
+    (incident,) = await world.incidents()
+    assert incident.plan_ids == (plan.plan.plan_id,)
+    assert incident.resolved_at is None
+
+
+@pytest.mark.asyncio
+async def test_a_slow_device_gets_less_work_and_its_full_share_back_when_it_recovers(world: World) -> None:
+    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
+    await world.until_epoch(1)
+    slow = world.job.layout
+    assert slow.replicas != world.toys.home.replicas
+    assert 3 in slow.ranks
+    await world.say(VerdictKind.RECOVERED, 3, throughput=1.0)
+    await world.until_epoch(2)
+    assert world.job.layout.replicas == world.toys.home.replicas
+    world.steps_are_gapless()
+    plans = await world.plans()
+    assert [plan.plan.mode for plan in plans] == [PlanMode.BOUNDARY, PlanMode.BOUNDARY]
+    (incident,) = await world.incidents()
+    assert incident.resolved_at is not None
+    assert incident.plan_ids == tuple(plan.plan.plan_id for plan in plans)
+
+
+@pytest.mark.asyncio
+async def test_a_replacement_takes_its_place_and_closes_the_incident(world: World) -> None:
+    world.toys.ranks[5].kill()
+    await world.say(VerdictKind.FAIL_STOP, 5)
+    await world.until_epoch(1)
+    newer = world.toys.replace(5)
+    await world.say(VerdictKind.REJOINED, 5, incarnation=1)
+    assert world.job.epoch == 1, "a controller that nobody can call is no capacity yet"
+    await world.register(newer)
+    await world.until_epoch(2)
+    assert world.job.layout.replicas == world.toys.home.replicas
+    assert (await world.plans())[-1].plan.mode is PlanMode.BOUNDARY
+    (incident,) = await world.incidents()
+    assert incident.resolved_at is not None
+    assert incident.lost_seconds > 0
+
+
+@pytest.mark.asyncio
+async def test_a_second_death_during_the_reshape_leads_to_a_second_plan_from_the_same_step(world: World) -> None:
+    world.toys.ranks[4].hold_rendezvous.set()
+    world.toys.ranks[2].kill()
+    await world.say(VerdictKind.FAIL_STOP, 2)
+    await world.until(lambda: world.toys.ranks[4].mailbox.state.phase == "reshaping", "the first commit")
+    world.toys.ranks[4].kill()
+    await world.say(VerdictKind.FAIL_STOP, 4)
+    await world.until_epoch(2)
+    assert set(world.job.layout.ranks) == {0, 1, 3, 5, 6, 7}
+    world.steps_are_gapless()
+    first, second = await world.plans()
+    assert (first.state, second.state) == (PlanState.ABORTED, PlanState.APPLIED)
+    assert second.decision is not None
+    assert second.decision["from_epoch"] == 0
+
+
+@pytest.mark.asyncio
+async def test_a_death_between_the_commit_and_the_boundary_turns_the_plan_into_a_recovery(world: World) -> None:
+    world.toys.ranks[6].hanging.set()
+    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
+    await world.until(lambda: world.toys.ranks[0].mailbox.committed_epoch() == 1, "the commit")
+    world.toys.ranks[6].kill()
+    await world.say(VerdictKind.FAIL_STOP, 6)
+    await world.until_epoch(2)
+    assert 6 not in world.job.layout.ranks
+    modes = [(plan.plan.mode, plan.state) for plan in await world.plans()]
+    assert modes == [(PlanMode.BOUNDARY, PlanState.ABORTED), (PlanMode.RECOVER, PlanState.APPLIED)]
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_hangs_is_left_behind_and_told_to_leave(world: World) -> None:
+    world.toys.ranks[1].hanging.set()
+    await world.say(VerdictKind.HANG, 1)
+    await world.until_epoch(1)
+    assert 1 not in world.job.layout.ranks
+    await world.until(lambda: world.toys.ranks[1].mailbox.state.phase == "finished", "the eviction")
+
+
+@pytest.mark.asyncio
+async def test_a_scheduler_killed_after_its_decision_finishes_the_plan_when_it_is_back(world: World) -> None:
+    world.toys.ranks[4].hold_rendezvous.set()
+    world.toys.ranks[2].kill()
+    await world.say(VerdictKind.FAIL_STOP, 2)
+    await world.until(lambda: world.toys.ranks[4].mailbox.state.phase == "reshaping", "the commit")
+    await world.restart()
+    world.toys.ranks[4].hold_rendezvous.clear()
+    await world.until_epoch(1)
+    (plan,) = await world.plans()
+    assert plan.state is PlanState.APPLIED
+
+
+@pytest.mark.asyncio
+async def test_a_scheduler_killed_before_its_decision_plans_again_when_it_is_back(world: World) -> None:
+    world.toys.ranks[2].kill()
+    # The verdict is durable, and the process dies before it acts on it.
+    await world.scheduler.store.save([world.verdict(VerdictKind.JITTER, 2)])
+    await world.say(VerdictKind.FAIL_STOP, 2)
+    await world.restart()
+    await world.until(lambda: 2 not in world.job.layout.ranks, "a plan without rank 2")
+    await world.until_epoch(world.job.epoch)
+    world.steps_are_gapless()
+
+
+@pytest.mark.asyncio
+async def test_after_a_restart_the_scheduler_knows_who_is_slow_and_who_is_gone(world: World) -> None:
+    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
+    await world.until_epoch(1)
+    world.toys.ranks[6].kill()
+    await world.say(VerdictKind.FAIL_STOP, 6)
+    await world.until_epoch(2)
+    before = world.job
+    await world.restart()
+    after = world.job
+    assert (after.epoch, after.layout) == (before.epoch, before.layout)
+    assert [(r.alive, r.throughput) for r in after.ranks] == [(r.alive, r.throughput) for r in before.ranks]
+    assert len(await world.plans()) == 2, "nothing changed, so nothing is planned"
+
+
+@pytest.mark.asyncio
+async def test_a_broken_stream_is_reported_and_decides_nothing(world: World) -> None:
+    await world.until(lambda: world.toys.ranks[3].server.num_watches > 0, "the stream")
+    world.toys.ranks[3].kill()
+    await world.until(lambda: world.scheduler.broken == [(3, 0)], "the report")
+    assert world.job.epoch == 0
+    assert all(rank.alive for rank in world.job.ranks)
+
+
+@pytest.mark.asyncio
+async def test_verdicts_that_come_twice_or_about_an_earlier_process_change_nothing(world: World) -> None:
+    world.toys.ranks[5].kill()
+    death = world.verdict(VerdictKind.FAIL_STOP, 5)
+    await world.coordinator.take_verdicts(world.toys.job_id, [death, death])
+    await world.until_epoch(1)
+    newer = world.toys.replace(5)
+    await world.register(newer)
+    await world.say(VerdictKind.REJOINED, 5, incarnation=1)
+    await world.until_epoch(2)
+    await world.coordinator.take_verdicts(world.toys.job_id, [death])
+    await world.say(VerdictKind.FAIL_STOP, 5, incarnation=0)
+    assert world.job.epoch == 2
+    assert len(await world.plans()) == 2
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_does_not_answer_a_boundary_plan_lets_nobody_change(world: World) -> None:
+    world.toys.ranks[6].kill()
+    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
+
+    async def aborted() -> bool:
+        return any(plan.state is PlanState.ABORTED for plan in await world.plans())
+
+    async with asyncio.timeout(30):
+        while not await aborted():  # noqa: ASYNC110 - the history has no event to wait for
+            await asyncio.sleep(0.02)
+    assert world.job.epoch == 0
+    assert all(toy.epoch == 0 for toy in world.toys.ranks.values())
+    await world.say(VerdictKind.FAIL_STOP, 6)
+    await world.until(lambda: world.job.epoch > 0 and 6 not in world.job.layout.ranks, "the recovery")
+
+
+@pytest.mark.asyncio
+async def test_the_effect_of_a_plan_is_written_beside_its_prediction(world: World) -> None:
+    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
+    await world.until_epoch(1)
+    await world.profile(world.toys.ranks[0].steps + 50, 2.5)
+    (plan,) = await world.plans()
+    assert plan.state is PlanState.MEASURED
+    assert plan.measured_seconds == 2.5
+
+
+@pytest.mark.asyncio
+async def test_watchers_see_the_job_then_verdicts_and_plans_until_it_finishes(world: World) -> None:
+    news = world.coordinator.watch(world.toys.job_id)
+    assert (await anext(news)) == world.job
+    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
+    await world.until_epoch(1)
+    await world.coordinator.finish_job(world.toys.job_id)
+    rest = [item async for item in news]
+    states = [item.state for item in rest if hasattr(item, "plan")]
+    assert states == [PlanState.PROPOSED, PlanState.COMMITTED, PlanState.APPLIED]
+    assert rest[-1].state is JobState.FINISHED
+
+
+@pytest.mark.asyncio
+async def test_the_way_from_a_verdict_to_the_commits_is_short(world: World) -> None:
+    """Prints the seconds; asserts only what holds on a machine that is busy with other things."""
+    world.toys.ranks[3].kill()
+    started = time.perf_counter()
+    await world.say(VerdictKind.FAIL_STOP, 3)
+    planned = time.perf_counter()
+    await world.until(lambda: world.toys.ranks[0].mailbox.committed_epoch() == 1, "the commit")
+    committed = time.perf_counter()
+    await world.until(lambda: world.job.epoch == 1, "the switch")
+    print(
+        f"verdict -> plan {1e3 * (planned - started):.1f} ms, -> commit {1e3 * (committed - started):.1f} ms, "
+        f"-> applied {1e3 * (time.perf_counter() - started):.1f} ms"
+    )
+    assert committed - started < 5.0
