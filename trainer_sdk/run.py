@@ -1,6 +1,7 @@
 """A process's part of a watched job, for plain training loops."""
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -8,12 +9,14 @@ from typing import TYPE_CHECKING
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.matrix_probe import MatrixProbe
 from trainer_sdk.devices.real_device import CpuDevice
-from trainer_sdk.emit.iteration import Iteration
+from trainer_sdk.emit.iteration import Iteration, make_segments
 from trainer_sdk.emit.null_emitter import NullEmitter
 
 if TYPE_CHECKING:
     from trainer_sdk.control.mailbox import Mailbox
     from trainer_sdk.emit.kafka_emitter import KafkaEmitter
+
+_PUBLISH_INTERVAL_SECONDS = 0.5  # nobody acts on a plain loop's step count; it is there to be looked at
 
 
 class Run:
@@ -40,6 +43,8 @@ class Run:
         self._mailbox = mailbox
         self._device = device or CpuDevice()
         self._probe = MatrixProbe(self._device, torch_device)
+        self._segments = make_segments(self._device, emitter.progress)
+        self._published_at_seconds = float("-inf")
         self._close = close
         self._next_iteration = 0
         self._process_id = os.getpid()
@@ -72,6 +77,7 @@ class Run:
             mark=mark,
             device=self._device,
             progress=self._emitter.progress,
+            segments=self._segments,
             finished=self._finished,
         )
 
@@ -85,6 +91,9 @@ class Run:
     def _finished(self, iteration: Iteration) -> None:
         self._emitter.emit_later(iteration.sample)
         if self._mailbox is not None:
-            done = iteration.index + 1
-            self._mailbox.publish(replace(self._mailbox.state, iteration=done, steps_applied=done))
             self._mailbox.probes.serve(self._probe)
+            now = time.monotonic()
+            if now >= self._published_at_seconds + _PUBLISH_INTERVAL_SECONDS:
+                self._published_at_seconds = now
+                done = iteration.index + 1
+                self._mailbox.publish(replace(self._mailbox.state, iteration=done, steps_applied=done))

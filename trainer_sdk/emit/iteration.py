@@ -30,6 +30,7 @@ class Iteration:
         mark: ``evaluation`` or ``checkpoint`` when such a pause falls into the iteration, else empty.
         device: Measures compute segments.
         progress: Where the operation reached is noted.
+        segments: Made once per run by :func:`make_segments`.
         finished: Called on leaving, on the training thread.
 
     Raises:
@@ -46,6 +47,7 @@ class Iteration:
         "_finished",
         "_mark",
         "_progress",
+        "_segments",
         "_started_seconds",
         "_started_unix_seconds",
         "_sum_of_squares",
@@ -65,6 +67,7 @@ class Iteration:
         mark: str,
         device: Device,
         progress: ProgressMark,
+        segments: "Segments",
         finished: _Finished,
     ) -> None:
         if mark not in _MARKS:
@@ -77,6 +80,7 @@ class Iteration:
         self._mark = mark
         self._device = device
         self._progress = progress
+        self._segments = segments
         self._finished = finished
         self._started_seconds = 0.0
         self._started_unix_seconds = 0.0
@@ -95,20 +99,23 @@ class Iteration:
         self._progress.enter("between iterations")
         if kind is not None:
             return
-        for name in ("loss", "gradient_norm"):
-            detach = getattr(getattr(self, name), "detach", None)
-            if detach is not None:  # keep the number, not the graph behind it
-                setattr(self, name, detach())
+        if hasattr(self.loss, "detach"):  # keep the number, not the graph behind it
+            self.loss = self.loss.detach()
+        if hasattr(self.gradient_norm, "detach"):
+            self.gradient_norm = self.gradient_norm.detach()
         self._compute_seconds = self._device.take_seconds()
         self._finished(self)
 
-    def compute(self, kind: str) -> "_Segment":
+    def compute(self, kind: str) -> "Segment":
         """A context for one compute segment: ``forward``, ``backward``, ``optimizer`` or ``data``.
 
         Raises:
             ValueError: Unknown kind.
         """
-        return _Segment(ComputeKind(kind), self._device, self._progress)
+        segment = self._segments.get(kind)
+        if segment is None:
+            raise ValueError(f"compute kind {kind!r}: use one of {', '.join(self._segments)}")
+        return segment
 
     def sample(self) -> pb.Sample:
         """The message; reads tensors, so it may wait for a GPU: never call it on the training thread."""
@@ -134,7 +141,9 @@ class Iteration:
         return sample
 
 
-class _Segment:
+class Segment:
+    """A context around one compute segment; the same object serves every iteration, one segment at a time."""
+
     __slots__ = ("_device", "_kind", "_progress")
 
     def __init__(self, kind: ComputeKind, device: Device, progress: ProgressMark) -> None:
@@ -143,8 +152,17 @@ class _Segment:
         self._progress = progress
 
     def __enter__(self) -> None:
-        self._progress.enter(self._kind.value)
+        self._progress.enter(self._kind)
         self._device.begin()
 
     def __exit__(self, *_: object) -> None:
         self._device.end(0.0, self._kind)
+
+
+Segments = dict[str, Segment]
+
+
+def make_segments(device: Device, progress: ProgressMark) -> Segments:
+    """The segments of a run, by kind."""
+    kinds = (ComputeKind.FORWARD, ComputeKind.BACKWARD, ComputeKind.OPTIMIZER, ComputeKind.DATA)
+    return {kind.value: Segment(kind, device, progress) for kind in kinds}

@@ -24,11 +24,6 @@ class ProgressReports:
         self._sent_number = -1
         self._sent_at_seconds = float("-inf")
 
-    @property
-    def interval_seconds(self) -> float:
-        """Shortest time between two reports: how often :meth:`take` is worth calling."""
-        return self._interval_seconds
-
     def take(self, now_seconds: float, now_unix_seconds: float) -> pb.Progress | None:
         """The report that is due now, or None.
 
