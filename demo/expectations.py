@@ -177,15 +177,16 @@ def held_up_iterations(seen: Observations, phase: Phase) -> float | None:
     """Iterations' worth of time that a BOUNDARY switch cost the ranks that were already there.
 
     The time from the last commit before the event to the first commit under the new layout, against the time that the
-    same work took at the pace before; None when either is missing.
+    same micro-batches took at the pace before; None when either is missing.
     """
-    rates = [entry.work / entry.seconds for entry in phase.before if entry.seconds]
-    usual = [entry.seconds for entry in phase.before if entry.seconds]
-    if not rates or not phase.after:
+    pace = seen.pace
+    slowness = [entry.seconds / pace.expected_seconds(entry) for entry in phase.before if entry.seconds and pace]
+    if pace is None or not slowness or not phase.after:
         return None
     switch = [*phase.during, phase.after[0]]
     taken = switch[-1].committed_at - phase.before[-1].committed_at
-    return (taken - sum(entry.work for entry in switch) / median(rates)) / median(usual)
+    expected = sum(pace.expected_seconds(entry) for entry in switch) * median(slowness)
+    return (taken - expected) / expected * len(switch)
 
 
 def _killed_services(seen: Observations) -> Iterator[Expectation]:
@@ -259,9 +260,7 @@ def _history(seen: Observations) -> Iterator[Expectation]:
 
 
 def _throughput(seen: Observations, iterations: Iterable[CommittedIteration]) -> float | None:
-    values = [
-        value for entry in iterations if (value := relative_throughput(entry, seen.healthy_work_rate)) is not None
-    ]
+    values = [value for entry in iterations if (value := relative_throughput(entry, seen.pace)) is not None]
     return median(values) if values else None
 
 

@@ -10,8 +10,8 @@ from trainer_sdk.elastic.model import model_spec
 
 TENSOR, PIPELINE, DATA = 2, 2, 2
 NUM_MICRO_BATCHES = 8
-TOKEN_BUDGET = 256
-ITERATION_SECONDS = 0.55
+TOKEN_BUDGET = 160
+ITERATION_SECONDS = 0.5
 ENDLESS_ITERATIONS = 100_000
 """The script decides when the job ends."""
 

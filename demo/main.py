@@ -88,7 +88,8 @@ def _write(
         ),
         (
             (
-                "Work per second of the whole job. The bound is what the live devices could do together; long "
+                "Speed of the whole job against its healthy self on the same documents. The bound is what "
+                "the live devices could do together; long "
                 "documents are more work, not less speed."
             ),
             pictures.throughput(seen),

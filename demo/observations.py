@@ -7,9 +7,10 @@ from functools import cached_property
 from demo.conditions import Moment
 from demo.run_log import RunLog
 from demo.scenario import Step
-from demo.timeline import CommittedIteration, committed_iterations, healthy_rank_rate, healthy_work_rate
+from demo.timeline import CommittedIteration, HealthyPace, committed_iterations, healthy_pace, healthy_rank_rate
 from demo.truths import Truth, disturbs
 from history.vocabulary import PlanState
+from layouts.layout import Layout
 from layouts.model import ModelSpec
 
 
@@ -59,8 +60,7 @@ class Observations:
         truths: What was done, in order of time.
         outcomes: The steps as played.
         model: The model's costs, to tell work from time.
-        num_ranks: Ranks of the healthy job.
-        num_micro_batches: Micro-batches of every iteration.
+        layout: Layout of the healthy job.
         reference_losses: Loss of each iteration of the failure-free run, from iteration 0.
         history: What SQL holds; None when it could not be read.
         long_documents: The stretch of iterations with long documents.
@@ -71,17 +71,26 @@ class Observations:
     truths: tuple[Truth, ...]
     outcomes: tuple[StepOutcome, ...]
     model: ModelSpec
-    num_ranks: int
-    num_micro_batches: int
+    layout: Layout
     reference_losses: tuple[float, ...]
     history: HistoryFacts | None
     long_documents: range = field(default=range(0))
     severity_tolerance: float = 0.1
 
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of the healthy job."""
+        return len(self.layout.ranks)
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Micro-batches of every iteration."""
+        return self.layout.num_micro_batches
+
     @cached_property
     def iterations(self) -> tuple[CommittedIteration, ...]:
         """All iterations seen but the newest, whose samples the end of the run may have cut off."""
-        return committed_iterations(self.log, self.model)[:-1]
+        return committed_iterations(self.log, self.model, self.layout)[:-1]
 
     @cached_property
     def first_disturbance_at(self) -> float:
@@ -89,9 +98,9 @@ class Observations:
         return min((truth.at for truth in self.truths if disturbs(truth)), default=float("inf"))
 
     @cached_property
-    def healthy_work_rate(self) -> float:
-        """The whole job's work per second before the first failure."""
-        return healthy_work_rate(self.iterations, self.first_disturbance_at)
+    def pace(self) -> HealthyPace | None:
+        """The whole job's pace before the first failure."""
+        return healthy_pace(self.iterations, self.first_disturbance_at)
 
     @cached_property
     def healthy_rank_rate(self) -> float:

@@ -68,8 +68,7 @@ async def perform(stack: Stack, seed: int, view: View, folder: Path) -> Observat
         truths=tuple(director.truths),
         outcomes=tuple(director.outcomes),
         model=job.model,
-        num_ranks=num_ranks,
-        num_micro_batches=job.layout.num_micro_batches,
+        layout=job.layout,
         reference_losses=losses,
         history=history,
         long_documents=LONG_DOCUMENTS,
@@ -86,7 +85,7 @@ async def _run_job(
         async with recording(stack.addresses.kafka_bootstrap_servers, log):
             view.note("starting 8 ranks")
             await _blocking(launcher.start)
-            async with _showing(view, SnapshotMaker(log, job.model, len(job.layout.ranks)), director):
+            async with _showing(view, SnapshotMaker(log, job.model, job.layout), director):
                 await director.play(steps)
                 await asyncio.sleep(LAST_WORDS_SECONDS)
             ended_at = time.time()

@@ -56,7 +56,7 @@ def heat_map(seen: Observations) -> bytes:
     speeds = np.full((seen.num_ranks, len(seen.iterations)), np.nan)
     for column, entry in enumerate(seen.iterations):
         for sample in entry.samples:
-            speed = rank_speed(sample, seen.healthy_rank_rate)
+            speed = rank_speed(sample, entry, seen.healthy_rank_rate)
             if speed is not None and 0 <= sample.rank < seen.num_ranks:
                 speeds[sample.rank, column] = speed
     axes.set_facecolor(DEAD_COLOUR)
@@ -87,20 +87,20 @@ def heat_map(seen: Observations) -> bytes:
             Line2D([], [], marker="v", linestyle="", color=VERMILION, markersize=9, label="verdict: ill"),
             Line2D([], [], marker="^", linestyle="", color=BLUE, markersize=9, label="verdict: recovered, rejoined"),
             Line2D([], [], color=GREEN, linewidth=1.6, label="plan in force on every rank"),
-            Patch(facecolor=DEAD_COLOUR, label="no process, or no work"),
+            Patch(facecolor=DEAD_COLOUR, label="no process, or next to no work"),
         ],
     )
     return _png(figure)
 
 
 def throughput(seen: Observations) -> bytes:
-    """Work per second of the whole job relative to healthy, with the events and the proportional bound."""
+    """The job's speed relative to healthy on the same micro-batches, with the events and the proportional bound."""
     figure, axes = _figure(4.1)
     start = seen.started_at
     points = [
         (entry.committed_at - start, value)
         for entry in seen.iterations
-        if (value := relative_throughput(entry, seen.healthy_work_rate)) is not None
+        if (value := relative_throughput(entry, seen.pace)) is not None
     ]
     times = [at for at, _ in points]
     end = max(times, default=1.0)
@@ -113,7 +113,7 @@ def throughput(seen: Observations) -> bytes:
     axes.set_ylim(0, max([1.15, *(value for _, value in points)]) * 1.02)
     axes.set_xlim(0, end)
     axes.set_xlabel("seconds since the first iteration")
-    axes.set_ylabel("throughput, 1 = healthy\n(work per second)")
+    axes.set_ylabel("throughput,\n1 = healthy on the same documents")
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     _legend(

@@ -7,14 +7,16 @@ from statistics import median
 from demo.run_log import PlanSeen, RankSample, RunLog, VerdictSeen
 from demo.timeline import (
     CommittedIteration,
+    HealthyPace,
     committed_iterations,
+    healthy_pace,
     healthy_rank_rate,
-    healthy_work_rate,
     rank_speed,
     relative_throughput,
 )
 from demo.truths import Truth, disturbs, true_throughputs
 from history.vocabulary import PlanState
+from layouts.layout import Layout
 from layouts.model import ModelSpec
 
 NUM_SHOWN = 6
@@ -44,7 +46,7 @@ class Snapshot:
         epoch: Its epoch.
         loss: Its loss.
         iteration_seconds: Its time.
-        throughput: Work per second relative to healthy, median of the newest three iterations.
+        throughput: Speed relative to healthy on the same micro-batches, median of the newest three iterations.
         bound: The proportional bound: sum of true speeds over the number of devices.
         verdicts: All verdicts so far.
         plans: All plans so far, newest state of each.
@@ -68,24 +70,25 @@ class SnapshotMaker:
     Args:
         log: What is seen; read only.
         model: The model's costs.
-        num_ranks: Ranks of the healthy job.
+        layout: Layout of the healthy job.
     """
 
-    def __init__(self, log: RunLog, model: ModelSpec, num_ranks: int) -> None:
+    def __init__(self, log: RunLog, model: ModelSpec, layout: Layout) -> None:
         self._log = log
         self._model = model
-        self._num_ranks = num_ranks
-        self._frozen: tuple[float, float] | None = None
+        self._layout = layout
+        self._num_ranks = len(layout.ranks)
+        self._frozen: tuple[HealthyPace | None, float] | None = None
 
     def make(self, at: float, truths: Sequence[Truth]) -> Snapshot:
         """The moment ``at`` (Unix seconds), after ``truths``."""
         log = self._log
-        work_rate, rank_rate = self._healthy_rates(truths)
+        pace, rank_rate = self._healthy_figures(truths)
         # The newest iteration is still arriving; the one before it is whole.
-        recent = committed_iterations(log, self._model, first=log.last_iteration - NUM_SHOWN)
+        recent = committed_iterations(log, self._model, self._layout, first=log.last_iteration - NUM_SHOWN)
         whole = recent[:-1]
         newest = whole[-1] if whole else None
-        values = [value for entry in whole[-3:] if (value := relative_throughput(entry, work_rate)) is not None]
+        values = [value for entry in whole[-3:] if (value := relative_throughput(entry, pace)) is not None]
         speeds = true_throughputs(truths, self._num_ranks, at)
         return Snapshot(
             at=at,
@@ -100,16 +103,16 @@ class SnapshotMaker:
             plans=log.plans_newest(),
         )
 
-    def _healthy_rates(self, truths: Sequence[Truth]) -> tuple[float, float]:
+    def _healthy_figures(self, truths: Sequence[Truth]) -> tuple[HealthyPace | None, float]:
         if self._frozen is not None:
             return self._frozen
         until = min((truth.at for truth in truths if disturbs(truth)), default=float("inf"))
         first = max(self._log.last_iteration - NUM_HEALTHY, 0) if until == float("inf") else 0
-        iterations = committed_iterations(self._log, self._model, first=first)[:-1]
-        rates = healthy_work_rate(iterations, until), healthy_rank_rate(iterations, until)
+        iterations = committed_iterations(self._log, self._model, self._layout, first=first)[:-1]
+        figures = healthy_pace(iterations, until), healthy_rank_rate(iterations, until)
         if until < float("inf"):
-            self._frozen = rates
-        return rates
+            self._frozen = figures
+        return figures
 
 
 def _rank_now(rank: int, newest: CommittedIteration | None, healthy_rate: float, true_speed: float) -> RankNow:
@@ -117,7 +120,7 @@ def _rank_now(rank: int, newest: CommittedIteration | None, healthy_rate: float,
     return RankNow(
         rank=rank,
         incarnation=sample.incarnation if sample else 0,
-        speed=rank_speed(sample, healthy_rate) if sample else None,
+        speed=rank_speed(sample, newest, healthy_rate) if sample and newest else None,
         true_speed=true_speed,
         micro_batches=len(sample.micro_batches) if sample else 0,
     )

@@ -6,13 +6,17 @@ Clocks: all processes run on one machine, so their Unix times are comparable.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import median
 
 from demo.run_log import MicroBatchSeen, RankSample, RunLog
+from layouts.layout import Layout
 from layouts.model import ModelSpec
 
 WARM_UP_ITERATIONS = 3
 """First iterations that no healthy figure is taken from: caches are cold, connections are made."""
+NEGLIGIBLE_WORK = 0.03
+"""Below this part of an even share, a rank's time is overhead and says nothing about its device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +26,8 @@ class CommittedIteration:
     Attributes:
         committed_at: End of the last rank's optimizer step, Unix seconds.
         seconds: Since the previous iteration's commit, whatever lay between; None when that one was not seen.
-        work: Floating-point operations of its micro-batches, forward and backward; None when no costs are known.
+        work: Floating-point operations of its micro-batches, forward and backward.
+        critical_work: The part of it that the busiest replica of the healthy layout would do: what its time follows.
         tokens: Tokens of its micro-batches.
         loss: Mean loss over its tokens; None when no rank reported it.
         uses: How often each global micro-batch index was used by a replica.
@@ -33,6 +38,7 @@ class CommittedIteration:
     committed_at: float
     seconds: float | None
     work: float
+    critical_work: float
     tokens: int
     loss: float | None
     uses: Counter[int]
@@ -44,8 +50,10 @@ class CommittedIteration:
         return frozenset(sample.rank for sample in self.samples)
 
 
-def committed_iterations(log: RunLog, model: ModelSpec, *, first: int = 0) -> tuple[CommittedIteration, ...]:
-    """All iterations seen from ``first`` on, ascending.
+def committed_iterations(
+    log: RunLog, model: ModelSpec, layout: Layout, *, first: int = 0
+) -> tuple[CommittedIteration, ...]:
+    """All iterations seen from ``first`` on, ascending; ``model`` and healthy ``layout`` tell their work.
 
     An iteration that was begun again after a failure counts with its last epoch only: the earlier attempt's gradients
     were given up before any step.
@@ -57,13 +65,18 @@ def committed_iterations(log: RunLog, model: ModelSpec, *, first: int = 0) -> tu
         committed_at = max(sample.ended_at for sample in final)
         previous = result[-1] if result and result[-1].iteration == iteration - 1 else None
         batches = list(_replica_micro_batches(final))
+        work = {batch.index: work_of(batch, model) for batch in batches}
         result.append(
             CommittedIteration(
                 iteration=iteration,
                 epoch=epoch,
                 committed_at=committed_at,
                 seconds=committed_at - previous.committed_at if previous else None,
-                work=sum(work_of(batch, model) for batch in batches),
+                work=sum(work.values()),
+                critical_work=max(
+                    sum(work.get(index, 0.0) for index in layout.micro_batches_of(replica))
+                    for replica in range(len(layout.replicas))
+                ),
                 tokens=sum(batch.tokens for batch in batches),
                 loss=next((sample.loss for sample in final if sample.loss is not None), None),
                 uses=Counter(batch.index for batch in batches),
@@ -90,21 +103,46 @@ def work_of(batch: MicroBatchSeen, model: ModelSpec) -> float:
     )
 
 
-def healthy_work_rate(iterations: Sequence[CommittedIteration], until: float) -> float:
-    """Median work per second of the whole job before ``until``, the warm-up left out; 0 when there is none yet."""
-    rates = [
-        entry.work / entry.seconds
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthyPace:
+    """What an iteration takes while everybody is healthy: a fixed part and a part that follows its work."""
+
+    fixed_seconds: float
+    seconds_per_work: float
+
+    def expected_seconds(self, entry: CommittedIteration) -> float:
+        """What the healthy job would have taken for this iteration's micro-batches."""
+        return self.fixed_seconds + self.seconds_per_work * entry.critical_work
+
+
+def healthy_pace(iterations: Sequence[CommittedIteration], until: float) -> HealthyPace | None:
+    """The pace before ``until``, the warm-up left out; None while fewer than two iterations tell it.
+
+    A line through (work, seconds) by Theil and Sen: the median slope of all pairs, which a few disturbed iterations on
+    a busy machine do not bend.
+    """
+    points = [
+        (entry.critical_work, entry.seconds)
         for entry in iterations
-        if entry.seconds and entry.iteration >= WARM_UP_ITERATIONS and entry.committed_at <= until
+        if entry.seconds and entry.critical_work > 0
+        if entry.iteration >= WARM_UP_ITERATIONS and entry.committed_at <= until
     ]
-    return median(rates) if rates else 0.0
-
-
-def relative_throughput(entry: CommittedIteration, healthy_rate: float) -> float | None:
-    """Work per second of one iteration relative to healthy, so that long documents do not look slow."""
-    if not entry.seconds or healthy_rate <= 0:
+    if len(points) < 2:
         return None
-    return entry.work / entry.seconds / healthy_rate
+    slopes = [(t2 - t1) / (w2 - w1) for (w1, t1), (w2, t2) in combinations(points, 2) if w1 != w2]
+    # More work never takes less time, and no iteration less than none: noise alone could say so.
+    proportional = median(seconds / work for work, seconds in points)
+    slope = min(max(median(slopes), 0.0), proportional) if slopes else proportional
+    return HealthyPace(
+        fixed_seconds=max(median(seconds - slope * work for work, seconds in points), 0.0), seconds_per_work=slope
+    )
+
+
+def relative_throughput(entry: CommittedIteration, pace: HealthyPace | None) -> float | None:
+    """Speed of one iteration relative to healthy on the same micro-batches, so that long documents do not look slow."""
+    if not entry.seconds or pace is None:
+        return None
+    return pace.expected_seconds(entry) / entry.seconds
 
 
 def healthy_rank_rate(iterations: Sequence[CommittedIteration], until: float) -> float:
@@ -119,9 +157,10 @@ def healthy_rank_rate(iterations: Sequence[CommittedIteration], until: float) ->
     return median(rates) if rates else 0.0
 
 
-def rank_speed(sample: RankSample, healthy_rate: float) -> float | None:
-    """A device's compute speed in one iteration relative to healthy; None when it computed nothing."""
-    if sample.compute_seconds <= 0 or sample.flops <= 0 or healthy_rate <= 0:
+def rank_speed(sample: RankSample, entry: CommittedIteration, healthy_rate: float) -> float | None:
+    """A device's compute speed in one iteration relative to healthy; None when it had next to nothing to compute."""
+    even_share = entry.work / max(len(entry.samples), 1)
+    if sample.compute_seconds <= 0 or sample.flops <= NEGLIGIBLE_WORK * even_share or healthy_rate <= 0:
         return None
     return sample.flops / sample.compute_seconds / healthy_rate
 

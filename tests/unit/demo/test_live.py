@@ -7,7 +7,7 @@ from rich.console import Console
 from demo.live import PlainView, ScreenView, choose_view
 from demo.snapshot import Snapshot, SnapshotMaker
 from demo.truths import TruthKind
-from tests.unit.demo.synthetic_run import MODEL, Run, whole_run
+from tests.unit.demo.synthetic_run import LAYOUT, MODEL, Run, whole_run
 
 
 def ticking(step_seconds: float) -> Callable[[], float]:
@@ -16,7 +16,7 @@ def ticking(step_seconds: float) -> Callable[[], float]:
 
 
 def snapshot_of(run: Run) -> Snapshot:
-    return SnapshotMaker(run.log, MODEL, 8).make(run.now, run.truths)
+    return SnapshotMaker(run.log, MODEL, LAYOUT).make(run.now, run.truths)
 
 
 def test_a_snapshot_shows_the_slow_rank_and_the_bound() -> None:

@@ -7,7 +7,7 @@ from demo.summary import summarise
 from demo.timeline import committed_iterations, relative_throughput
 from demo.truths import TruthKind
 from history.vocabulary import VerdictKind
-from tests.unit.demo.synthetic_run import MODEL, NUM_MICRO_BATCHES, Run, whole_run
+from tests.unit.demo.synthetic_run import LAYOUT, MODEL, NUM_MICRO_BATCHES, Run, whole_run
 
 SUMMARY_KEYS = {"loss_max_relative_difference", "samples_lost", "samples_repeated", "false_verdicts", "events"}
 EVENT_KEYS = {
@@ -175,7 +175,7 @@ def test_long_documents_do_not_look_slow() -> None:
     run = Run()
     run.train(45)
     seen = run.finish()
-    iterations = committed_iterations(run.log, MODEL)
-    values = [relative_throughput(iterations[k], seen.healthy_work_rate) for k in seen.long_documents]
+    iterations = committed_iterations(run.log, MODEL, LAYOUT)
+    values = [relative_throughput(iterations[k], seen.pace) for k in seen.long_documents]
     assert values == pytest.approx([1.0] * len(values), rel=0.05)
     assert iterations[36].seconds == pytest.approx(1.25, rel=0.2)
