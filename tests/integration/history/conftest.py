@@ -1,3 +1,6 @@
+"""Databases of these tests. Those shared by the session stay as they are: tests roll back what they do in them."""
+
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import psycopg
@@ -6,35 +9,62 @@ import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.common.database import create_engine
+from stack.databases import create_database, drop_database, unique_database_name
 from tests.integration.history.seed import seed
 
 
-@pytest_asyncio.fixture
-async def engine(fresh_database_url: str) -> AsyncIterator[AsyncEngine]:
-    engine = create_engine(fresh_database_url, application_name="test")
-    yield engine
+@pytest.fixture(scope="session")
+def blank_url(database_server_url: str, _migrated_template: str) -> Iterator[str]:
+    """A migrated database without rows."""
+    name = unique_database_name("evenkeel_test_blank")
+    yield create_database(database_server_url, name, template=_migrated_template)
+    drop_database(database_server_url, name)
+
+
+@pytest.fixture(scope="session")
+def seeded_url(database_server_url: str, _migrated_template: str) -> Iterator[str]:
+    """A migrated database with the past of ``seed`` in it."""
+    name = unique_database_name("evenkeel_test_seeded")
+    url = create_database(database_server_url, name, template=_migrated_template)
+    asyncio.run(_seed(url))
+    yield url
+    drop_database(database_server_url, name)
+
+
+async def _seed(url: str) -> None:
+    engine = create_engine(url, application_name="test")
+    async with engine.begin() as connection:
+        await seed(connection)
     await engine.dispose()
 
 
 @pytest_asyncio.fixture
-async def connection(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A connection inside a transaction that is never committed."""
-    async with engine.connect() as connection:
+async def connection(blank_url: str) -> AsyncIterator[AsyncConnection]:
+    """A connection to a blank database, inside a transaction that is never committed."""
+    async for connection in _never_committed(blank_url):
         yield connection
 
 
 @pytest_asyncio.fixture
-async def seeded(connection: AsyncConnection) -> AsyncConnection:
-    await seed(connection)
-    return connection
+async def seeded(seeded_url: str) -> AsyncIterator[AsyncConnection]:
+    """A connection to the seeded database, inside a transaction that is never committed."""
+    async for connection in _never_committed(seeded_url):
+        yield connection
+
+
+async def _never_committed(url: str) -> AsyncIterator[AsyncConnection]:
+    engine = create_engine(url, application_name="test")
+    async with engine.connect() as connection:
+        yield connection
+    await engine.dispose()
 
 
 @pytest_asyncio.fixture
-async def seeded_url(engine: AsyncEngine, fresh_database_url: str) -> str:
-    """A database of one's own with the past of ``seed`` in it, committed."""
-    async with engine.begin() as connection:
-        await seed(connection)
-    return fresh_database_url
+async def engine(fresh_database_url: str) -> AsyncIterator[AsyncEngine]:
+    """An engine of a database of the test's own."""
+    engine = create_engine(fresh_database_url, application_name="test")
+    yield engine
+    await engine.dispose()
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ class Users:
         for connection in self._connections:
             connection.close()
         for name in self._names:
+            self._owner.execute("DELETE FROM tenant_grants WHERE role_name = %s", (name,))
             # A backend still drops its temporary tables after its client has gone: wait until it has ended.
             self._owner.execute(
                 "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = %s", (name,)
@@ -85,13 +86,15 @@ def test_rollups_may_be_pruned_and_never_changed(owner: Connection) -> None:
     with pytest.raises(psycopg.errors.RestrictViolation, match="append-only"):
         owner.execute("UPDATE rank_rollups SET tokens = 0")
 
-    assert owner.execute("DELETE FROM rank_rollups").rowcount == 8
+    with owner.transaction(force_rollback=True):
+        assert owner.execute("DELETE FROM rank_rollups").rowcount == 8
 
 
 def test_the_service_role_adds_and_replaces_and_does_nothing_else(users: Users) -> None:
     service = users.connect("evenkeel_service")
 
-    assert service.execute("INSERT INTO nodes VALUES ('node-z', now())").rowcount == 1
+    with service.transaction(force_rollback=True):
+        assert service.execute("INSERT INTO nodes VALUES ('node-z', now())").rowcount == 1
     assert jobs_in(service, "jobs") == {"llama", "bert"}
     for attempt in (
         "UPDATE jobs SET name = 'x'",
