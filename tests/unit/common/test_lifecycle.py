@@ -1,0 +1,92 @@
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from services.common.backoff import Backoff, Reachability, persist
+from services.common.lifecycle import run_service
+from services.common.settings import ServiceSettings
+
+SETTINGS = ServiceSettings(kafka_bootstrap_servers="localhost:9092")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def run(serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    return run_service("example", SETTINGS, serve)
+
+
+@pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_cancels_the_service_which_closes_up_and_ends_with_0(received: signal.Signals) -> None:
+    closed = []
+
+    async def child() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            closed.append("child")
+
+    async def serve() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(child())
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), received)
+
+    assert run(serve) == 0
+    assert closed == ["child"]
+
+
+def test_an_error_in_any_task_ends_with_1() -> None:
+    async def child() -> None:
+        raise RuntimeError("broken")
+
+    async def serve() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(child())
+            tasks.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
+
+    assert run(serve) == 1
+
+
+def test_a_normal_end_is_0() -> None:
+    async def serve() -> None:
+        return None
+
+    assert run(serve) == 0
+
+
+@pytest.mark.asyncio
+async def test_what_is_away_is_tried_until_it_is_back_and_said_once_per_change() -> None:
+    outcomes = [ConnectionError("one"), ConnectionError("two"), None]
+    changes: list[tuple[bool, str]] = []
+
+    async def operation() -> str:
+        outcome = outcomes.pop(0)
+        if outcome is not None:
+            raise outcome
+        return "done"
+
+    reachability = Reachability("example", lambda up, problem: changes.append((up, problem)))
+    backoff = Backoff(first_seconds=0.001)
+    assert await persist(operation, transient=(ConnectionError,), reachability=reachability, backoff=backoff) == "done"
+    assert changes == [(False, "ConnectionError: one"), (True, "")]
+    assert reachability.reachable
+
+
+def test_pauses_double_up_to_a_limit_and_start_over() -> None:
+    backoff = Backoff(first_seconds=1.0, longest_seconds=5.0, uniform=lambda _low, high: high)
+    assert [backoff.next_seconds() for _ in range(4)] == [1.0, 2.0, 4.0, 5.0]
+    backoff.reset()
+    assert backoff.next_seconds() == 1.0
