@@ -17,7 +17,6 @@ from services.detector.metrics import DetectorMetrics
 from services.detector.settings import DetectorSettings
 
 SERVICE = "detector"
-GROUP = "evenkeel-detector"
 
 
 async def serve(settings: DetectorSettings) -> None:
@@ -33,7 +32,7 @@ async def serve(settings: DetectorSettings) -> None:
     engine = create_engine(settings.database_url.get_secret_value(), application_name="evenkeel-detector")
     producer = KafkaProducer(config, kafka_metrics, on_change=partial(report, "kafka"))
     store = PostgresSnapshotStore(
-        engine, group=GROUP, reachability=Reachability("postgres", partial(report, "postgres"))
+        engine, group=settings.detector_group, reachability=Reachability("postgres", partial(report, "postgres"))
     )
     handler = DetectorHandler(
         producer,
@@ -43,10 +42,12 @@ async def serve(settings: DetectorSettings) -> None:
         snapshot_seconds=settings.detector_snapshot_seconds,
     )
     loop = ConsumeLoop(
-        KafkaConsumer(config, topics=[OBSERVATIONS.name], group=GROUP, on_change=partial(report, "kafka")),
+        KafkaConsumer(
+            config, topics=[OBSERVATIONS.name], group=settings.detector_group, on_change=partial(report, "kafka")
+        ),
         handler,
         decoders={OBSERVATIONS.name: decode_observation},
-        dead_letters=DeadLetters(producer, kafka_metrics, group=GROUP),
+        dead_letters=DeadLetters(producer, kafka_metrics, group=settings.detector_group),
         metrics=kafka_metrics,
         on_assigned=lambda partitions: health.report("assignment", ready=True, detail=f"{len(partitions)} partitions"),
     )

@@ -22,3 +22,9 @@ class DetectorSettings(ServiceSettings, DatabaseSettings):
         description="time between two snapshots of a job: how much a restart reads again",
         examples=["5"],
     )
+    detector_group: str = Field(
+        default="evenkeel-detector",
+        pattern=r"^[A-Za-z0-9._-]{1,200}$",
+        description="consumer group; instances of one group share the jobs",
+        examples=["evenkeel-detector"],
+    )

@@ -209,11 +209,13 @@ class JobDetector:
         return Culprit(rank=rank, incarnation=known, node=bank.nodes[row], device=bank.devices[row])
 
     def _throughputs(self, frame: FrameObservation, rows: Ints) -> tuple[RankThroughput, ...]:
-        found = []
-        for rank, row in zip(frame.ranks.tolist(), rows.tolist(), strict=True):
-            throughput, margin = self._health.throughput(row)
-            found.append(RankThroughput(rank=rank, throughput=throughput, margin=margin))
-        return tuple(found)
+        throughputs, margins = self._health.throughputs(rows)
+        return tuple(
+            RankThroughput(rank=rank, throughput=throughput, margin=margin)
+            for rank, throughput, margin in zip(
+                frame.ranks.tolist(), throughputs.tolist(), margins.tolist(), strict=True
+            )
+        )
 
     def to_state(self) -> dict[str, Any]:
         """Everything known of the job, as plain values and arrays."""

@@ -38,6 +38,8 @@ _NATS_TO_RECOVER = 8.0
 _NATS_PER_RELAPSE = 3.0
 # A young row's baseline and noise rest on few iterations: it takes more to convince us.
 _YOUNG_OBSERVATIONS = 64
+# Half-width of a 95 % interval in scales; a trimmed mean of Student-t noise is a fifth wider than a Gaussian's.
+_MARGIN = 1.96 * 1.2
 _NATS_FOR_YOUTH = 4.0
 
 
@@ -126,10 +128,12 @@ class DeviceHealth:
         calm: npt.NDArray[np.bool_] = ~self.bank.ill[rows] & ~suspected
         return calm
 
-    def throughput(self, row: int) -> tuple[float, float]:
-        """A device's throughput and the half-width of its 95 % interval."""
-        count = max(min(int(self.bank.num_since_change[row]), WINDOW), 1)
-        return self._with_margin(float(self.bank.level[row]), float(self.bank.scale[row] or self.noise.scale), count)
+    def throughputs(self, rows: Ints) -> tuple[Floats, Floats]:
+        """Throughput of some devices and the half-widths of their 95 % intervals."""
+        count = np.clip(self.bank.num_since_change[rows], 1, WINDOW)
+        scale = np.where(self.bank.scale[rows] > 0, self.bank.scale[rows], self.noise.scale)
+        found = np.exp(-self.bank.level[rows])
+        return found, _MARGIN * scale / np.sqrt(count) * found
 
     def _limit(self) -> float:
         return sequential_test.threshold(
@@ -352,7 +356,7 @@ class DeviceHealth:
     @staticmethod
     def _with_margin(level: float, scale: float, count: int) -> tuple[float, float]:
         throughput = float(np.exp(-level))
-        return throughput, 1.96 * 1.2 * scale / float(np.sqrt(count)) * throughput
+        return throughput, _MARGIN * scale / float(np.sqrt(count)) * throughput
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""

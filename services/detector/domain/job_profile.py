@@ -111,14 +111,19 @@ def _transfer_seconds(frame: FrameObservation, usable: npt.NDArray[np.bool_], pi
     A pipeline of S stages and M micro-batches takes at least M rounds of its slowest stage and one of each other; a
     micro-batch crosses the S - 1 borders twice.
     """
-    found = []
-    for replica in np.unique(frame.replicas[usable]):
-        mine = usable & (frame.replicas == replica)
-        stages = np.unique(frame.stages[mine])
-        count = float(frame.num_micro_batches[mine].max())
-        if len(stages) < 2 or count < 1:
-            continue
-        rounds = np.array([frame.compute_seconds[mine & (frame.stages == stage)].max() / count for stage in stages])
-        shortest = float((count - 1) * rounds.max() + rounds.sum())
-        found.append(max(pipeline_seconds - shortest, 0.0) / (2 * (len(stages) - 1)))
-    return min(found, default=0.0)
+    if int(frame.stages[usable].max()) == int(frame.stages[usable].min()):
+        return 0.0
+    counts = frame.num_micro_batches[usable]
+    replicas, replica_of = np.unique(frame.replicas[usable], return_inverse=True)
+    stages, stage_of = np.unique(frame.stages[usable], return_inverse=True)
+    rounds = np.zeros((len(replicas), len(stages)))
+    np.maximum.at(rounds, (replica_of, stage_of), frame.compute_seconds[usable] / counts)
+    num_micro_batches = np.zeros(len(replicas))
+    np.maximum.at(num_micro_batches, replica_of, counts)
+    num_stages = (rounds > 0).sum(axis=1)
+    piped = num_stages > 1
+    if not piped.any():
+        return 0.0
+    shortest = (num_micro_batches - 1) * rounds.max(axis=1) + rounds.sum(axis=1)
+    unexplained = np.maximum(pipeline_seconds - shortest, 0.0)[piped] / (2 * (num_stages[piped] - 1))
+    return float(unexplained.min())
