@@ -1,0 +1,169 @@
+"""The scheduler as a process beside real Kafka and PostgreSQL, killed and started again."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
+
+from contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
+from layouts.codec import layout_to_proto, model_to_proto
+from tests.integration.scheduler.conftest import HOME
+from tests.integration.scheduler.toy_job import ToyJob
+from tests.unit.scheduler.planning_cases import gpt
+
+pytestmark = pytest.mark.integration
+
+FLEET_TOKEN = "a-fleet-token-for-tests"
+DEADLINE_SECONDS = 60.0
+
+
+@asynccontextmanager
+async def service(kafka: str, database_url: str, folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """The process and the port of its fleet API; killed at the end."""
+    ready = folder / f"ready-{uuid.uuid4().hex}.json"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "services.scheduler",
+        env={
+            **os.environ,
+            "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": kafka,
+            "EVENKEEL_DATABASE_URL": database_url,
+            "EVENKEEL_FLEET_ADDRESS": "127.0.0.1:0",
+            "EVENKEEL_FLEET_TOKEN": FLEET_TOKEN,
+            "EVENKEEL_READY_FILE": str(ready),
+        },
+    )
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not ready.exists():
+                assert process.returncode is None, "the scheduler ended"
+                await asyncio.sleep(0.02)
+        yield process, json.loads(ready.read_text())["grpc_port"]
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def metadata(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+async def send(kafka: str, topic: str, job_id: str, message: object) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=kafka, acks="all") as producer:
+        await producer.send_and_wait(topic, message.SerializeToString(), key=job_id.encode())  # type: ignore[attr-defined]
+
+
+def death(job_id: str, rank: int) -> detector_pb2.Verdict:
+    return detector_pb2.Verdict(
+        verdict_id=uuid.uuid4().hex,
+        job_id=job_id,
+        kind=detector_pb2.VERDICT_KIND_FAIL_STOP,
+        culprits=[detector_pb2.Culprit(rank=rank, incarnation=0, node="node-0", device=f"gpu-{rank}")],
+        confidence=1.0,
+        decided_at_unix_seconds=time.time(),
+    )
+
+
+@pytest.fixture
+def toys() -> Iterator[ToyJob]:
+    job = ToyJob(f"toy-{uuid.uuid4().hex[:8]}", HOME)
+    job.start()
+    yield job
+    job.stop()
+
+
+async def until_without(stub: scheduler_pb2_grpc.FleetServiceStub, toys: ToyJob, rank: int) -> pb.Job:
+    """The job once its layout has no such rank."""
+    request = pb.WatchJobRequest(job_id=toys.job_id)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        async for news in stub.WatchJob(request, metadata=metadata(toys.token)):
+            if news.WhichOneof("happened") == "job":
+                ranks = {r for replica in news.job.layout.replicas for stage in replica.stages for r in stage.ranks}
+                if rank not in ranks:
+                    return news.job
+    raise AssertionError("the stream ended")
+
+
+async def read_all(kafka: str, topic: str, job_id: str, enough: int) -> list[bytes]:
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka, auto_offset_reset="earliest")
+    found: list[bytes] = []
+    async with asyncio.timeout(DEADLINE_SECONDS), consumer:
+        while len(found) < enough:
+            record = await consumer.getone()
+            if record.key == job_id.encode():
+                found.append(record.value)
+    return found
+
+
+@pytest.mark.asyncio
+async def test_a_job_survives_deaths_of_ranks_and_of_the_scheduler(
+    kafka_bootstrap: str, fresh_database_url: str, toys: ToyJob, tmp_path: Path
+) -> None:
+    async with service(kafka_bootstrap, fresh_database_url, tmp_path) as (process, port):
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = scheduler_pb2_grpc.FleetServiceStub(channel)
+            await stub.RegisterJob(
+                pb.RegisterJobRequest(
+                    job_id=toys.job_id,
+                    name="toy",
+                    job_token=toys.token,
+                    model=model_to_proto(gpt(6)),
+                    layout=layout_to_proto(HOME),
+                ),
+                metadata=metadata(FLEET_TOKEN),
+                timeout=20,
+            )
+            for toy in toys.ranks.values():
+                await stub.RegisterRank(
+                    pb.RegisterRankRequest(
+                        job_id=toys.job_id,
+                        rank=toy.rank,
+                        incarnation=0,
+                        node="node-0",
+                        device=f"gpu-{toy.rank}",
+                        address=toy.server.address(),
+                        process_id=1,
+                    ),
+                    metadata=metadata(toys.token),
+                    timeout=20,
+                )
+            profile = detector_pb2.Profile(
+                job_id=toys.job_id, iteration=5, seconds_per_flop=2e-10, tokens=1024, sum_of_squares=1e5
+            )
+            await send(kafka_bootstrap, PROFILES.name, toys.job_id, profile)
+            toys.ranks[3].kill()
+            await send(kafka_bootstrap, VERDICTS.name, toys.job_id, death(toys.job_id, 3))
+            job = await until_without(stub, toys, 3)
+            assert job.epoch == 1
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+    steps = toys.ranks[0].steps
+    toys.ranks[6].kill()
+    await send(kafka_bootstrap, VERDICTS.name, toys.job_id, death(toys.job_id, 6))
+    async with (
+        service(kafka_bootstrap, fresh_database_url, tmp_path) as (process, port),
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        job = await until_without(scheduler_pb2_grpc.FleetServiceStub(channel), toys, 6)
+        assert job.epoch == 2
+        assert toys.ranks[0].steps >= steps
+        states = [pb.Plan.FromString(value) for value in await read_all(kafka_bootstrap, PLANS.name, toys.job_id, 6)]
+        assert [plan.epoch for plan in states if plan.state == pb.PLAN_STATE_APPLIED] == [1, 2]
+        assert await read_all(kafka_bootstrap, RECORDS.name, toys.job_id, 1)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
