@@ -1,0 +1,110 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layouts.layout import uniform_layout
+from services.scheduler.dispatch.agreement import NoAgreementError, boundary_decision, recovery_decision
+from services.scheduler.dispatch.protocol import RankPhase, RankState
+from services.scheduler.planning.repair import repaired
+from tests.unit.scheduler.planning_cases import gpt
+
+HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
+MODEL = gpt(6)
+
+
+def parked(rank: int, steps: int = 10, *, voted: bool = False, held: tuple[int, ...] = (0,), epoch: int = 0):
+    return RankState(
+        rank=rank,
+        incarnation=0,
+        phase=RankPhase.PARKED,
+        epoch=epoch,
+        steps_applied=steps,
+        voted=voted,
+        held_epochs=held,
+    )
+
+
+def without(*dead: int):
+    layout = repaired(HOME, [rank for rank in HOME.ranks if rank not in dead])
+    assert layout is not None
+    return layout
+
+
+def recovery(states, layouts=None, to_layout=None):
+    return recovery_decision(
+        {state.rank: state for state in states},
+        layouts=layouts or {0: HOME},
+        to_layout=to_layout or without(3),
+        model=MODEL,
+    )
+
+
+def test_survivors_at_the_same_step_run_its_iteration_again():
+    decision = recovery([parked(rank) for rank in HOME.ranks if rank != 3])
+    assert (decision.steps_applied, decision.from_epoch) == (10, 0)
+    assert decision.sources == (0, 1, 2, 4, 5, 6, 7)
+
+
+@given(st.sets(st.sampled_from([0, 1, 2, 4, 5, 6, 7]), min_size=1, max_size=6))
+def test_if_somebody_stepped_everybody_who_voted_steps_too(ahead):
+    states = [parked(r, 11 if r in ahead else 10, voted=r not in ahead) for r in HOME.ranks if r != 3]
+    assert recovery(states).steps_applied == 11
+
+
+def test_a_rank_one_step_behind_that_has_not_voted_is_a_contradiction():
+    states = [parked(r, 11 if r else 10) for r in HOME.ranks if r != 3]
+    with pytest.raises(NoAgreementError, match="have not voted"):
+        recovery(states)
+
+
+def test_a_rank_two_steps_behind_is_a_contradiction_even_if_it_voted():
+    states = [parked(r, 12 if r else 10, voted=not r) for r in HOME.ranks if r != 3]
+    with pytest.raises(NoAgreementError, match="ranks"):
+        recovery(states)
+
+
+def test_the_newest_epoch_that_all_its_survivors_hold_is_read():
+    first = without(3)
+    everywhere = [parked(r, held=(0, 1), epoch=1) for r in first.ranks if r != 6]
+    assert recovery(everywhere, {0: HOME, 1: first}, without(3, 6)).from_epoch == 1
+    halfway = [parked(r, held=(0, 1) if r < 2 else (0,), epoch=0) for r in first.ranks if r != 6]
+    assert recovery(halfway, {0: HOME, 1: first}, without(3, 6)).from_epoch == 0
+
+
+def test_a_joiner_is_no_source_and_holds_nobody_up():
+    joiner = RankState(rank=3, incarnation=1, phase=RankPhase.JOINING)
+    decision = recovery([joiner, *(parked(r) for r in HOME.ranks if r not in (3, 6))], to_layout=without(6))
+    assert 3 not in decision.sources
+    assert decision.steps_applied == 10
+
+
+def test_a_model_that_is_lost_in_part_cannot_go_on_from_memory():
+    with pytest.raises(NoAgreementError, match=r"blocks \[4, 5, 6, 7\].*restore a checkpoint"):
+        recovery([parked(r) for r in (0, 1, 2, 4, 5, 6)], to_layout=without(3, 7))
+
+
+def test_handles_travel_in_the_order_of_ranks_and_only_if_all_have_one():
+    states = [parked(r) for r in HOME.ranks if r != 3]
+    assert recovery(states).group_handles == ()
+    named = [
+        RankState(
+            rank=s.rank,
+            incarnation=0,
+            phase=s.phase,
+            epoch=0,
+            steps_applied=10,
+            held_epochs=(0,),
+            group_handle=b"h%d" % s.rank,
+        )
+        for s in states
+    ]
+    assert recovery(named).group_handles == (b"h0", b"h1", b"h2", b"h4", b"h5", b"h6", b"h7")
+
+
+def test_a_boundary_needs_everybody_at_work_in_the_epoch_in_force():
+    states = {r: RankState(rank=r, incarnation=0, phase=RankPhase.TRAINING, epoch=0) for r in HOME.ranks}
+    decision = boundary_decision(states, epoch=0, layout=HOME, to_layout=HOME)
+    assert (decision.steps_applied, decision.sources) == (-1, HOME.ranks)
+    states[5] = parked(5)
+    with pytest.raises(NoAgreementError, match=r"5: 'parked in epoch 0'"):
+        boundary_decision(states, epoch=0, layout=HOME, to_layout=HOME)

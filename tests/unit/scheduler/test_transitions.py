@@ -1,0 +1,277 @@
+"""The table of what verdicts, registrations and applied plans do to a job's state."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from history.records import CulpritRecord, IncidentEventRecord, IncidentRecord, JobRecord, RankRecord, VerdictRecord
+from history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
+from layouts.layout import uniform_layout
+from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
+from services.scheduler.domain.restart import new_job
+from services.scheduler.domain.transitions import num_flips, on_applied, on_rank_registered, on_verdict
+from services.scheduler.planning.price import TransitionCosts
+from services.scheduler.planning.solver import solve
+from tests.unit.scheduler.planning_cases import gpt
+
+HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+COUNTER = iter(range(10**9))
+
+
+def registration(rank: int, incarnation: int = 0) -> RankRecord:
+    return RankRecord(
+        job_id="job",
+        rank=rank,
+        incarnation=incarnation,
+        node="n",
+        device=f"d{rank}",
+        address=f"127.0.0.1:{5000 + 10 * rank + incarnation}",
+        process_id=1,
+        registered_at=START,
+    )
+
+
+def fresh_job() -> JobKnowledge:
+    job = new_job(JobRecord(job_id="job", name="", model=gpt(6), layout=HOME, registered_at=START, job_token="x" * 16))
+    for rank in HOME.ranks:
+        job = on_rank_registered(job, registration(rank))
+    return job
+
+
+def verdict(
+    kind: str, *ranks: int, incarnation: int = 0, throughput: float = 0.0, after: float = 1.0, verdict_id: str = ""
+) -> VerdictRecord:
+    return VerdictRecord(
+        verdict_id=verdict_id or f"v{next(COUNTER)}",
+        job_id="job",
+        kind=kind,
+        culprits=tuple(CulpritRecord(rank=r, incarnation=incarnation, node="n", device=f"d{r}") for r in ranks),
+        throughput=throughput,
+        throughput_margin=0.01,
+        confidence=0.99,
+        first_iteration=3,
+        decided_iteration=5,
+        decided_at=START + timedelta(seconds=after),
+    )
+
+
+def planned(job: JobKnowledge, mode: PlanMode = PlanMode.RECOVER) -> JobKnowledge:
+    """The job with the solver's plan applied."""
+    layout = solve(job.situation(TransitionCosts())).layout
+    epoch = job.top_epoch + 1
+    flight = PlanInFlight(
+        plan_id=f"p{epoch}",
+        mode=mode,
+        epoch=epoch,
+        layout=layout,
+        incident_id=job.cause,
+        started_at_unix_seconds=START.timestamp(),
+    )
+    job = replace(job, flight=flight, top_epoch=epoch, changed=False)
+    applied = on_applied(job, epoch=epoch, layout=layout, plan_id=f"p{epoch}", first_iteration=7, at=START)
+    return applied.job
+
+
+def kinds(records: tuple[object, ...]) -> list[object]:
+    return [r.kind if isinstance(r, IncidentEventRecord) else "open" for r in records]
+
+
+@pytest.mark.parametrize("kind", [VerdictKind.FAIL_STOP, VerdictKind.HANG])
+def test_a_rank_that_is_gone_must_be_planned_for(kind: VerdictKind) -> None:
+    outcome = on_verdict(fresh_job(), verdict(kind, 3))
+    assert outcome.job.lost == (3,)
+    assert outcome.job.need is PlanNeed.RECOVER
+    assert 3 not in outcome.job.usable
+    assert outcome.evict == (((3, 0),) if kind is VerdictKind.HANG else ())
+    (opened,) = outcome.records
+    assert isinstance(opened, IncidentRecord)
+    assert outcome.job.cause == opened.incident_id
+
+
+def test_a_hang_that_turns_into_a_death_is_one_incident() -> None:
+    job = on_verdict(fresh_job(), verdict(VerdictKind.HANG, 3)).job
+    outcome = on_verdict(job, verdict(VerdictKind.FAIL_STOP, 3))
+    assert kinds(outcome.records) == [IncidentEventKind.VERDICT]
+    assert len(outcome.job.incidents) == 1
+
+
+def test_a_slow_device_asks_for_a_plan_and_a_newer_estimate_belongs_to_the_same_incident() -> None:
+    first = on_verdict(fresh_job(), verdict(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5))
+    assert first.job.need is PlanNeed.BOUNDARY
+    assert first.job.usable[3] == 0.5
+    second = on_verdict(first.job, verdict(VerdictKind.COMPUTE_SLOW, 3, throughput=0.3))
+    assert second.job.usable[3] == 0.3
+    assert kinds(second.records) == [IncidentEventKind.VERDICT]
+    assert len(second.job.incidents) == 1
+
+
+def test_recovery_resolves_the_incident_and_asks_for_the_way_back() -> None:
+    slow = planned(on_verdict(fresh_job(), verdict(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)).job, PlanMode.BOUNDARY)
+    assert slow.need is PlanNeed.NONE
+    outcome = on_verdict(slow, verdict(VerdictKind.RECOVERED, 3, throughput=0.99))
+    assert outcome.job.usable[3] == 1.0
+    assert outcome.job.incidents == ()
+    assert outcome.job.need is PlanNeed.BOUNDARY
+    assert kinds(outcome.records) == [IncidentEventKind.VERDICT, IncidentEventKind.RESOLVED]
+
+
+def test_a_slow_device_that_dies_closes_its_first_incident_and_opens_another() -> None:
+    job = on_verdict(fresh_job(), verdict(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)).job
+    outcome = on_verdict(job, verdict(VerdictKind.FAIL_STOP, 3))
+    assert kinds(outcome.records) == ["open", IncidentEventKind.RESOLVED]
+    assert [incident.kind for incident in outcome.job.incidents] == [VerdictKind.FAIL_STOP]
+
+
+@pytest.mark.parametrize("register_first", [True, False])
+def test_a_replacement_counts_once_it_is_announced_and_registered(register_first: bool) -> None:
+    job = planned(on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 3)).job)
+    announce, register = verdict(VerdictKind.REJOINED, 3, incarnation=1), registration(3, 1)
+    if register_first:
+        job = on_rank_registered(job, register)
+        assert 3 not in job.usable
+        job = on_verdict(job, announce).job
+    else:
+        job = on_verdict(job, announce).job
+        assert 3 not in job.usable
+        job = on_rank_registered(job, register)
+    assert job.usable[3] == 1.0
+    assert job.need is PlanNeed.BOUNDARY
+    back = planned(job, PlanMode.BOUNDARY)
+    assert back.layout.replicas == HOME.replicas
+    assert back.incidents == ()
+
+
+def test_a_replacement_waits_until_nobody_counts_on_its_predecessor() -> None:
+    job = on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 3)).job
+    job = on_rank_registered(job, registration(3, 1))
+    job = on_verdict(job, verdict(VerdictKind.REJOINED, 3, incarnation=1)).job
+    assert job.need is PlanNeed.RECOVER, "the new process holds nothing of the layout in force"
+    assert 3 not in job.usable
+    job = planned(job)
+    assert 3 not in job.layout.ranks
+    assert job.usable[3] == 1.0
+
+
+def test_a_replacement_whose_predecessors_death_nobody_saw_is_that_death() -> None:
+    job = on_rank_registered(fresh_job(), registration(3, 1))
+    assert job.need is PlanNeed.NONE
+    job = on_verdict(job, verdict(VerdictKind.REJOINED, 3, incarnation=1)).job
+    assert job.need is PlanNeed.RECOVER
+
+
+def test_a_replacement_that_dies_while_it_waits_is_forgotten() -> None:
+    job = planned(on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 3)).job)
+    job = on_rank_registered(job, registration(3, 1))
+    job = on_verdict(job, verdict(VerdictKind.FAIL_STOP, 3, incarnation=1)).job
+    assert job.newcomers == {}
+    assert job.need is PlanNeed.NONE
+
+
+@pytest.mark.parametrize("kind", [VerdictKind.FAIL_STOP, VerdictKind.COMPUTE_SLOW, VerdictKind.RECOVERED])
+def test_verdicts_about_an_earlier_process_change_nothing(kind: VerdictKind) -> None:
+    job = planned(on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 3)).job)
+    job = on_rank_registered(job, registration(3, 1))
+    job = planned(on_verdict(job, verdict(VerdictKind.REJOINED, 3, incarnation=1)).job, PlanMode.BOUNDARY)
+    outcome = on_verdict(job, verdict(kind, 3, incarnation=0, throughput=0.4))
+    assert replace(outcome.job, seen=job.seen) == job
+    assert outcome.records == ()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        VerdictKind.COMMUNICATION_SLOW,
+        VerdictKind.STAGE_IMBALANCE,
+        VerdictKind.SEQUENCE_IMBALANCE,
+        VerdictKind.JITTER,
+        VerdictKind.NOT_FINITE,
+        VerdictKind.SPIKE,
+        VerdictKind.SUSPECTED_CORRUPTION,
+        "kind_99",
+    ],
+)
+def test_other_kinds_are_only_reported(kind: str) -> None:
+    job = fresh_job()
+    outcome = on_verdict(job, verdict(kind, 3, throughput=0.2))
+    assert replace(outcome.job, seen=job.seen) == job
+    assert outcome.records == ()
+
+
+def test_a_rank_that_the_job_does_not_have_changes_nothing() -> None:
+    assert on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 99)).records == ()
+
+
+def test_two_deaths_in_one_verdict_are_one_incident() -> None:
+    outcome = on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 2, 6))
+    assert outcome.job.lost == (2, 6)
+    assert len(outcome.records) == 1
+
+
+def test_a_death_of_a_rank_that_only_the_plan_in_flight_counts_on_needs_another_plan() -> None:
+    job = planned(on_verdict(fresh_job(), verdict(VerdictKind.FAIL_STOP, 3)).job)
+    job = on_rank_registered(job, registration(3, 1))
+    job = on_verdict(job, verdict(VerdictKind.REJOINED, 3, incarnation=1)).job
+    flight = PlanInFlight(
+        plan_id="p2", mode=PlanMode.BOUNDARY, epoch=2, layout=HOME, incident_id=None, started_at_unix_seconds=0.0
+    )
+    job = replace(job, flight=flight)
+    job = on_verdict(job, verdict(VerdictKind.FAIL_STOP, 3, incarnation=1)).job
+    assert job.need is PlanNeed.RECOVER
+
+
+def test_flips_are_counted_beyond_the_first_there_and_back_and_forgotten_in_time() -> None:
+    job = fresh_job()
+    for turn in range(3):
+        job = on_verdict(job, verdict(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5, after=20.0 * turn)).job
+        job = on_verdict(job, verdict(VerdictKind.RECOVERED, 3, throughput=1.0, after=20.0 * turn + 10)).job
+    assert num_flips(job, START.timestamp() + 60) == 4
+    assert num_flips(job, START.timestamp() + 7200) == 0
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                VerdictKind.FAIL_STOP,
+                VerdictKind.HANG,
+                VerdictKind.COMPUTE_SLOW,
+                VerdictKind.RECOVERED,
+                VerdictKind.REJOINED,
+                "register",
+                "plan",
+            ]
+        ),
+        st.integers(0, 7),
+        st.integers(0, 2),
+        st.floats(0.1, 1.0),
+    ),
+    max_size=25,
+)
+
+
+@given(events)
+@settings(max_examples=120, deadline=None)
+def test_whatever_happens_dead_ranks_are_planned_away_and_every_verdict_counts_once(happenings) -> None:
+    job = fresh_job()
+    for kind, rank, incarnation, throughput in happenings:
+        if kind == "register":
+            job = on_rank_registered(job, registration(rank, incarnation))
+        elif kind == "plan":
+            usable = set(job.usable)
+            if job.need is PlanNeed.RECOVER and len(usable) >= 6:
+                job = planned(job)
+                assert set(job.layout.ranks) <= usable
+        else:
+            told = verdict(kind, rank, incarnation=incarnation, throughput=throughput)
+            job = on_verdict(job, told).job
+            assert on_verdict(job, told).records == ()
+        assert (job.need is PlanNeed.RECOVER) == bool(job.lost)
+        assert all(0.0 < p <= 1.0 for p in job.usable.values())
+        assert all(
+            newcomer.info.incarnation > job.ranks[r].incarnation or not job.ranks[r].alive
+            for r, newcomer in job.newcomers.items()
+        )
