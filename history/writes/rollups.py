@@ -1,13 +1,32 @@
-"""Windows of iterations per rank, in batches."""
+"""Windows of iterations per rank, in batches.
+
+A batch travels as one JSON document: binding the values of thousands of rows one by one holds up the event loop for
+seconds.
+"""
 
 import dataclasses
+import json
+import math
 from collections.abc import Sequence
+from datetime import datetime
 
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history.records import RollupRecord
-from history.tables import RankRollupRow
+
+_COLUMNS = tuple(field.name for field in dataclasses.fields(RollupRecord))
+_NAMES = ", ".join(_COLUMNS)
+_INSERT = text(
+    f"""
+    WITH new AS (
+        INSERT INTO rank_rollups ({_NAMES})
+        SELECT {_NAMES} FROM jsonb_populate_recordset(CAST(NULL AS rank_rollups), CAST(:rows AS jsonb))
+        ON CONFLICT DO NOTHING RETURNING 1
+    )
+    SELECT count(*) FROM new
+    """  # noqa: S608 - names of our own columns
+)
 
 
 async def insert_rollups(connection: AsyncConnection, rollups: Sequence[RollupRecord]) -> int:
@@ -21,6 +40,14 @@ async def insert_rollups(connection: AsyncConnection, rollups: Sequence[RollupRe
     """
     if not rollups:
         return 0
-    statement = insert(RankRollupRow).on_conflict_do_nothing().returning(RankRollupRow.rank)
-    result = await connection.execute(statement, [dataclasses.asdict(rollup) for rollup in rollups])
-    return len(result.all())
+    rows = [{name: _portable(getattr(rollup, name)) for name in _COLUMNS} for rollup in rollups]
+    return int(await connection.scalar(_INSERT, {"rows": json.dumps(rows, allow_nan=False)}) or 0)
+
+
+def _portable(value: object) -> object:
+    """The value as JSON can say it; PostgreSQL reads the words for numbers that JSON has not."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import math
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from history import reads, writes
 from history.errors import JobConflictError, UnknownIncidentError, UnknownJobError, UnknownPlanError
-from history.records import IncidentEventRecord, OutboxRecord, PlanEventRecord, SnapshotRecord
+from history.records import IncidentEventRecord, OutboxRecord, PlanEventRecord, RollupRecord, SnapshotRecord
 from history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
 from tests.integration.history.seed import (
     FULL,
@@ -155,6 +156,20 @@ async def test_rollups_count_once(connection: AsyncConnection) -> None:
     assert await writes.insert_rollups(connection, first) == 4
     assert await writes.insert_rollups(connection, [*first, rollup(4)]) == 1
     assert await writes.insert_rollups(connection, []) == 0
+
+
+async def test_a_rollup_reads_back_as_it_was_written_even_when_the_loss_blew_up(connection: AsyncConnection) -> None:
+    diverged = dataclasses.replace(rollup(1), loss=math.nan, wall_seconds_max=math.inf)
+    silent = dataclasses.replace(rollup(2), loss=None)
+    await writes.insert_rollups(connection, [rollup(0), diverged, silent])
+
+    columns = ", ".join(field.name for field in dataclasses.fields(RollupRecord))
+    rows = (await connection.execute(text(f"SELECT {columns} FROM rank_rollups ORDER BY rank"))).mappings().all()
+
+    assert RollupRecord(**rows[0]) == rollup(0)
+    assert math.isnan(rows[1]["loss"])
+    assert rows[1]["wall_seconds_max"] == math.inf
+    assert rows[2]["loss"] is None
 
 
 async def test_many_rollups_fit_into_one_call(connection: AsyncConnection) -> None:
