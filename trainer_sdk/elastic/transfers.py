@@ -8,6 +8,9 @@ from layouts.layout import Layout
 from trainer_sdk.elastic.ownership import OwnershipMap, Slice
 from trainer_sdk.elastic.parameters import ParameterSpec
 
+_WORTH_A_SOURCE_ELEMENTS = 1024
+"""Below about 10 KB a further source costs more than it saves."""
+
 
 class MissingSliceError(ValueError):
     """Nobody who may be read holds a slice that the new layout needs; the message names it."""
@@ -29,8 +32,9 @@ def plan_transfers(
 ) -> tuple[Copy, ...]:
     """The least set of copies that gives every rank of ``new`` what it must hold.
 
-    What a source holds already is never copied to it. Among several holders the one that has sent least so far sends;
-    ranks that stay in the layout come before ranks that leave it, because those would have to join its groups.
+    What a source holds already is never copied to it. Several holders share a large piece, those that have sent
+    least so far first. A rank that leaves is read only when nobody who stays holds the slice, because it would have to
+    join the new groups for it.
 
     Args:
         specs: The model's parameters.
@@ -59,10 +63,22 @@ def plan_transfers(
                         f"no rank among {sorted(readable)} holds {spec.name}[{start}:{stop}], which rank "
                         f"{wanted.rank} needs: restore it from a checkpoint, or plan a layout for a rank that holds it"
                     )
-                source = min(able, key=lambda rank: (rank not in staying, sent.get(rank, 0), rank))
-                sent[source] = sent.get(source, 0) + (stop - start) * spec.row_elements
-                copies.append(Copy(name=spec.name, start=start, stop=stop, source=source, destination=wanted.rank))
+                chosen = sorted(able, key=lambda rank: (rank not in staying, sent.get(rank, 0), rank))
+                if chosen[0] in staying:
+                    chosen = [rank for rank in chosen if rank in staying]
+                for source, part in _spread(start, stop, spec.row_elements, chosen):
+                    sent[source] = sent.get(source, 0) + len(part) * spec.row_elements
+                    copies.append(
+                        Copy(name=spec.name, start=part.start, stop=part.stop, source=source, destination=wanted.rank)
+                    )
     return tuple(copies)
+
+
+def _spread(start: int, stop: int, row_elements: int, able: Sequence[int]) -> list[tuple[int, Slice]]:
+    """Split a piece evenly over as many of the holders as its size is worth, least busy first."""
+    parts = max(1, min(len(able), stop - start, (stop - start) * row_elements // _WORTH_A_SOURCE_ELEMENTS))
+    borders = [start + (stop - start) * part // parts for part in range(parts + 1)]
+    return [(rank, Slice(a, b)) for rank, (a, b) in zip(able, pairwise(borders), strict=False)]
 
 
 def _missing_pieces(wanted: Slice, local: Slice | None, borders: Sequence[int]) -> list[tuple[int, int]]:

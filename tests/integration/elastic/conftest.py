@@ -62,6 +62,20 @@ class RankProcess:
         return answer
 
 
+def fork_store() -> tuple[int, str]:
+    """A process that hosts a store: (pid, address)."""
+    ours, theirs = Pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            theirs.send(store.port)
+            signal.pause()
+        finally:
+            os._exit(0)
+    return pid, f"127.0.0.1:{ours.recv()}"
+
+
 class Fleet:
     """Rank processes of one job and their scheduler."""
 
@@ -84,24 +98,12 @@ class Fleet:
         self.ranks: dict[int, RankProcess] = {}
         self._pids: set[int] = set()
         preload(config)
-        self._start_store()
+        store_pid, self.store_address = fork_store()
+        self._pids.add(store_pid)
         for rank in [*layout.ranks, *others]:
             self.start_rank(rank, 0, layout)
 
     # ---- processes
-
-    def _start_store(self) -> None:
-        ours, theirs = Pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-                theirs.send(store.port)
-                signal.pause()
-            finally:
-                os._exit(0)
-        self._pids.add(pid)
-        self.store_address = f"127.0.0.1:{ours.recv()}"
 
     def start_rank(self, rank: int, incarnation: int, layout: Layout | None) -> None:
         our_commands, commands = Pipe()
@@ -322,3 +324,20 @@ def start_fleet() -> Iterator[Callable[..., Fleet]]:
     yield start
     for fleet in fleets:
         fleet.close()
+
+
+@pytest.fixture
+def start_store() -> Iterator[Callable[[], str]]:
+    """Starts stores, each in a process of its own, and ends them."""
+    torch.set_num_threads(1)
+    pids: list[int] = []
+
+    def start() -> str:
+        pid, address = fork_store()
+        pids.append(pid)
+        return address
+
+    yield start
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

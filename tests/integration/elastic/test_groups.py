@@ -1,0 +1,116 @@
+"""Process groups on a real store: what does not end by itself ends when it is told to."""
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
+from trainer_sdk.groups.errors import Interrupted, PeerLost
+from trainer_sdk.groups.group import Reduction
+from trainer_sdk.groups.rendezvous import Rendezvous
+from trainer_sdk.groups.waiting import Waiter
+
+pytestmark = pytest.mark.integration
+
+WORLD = GroupSpec(name="world", ranks=(0, 1))
+
+
+def _builder(rank: int, address: str, interrupted: Callable[[], bool] = lambda: False) -> StoreGroupBuilder:
+    rendezvous = Rendezvous(address, "job")
+    return StoreGroupBuilder(rank, rendezvous, device=torch.device("cpu"), waiter=Waiter(interrupted))
+
+
+def _fork(body: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            body()
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
+
+
+def _ended(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_collectives_of_a_group_give_everybody_the_same(start_store: Callable[[], str]) -> None:
+    address = start_store()
+
+    def rank(place: int) -> None:
+        built = _builder(place, address).build(0, (0, 1), [WORLD], {"said": place})
+        assert built.announced == {0: {"said": 0}, 1: {"said": 1}}
+        group = built.groups["world"]
+        summed = torch.tensor([1.0 + place, 2.0])
+        group.all_reduce(summed)
+        largest = torch.tensor([float(place)])
+        group.all_reduce(largest, Reduction.MAX)
+        assert summed.tolist() == [3.0, 4.0]
+        assert largest.item() == 1.0
+        assert group.all_gather(torch.tensor([place])).tolist() == [[0], [1]]
+        sent = torch.full((4,), float(place))
+        received = group.all_to_all(sent, [1, 3] if place == 0 else [2, 2], [1, 2] if place == 0 else [3, 2])
+        assert received.tolist() == ([0.0, 1.0, 1.0] if place == 0 else [0.0, 0.0, 0.0, 1.0, 1.0])
+        tensor = torch.tensor([7.0 if place == 1 else 0.0])
+        group.start_broadcast(tensor, 1).wait()
+        assert tensor.item() == 7.0
+
+    assert [_ended(pid) for pid in [_fork(lambda: rank(0)), _fork(lambda: rank(1))]] == [0, 0]
+
+
+def test_an_interrupt_ends_a_meeting_to_which_nobody_comes(start_store: Callable[[], str]) -> None:
+    address = start_store()
+
+    def rank() -> None:
+        flag = threading.Event()
+        threading.Timer(0.1, flag.set).start()
+        with pytest.raises(Interrupted):
+            _builder(0, address, flag.is_set).build(0, (0, 1), [WORLD], 0)
+
+    assert _ended(_fork(rank)) == 0
+
+
+def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(start_store: Callable[[], str]) -> None:
+    address = start_store()
+
+    def dies() -> None:
+        rendezvous = Rendezvous(address, "job")
+        rendezvous.meet("epoch/0/ready", 1, (0, 1), 0, waiter=Waiter(lambda: False), timeout_seconds=20)
+
+    def rank() -> None:
+        flag = threading.Event()
+        threading.Timer(0.5, flag.set).start()
+        with pytest.raises(Interrupted):
+            _builder(0, address, flag.is_set).build(0, (0, 1), [WORLD], 0)
+
+    assert [_ended(pid) for pid in [_fork(dies), _fork(rank)]] == [0, 0]
+
+
+def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_abandoned(
+    start_store: Callable[[], str],
+) -> None:
+    address = start_store()
+
+    def rank(place: int) -> None:
+        builder = _builder(place, address)
+        groups = builder.build(0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0).groups
+        if place == 2:
+            os._exit(0)
+        with pytest.raises(PeerLost):
+            groups["world"].all_reduce(torch.ones(1))
+        builder.abandon(groups)
+        value = torch.ones(1)
+        builder.build(1, (0, 1), [WORLD], 0).groups["world"].all_reduce(value)
+        assert value.item() == 2.0
+
+    assert [_ended(pid) for pid in [_fork(lambda place=place: rank(place)) for place in range(3)]] == [0, 0, 0]
+
+
+def test_an_address_without_a_port_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected host:port"):
+        Rendezvous("localhost", "job")

@@ -1,0 +1,147 @@
+"""Gradients and losses of layouts whose replicas differ, against the single-process model."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Pipe
+
+import pytest
+import torch
+
+from layouts.layout import Layout, Replica, Stage
+from trainer_sdk.control.mailbox import Mailbox
+from trainer_sdk.elastic.clock import Clock
+from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
+from trainer_sdk.elastic.data import Dataset
+from trainer_sdk.elastic.exchange import plan_exchange
+from trainer_sdk.elastic.model import parameter_specs
+from trainer_sdk.elastic.ownership import OwnershipMap
+from trainer_sdk.elastic.reference import UnpacedDevice, reference_runtime
+from trainer_sdk.elastic.runtime import EpochRuntime
+from trainer_sdk.elastic.shard_state import initial_state
+from trainer_sdk.elastic.topology import WORLD, groups_of
+from trainer_sdk.emit.progress import ProgressMark
+from trainer_sdk.groups.builder import StoreGroupBuilder
+from trainer_sdk.groups.rendezvous import Rendezvous
+from trainer_sdk.groups.waiting import Waiter
+
+pytestmark = pytest.mark.integration
+
+CONFIG = TrainingConfig(
+    dtype="float64",
+    model=ModelConfig(num_layers=2, num_heads=4, head_dim=4, mlp_multiple=2, max_document_length=64),
+    workload=WorkloadConfig(num_micro_batches=5, token_budget=64, median_document_length=20.0, corpus_bytes=300_000),
+)
+NUM_ITERATIONS = 10
+
+
+def stage(first: int, stop: int, ranks: tuple[int, ...], shares: tuple[int, ...] | None = None) -> Stage:
+    return Stage(first_block=first, stop_block=stop, ranks=ranks, shares=shares or (1,) * len(ranks))
+
+
+def layout(*replicas: tuple[int, tuple[Stage, ...]]) -> Layout:
+    return Layout(
+        num_blocks=4, replicas=tuple(Replica(stages=stages, num_micro_batches=quota) for quota, stages in replicas)
+    )
+
+
+LAYOUTS = {
+    "different splits and quotas": layout(
+        (4, (stage(0, 1, (0,)), stage(1, 4, (1,)))), (1, (stage(0, 3, (2,)), stage(3, 4, (3,))))
+    ),
+    "unequal widths beside equal ones": layout((3, (stage(0, 4, (0, 1), (2, 1)),)), (2, (stage(0, 4, (2, 3)),))),
+    "two shards feed one and one feeds three": layout(
+        (2, (stage(0, 2, (0, 1), (3, 1)), stage(2, 4, (2,)))),
+        (3, (stage(0, 1, (3,)), stage(1, 4, (4, 5, 6), (2, 1, 1)))),
+    ),
+    "a replica without micro-batches": layout((5, (stage(0, 4, (0,)),)), (0, (stage(0, 4, (1, 2)),))),
+    "a shard without a head": layout((5, (stage(0, 4, (0, 1), (15, 1)),))),
+    "three stages beside one": layout(
+        (4, (stage(0, 1, (0,)), stage(1, 3, (1, 2)), stage(3, 4, (3,)))), (1, (stage(0, 4, (4,)),))
+    ),
+}
+
+
+def _train(config: TrainingConfig, layout: Layout, rank: int, store_address: str) -> tuple[dict, list[float]]:
+    """Ten iterations of one rank: its reduced gradients of the first, and the losses of all."""
+    torch.set_num_threads(1)
+    waiter = Waiter(Mailbox(rank).interrupted)
+    builder = StoreGroupBuilder(
+        rank, Rendezvous(store_address, config.job_id), device=torch.device("cpu"), waiter=waiter
+    )
+    specs = parameter_specs(config.model)
+    groups = builder.build(0, layout.ranks, groups_of(layout, plan_exchange(specs, layout), ()), 0).groups
+    clock = Clock(UnpacedDevice(), ProgressMark())
+    state = initial_state(config, layout, rank)
+    runtime = EpochRuntime(config, Dataset(config), layout, rank, state, groups, clock)
+    losses, first = [], {}
+    for iteration in range(NUM_ITERATIONS):
+        part = runtime.run_iteration(iteration)
+        if iteration == 0:
+            first = {name: gradient.numpy().copy() for name, gradient in runtime.reducer.gradients.items()}
+        losses.append(float(groups[WORLD].all_gather(torch.tensor([part], dtype=torch.float64)).sum()))
+        runtime.step(1.0)
+    return first, losses
+
+
+def _run(config: TrainingConfig, layout: Layout, store_address: str) -> dict[int, tuple[dict, list[float]]]:
+    children = {}
+    for rank in layout.ranks:
+        ours, theirs = Pipe(duplex=False)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                theirs.send(_train(config, layout, rank, store_address))
+            finally:
+                os._exit(0)
+        theirs.close()
+        children[rank] = (pid, ours)
+    results = {}
+    for rank, (pid, ours) in children.items():
+        results[rank] = ours.recv()
+        os.waitpid(pid, 0)
+    return results
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_gradients_and_losses_of_an_unequal_layout_equal_the_single_process_model(
+    name: str, start_store: Callable[[], str]
+) -> None:
+    results = _run(CONFIG, LAYOUTS[name], start_store())
+    _compare(CONFIG, LAYOUTS[name], results, gradient_tolerance=1e-11, loss_tolerance=1e-13)
+
+
+def test_in_single_precision_only_rounding_differs(start_store: Callable[[], str]) -> None:
+    config = replace(CONFIG, dtype="float32")
+    chosen = LAYOUTS["two shards feed one and one feeds three"]
+    _compare(config, chosen, _run(config, chosen, start_store()), gradient_tolerance=2e-5, loss_tolerance=1e-6)
+
+
+def _compare(
+    config: TrainingConfig,
+    layout: Layout,
+    results: dict[int, tuple[dict, list[float]]],
+    *,
+    gradient_tolerance: float,
+    loss_tolerance: float,
+) -> None:
+    runtime = reference_runtime(config)
+    expected = []
+    whole: dict[str, torch.Tensor] = {}
+    for iteration in range(NUM_ITERATIONS):
+        expected.append(runtime.run_iteration(iteration))
+        if iteration == 0:
+            whole = {name: gradient.clone() for name, gradient in runtime.reducer.gradients.items()}
+        runtime.step(1.0)
+    ownership = OwnershipMap(parameter_specs(config.model), layout)
+    replicated: dict[str, torch.Tensor] = {}
+    for rank, (gradients, losses) in results.items():
+        assert losses == pytest.approx(expected, rel=loss_tolerance)
+        for name, held in ownership.held_by(rank).items():
+            spec = ownership.specs[name]
+            wanted = whole[name].narrow(spec.cut_axis, held.start, len(held))
+            found = torch.from_numpy(gradients[name])
+            scale = float(whole[name].abs().max())
+            assert float((found - wanted).abs().max() if len(held) else 0.0) <= gradient_tolerance * scale, name
+            if spec.axis is None:
+                assert torch.equal(found, replicated.setdefault(name, found)), f"copies of {name} differ"

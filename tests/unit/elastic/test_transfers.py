@@ -1,0 +1,86 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layouts.layout import Layout, uniform_layout
+from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.model import parameter_specs
+from trainer_sdk.elastic.ownership import OwnershipMap
+from trainer_sdk.elastic.transfers import MissingSliceError, plan_transfers
+
+
+def _elements(ownership: OwnershipMap, rank: int, name: str) -> set[int]:
+    held = ownership.held_by(rank).get(name)
+    return set() if held is None else set(range(held.start, held.stop))
+
+
+@given(data=st.data())
+def test_every_needed_element_arrives_once_from_a_live_rank_that_holds_it(
+    data: st.DataObject, any_layout: st.SearchStrategy, small_config: TrainingConfig
+) -> None:
+    old, new = data.draw(any_layout), data.draw(any_layout)
+    sources = data.draw(st.sets(st.sampled_from(old.ranks), min_size=1))
+    specs = parameter_specs(small_config.model)
+    before, after = OwnershipMap(specs, old), OwnershipMap(specs, new)
+    alive: dict[str, set[int]] = {
+        spec.name: set().union(*(_elements(before, rank, spec.name) for rank in sources)) for spec in specs
+    }
+    complete = all(alive[spec.name] == set(range(spec.cut_size)) for spec in specs)
+    if not complete:
+        with pytest.raises(MissingSliceError, match="holds"):
+            plan_transfers(specs, old, new, sources)
+        return
+    copies = plan_transfers(specs, old, new, sources)
+    for spec in specs:
+        for rank in new.ranks:
+            local = _elements(before, rank, spec.name) if rank in sources else set()
+            arrived: list[int] = []
+            for copy in copies:
+                if copy.name == spec.name and copy.destination == rank:
+                    assert copy.source in sources
+                    moved = set(range(copy.start, copy.stop))
+                    assert moved, "an empty copy"
+                    assert moved <= _elements(before, copy.source, spec.name)
+                    arrived += range(copy.start, copy.stop)
+            needed = _elements(after, rank, spec.name)
+            assert sorted(arrived) == sorted(needed - local), "each missing element once, nothing that is local"
+
+
+@given(data=st.data())
+def test_the_same_layout_with_everybody_alive_moves_nothing(
+    data: st.DataObject, any_layout: st.SearchStrategy, small_config: TrainingConfig
+) -> None:
+    layout = data.draw(any_layout)
+    assert plan_transfers(parameter_specs(small_config.model), layout, layout, layout.ranks) == ()
+
+
+def test_a_replacement_reads_from_all_that_hold_its_tensors(small_config: TrainingConfig) -> None:
+    layout = _uniform(data=3)
+    joiner = 0
+    copies = plan_transfers(parameter_specs(small_config.model), layout, layout, set(layout.ranks) - {joiner})
+    assert {copy.destination for copy in copies} == {joiner}
+    specs = {spec.name: spec for spec in parameter_specs(small_config.model)}
+    sent: dict[int, int] = {}
+    for copy in copies:
+        sent[copy.source] = sent.get(copy.source, 0) + (copy.stop - copy.start) * specs[copy.name].row_elements
+    assert set(sent) >= {4, 8}, "replica peers that hold the same slices"
+    assert max(sent.values()) < 0.4 * sum(sent.values()), f"one source does it all: {sent}"
+
+
+def test_a_leaver_is_read_only_when_nobody_who_stays_holds_the_slice(small_config: TrainingConfig) -> None:
+    specs = parameter_specs(small_config.model)
+    two, one = _uniform(data=2), _uniform(data=1)
+    assert plan_transfers(specs, two, one, two.ranks) == ()
+    shrunk = uniform_layout(num_blocks=5, tensor=1, pipeline=1, data=1, num_micro_batches=4)
+    copies = plan_transfers(specs, one, shrunk, one.ranks)
+    assert {copy.source for copy in copies} == {1, 2, 3}
+
+
+def test_what_nobody_alive_holds_is_named(small_config: TrainingConfig) -> None:
+    layout = _uniform(data=1)
+    with pytest.raises(MissingSliceError, match=r"layer0\.wq\[0:"):
+        plan_transfers(parameter_specs(small_config.model), layout, layout, {1, 2, 3})
+
+
+def _uniform(*, data: int) -> Layout:
+    return uniform_layout(num_blocks=5, tensor=2, pipeline=2, data=data, num_micro_batches=4)

@@ -1,0 +1,28 @@
+import threading
+
+from trainer_sdk.groups.graveyard import Graveyard
+
+
+class SlowGrave:
+    """A group whose destruction blocks until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.let_go = threading.Event()
+        self.buried_on: str | None = None
+
+    def bury(self) -> None:
+        self.begun.set()
+        assert self.let_go.wait(10)
+        self.buried_on = threading.current_thread().name
+
+
+def test_a_group_that_blocks_holds_up_neither_the_caller_nor_the_groups_behind_it() -> None:
+    graveyard = Graveyard()
+    stuck, quick = SlowGrave(), SlowGrave()
+    quick.let_go.set()
+    graveyard.abandon([stuck, quick])
+    assert stuck.begun.wait(10)
+    assert quick.begun.wait(10)
+    assert stuck.buried_on is None
+    stuck.let_go.set()
