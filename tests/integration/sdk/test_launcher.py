@@ -216,3 +216,28 @@ def test_a_job_that_finishes_ends_its_supervisor_with_success(tmp_path: Path) ->
     eventually((tmp_path / "rank-1-0").exists, "rank 1 does not start")
     (tmp_path / "finish").touch()
     assert supervisor.wait(20) == 0
+
+
+def test_a_slow_device_slows_down_at_once_and_a_hanging_one_goes_on_when_released(tmp_path: Path) -> None:
+    with Launcher(job(tmp_path)) as launcher:
+        wait_for_ranks(launcher, "0-0", "1-0")
+        inject.slow(tmp_path, 1, 0.5)
+        inject.hang(tmp_path, 0)
+        assert [launcher.speeds.speed(rank) for rank in (0, 1)] == [1.0, 0.5]
+
+        def segments(rank: int) -> int:
+            return int((tmp_path / f"segments-{rank}").read_text() or 0)
+
+        def stands_still() -> bool:
+            before, others = segments(0), segments(1)
+            eventually(lambda: segments(1) >= others + 5, "the slow rank does not work")
+            return segments(0) == before
+
+        eventually(stands_still, "the device does not hang")
+        (tmp_path / "finish").touch()
+        eventually(lambda: 1 not in launcher.pids, "the slow rank does not finish")
+        assert 0 in launcher.pids, "a hanging rank cannot finish"
+        inject.cont(tmp_path, 0)
+        assert launcher.wait(20) == 0
+        with pytest.raises(ValueError, match="rank 7 is not in"):
+            inject.slow(tmp_path, 7, 0.5)

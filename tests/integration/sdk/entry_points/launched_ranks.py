@@ -23,10 +23,13 @@ def until_told(context: RankContext) -> None:
     note = context.run_dir / f"rank-{context.rank}-{context.incarnation}"
     note.with_suffix(".new").write_text(str(store.add("ranks", 0)))
     note.with_suffix(".new").replace(note)
+    segments = 0
     while not (context.run_dir / "finish").exists():
         if (context.run_dir / f"fail-{context.rank}").exists():
             raise RuntimeError("told to fail")
         if context.mailbox.leaving():
             return
+        segments += 1
+        (context.run_dir / f"segments-{context.rank}").write_text(f"{segments:09}")
         context.device.begin()
         context.device.end(1e7, ComputeKind.FORWARD)  # 10 ms on a healthy device

@@ -1,0 +1,112 @@
+"""Job descriptions: what is refused says why, what is accepted survives the pipe to the zygote."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layouts.layout import uniform_layout
+from layouts.model import BlockCost, ModelSpec
+from trainer_sdk.launcher.job_file import load_job
+from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
+from trainer_sdk.launcher.run_state import RankProcess, RunState, read_run_state
+
+LAYOUT = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=2, num_micro_batches=8)
+UNIFORM = {"num_blocks": 4, "tensor": 2, "pipeline": 2, "data": 2, "num_micro_batches": 8}
+DESCRIPTION = {"job_id": "job-1", "entry_point": "package.module:function", "layout": UNIFORM}
+
+
+def spec(**changes: Any) -> JobSpec:
+    values = {"job_id": "job-1", "entry_point": "a.b:c", "layout": LAYOUT, "run_dir": Path("run")}
+    return JobSpec(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def model_of(config: dict[str, Any]) -> ModelSpec:
+    block = BlockCost(forward_flops_per_token=config["flops"], forward_flops_per_squared_length=0.5)
+    return ModelSpec(blocks=(block,) * 4)
+
+
+def test_a_spec_survives_json() -> None:
+    whole = spec(
+        config={"seed": 3, "deep": {"list": [1, 2]}},
+        device_kind=DeviceKind.CPU,
+        restart_delay_seconds=0.5,
+        job_token="a-token-of-this-job",
+        python_path=("/somewhere",),
+    )
+    assert JobSpec.from_json(json.loads(json.dumps(whole.to_json()))) == whole
+
+
+def test_a_token_is_never_printed() -> None:
+    assert "secret" not in repr(spec(job_token="secret-secret-secret", fleet_token="secret"))
+
+
+def test_ranks_are_named_by_node_and_device() -> None:
+    whole = spec(devices_per_node=4)
+    assert [(whole.node_of(rank), whole.device_of(rank)) for rank in (0, 3, 4)] == [
+        ("node-0", "gpu-0"),
+        ("node-0", "gpu-3"),
+        ("node-1", "gpu-0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"job_id": "no spaces"}, "job_id"),
+        ({"entry_point": "module.function"}, "entry_point"),
+        ({"flops_per_second": 0.0}, "flops_per_second"),
+        ({"devices_per_node": 0}, "devices_per_node"),
+        ({"restart_delay_seconds": -1.0}, "restart_delay_seconds"),
+        ({"fleet_address": "127.0.0.1:1", "job_token": "short"}, "EVENKEEL_JOB_TOKEN"),
+    ],
+)
+def test_an_unusable_job_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        spec(**changes)
+
+
+def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**DESCRIPTION, "config": {"flops": 7.0}, "model": f"{__name__}:model_of"}))
+    environment = {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092", "EVENKEEL_JOB_ID": "other"}
+    loaded, model = load_job(path, environment, tmp_path / "run")
+    assert loaded.layout == LAYOUT
+    assert (loaded.job_id, loaded.kafka_bootstrap_servers, loaded.run_dir) == (
+        "other",
+        "127.0.0.1:9092",
+        tmp_path / "run",
+    )
+    assert len(loaded.job_token) >= 16
+    assert model is not None
+    assert model.blocks[0].forward_flops_per_token == 7.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json",
+        "[]",
+        "{}",
+        json.dumps({**DESCRIPTION, "layout": {"data": 2}}),
+        json.dumps({**DESCRIPTION, "typo": 1}),
+    ],
+)
+def test_a_file_that_is_no_job_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"job|layout|typo"):
+        load_job(path, {})
+
+
+def test_the_run_state_is_read_back_and_its_absence_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no job runs in"):
+        read_run_state(tmp_path)
+    state = RunState(job_id="job-1", supervisor_pid=7, speed_table="speeds", store_address="127.0.0.1:5")
+    state.ranks.append(RankProcess(rank=0, node="node-0", device="gpu-0", pid=9, alive=True))
+    state.write(tmp_path)
+    assert read_run_state(tmp_path) == state
+    (tmp_path / "job.json").write_text("{")
+    with pytest.raises(ValueError, match="not a job's state"):
+        read_run_state(tmp_path)
