@@ -1,0 +1,94 @@
+"""The whole stack: ready when start returns, whole again after a service was killed, gone after stop."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from cli.errors import ExitStatus
+from stack.errors import StackError
+from stack.pids import is_alive
+from stack.services import SERVICE_NAMES, is_healthy
+from stack.stack import Stack
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+def wait_for(condition: Callable[[], bool], *, timeout_seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    running = Stack(f"test-{uuid.uuid4().hex[:8]}", keep_data=False)
+    with running:
+        yield running
+    subprocess.run(["rm", "-rf", str(running.folder)], check=True)
+
+
+def evenkeel(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line, from another shell that knows the stack by its name only."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("EVENKEEL_")}
+    return subprocess.run(
+        [sys.executable, "-m", "cli", "-o", "json", "--stack", stack.name, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+        env=clean,
+    )
+
+
+def test_every_service_is_healthy_when_start_returns(stack: Stack) -> None:
+    assert set(stack.service_process_ids) == set(SERVICE_NAMES)
+    assert all(is_healthy(port) for port in stack.addresses.metrics_ports.values())
+
+
+def test_another_shell_finds_the_fleet_api_by_the_name_of_the_stack(stack: Stack) -> None:
+    listed = evenkeel(stack, "jobs", "list")
+    assert (listed.returncode, json.loads(listed.stdout)) == (ExitStatus.OK, []), listed.stderr
+    missing = evenkeel(stack, "plans", "explain", "no-such-plan")
+    assert missing.returncode == ExitStatus.FAILURE
+    assert "no-such-plan" in missing.stderr
+    assert "Traceback" not in missing.stderr
+
+
+@pytest.mark.parametrize("name", SERVICE_NAMES)
+def test_a_killed_service_comes_back_healthy_at_the_same_address(stack: Stack, name: str) -> None:
+    restarts = stack.service_restarts[name]
+    killed = stack.kill_service(name)
+    wait_for(lambda: stack.service_process_ids[name] != killed and is_healthy(stack.addresses.metrics_ports[name]))
+    assert stack.service_restarts[name] == restarts + 1
+    status = evenkeel(stack, "stack", "status", "--name", stack.name)
+    assert status.returncode == ExitStatus.OK, status.stdout
+    assert {row["part"]: row.get("pid") for row in json.loads(status.stdout)}[name] == stack.service_process_ids[name]
+
+
+def test_a_second_owner_of_the_same_name_is_refused(stack: Stack) -> None:
+    with pytest.raises(StackError, match="runs already"):
+        Stack(stack.name).start()
+    assert all(is_healthy(port) for port in stack.addresses.metrics_ports.values())
+
+
+def test_killing_a_service_that_is_not_there_says_which_ones_are(stack: Stack) -> None:
+    with pytest.raises(StackError, match="telemetry, detector, scheduler"):
+        stack.kill_service("coordinator")
+
+
+def test_nothing_is_left_after_stop() -> None:
+    running = Stack(f"test-{uuid.uuid4().hex[:8]}", keep_data=False).start()
+    process_ids = list(running.service_process_ids.values())
+    running.stop()
+    assert process_ids
+    assert not any(is_alive(process_id) for process_id in process_ids)
+    assert not (running.folder / "state.json").exists()
+    assert not (running.folder / "kafka").exists()
+    subprocess.run(["rm", "-rf", str(running.folder)], check=True)
