@@ -100,7 +100,7 @@ async def test_a_job_token_opens_its_own_job_and_nothing_else(api: Api) -> None:
     await api.stub.ListIncidents(pb.ListIncidentsRequest(job_id="job-1"), metadata=own)
     await api.stub.ListPlans(pb.ListPlansRequest(job_id="job-1"), metadata=own)
 
-    calls = [
+    calls: list[Awaitable[object]] = [
         api.stub.RegisterJob(register_request("job-3"), metadata=own),
         api.stub.ListJobs(pb.ListJobsRequest(), metadata=own),
         api.stub.ListIncidents(pb.ListIncidentsRequest(), metadata=own),
@@ -124,7 +124,7 @@ async def test_two_jobs_with_two_tokens_are_closed_to_one_another(api: Api) -> N
 
 
 async def test_what_is_unknown_is_not_found(api: Api) -> None:
-    calls = [
+    calls: list[Awaitable[object]] = [
         api.stub.RegisterRank(rank_request("nobody"), metadata=FLEET),
         api.stub.FinishJob(pb.FinishJobRequest(job_id="nobody"), metadata=FLEET),
         api.stub.ListPlans(pb.ListPlansRequest(job_id="nobody"), metadata=FLEET),
@@ -243,7 +243,9 @@ async def test_calls_are_counted_by_method_and_code(api: Api) -> None:
 
 
 async def test_a_malformed_message_is_an_error_of_the_caller_and_the_server_goes_on(api: Api) -> None:
-    raw = api.channel.unary_unary("/evenkeel.scheduler.v1.FleetService/ListJobs")
+    raw: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = api.channel.unary_unary(
+        "/evenkeel.scheduler.v1.FleetService/ListJobs"
+    )
 
     await refused(raw(b"\xff\xff\xff", metadata=FLEET))
 
