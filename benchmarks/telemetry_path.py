@@ -3,7 +3,7 @@
 ``python -m benchmarks.telemetry_path`` prints a table and JSON. Three figures per job size:
 
 - ``join``: the pure joiner alone, per second of CPU time, so that a busy machine does not blur it;
-- ``service``: decode, validate, join, roll up and encode, without Kafka, per second of CPU time: one core of the service;
+- ``service``: decode, validate, join, roll up and encode, without Kafka, per second of CPU time: one core of it;
 - ``kafka`` (with ``--kafka host:port``, or ``EVENKEEL_KAFKA_BOOTSTRAP_SERVERS``): through a real broker, records in,
   observations out and read back, per second of wall time; ranks, service and reader share this process. Latency is from
   the acknowledgement of a frame's last record to its observation in a reader's hands.
@@ -137,7 +137,7 @@ async def measure_kafka(bootstrap: str, num_ranks: int, num_samples: int) -> tup
     engine = create_engine("postgresql://nobody@127.0.0.1:1/none", application_name="benchmark")
 
     async def skip_the_past(partition: Partition) -> int:
-        return ends[TopicPartition(*partition)]
+        return int(ends[TopicPartition(*partition)])
 
     handler = TelemetryHandler(
         producer,

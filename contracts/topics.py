@@ -22,6 +22,7 @@ class Topic:
         retention: How long records are kept; ignored for compacted topics.
         compacted: Keep the newest record of each key only.
         num_partitions: Fixed for the topic's life, because keys map to partitions.
+        max_message_bytes: Largest batch of records that the broker takes.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Topic:
     retention: timedelta = timedelta(days=7)
     compacted: bool = False
     num_partitions: int = 4
+    max_message_bytes: int = 1_048_588
 
     @property
     def dead_letter_name(self) -> str:
@@ -44,12 +46,15 @@ RECORDS = Topic(
     producer="trainer_sdk",
     consumers=("telemetry",),
     retention=timedelta(days=1),
+    max_message_bytes=16 * 1024 * 1024,
 )
 OBSERVATIONS = Topic(
     name="evenkeel.telemetry.observations.v1",
     message="evenkeel.telemetry.v1.Observation",
     producer="telemetry",
     consumers=("detector",),
+    # A frame holds a sample of every rank: 4,096 ranks with eight micro-batches are more than the usual megabyte.
+    max_message_bytes=16 * 1024 * 1024,
 )
 VERDICTS = Topic(
     name="evenkeel.detector.verdicts.v1",

@@ -10,7 +10,9 @@ from aiokafka.errors import (
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
+    MessageSizeTooLargeError,
     RequestTimedOutError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 
@@ -28,7 +30,10 @@ KAFKA_AWAY: tuple[type[BaseException], ...] = (
 )
 """Errors that mean: wait and try again. A missing topic is one of them: topics are made by a command."""
 
-__all__ = ["KAFKA_AWAY", "CommitFailedError", "KafkaClientConfig", "KafkaError", "consumed_record"]
+KAFKA_REFUSES: tuple[type[BaseException], ...] = (MessageSizeTooLargeError, TopicAuthorizationFailedError)
+"""Errors that mean: the record or we ourselves are not wanted; somebody must change a setting."""
+
+__all__ = ["KAFKA_AWAY", "KAFKA_REFUSES", "CommitFailedError", "KafkaClientConfig", "KafkaError", "consumed_record"]
 
 # The broker hands a restarted static member its partitions back at once, whatever this is; it only bounds how long
 # another instance waits before it takes over for good.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from aiokafka import AIOKafkaProducer
 
 from services.common.backoff import Backoff, Reachability
-from services.common.kafka.client import KAFKA_AWAY, KafkaClientConfig, KafkaError
+from services.common.kafka.client import KAFKA_AWAY, KAFKA_REFUSES, KafkaClientConfig, KafkaError
 from services.common.kafka.records import OutgoingRecord
 from services.common.metrics import KafkaMetrics
 
@@ -58,7 +58,11 @@ class KafkaProducer:
                 return
 
     async def send_all(self, records: Sequence[OutgoingRecord]) -> None:
-        """See :class:`~services.common.kafka.ports.Producer`."""
+        """See :class:`~services.common.kafka.ports.Producer`.
+
+        Raises:
+            KafkaError: One of :data:`~services.common.kafka.client.KAFKA_REFUSES`: trying again would not help.
+        """
         backoff = Backoff()
         remaining = list(records)
         while remaining:
@@ -92,6 +96,8 @@ class KafkaProducer:
                 futures.append(
                     await client.send(record.topic, record.value, key=record.key, headers=list(record.headers))
                 )
+            except KAFKA_REFUSES:
+                raise
             except KafkaError as problem:
                 error = problem
                 break
@@ -100,6 +106,8 @@ class KafkaProducer:
         for record, outcome in zip(records, outcomes, strict=False):
             if isinstance(outcome, BaseException):
                 if not isinstance(outcome, (KafkaError, *KAFKA_AWAY)):
+                    raise outcome
+                if isinstance(outcome, KAFKA_REFUSES):
                     raise outcome
                 return num_sent, outcome
             self._metrics.produced.labels(record.topic).inc()
