@@ -25,6 +25,8 @@ _EVENT_KINDS = {
     pb.PROCESS_EVENT_KIND_CONNECTION_LOST: ProcessEventKind.CONNECTION_LOST,
 }
 _LARGEST_INT64 = (1 << 63) - 1
+# Beyond any seconds or operations there are, and far from where their products overflow.
+_LARGEST_NUMBER = 1e40
 
 
 def decode_observation(record: ConsumedRecord) -> tuple[Observation, float]:
@@ -70,6 +72,10 @@ def frame_from_proto(job_id: str, sequence: int, frame: pb.Frame) -> FrameObserv
     samples = [entry.sample for entry in entries]
     numbers = np.array([_numbers(sample) for sample in samples], dtype=np.float64).reshape(len(samples), 14)
     work = np.array([_work(sample) for sample in samples], dtype=np.float64).reshape(len(samples), 7)
+    # One rank's nonsense must not spoil its frame: what cannot be a measurement is none.
+    measured = numbers[:, :7]
+    measured[~((measured >= 0) & (measured < _LARGEST_NUMBER))] = np.nan
+    work[~(np.abs(work) < _LARGEST_NUMBER).all(axis=1)] = 0.0
     return FrameObservation(
         job_id=job_id,
         sequence=sequence,

@@ -123,7 +123,8 @@ class JobDetector:
             return found
         usable = (
             (frame.compute_seconds > 0)
-            & np.isfinite(frame.compute_seconds + frame.wall_seconds + frame.token_flops + frame.square_flops)
+            & np.isfinite(frame.compute_seconds + frame.other_seconds + frame.wall_seconds)
+            & np.isfinite(frame.wait_seconds).all(axis=1)
             & (frame.num_micro_batches > 0)
             & (frame.epochs == frame.epoch)
         )

@@ -1,0 +1,120 @@
+"""What crosses Kafka comes out as it went in, and what makes no sense is refused with a reason."""
+
+import numpy as np
+import pytest
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from contracts.topics import OBSERVATIONS
+from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
+from services.detector.adapters.finding_codec import record_of
+from services.detector.adapters.observation_codec import decode_observation
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.observation import FrameObservation, LivenessObservation
+from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from
+from tests.unit.detector.wire import death, frame_to_proto
+
+
+def consumed(value: bytes | None, key: bytes | None = b"job") -> ConsumedRecord:
+    partition = Partition(OBSERVATIONS.name, 0)
+    return ConsumedRecord(partition=partition, offset=0, timestamp_seconds=0.0, key=key, value=value)
+
+
+def decode(message: pb.Observation) -> FrameObservation | LivenessObservation:
+    return decode_observation(consumed(message.SerializeToString()))[0]
+
+
+def test_a_frame_comes_out_as_it_went_in() -> None:
+    frame = next(SyntheticJob(places=cube(), quotas=(4, 6)).frames(7, 8))
+    decoded = decode(frame_to_proto(frame, "job", frame.sequence))
+    assert isinstance(decoded, FrameObservation)
+    assert (decoded.iteration, decoded.sequence, decoded.nodes) == (7, frame.sequence, frame.nodes)
+    for name in ("compute_seconds", "token_flops", "square_flops", "tokens", "sums_of_squares", "losses"):
+        np.testing.assert_allclose(getattr(decoded, name), getattr(frame, name), rtol=1e-12, err_msg=name)
+    for name in ("ranks", "incarnations", "num_micro_batches", "replicas", "stages", "shards", "planned", "has_flops"):
+        np.testing.assert_array_equal(getattr(decoded, name), getattr(frame, name), err_msg=name)
+    assert len(set(decoded.work_keys)) == 2
+
+
+def test_an_event_comes_out_as_it_went_in() -> None:
+    decoded = decode(death("job", 3, rank=5, at_unix_seconds=12.5))
+    assert isinstance(decoded, LivenessObservation)
+    assert decoded.event is not None
+    assert (decoded.event.rank, decoded.event.kind.value, decoded.at_unix_seconds) == (5, "died", 12.5)
+
+
+def test_a_loop_that_does_not_know_its_models_cost_is_judged_by_tokens() -> None:
+    message = pb.Observation(job_id="job")
+    for rank in range(2):
+        entry = message.frame.entries.add(rank=rank)
+        entry.sample.compute.forward = 1.0
+        entry.sample.micro_batches.add(tokens=100)
+    message.frame.entries.add(rank=2).sample.compute.forward = 1.0
+    decoded = decode(message)
+    assert isinstance(decoded, FrameObservation)
+    assert decoded.token_flops.tolist() == [100.0, 100.0, 1.0]
+    assert decoded.num_micro_batches.tolist() == [1, 1, 1]
+    assert not decoded.has_flops.any()
+
+
+def bad_messages() -> dict[str, pb.Observation]:
+    twice = pb.Observation(job_id="job")
+    twice.frame.entries.add(rank=1)
+    twice.frame.entries.add(rank=1)
+    negative = pb.Observation(job_id="job")
+    negative.frame.entries.add(rank=-1)
+    timeless = pb.Observation(job_id="job")
+    timeless.frame.closed_at_unix_seconds = float("nan")
+    unknown = death("job", 0, rank=0, at_unix_seconds=1.0)
+    unknown.liveness.event.kind = 99  # type: ignore[assignment]
+    huge = death("job", (1 << 64) - 1, rank=0, at_unix_seconds=1.0)
+    return {
+        "no_job": pb.Observation(),
+        "wrong_key": pb.Observation(job_id="another"),
+        "empty": pb.Observation(job_id="job"),
+        "bad_ranks": twice,
+        "bad_ranks ": negative,
+        "bad_time": timeless,
+        "unknown_event": unknown,
+        "out_of_range": huge,
+    }
+
+
+@pytest.mark.parametrize(("error", "message"), bad_messages().items(), ids=list(bad_messages()))
+def test_what_makes_no_sense_is_refused(error: str, message: pb.Observation) -> None:
+    with pytest.raises(RejectedRecordError) as refused:
+        decode(message)
+    assert refused.value.error == error.strip()
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xff\xff\xff", b"{}"])
+def test_bytes_that_are_no_observation_are_refused(value: bytes | None) -> None:
+    with pytest.raises(RejectedRecordError):
+        decode_observation(consumed(value))
+
+
+def test_numbers_that_are_none_do_not_disturb_the_detector() -> None:
+    detector = JobDetector("job")
+    for frame in SyntheticJob(places=cube()).frames(0, 60):
+        message = frame_to_proto(frame, "job", frame.sequence)
+        sample = message.frame.entries[3].sample
+        bad = (float("nan"), float("inf"), -1.0, 1e308)[frame.iteration % 4]
+        sample.compute.forward = sample.wall_seconds = bad
+        sample.micro_batches[0].sum_of_squares = bad
+        sample.position.forward_flops_per_token = bad
+        for found in detector.observe(decode(message)):
+            record_of(found)
+
+
+def test_a_verdict_is_published_with_its_own_id() -> None:
+    detector, published = JobDetector("job"), []
+    for frame in SyntheticJob(places=cube(), throughput=slow_from(2, 50, 0.5)).frames(0, 60):
+        published += [record_of(found) for found in detector.observe(frame)]
+    records = [record for record in published if "verdicts" in record.topic]
+    assert len(records) == 1
+    verdict = detector_pb2.Verdict.FromString(records[0].value or b"")
+    assert verdict.kind == detector_pb2.VERDICT_KIND_COMPUTE_SLOW
+    assert [(one.rank, one.node, one.device) for one in verdict.culprits] == [(2, "node-0", "device-2")]
+    assert dict(records[0].headers)["ce_id"].decode() == verdict.verdict_id
+    assert len(verdict.evidence) >= 3
+    assert all(one.name and one.text for one in verdict.evidence)

@@ -1,0 +1,195 @@
+"""The handler in the real consume loop over Kafka in memory: nothing is lost or found twice, whatever goes away."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection, Sequence
+
+import pytest
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from prometheus_client import CollectorRegistry
+
+from contracts.topics import OBSERVATIONS, VERDICTS
+from services.common.kafka import ConsumeLoop, DeadLetters, LoopConfig, OutgoingRecord, Partition
+from services.common.metrics import KafkaMetrics
+from services.detector.adapters.handler import DetectorHandler
+from services.detector.adapters.observation_codec import decode_observation
+from services.detector.adapters.snapshot_store import AnotherInstanceAheadError, JobSnapshot
+from services.detector.metrics import DetectorMetrics
+from tests.fakes.kafka import FakeBroker, FakeConsumer, FakeProducer
+from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from
+from tests.unit.detector.wire import death, frame_to_proto, to_record
+
+
+class FakeStore:
+    def __init__(self) -> None:
+        self.kept: dict[tuple[Partition, str], JobSnapshot] = {}
+        self.away = False
+        self.num_failed = 0
+
+    async def load(self, partitions: Collection[Partition]) -> list[JobSnapshot]:
+        return [snapshot for (partition, _), snapshot in self.kept.items() if partition in partitions]
+
+    async def save(self, snapshots: Sequence[JobSnapshot]) -> None:
+        self._check()
+        for snapshot in snapshots:
+            known = self.kept.get((snapshot.partition, snapshot.job_id))
+            if known is not None and known.next_offset > snapshot.next_offset:
+                raise AnotherInstanceAheadError(snapshot.job_id)
+            self.kept[snapshot.partition, snapshot.job_id] = snapshot
+
+    async def forget(self, topic: str, job_ids: Collection[str]) -> None:
+        self._check()
+        self.kept = {key: kept for key, kept in self.kept.items() if key[1] not in job_ids}
+
+    def _check(self) -> None:
+        if self.away:
+            self.num_failed += 1
+            raise OSError("the fake store is away")
+
+
+class World:
+    def __init__(self) -> None:
+        self.broker, self.store = FakeBroker(), FakeStore()
+        self.partition = Partition(OBSERVATIONS.name, 0)
+
+    @contextlib.asynccontextmanager
+    async def detector(self, *, snapshot_seconds: float = 0.0) -> AsyncIterator[asyncio.Task[None]]:
+        """A detector that is killed at the end: no last checkpoint."""
+        registry = CollectorRegistry()
+        producer, metrics = FakeProducer(self.broker), KafkaMetrics(registry)
+        handler = DetectorHandler(
+            producer,
+            self.store,
+            DetectorMetrics(registry),
+            iterations_per_false_alarm=100_000,
+            snapshot_seconds=snapshot_seconds,
+        )
+        consumer = FakeConsumer(self.broker, topics=[OBSERVATIONS.name], group="detector")
+        loop = ConsumeLoop(
+            consumer,
+            handler,
+            decoders={OBSERVATIONS.name: decode_observation},
+            dead_letters=DeadLetters(producer, metrics, group="detector"),
+            metrics=metrics,
+            config=LoopConfig(tick_seconds=0.005, max_records=7, checkpoint_seconds=0.0),
+        )
+        task = asyncio.create_task(loop.run())
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def tell(self, *messages: pb.Observation) -> None:
+        for message in messages:
+            await self.broker.append(to_record(message))
+
+    async def until_committed(self, offset: int) -> None:
+        async with asyncio.timeout(20):
+            while self.broker.committed.get(("detector", self.partition), 0) < offset:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+    async def until_verdicts(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(self.broker.records(VERDICTS.name)) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+    def verdicts(self) -> list[detector_pb2.Verdict]:
+        return [detector_pb2.Verdict.FromString(record.value or b"") for record in self.broker.records(VERDICTS.name)]
+
+
+def story(job_id: str = "job") -> list[pb.Observation]:
+    frames = SyntheticJob(places=cube(), throughput=slow_from(2, 60, 0.6, stop=90)).frames(0, 120)
+    messages = [frame_to_proto(frame, job_id, frame.iteration) for frame in frames]
+    return [*messages, death(job_id, 120, rank=7, at_unix_seconds=1_120.5)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kills", [(), (30,), (61, 62, 100), (5, 60, 91, 92, 119)])
+async def test_killed_at_any_place_the_verdicts_are_those_of_one_life(kills: tuple[int, ...]) -> None:
+    world, messages, told = World(), story(), 0
+    for place in kills:
+        async with world.detector():
+            await world.tell(*messages[told:place])
+            await world.until_committed(place)
+        told = place
+    async with world.detector():
+        await world.tell(*messages[told:])
+        await world.until_committed(len(messages))
+    found = world.verdicts()
+    assert [(verdict.kind, verdict.culprits[0].rank) for verdict in found] == [
+        (detector_pb2.VERDICT_KIND_COMPUTE_SLOW, 2),
+        (detector_pb2.VERDICT_KIND_RECOVERED, 2),
+        (detector_pb2.VERDICT_KIND_FAIL_STOP, 7),
+    ]
+
+
+@pytest.mark.asyncio
+async def test_without_a_snapshot_everything_is_read_again_and_found_under_the_same_ids() -> None:
+    world, messages = World(), story()
+    async with world.detector(snapshot_seconds=1_000.0):
+        await world.tell(*messages)
+        await world.until_verdicts(3)
+    assert world.broker.committed.get(("detector", world.partition), 0) == 0
+    async with world.detector(snapshot_seconds=1_000.0):
+        await world.until_verdicts(6)
+    ids = [verdict.verdict_id for verdict in world.verdicts()]
+    assert ids[:3] == ids[3:]
+
+
+@pytest.mark.asyncio
+async def test_a_database_that_is_away_delays_commits_and_never_verdicts() -> None:
+    world = World()
+    world.store.away = True
+    async with world.detector():
+        await world.tell(*story())
+        await world.until_verdicts(3)
+        assert world.store.num_failed > 0
+        assert world.broker.committed.get(("detector", world.partition), 0) == 0
+        world.store.away = False
+        await world.until_committed(121)
+
+
+@pytest.mark.asyncio
+async def test_poison_goes_aside_and_jobs_do_not_disturb_one_another() -> None:
+    world = World()
+    async with world.detector():
+        for first, second in zip(story("first"), story("second"), strict=True):
+            await world.tell(first, second)
+            if first.sequence % 40 == 0:
+                await world.broker.append(OutgoingRecord(topic=OBSERVATIONS.name, key=b"x", value=b"\xff\xff"))
+        await world.until_committed(246)
+    assert len(world.broker.records(OBSERVATIONS.dead_letter_name)) == 4
+    assert sorted(verdict.job_id for verdict in world.verdicts()) == ["first"] * 3 + ["second"] * 3
+
+
+@pytest.mark.asyncio
+async def test_an_instance_that_another_one_overtook_ends() -> None:
+    world, messages = World(), story()
+    async with world.detector() as task:
+        await world.tell(*messages[:10])
+        await world.until_committed(10)
+        kept = world.store.kept[world.partition, "job"]
+        world.store.kept[world.partition, "job"] = JobSnapshot(
+            partition=kept.partition, job_id="job", next_offset=1_000, state=kept.state
+        )
+        await world.tell(*messages[10:20])
+        with pytest.raises(AnotherInstanceAheadError):
+            await task
+
+
+@pytest.mark.asyncio
+async def test_a_job_that_ended_is_forgotten() -> None:
+    world, messages = World(), story()[:20]
+    for rank in range(8):
+        ended = death("job", 20 + rank, rank=rank, at_unix_seconds=1_030.0 + rank)
+        ended.liveness.event.kind = pb.PROCESS_EVENT_KIND_FINISHED
+        messages.append(ended)
+    async with world.detector():
+        await world.tell(*messages)
+        await world.until_committed(len(messages))
+        async with asyncio.timeout(20):
+            while world.store.kept:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+    assert world.verdicts() == []
