@@ -4,6 +4,7 @@ Replicas may differ from one another in layer split, tensor width and micro-batc
 leads from one layout to another, and everything else (ownership, groups, instructions) follows from the layout alone.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -108,7 +109,7 @@ class Layout:
         if self.num_micro_batches < 1:
             raise LayoutError("no replica has any micro-batch")
         everyone = [*self.ranks, *self.standbys]
-        repeated = sorted({rank for rank in everyone if everyone.count(rank) > 1})
+        repeated = sorted(rank for rank, count in Counter(everyone).items() if count > 1)
         if repeated:
             raise LayoutError(f"ranks {repeated} hold more than one position")
         if everyone and min(everyone) < 0:
