@@ -175,6 +175,9 @@ def _main() -> None:
 
     load_entry_point(spec.entry_point)
     Zygote(control, spec).run()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # nothing is left to clean up, and some libraries report "leaks" when the interpreter ends
 
 
 if __name__ == "__main__":
