@@ -73,7 +73,7 @@ def test_a_plan_that_wins_nothing_does_not_hold() -> None:
     run.verdict(VerdictKind.COMPUTE_SLOW, 3, 0.5)
     run.plan(predicted=0.55, bound=7.5 / 8, gain=-0.1)
     run.train(5)
-    assert "faster again after the plan for compute slow of rank 3" in broken(run.finish())
+    assert "faster under the plan for compute slow of rank 3 than under the failure" in broken(run.finish())
 
 
 def test_a_rejoin_that_stops_the_survivors_for_two_iterations_does_not_hold() -> None:

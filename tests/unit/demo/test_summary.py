@@ -1,10 +1,11 @@
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from demo.run_log import MicroBatchSeen, RankSample
 from demo.summary import summarise
-from demo.timeline import committed_iterations, relative_throughput
+from demo.timeline import CommittedIteration, committed_iterations, healthy_pace, relative_throughput
 from demo.truths import TruthKind
 from history.vocabulary import VerdictKind
 from tests.unit.demo.synthetic_run import LAYOUT, MODEL, NUM_MICRO_BATCHES, Run, whole_run
@@ -169,6 +170,29 @@ def test_records_that_arrive_twice_change_nothing() -> None:
     twice.log.extend(twice.log.verdicts)
     twice.log.extend(twice.log.plans)
     assert summarise(once.finish()) == summarise(twice.finish())
+
+
+def test_the_fixed_part_of_an_iteration_is_told_from_the_part_that_follows_the_work() -> None:
+    entries = [
+        CommittedIteration(
+            iteration=number,
+            epoch=0,
+            committed_at=float(number),
+            # Two iterations in ten were disturbed; the line must not follow them.
+            seconds=0.1 + 2e-9 * work + (0.7 if number % 5 == 0 else 0.0),
+            work=2 * work,
+            critical_work=work,
+            tokens=1,
+            loss=None,
+            uses=Counter(),
+            samples=(),
+        )
+        for number, work in enumerate([1e8 * (1 + number * 7 % 11 / 10) for number in range(40)])
+    ]
+    pace = healthy_pace(entries, until=1e9)
+    assert pace is not None
+    assert pace.fixed_seconds == pytest.approx(0.1, rel=0.02)
+    assert pace.seconds_per_work == pytest.approx(2e-9, rel=0.02)
 
 
 def test_long_documents_do_not_look_slow() -> None:
