@@ -136,7 +136,7 @@ def _plans(seen: Observations) -> Iterator[Expectation]:
             yield Expectation(
                 name=f"faster under the plan for {what} than under the failure",
                 held=suffered is not None and after is not None and after > suffered,
-                detail=f"throughput relative to healthy: {_percent(suffered)} under the failure, then {_percent(after)}",
+                detail=f"throughput relative to healthy: {_percent(suffered)} under it, {_percent(after)} after",
             )
 
 
