@@ -32,11 +32,13 @@ from services.scheduler.plan_log import PlanLog
 from services.scheduler.plan_records import decision_from_document, decision_to_document, plan_record
 from services.scheduler.planning.decision import Choice, DecisionRule, decide
 from services.scheduler.planning.price import TransitionCosts
-from services.scheduler.planning.solution import NoPlanError
+from services.scheduler.planning.solution import NoPlanError, Solution
 from services.scheduler.planning.solver import solve
 from services.scheduler.processes import Processes, Spawn
 
 _log = structlog.get_logger(__name__)
+
+_Answer = asyncio.Task[tuple[Solution | NoPlanError, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,6 +107,10 @@ class JobActor:
                 job = outcome.job
                 changes += [verdict, *outcome.records]
                 evict.update(outcome.evict)
+            # The question is known before the answer may be acted upon: solve while the history writes.
+            likely = None
+            if job.need is not PlanNeed.NONE:
+                likely = asyncio.create_task(self._solve(job))
             await self._parts.store.save_patiently(changes)
             fresh = [verdict for verdict in verdicts if verdict.verdict_id not in self.job.seen]
             before, self.job = self.job, job
@@ -115,7 +121,7 @@ class JobActor:
                 if info.alive and not job.ranks[rank].alive:
                     key = (rank, info.incarnation)
                     self._processes.drop(key, evict_in_epoch=job.top_epoch if key in evict else None)
-            await self._react()
+            await self._react(likely)
 
     async def take_profile(self, profile: JobProfile) -> None:
         """The job's newest profile."""
@@ -212,8 +218,22 @@ class JobActor:
 
     # ---- plans
 
-    async def _react(self) -> None:
-        """Start what the state asks for; replace a flight that counts on somebody who is gone."""
+    async def _solve(self, job: JobKnowledge) -> tuple[Solution | NoPlanError, float]:
+        """The planner's answer and the seconds that it took; off the loop, since it may take tens of milliseconds."""
+        started = time.perf_counter()
+        answer: Solution | NoPlanError
+        try:
+            answer = await asyncio.to_thread(solve, job.situation(self._parts.transition))
+        except NoPlanError as error:
+            answer = error
+        return answer, time.perf_counter() - started
+
+    async def _react(self, likely: _Answer | None = None) -> None:
+        """Start what the state asks for; replace a flight that counts on somebody who is gone.
+
+        Args:
+            likely: The planner's answer for the state as it is, on its way already.
+        """
         need = PlanNeed.RECOVER if self._must_recover else self.job.need
         flight = self.job.flight
         if need is PlanNeed.RECOVER:
@@ -223,25 +243,28 @@ class JobActor:
             )
             if flight is None or flight.mode is PlanMode.BOUNDARY or not intact:
                 await self._ground("somebody it counts on is gone")
-                await self._plan(PlanMode.RECOVER)
+                await self._plan(PlanMode.RECOVER, likely)
         elif need is PlanNeed.BOUNDARY:
-            await self._plan(PlanMode.BOUNDARY)
-        await self._announce()
+            await self._plan(PlanMode.BOUNDARY, likely)
+        if self._flying is None:
+            await self._announce()
+        else:
+            self._news.publish(self.view())  # a flight records the state together with its plan
 
-    async def _plan(self, mode: PlanMode) -> None:
+    async def _plan(self, mode: PlanMode, likely: _Answer | None) -> None:
         job, parts = self.job, self._parts
+        if mode is PlanMode.BOUNDARY and not set(job.layout.ranks) <= set(job.usable):
+            _log.info("some rank has not registered its controller: no plan yet", job_id=job.job_id)
+            return
         self.job = job = replace(job, changed=False)
         if any(self._phase(rank) is RankPhase.FINISHED for rank in job.layout.ranks if job.ranks[rank].alive):
             _log.info("the job is ending: no plan", job_id=job.job_id)
             return
-        started = time.perf_counter()
-        try:
-            solution = await asyncio.to_thread(solve, job.situation(parts.transition))
-        except NoPlanError as error:
-            _log.error("no plan", job_id=job.job_id, problem=str(error))
-            self.job = replace(job, stuck=str(error))
+        solution, solve_seconds = await (likely or self._solve(job))
+        if isinstance(solution, NoPlanError):
+            _log.error("no plan", job_id=job.job_id, problem=str(solution))
+            self.job = replace(job, stuck=str(solution))
             return
-        solve_seconds = time.perf_counter() - started
         parts.metrics.solve_seconds.observe(solve_seconds)
         decision = decide(
             parts.rule,
@@ -362,7 +385,8 @@ class JobActor:
             else:
                 await self._log.entered(record, PlanState.ABORTED, detail=str(error))
             await self._announce()
-            self._parts.spawn(self._look_again(self._retries.next_seconds()))
+            if not self.job.stuck:
+                self._parts.spawn(self._look_again(self._retries.next_seconds()))
 
     async def _look_again(self, after_seconds: float) -> None:
         await asyncio.sleep(after_seconds)
