@@ -11,7 +11,7 @@ from stack.process import ManagedProcess
 from stack.services import ServiceProcess, is_healthy
 from stack.watchdog import Watchdog
 
-READY_TIMEOUT_SECONDS = 60.0
+READY_TIMEOUT_SECONDS = 120.0
 STOP_GRACE_SECONDS = 8.0
 # A process that lived this long died of something new: it is started again at once. Else the wait doubles.
 SETTLED_SECONDS = 10.0

@@ -60,9 +60,11 @@ def wanted_topics(topics: Iterable[Topic] = TOPICS) -> tuple[WantedTopic, ...]:
         if not topic.compacted:
             retention_milliseconds = int(topic.retention.total_seconds() * 1000)
             settings = {"cleanup.policy": "delete", "retention.ms": str(retention_milliseconds)}
+        size = {"max.message.bytes": str(topic.max_message_bytes)}
+        settings = settings | size
         wanted.append(WantedTopic(name=topic.name, num_partitions=topic.num_partitions, settings=settings))
         if topic.consumers:
-            settings = {"cleanup.policy": "delete", "retention.ms": str(DEAD_LETTER_RETENTION_MILLISECONDS)}
+            settings = {"cleanup.policy": "delete", "retention.ms": str(DEAD_LETTER_RETENTION_MILLISECONDS)} | size
             wanted.append(WantedTopic(name=topic.dead_letter_name, num_partitions=1, settings=settings))
     return tuple(wanted)
 
