@@ -69,7 +69,7 @@ class ControlServer:
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_time_ms", 10_000),
                 ("grpc.keepalive_timeout_ms", 5_000),
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
+                ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
