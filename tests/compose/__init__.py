@@ -1,0 +1,1 @@
+"""docker-compose.yml brought up for real; not part of ``make test``."""
