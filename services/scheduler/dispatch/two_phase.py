@@ -7,6 +7,7 @@ slowest rank.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -28,13 +29,13 @@ class FlightTimes:
     """Deadlines, in seconds.
 
     Attributes:
-        boundary_prepare: A healthy rank answers at once; its controller's threads may be starved for a while.
+        boundary_prepare: All attempts; a healthy rank answers at once, but its threads may be starved for a while.
         recover_prepare: One attempt; a rank parks at its next safe point, and a collective notices within 50 ms.
         commit: One attempt.
         poll: Between two looks at ranks that have not reported on their streams.
     """
 
-    boundary_prepare: float = 5.0
+    boundary_prepare: float = 3.0
     recover_prepare: float = 10.0
     commit: float = 5.0
     poll: float = 0.5
@@ -110,8 +111,21 @@ class Flight:
 
     async def _prepare_all(self) -> dict[int, RankState]:
         if self.reshape.mode is PlanMode.BOUNDARY:
-            return await self._on_all(lambda calls: calls.prepare(self.reshape, self.times.boundary_prepare))
+            return await self._on_all(self._prepare_soon)
         return await self._on_all(self._prepare_patiently)
+
+    async def _prepare_soon(self, calls: RankCalls) -> RankState:
+        """Nobody waits for a boundary plan: a rank that does not answer for a while ends it."""
+        backoff = Backoff(longest_seconds=0.5)
+        started = time.monotonic()
+        while True:
+            left = started + self.times.boundary_prepare - time.monotonic()
+            try:
+                return await calls.prepare(self.reshape, max(left, 0.1))
+            except RankAwayError:
+                if left <= 0.5:
+                    raise
+                await asyncio.sleep(backoff.next_seconds())
 
     async def _prepare_patiently(self, calls: RankCalls) -> RankState:
         """A survivor that does not answer parks late or is dead too: its verdict ends the wait."""

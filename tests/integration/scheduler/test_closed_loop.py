@@ -84,7 +84,7 @@ async def test_a_second_death_during_the_reshape_leads_to_a_second_plan_from_the
 async def test_a_death_between_the_commit_and_the_boundary_turns_the_plan_into_a_recovery(world: World) -> None:
     world.toys.ranks[6].hanging.set()
     await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
-    await world.until(lambda: world.toys.ranks[0].mailbox.committed_epoch() == 1, "the commit")
+    await world.until(lambda: world.toys.ranks[0].mailbox.committed_epoch() >= 1, "the commit")
     world.toys.ranks[6].kill()
     await world.say(VerdictKind.FAIL_STOP, 6)
     await world.until_epoch(2)
