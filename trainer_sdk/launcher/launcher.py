@@ -196,12 +196,13 @@ class Launcher:
             self._stopped.wait()
             return
         try:
+            # First, so that nobody takes the end of the ranks for their death.
+            if self._registration is not None:
+                self._registration.finish()
             if self._link is not None:
                 self._link.end()
                 self._thread.join(END_GRACE_SECONDS + 5.0)
                 self._link.close(END_GRACE_SECONDS + 5.0)
-            if self._registration is not None:
-                self._registration.finish()
             self._emitter.close()
             if self._speeds is not None:
                 self._speeds.close()
@@ -251,11 +252,11 @@ class Launcher:
             process.alive, process.exit_code = False, code
             incarnation = process.incarnation
             stopping = self._stopping
+            # Before the file is written: this is the fastest evidence of a death that there is.
+            done = stopping or code == EXIT_FINISHED or self._finish_timer is not None
+            kind = pb.PROCESS_EVENT_KIND_FINISHED if done else pb.PROCESS_EVENT_KIND_DIED
+            self._report(process, kind, "ended by its launcher" if stopping else _words(code))
             if not stopping:
-                # Before the file is written: this is the fastest evidence of a death that there is.
-                done = code == EXIT_FINISHED or self._finish_timer is not None
-                kind = pb.PROCESS_EVENT_KIND_FINISHED if done else pb.PROCESS_EVENT_KIND_DIED
-                self._report(process, kind, _words(code))
                 self._plan_restart(process)
             self._write_state()
             self._changed.notify_all()
