@@ -24,7 +24,7 @@ _OPTIONS = (
     # Two schedulers on one port would each get some of the calls.
     ("grpc.so_reuseport", 0),
     # Watchers hold a stream for days: let them ask every 10 s whether it still is one.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
 
