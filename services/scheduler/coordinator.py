@@ -15,7 +15,8 @@ from services.scheduler.adapters.rank_watch import StreamBroken
 from services.scheduler.domain.job_state import JobKnowledge
 from services.scheduler.domain.profiles import JobProfile
 from services.scheduler.domain.restart import new_job, resumed_job
-from services.scheduler.job_actor import JobActor, Parts
+from services.scheduler.job_actor import JobActor
+from services.scheduler.parts import Parts
 from services.scheduler.processes import Processes
 
 _log = structlog.get_logger(__name__)

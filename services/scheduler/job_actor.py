@@ -8,8 +8,8 @@ are acted upon: a verdict before its plan, a plan before its decision, the decis
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
@@ -17,51 +17,28 @@ import structlog
 from history.records import IncidentEventRecord, PlanEventRecord, PlanRecord, RankRecord, VerdictRecord
 from history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState
 from services.common.backoff import Backoff
-from services.scheduler.adapters.fleet_port import JobNews, JobView, RankView
-from services.scheduler.adapters.store import Change, JobStateRecord, Store
+from services.scheduler.adapters.fleet_port import JobNews, JobView
+from services.scheduler.adapters.store import Change, JobStateRecord
 from services.scheduler.dispatch.agreement import NoAgreementError
 from services.scheduler.dispatch.protocol import Decision, RankAwayError, RankPhase, RankRefusedError, Reshape
-from services.scheduler.dispatch.two_phase import Flight, FlightTimes
+from services.scheduler.dispatch.two_phase import Flight
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
 from services.scheduler.domain.profiles import JobProfile, on_profile
 from services.scheduler.domain.restart import Resumed
 from services.scheduler.domain.transitions import num_flips, on_applied, on_rank_registered, on_verdict
-from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.news import Newsroom
+from services.scheduler.parts import Parts
 from services.scheduler.plan_log import PlanLog
 from services.scheduler.plan_records import decision_from_document, decision_to_document, plan_record
-from services.scheduler.planning.decision import Choice, DecisionRule, decide
-from services.scheduler.planning.price import TransitionCosts
+from services.scheduler.planning.decision import Choice, decide
 from services.scheduler.planning.solution import NoPlanError, Solution
 from services.scheduler.planning.solver import solve
-from services.scheduler.processes import Processes, Spawn
+from services.scheduler.processes import Processes
+from services.scheduler.views import job_view
 
 _log = structlog.get_logger(__name__)
 
 _Answer = asyncio.Task[tuple[Solution | NoPlanError, float]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Parts:
-    """What all jobs share.
-
-    Attributes:
-        store: The history.
-        metrics: Counts.
-        spawn: Starts tasks that the service owns.
-        rule: When a plan pays.
-        transition: What transitions cost.
-        times: Deadlines of flights.
-        clock: Unix seconds.
-    """
-
-    store: Store
-    metrics: SchedulerMetrics
-    spawn: Spawn
-    rule: DecisionRule = field(default_factory=DecisionRule)
-    transition: TransitionCosts = field(default_factory=TransitionCosts)
-    times: FlightTimes = field(default_factory=FlightTimes)
-    clock: Callable[[], float] = time.time
 
 
 class JobActor:
@@ -191,30 +168,7 @@ class JobActor:
 
     def view(self) -> JobView:
         """The job as it is."""
-        job = self.job
-        return JobView(
-            job_id=job.job_id,
-            tenant=job.tenant,
-            name=job.name,
-            model=job.model,
-            layout=job.layout,
-            epoch=job.epoch,
-            state=job.state,
-            registered_at=job.registered_at,
-            ranks=tuple(
-                RankView(
-                    rank=info.rank,
-                    incarnation=info.incarnation,
-                    node=info.node,
-                    device=info.device,
-                    address=info.address,
-                    alive=info.alive,
-                    throughput=info.throughput,
-                )
-                for _, info in sorted(job.ranks.items())
-            ),
-            proportional_bound=job.proportional_bound,
-        )
+        return job_view(self.job)
 
     # ---- plans
 

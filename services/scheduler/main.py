@@ -17,8 +17,8 @@ from services.scheduler.adapters.rank_watch import broken_stream_reporter
 from services.scheduler.adapters.store import Store
 from services.scheduler.adapters.store_outbox import OutboxPublisher
 from services.scheduler.coordinator import Coordinator
-from services.scheduler.job_actor import Parts
 from services.scheduler.metrics import SchedulerMetrics
+from services.scheduler.parts import Parts
 from services.scheduler.planning.decision import DecisionRule
 from services.scheduler.planning.price import TransitionCosts
 from services.scheduler.settings import SchedulerSettings

@@ -20,8 +20,8 @@ from services.scheduler.adapters.fleet_port import JobView
 from services.scheduler.adapters.store import Store
 from services.scheduler.coordinator import Coordinator
 from services.scheduler.domain.profiles import JobProfile
-from services.scheduler.job_actor import Parts
 from services.scheduler.metrics import SchedulerMetrics
+from services.scheduler.parts import Parts
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
 from tests.unit.scheduler.planning_cases import WORKLOAD, gpt
 

@@ -1,0 +1,35 @@
+"""What all jobs of a scheduler share."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from services.scheduler.adapters.store import Store
+from services.scheduler.dispatch.two_phase import FlightTimes
+from services.scheduler.metrics import SchedulerMetrics
+from services.scheduler.planning.decision import DecisionRule
+from services.scheduler.planning.price import TransitionCosts
+from services.scheduler.processes import Spawn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Parts:
+    """What all jobs share.
+
+    Attributes:
+        store: The history.
+        metrics: Counts.
+        spawn: Starts tasks that the service owns.
+        rule: When a plan pays.
+        transition: What transitions cost.
+        times: Deadlines of flights.
+        clock: Unix seconds.
+    """
+
+    store: Store
+    metrics: SchedulerMetrics
+    spawn: Spawn
+    rule: DecisionRule = field(default_factory=DecisionRule)
+    transition: TransitionCosts = field(default_factory=TransitionCosts)
+    times: FlightTimes = field(default_factory=FlightTimes)
+    clock: Callable[[], float] = time.time

@@ -1,0 +1,31 @@
+"""A job as the fleet API shows it."""
+
+from services.scheduler.adapters.fleet_port import JobView, RankView
+from services.scheduler.domain.job_state import JobKnowledge
+
+
+def job_view(job: JobKnowledge) -> JobView:
+    """The job as it is."""
+    return JobView(
+        job_id=job.job_id,
+        tenant=job.tenant,
+        name=job.name,
+        model=job.model,
+        layout=job.layout,
+        epoch=job.epoch,
+        state=job.state,
+        registered_at=job.registered_at,
+        ranks=tuple(
+            RankView(
+                rank=info.rank,
+                incarnation=info.incarnation,
+                node=info.node,
+                device=info.device,
+                address=info.address,
+                alive=info.alive,
+                throughput=info.throughput,
+            )
+            for _, info in sorted(job.ranks.items())
+        ),
+        proportional_bound=job.proportional_bound,
+    )
