@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 DEAD_LETTER_SUFFIX = ".dlq"
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +23,7 @@ class Topic:
         retention: How long records are kept; ignored for compacted topics.
         compacted: Keep the newest record of each key only.
         num_partitions: Fixed for the topic's life, because keys map to partitions.
-        max_message_bytes: Largest batch of records that the broker takes.
+        max_message_bytes: Largest batch of records that the broker takes; the default is the broker's own.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Topic:
     retention: timedelta = timedelta(days=7)
     compacted: bool = False
     num_partitions: int = 4
-    max_message_bytes: int = 1_048_588
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
 
     @property
     def dead_letter_name(self) -> str:
@@ -46,7 +47,6 @@ RECORDS = Topic(
     producer="trainer_sdk",
     consumers=("telemetry",),
     retention=timedelta(days=1),
-    max_message_bytes=16 * 1024 * 1024,
 )
 OBSERVATIONS = Topic(
     name="evenkeel.telemetry.observations.v1",

@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
-from contracts.topics import TOPICS, Topic
+from contracts.topics import DEFAULT_MAX_MESSAGE_BYTES, TOPICS, Topic
 from stack.errors import StackError
 from stack.loops import Result, run_on_own_loop
 
@@ -60,9 +60,10 @@ def wanted_topics(topics: Iterable[Topic] = TOPICS) -> tuple[WantedTopic, ...]:
         if not topic.compacted:
             retention_milliseconds = int(topic.retention.total_seconds() * 1000)
             settings = {"cleanup.policy": "delete", "retention.ms": str(retention_milliseconds)}
-        size = {"max.message.bytes": str(topic.max_message_bytes)}
-        settings = settings | size
-        wanted.append(WantedTopic(name=topic.name, num_partitions=topic.num_partitions, settings=settings))
+        size = {}
+        if topic.max_message_bytes != DEFAULT_MAX_MESSAGE_BYTES:
+            size = {"max.message.bytes": str(topic.max_message_bytes)}
+        wanted.append(WantedTopic(name=topic.name, num_partitions=topic.num_partitions, settings=settings | size))
         if topic.consumers:
             settings = {"cleanup.policy": "delete", "retention.ms": str(DEAD_LETTER_RETENTION_MILLISECONDS)} | size
             wanted.append(WantedTopic(name=topic.dead_letter_name, num_partitions=1, settings=settings))

@@ -89,6 +89,15 @@ class TelemetryHandler:
         self._clock = clock
         self._shards: dict[int, _Shard] = {}
         self._housekept_at_seconds = 0.0
+        self._deaf = False
+
+    def kafka_changed(self, reachable: bool) -> None:
+        """While Kafka is away nothing can be heard: no clock runs against any rank."""
+        if self._deaf and reachable:
+            for shard in self._shards.values():
+                for job in shard.jobs.values():
+                    job.stream.excuse_silence(self._clock())
+        self._deaf = not reachable
 
     async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Reads back what was said in partitions that are new here; those that stayed go on where they were."""
@@ -127,6 +136,8 @@ class TelemetryHandler:
 
     async def tick(self, now_seconds: float) -> None:
         """Closes what is overdue and takes pictures."""
+        if self._deaf:
+            return
         outgoing: list[OutgoingRecord] = []
         frames: list[ClosedFrame] = []
         for shard in self._shards.values():

@@ -45,7 +45,12 @@ async def serve(settings: TelemetrySettings) -> None:
         await producer.start()
         tail = KafkaTail(config)
         stack.push_async_callback(tail.stop)
-        consumer = KafkaConsumer(config, topics=[RECORDS.name], group=settings.telemetry_group)
+        consumer = KafkaConsumer(
+            config,
+            topics=[RECORDS.name],
+            group=settings.telemetry_group,
+            on_change=lambda up, _: handler.kafka_changed(up),
+        )
         rollup_writer = RollupWriter(
             engine,
             metrics,

@@ -46,8 +46,9 @@ class FrameRules:
         grace_seconds: How long a frame of an older epoch stays open once a newer epoch has begun.
         max_open_frames: More than so many are never open.
         max_missed: A rank that missed so many frames in a row is listed as missing, but no longer waited for.
-        lost_samples_per_rank: After so many samples in a row and per rank that are all older than the newest closed
-            frame, the job is taken to have started over (or its numbering to have been spoiled): joining begins anew.
+        lost_iterations: After so many iterations of which every sample is older than the newest closed frame,
+        lost_seconds: and so long without any sample in time, the job is taken to have started over (or its numbering
+            to have been spoiled): joining begins anew.
     """
 
     least_patience_seconds: float = 0.5
@@ -56,7 +57,8 @@ class FrameRules:
     grace_seconds: float = 0.25
     max_open_frames: int = 8
     max_missed: int = 3
-    lost_samples_per_rank: int = 20
+    lost_iterations: int = 20
+    lost_seconds: float = 10.0
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ class _Member:
     """A rank that reported in the newest settled epoch or since."""
 
     incarnation: int
+    newest_iteration: int
     num_missed: int = 0
 
 
@@ -94,7 +97,9 @@ class FrameJoiner:
         self._closed: FrameKey = (-1, -1)
         self._replay_until_offset = -1
         self._iteration_seconds = 0.0
-        self._num_lost_in_a_row = 0
+        self._num_lost_iterations = 0
+        self._lost_key: FrameKey = (-1, -1)
+        self._joined_at_seconds = 0.0
         self.outcomes: Counter[Outcome] = Counter()
         self.num_superseded = 0
         self.num_restarts = 0
@@ -109,7 +114,7 @@ class FrameJoiner:
         self._closed = (frame.epoch, frame.iteration)
         self._settled_epoch = self._newest_epoch = frame.epoch
         self._newest_epoch_from_iteration = frame.iteration
-        self._members = {entry.rank: _Member(entry.incarnation) for entry in frame.entries}
+        self._members = {entry.rank: _Member(entry.incarnation, frame.iteration) for entry in frame.entries}
         self._replay_until_offset = until_offset
         if frame.entries:
             self._iteration_seconds = max(entry.wall_seconds for entry in frame.entries)
@@ -132,7 +137,9 @@ class FrameJoiner:
         if self._gone.get(sample.rank, -1) > sample.incarnation or self._superseded(key):
             self.outcomes[Outcome.STALE] += 1
             return []
-        self._num_lost_in_a_row = 0
+        self._num_lost_iterations = 0
+        self._lost_key = (-1, -1)
+        self._joined_at_seconds = now_seconds
         if sample.epoch > self._newest_epoch:
             self._begin_epoch(key, now_seconds)
         frame = self._open.get(key)
@@ -172,12 +179,18 @@ class FrameJoiner:
             frame.waiting.discard(rank)
         return self._close_ready(now_seconds)
 
-    def tick(self, now_seconds: float) -> list[ClosedFrame]:
-        """Closes the frames whose time is over."""
+    def tick(self, now_seconds: float, *, known_seconds: float | None = None) -> list[ClosedFrame]:
+        """Closes the frames whose time is over.
+
+        Args:
+            now_seconds: Unix seconds.
+            known_seconds: Up to when anything was heard of the job: silence since is nobody's delay. None: up to now.
+        """
+        known_seconds = now_seconds if known_seconds is None else known_seconds
         closed: list[ClosedFrame] = []
         while self._open:
             key = min(self._open)
-            if not self._overdue(key, now_seconds):
+            if not self._overdue(key, known_seconds):
                 break
             self._open[key].waiting.clear()
             closed.extend(self._close_ready(now_seconds))
@@ -215,8 +228,14 @@ class FrameJoiner:
             self.outcomes[Outcome.REPLAYED] += 1
             return []
         self.outcomes[Outcome.LATE] += 1
-        self._num_lost_in_a_row += 1
-        if self._num_lost_in_a_row < self._rules.lost_samples_per_rank * max(1, len(self._members)):
+        key = (sample.epoch, sample.iteration)
+        if key > self._lost_key:  # the same one over and over is a repetition, not a job that goes on
+            self._lost_key = key
+            self._num_lost_iterations += 1
+        rules = self._rules
+        if self._num_lost_iterations < rules.lost_iterations:
+            return []
+        if now_seconds - self._joined_at_seconds < rules.lost_seconds:
             return []
         self.num_restarts += 1
         closed = self._flush(now_seconds)
@@ -267,9 +286,10 @@ class FrameJoiner:
             return
         member = self._members.get(sample.rank)
         if member is None or member.incarnation < sample.incarnation:
-            self._members[sample.rank] = _Member(sample.incarnation)
+            self._members[sample.rank] = _Member(sample.incarnation, sample.iteration)
         else:
             member.num_missed = 0
+            member.newest_iteration = max(member.newest_iteration, sample.iteration)
 
     def _close_ready(self, now_seconds: float) -> list[ClosedFrame]:
         closed: list[ClosedFrame] = []
@@ -303,7 +323,7 @@ class FrameJoiner:
                 if other[0] == key[0]:
                     ranks.update(newer.entries)
             self._members = {
-                rank: _Member(sample.incarnation)
+                rank: _Member(sample.incarnation, sample.iteration)
                 for rank, sample in ranks.items()
                 if self._gone.get(rank, -1) < sample.incarnation
             }
@@ -318,7 +338,7 @@ class FrameJoiner:
         else:
             for rank in frame.absent:
                 member = self._members.get(rank)
-                if member is not None:
+                if member is not None and member.newest_iteration < key[1]:
                     member.num_missed += 1
 
     def _learn_pace(self, frame: _OpenFrame) -> None:

@@ -72,12 +72,17 @@ class JobStream:
             self._remember(event)
             self._apply(event, now_seconds)
 
+    def excuse_silence(self, now_seconds: float) -> None:
+        """Nothing could be heard since the last record came, and now it can again: that time counts for nothing."""
+        gap_seconds = max(0.0, now_seconds - self.heard_at_seconds)
+        self.frames.excuse(gap_seconds)
+        self.watcher.excuse(gap_seconds)
+        self.heard_at_seconds = now_seconds
+
     def heard(self, rank: int, incarnation: int, now_seconds: float) -> None:
         """A record of a rank's process came."""
         if self.watcher.cut_off(now_seconds):
-            gap_seconds = now_seconds - self.heard_at_seconds
-            self.frames.excuse(gap_seconds)
-            self.watcher.excuse(gap_seconds)
+            self.excuse_silence(now_seconds)
         self.heard_at_seconds = now_seconds
         self.watcher.heard(rank, incarnation, now_seconds)
 
@@ -101,7 +106,8 @@ class JobStream:
         """What the passing of time alone brings."""
         observed: list[Observed] = []
         if not self.watcher.cut_off(now_seconds):
-            observed.extend(self.frames.tick(now_seconds))
+            known_seconds = self.watcher.known_until_seconds(now_seconds)
+            observed.extend(self.frames.tick(now_seconds, known_seconds=known_seconds))
         picture = self.watcher.tick(now_seconds, iteration_seconds=self.frames.iteration_seconds)
         if picture is not None:
             observed.append(picture)

@@ -71,6 +71,13 @@ class ProgressWatcher:
         """Whether pictures are being taken."""
         return self._disturbed_since_seconds is not None
 
+    def known_until_seconds(self, now_seconds: float) -> float:
+        """Up to when the reports say anything: without any lately, time alone proves nothing."""
+        newest_seconds = self._newest_heard_seconds()
+        if newest_seconds is None or now_seconds - newest_seconds >= self._rules.cut_off_seconds:
+            return now_seconds
+        return newest_seconds
+
     def cut_off(self, now_seconds: float) -> bool:
         """Whether nothing comes from any rank that used to report, and not for so long that it must be believed."""
         newest_seconds = self._newest_heard_seconds()
@@ -145,7 +152,7 @@ class ProgressWatcher:
         bound_seconds = max(rules.still_seconds, pace_seconds)
         if iteration_seconds == 0:
             bound_seconds = max(bound_seconds, rules.still_at_start_seconds)
-        known_seconds = self._known_until_seconds(now_seconds)
+        known_seconds = self.known_until_seconds(now_seconds)
         still = known_seconds - self._moved_at_seconds > bound_seconds
         if not still and not self._somebody_silent(known_seconds, max(rules.silent_seconds, pace_seconds)):
             if self._disturbed_since_seconds is None:
@@ -165,13 +172,6 @@ class ProgressWatcher:
 
     def _newest_heard_seconds(self) -> float | None:
         return max((rank.heard_at_seconds for rank in self._ranks.values() if rank.reported), default=None)
-
-    def _known_until_seconds(self, now_seconds: float) -> float:
-        """Up to when the reports say anything: without any lately, time alone proves nothing."""
-        newest_seconds = self._newest_heard_seconds()
-        if newest_seconds is None or now_seconds - newest_seconds >= self._rules.cut_off_seconds:
-            return now_seconds
-        return newest_seconds
 
     def _somebody_silent(self, known_seconds: float, bound_seconds: float) -> bool:
         """Only a rank that used to report can fall silent."""

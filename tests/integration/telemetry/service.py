@@ -31,16 +31,28 @@ class Service:
     async def start(self) -> float:
         """Returns after how many seconds it was ready."""
         began_seconds = time.monotonic()
+        await self.launch()
+        await self.until_ready()
+        return time.monotonic() - began_seconds
+
+    async def launch(self) -> None:
+        """Returns when the ports are bound."""
         self._ready_file.unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "services.telemetry", env=self._environment, stdout=log, stderr=log
             )
         async with asyncio.timeout(60):
+            while not self._ready_file.exists():
+                assert self.process.returncode is None, self.log.read_text()
+                await asyncio.sleep(0.02)
+
+    async def until_ready(self) -> None:
+        assert self.process is not None
+        async with asyncio.timeout(60):
             while not await self.ready():
                 assert self.process.returncode is None, self.log.read_text()
                 await asyncio.sleep(0.02)
-        return time.monotonic() - began_seconds
 
     async def ready(self) -> bool:
         return self._ready_file.exists() and (await self.get("/healthz"))[0] == 200
@@ -123,6 +135,14 @@ class Ranks:
                 waiting=pb.WaitingSeconds(vote=0.001),
                 micro_batches=[pb.MicroBatch(index=0, tokens=100, sum_of_squares=1000.0)],
                 loss=2.0,
+            )
+            await self.send(record)
+
+    async def progress(self, iteration: int, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            record = self.record(rank)
+            record.progress.add(
+                at_unix_seconds=time.time(), iteration=iteration, operation_count=iteration, operation="forward"
             )
             await self.send(record)
 

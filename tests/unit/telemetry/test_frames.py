@@ -273,3 +273,19 @@ def test_whatever_comes_no_sample_is_used_twice_and_frames_never_go_back(
     assert len(used) == len(set(used))
     assert all(not set(ranks_of(each)) & set(each.missing_ranks) for each in closed)
     assert joiner.oldest_offset is None
+
+
+def test_a_rank_that_lost_samples_and_reports_again_is_not_silent() -> None:
+    joiner = settled_joiner(2)
+    for iteration in range(2, 6):
+        joiner.add(sample(0, iteration), 1.0)
+    closed = joiner.add(sample(1, 5), 1.0)
+    assert [(each.iteration, each.missing_ranks) for each in closed] == [(2, (1,)), (3, (1,)), (4, (1,)), (5, ())]
+    assert joiner.add(sample(0, 6), 1.1) == []
+
+
+def test_one_late_sample_over_and_over_starts_nothing_afresh() -> None:
+    joiner = settled_joiner(2)
+    for repetition in range(500):
+        assert joiner.add(sample(0, 1), float(repetition)) == []
+    assert joiner.num_restarts == 0

@@ -1,0 +1,77 @@
+import asyncio
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stack.kafka import Kafka
+from stack.topics import apply_topics
+from stack.watchdog import Watchdog
+from tests.integration.telemetry.service import Service, observations_of, ranks_of
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[Kafka]:
+    """A broker of one's own, to take away; started, and with its topics."""
+    watchdog = Watchdog()
+    watchdog.start()
+    server = Kafka(tmp_path / "kafka", watchdog)
+    try:
+        server.start()
+        apply_topics(server.bootstrap_servers)
+        yield server
+    finally:
+        server.stop(grace_seconds=0)
+        watchdog.stop()
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(240)
+async def test_kafka_away_at_start_and_again_later_and_no_database_at_all_lose_no_frame(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    job_id = f"job-{uuid.uuid4().hex[:8]}"
+    service = Service(
+        tmp_path,
+        {
+            "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+            "EVENKEEL_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
+            "EVENKEEL_ROLLUP_ITERATIONS": "2",
+        },
+    )
+    await asyncio.to_thread(kafka.stop)
+    await service.launch()
+    try:
+        assert (await service.get("/healthz"))[0] == 503
+        assert (await service.get("/livez"))[0] == 200
+        await asyncio.to_thread(kafka.start)
+        await service.until_ready()
+        async with ranks_of(kafka.bootstrap_servers, job_id) as ranks:
+            for iteration in range(5):
+                await ranks.iteration(iteration, range(3))
+            await ranks.iteration(5, range(1))
+            await ranks.progress(5, range(3))
+        async with observations_of(kafka.bootstrap_servers, job_id) as seen:
+            await seen.until(lambda: len(seen.frames) >= 5)
+        await asyncio.to_thread(kafka.stop)
+        await service.until_metric("evenkeel_kafka_unreachable", lambda value: value == 1)
+        await asyncio.to_thread(kafka.start)
+        async with (
+            ranks_of(kafka.bootstrap_servers, job_id) as ranks,
+            observations_of(kafka.bootstrap_servers, job_id) as seen,
+        ):
+            await ranks.iteration(5, range(1, 3))
+            for iteration in range(6, 10):
+                await ranks.iteration(iteration, range(3))
+            await seen.until(lambda: len(seen.frames) >= 10)
+        assert await service.metric("evenkeel_telemetry_rollups_waiting") >= 9
+    finally:
+        code = await service.stop()
+    assert code == 0
+    assert [each.iteration for each in seen.frames if len(each.entries) == 3] == [0, 1, 2, 3, 4, *range(5, 10)]
+    log = service.log.read_text()
+    assert log.count('"unreachable, waiting for it"') <= 12
+    assert "Traceback" not in log
