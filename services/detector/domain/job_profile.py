@@ -12,7 +12,7 @@ from services.detector.domain.verdict import Profile, RankThroughput
 Floats = npt.NDArray[np.float64]
 
 _WINDOW = 16
-_GRADIENT, _VOTE = 2, 3
+_TENSOR, _GRADIENT, _VOTE = 0, 2, 3
 _COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer")
 
 
@@ -106,7 +106,9 @@ class JobProfile:
 
 
 def _transfer_seconds(frame: FrameObservation, usable: npt.NDArray[np.bool_], pipeline_seconds: float) -> float:
-    """Seconds per stage border that compute does not explain: an upper bound, from the replica that leaves least.
+    """Seconds per stage border that neither compute nor tensor exchange explains, from the replica that leaves least.
+
+    An upper bound: waits for stragglers that the rounds below do not catch are in it.
 
     A pipeline of S stages and M micro-batches takes at least M rounds of its slowest stage and one of each other; a
     micro-batch crosses the S - 1 borders twice.
@@ -118,9 +120,14 @@ def _transfer_seconds(frame: FrameObservation, usable: npt.NDArray[np.bool_], pi
     stages, stage_of = np.unique(frame.stages[usable], return_inverse=True)
     rounds = np.zeros((len(replicas), len(stages)))
     np.maximum.at(rounds, (replica_of, stage_of), frame.compute_seconds[usable] / counts)
+    # Tensor exchange comes with every block, like compute: taken for the border, it would make a planner shun borders.
+    # The shard that arrives last waits only for the exchange itself.
+    exchange = np.full_like(rounds, np.inf)
+    np.minimum.at(exchange, (replica_of, stage_of), frame.wait_seconds[usable, _TENSOR] / counts)
     num_micro_batches = np.zeros(len(replicas))
     np.maximum.at(num_micro_batches, replica_of, counts)
     num_stages = (rounds > 0).sum(axis=1)
+    rounds += np.where(rounds > 0, exchange, 0.0)
     piped = num_stages > 1
     if not piped.any():
         return 0.0
