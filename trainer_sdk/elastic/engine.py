@@ -113,6 +113,7 @@ class Engine:
         self._steps_applied = 0
         self._last_step_at = 0.0
         self._after_reshape = False
+        self._began = 0.0, 0.0
         self._leaving_epoch = -1
 
     @property
@@ -143,7 +144,7 @@ class Engine:
         runtime, iteration = self._runtime, self._steps_applied
         assert runtime is not None, "a training rank has a runtime"
         self._emitter.progress.begin_iteration(iteration, self._epoch)
-        started_at, started = time.time(), time.perf_counter()
+        self._began = time.time(), time.perf_counter()
         loss_part = runtime.run_iteration(iteration)
         norm_part = runtime.reducer.squared_norm_part()
         if self._config.optimizer.max_gradient_norm is not None:
@@ -154,19 +155,8 @@ class Engine:
         votes = self._all_gather([float(self._mailbox.committed_epoch()), loss_part, norm_part])
         self._apply_step()
         loss = float(votes[:, 1].sum())
-        sample = iteration_sample(
-            runtime,
-            self._clock,
-            iteration=iteration,
-            epoch=self._epoch,
-            started_at_unix_seconds=started_at,
-            wall_seconds=time.perf_counter() - started,
-            loss=loss,
-            gradient_norm=float(votes[:, 2].sum()) ** 0.5,
-            after_reshape=self._after_reshape,
-        )
+        self._emit(runtime, iteration, loss, float(votes[:, 2].sum()) ** 0.5)
         self._after_reshape = False
-        self._emitter.emit_sample(sample)
         if self._on_step is not None:
             self._on_step(Step(iteration=iteration, epoch=self._epoch, loss=loss))
         if int(votes[:, 0].min()) > self._epoch:
@@ -176,6 +166,23 @@ class Engine:
             self._switch(commit)
         else:
             self._publish(RankPhase.TRAINING)
+
+    def _emit(self, runtime: EpochRuntime, iteration: int, loss: float | None, gradient_norm: float | None) -> None:
+        """Tell of a step that was just applied."""
+        started_at, started = self._began
+        self._emitter.emit_sample(
+            iteration_sample(
+                runtime,
+                self._clock,
+                iteration=iteration,
+                epoch=self._epoch,
+                started_at_unix_seconds=started_at,
+                wall_seconds=time.perf_counter() - started,
+                loss=loss,
+                gradient_norm=gradient_norm,
+                after_reshape=self._after_reshape,
+            )
+        )
 
     def _all_gather(self, values: list[float]) -> torch.Tensor:
         """Everybody's values, one row per rank of the layout."""
@@ -276,7 +283,11 @@ class Engine:
         if commit.steps_applied < 0 or not self._held:
             return
         if self._voted and self._steps_applied == commit.steps_applied - 1:
+            iteration = self._steps_applied
             self._apply_step()
+            if self._runtime is not None:
+                # The vote's outcome was lost with a peer, so loss and norm of the whole iteration are not known here.
+                self._emit(self._runtime, iteration, None, None)
         self._voted = False
         if commit.from_epoch in self._held and self._steps_applied != commit.steps_applied:
             raise RuntimeError(

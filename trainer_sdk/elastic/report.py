@@ -20,11 +20,11 @@ def iteration_sample(
     epoch: int,
     started_at_unix_seconds: float,
     wall_seconds: float,
-    loss: float,
-    gradient_norm: float,
+    loss: float | None,
+    gradient_norm: float | None,
     after_reshape: bool,
 ) -> pb.Sample:
-    """The sample of one finished iteration; takes the clock's seconds."""
+    """The sample of one finished iteration; takes the clock's seconds. ``loss`` is None where no vote was heard."""
     compute, waiting = clock.take_compute(), clock.take_waiting()
     position = runtime.position
     return pb.Sample(
