@@ -44,6 +44,8 @@ class JobSpec:
         fleet_address: ``host:port`` of the fleet API; empty = the job runs unwatched.
         fleet_token: Token for RegisterJob.
         job_token: Token that the rank controllers require.
+        controller_bind_host: Address that the rank controllers listen on; loopback unless the scheduler runs elsewhere.
+        controller_advertise_host: Name under which the scheduler reaches them, where it differs; empty = the same.
         restart_delay_seconds: A dead rank comes back after this long; None = never by itself.
         finish_grace_seconds: How long the other ranks may run on after the first one finished.
         logs_to_files: Each rank writes to ``<run_dir>/logs`` rather than to the launcher's output.
@@ -68,6 +70,8 @@ class JobSpec:
     fleet_address: str = ""
     fleet_token: str = field(default="", repr=False)
     job_token: str = field(default="", repr=False)
+    controller_bind_host: str = "127.0.0.1"
+    controller_advertise_host: str = ""
     restart_delay_seconds: float | None = None
     finish_grace_seconds: float = 30.0
     logs_to_files: bool = False

@@ -137,7 +137,7 @@ def _controller(
 ) -> tuple[ControlServer | None, Registration | None]:
     if not spec.job_token:
         return None, None
-    server = ControlServer(mailbox, job_id=spec.job_id, job_token=spec.job_token)
+    server = ControlServer(mailbox, job_id=spec.job_id, job_token=spec.job_token, bind_host=spec.controller_bind_host)
     server.start()
     if not spec.fleet_address:
         return server, None
@@ -151,7 +151,7 @@ def _controller(
             node=spec.node_of(rank),
             device=spec.device_of(rank),
         ),
-        controller_address=server.address(),
+        controller_address=server.address(spec.controller_advertise_host),
         is_watched=lambda: server.num_watches > 0,
     )
     registration.start()
