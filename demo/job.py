@@ -33,11 +33,12 @@ class MainJob:
     flops_per_second: float
 
 
-def main_job(job_id: str, seed: int) -> MainJob:
-    """The demo's job for one seed."""
+def main_job(job_id: str, seed: int, *, dtype: str = "float32") -> MainJob:
+    """The demo's job for one seed, computing in ``dtype``."""
     config = TrainingConfig(
         job_id=job_id,
         seed=seed,
+        dtype=dtype,
         num_iterations=ENDLESS_ITERATIONS,
         workload=WorkloadConfig(
             num_micro_batches=NUM_MICRO_BATCHES,

@@ -7,7 +7,7 @@ import asyncio
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -37,7 +37,15 @@ ROLLUP_WAIT_SECONDS = 15.0
 REFERENCE_WAIT_SECONDS = 120.0
 
 
-async def perform(stack: Stack, seed: int, view: View, folder: Path) -> Observations:
+async def perform(
+    stack: Stack,
+    seed: int,
+    view: View,
+    folder: Path,
+    *,
+    steps: Sequence[Step] | None = None,
+    dtype: str = "float32",
+) -> Observations:
     """Play the scenario once.
 
     Args:
@@ -45,16 +53,18 @@ async def perform(stack: Stack, seed: int, view: View, folder: Path) -> Observat
         seed: Decides the model, the samples and the victims.
         view: Shows what happens.
         folder: Gets the job's files: its state, the speed table, the ranks' logs.
+        steps: Another script than the demo's.
+        dtype: What the job computes in.
 
     Raises:
         RuntimeError: The job or the reference run did not start.
     """
     job_id = f"demo-{seed}-{secrets.token_hex(4)}"
-    job = main_job(job_id, seed)
+    job = main_job(job_id, seed, dtype=dtype)
     log = RunLog(job_id=job_id)
     num_ranks = len(job.layout.ranks)
     shutil.rmtree(folder, ignore_errors=True)
-    steps = script(choose_cast(seed, num_ranks), num_ranks)
+    steps = script(choose_cast(seed, num_ranks), num_ranks) if steps is None else steps
     async with reference_run(job.config) as reference:
         director, ended_at = await _run_job(stack, job, log, steps, view, folder)
         last = max(log.last_iteration, 0)
@@ -76,7 +86,7 @@ async def perform(stack: Stack, seed: int, view: View, folder: Path) -> Observat
 
 
 async def _run_job(
-    stack: Stack, job: MainJob, log: RunLog, steps: tuple[Step, ...], view: View, folder: Path
+    stack: Stack, job: MainJob, log: RunLog, steps: Sequence[Step], view: View, folder: Path
 ) -> tuple[Director, float]:
     """The job from its first process to its last; returns the director and when the recording ended."""
     launcher = Launcher(_job_spec(stack, job, folder), job.model)
