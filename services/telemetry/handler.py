@@ -28,6 +28,7 @@ from services.telemetry.metrics import TelemetryMetrics
 # A restart makes an unwritten rollup again if it is not older than this: it bounds what is read again.
 ROLLUP_HOLD_SECONDS = 30.0
 _HOUSEKEEPING_SECONDS = 5.0
+_ENDS = frozenset((pb.PROCESS_EVENT_KIND_DIED, pb.PROCESS_EVENT_KIND_FINISHED))
 
 _log = structlog.get_logger(__name__)
 
@@ -215,6 +216,9 @@ class TelemetryHandler:
             window = job.rollups.add(sample, content, loss=loss, now_seconds=now_seconds)
             if window is not None:
                 finished.append(window)
+        for event in record.events:
+            if event.kind in _ENDS:
+                finished.extend(job.rollups.finish_process(event.rank, event.incarnation))
         if finished:
             self._rollup_writer.put(finished)
         progress = newest_progress_of(record)

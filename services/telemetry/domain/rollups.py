@@ -5,7 +5,7 @@ ends when its rank, or its job's idleness, shows that no more is to come. A row 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -119,11 +119,19 @@ class RollupAggregator:
     def finish_idle(self, now_seconds: float) -> list[FinishedWindow]:
         """Ends the windows to which nothing came lately; to be called now and then."""
         limit = now_seconds - self._idle_seconds
-        idle = [(slot, each) for slot, each in self._windows.items() if each.updated_at_seconds < limit]
-        for slot, window in idle:
-            del self._windows[slot]
+        return self._end([slot for slot, each in self._windows.items() if each.updated_at_seconds < limit])
+
+    def finish_process(self, rank: int, incarnation: int) -> list[FinishedWindow]:
+        """Ends the window of a process that is gone, so that its last iterations are there at once."""
+        return self._end([slot for slot in (_Slot(rank, incarnation),) if slot in self._windows])
+
+    def _end(self, slots: Iterable[_Slot]) -> list[FinishedWindow]:
+        finished = []
+        for slot in slots:
+            window = self._windows.pop(slot)
             self._written_idle[slot] = (window.epoch, window.start)
-        return [self._finish(slot, window) for slot, window in idle]
+            finished.append(self._finish(slot, window))
+        return finished
 
     def finish_all(self) -> list[FinishedWindow]:
         """Ends all windows: the job is over, or its partition goes elsewhere."""

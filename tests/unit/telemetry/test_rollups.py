@@ -65,6 +65,15 @@ def test_an_idle_window_is_written_and_what_follows_is_a_row_of_its_own() -> Non
     assert (rest.record.first_iteration, rest.record.num_iterations) == (2, 2)
 
 
+def test_the_window_of_a_process_that_is_gone_is_written_at_once() -> None:
+    aggregator = RollupAggregator("job", window_iterations=4)
+    feed(aggregator, [0, 1])
+    slot = feed(RollupAggregator("job", window_iterations=1), [0, 1])[0].record
+    [gone] = aggregator.finish_process(slot.rank, slot.incarnation)
+    assert (gone.record.first_iteration, gone.record.stop_iteration, gone.record.num_iterations) == (0, 4, 2)
+    assert aggregator.finish_process(slot.rank, slot.incarnation) == []
+
+
 def test_the_oldest_offset_is_what_a_restart_must_read_again() -> None:
     aggregator = RollupAggregator("job", window_iterations=4)
     feed(aggregator, [0, 1, 2], now_seconds=100.0)
