@@ -37,10 +37,11 @@ _RESHAPE_OFFSET = 0.1
 _NATS_TO_RECOVER = 8.0
 _NATS_PER_RELAPSE = 3.0
 # A young row's baseline and noise rest on few iterations: it takes more to convince us.
-_YOUNG_OBSERVATIONS = 64
+_YOUNG_OBSERVATIONS = 96
 # Half-width of a 95 % interval in scales; a trimmed mean of Student-t noise is a fifth wider than a Gaussian's.
 _MARGIN = 1.96 * 1.2
-_NATS_FOR_YOUTH = 4.0
+_NATS_FOR_YOUTH = 8.0
+_FAR_OFF = 0.08
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,7 @@ class DeviceHealth:
             self._take_baseline(ready)
         tested = rows[~waiting]
         if self._num_frames % _NOISE_EVERY == 0 or len(ready):
-            self._estimate_noise()
+            self._estimate_noise(ready)
         changes = self._test(iteration, tested, residuals[~waiting])
         self._follow(tested, residuals[~waiting])
         return changes
@@ -200,9 +201,14 @@ class DeviceHealth:
         bank.has_offset[ready] = True
         bank.clear_tests(ready)
 
-    def _estimate_noise(self) -> None:
+    def _estimate_noise(self, fresh: Ints) -> None:
         bank = self.bank
-        calm = bank.has_offset & (bank.num_to_baseline == 0) & self.quiet(np.arange(len(bank)))
+        # A row that may be shifting a little counts too: without it wandering noise would be taken for calm. A row that
+        # may have shifted a lot does not: it would hide itself. A fresh baseline shows that by its level alone.
+        jumped = (bank.sums_slower[:, -1] > self._limit() / 4) | (bank.sums_faster[:, -1] > self._limit() / 4)
+        if len(fresh):
+            jumped[fresh] |= np.abs(_row_medians(bank.residuals[fresh][:, -BASELINE_OBSERVATIONS:])) > _FAR_OFF
+        calm = bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill & ~jumped
         found = estimate(bank.residuals, calm)
         if self._num_frames > WINDOW:
             # Up at once, down slowly: a quiet spell is no promise.

@@ -44,7 +44,7 @@ def test_the_story_has_something_to_find() -> None:
     assert kinds == ["compute_slow", "recovered", "fail_stop"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_killed_anywhere_it_finds_the_same_and_nothing_twice(data: st.DataObject) -> None:
     """Each life reads on from its snapshot or before; what it finds beyond the snapshot is what one life finds."""

@@ -50,7 +50,7 @@ def test_a_slow_device_is_found_and_measured(noise: Noise, throughput: float, pa
 )
 def test_a_healthy_job_is_left_alone(noise: Noise) -> None:
     job = SyntheticJob(places=cube(), noise=noise, seed=7, **DIFFERENT_DEVICES)
-    assert verdicts_of(JobDetector("job"), job.frames(0, 2_500)) == []
+    assert verdicts_of(JobDetector("job"), job.frames(0, 1_200)) == []
 
 
 def test_long_documents_are_workload_and_nobodys_fault() -> None:
