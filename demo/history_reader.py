@@ -1,13 +1,12 @@
 """Reads the SQL history of the run the way any auditor would: plain SQL over the documented views. Blocking."""
 
 import time
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, LiteralString
 
 import psycopg
 
-from demo.observations import HistoryFacts, QueryResult
+from demo.observations import HistoryFacts, QueryResult, RollupWindow
 from history.vocabulary import PlanState
 
 CONNECT_TIMEOUT_SECONDS = 5
@@ -86,10 +85,10 @@ def read_history(
     """
     deadline = time.monotonic() + wait_seconds
     with psycopg.connect(database_url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection:
-        windows = _rollup_windows(connection, job_id)
-        while _last_covered(windows) < last_iteration and time.monotonic() < deadline:
+        rollups = _rollups(connection, job_id)
+        while not _reaches(rollups, last_iteration) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
-            windows = _rollup_windows(connection, job_id)
+            rollups = _rollups(connection, job_id)
         verdicts = connection.execute(
             "SELECT verdict_id FROM verdicts WHERE job_id = %s AND decided_at <= to_timestamp(%s)", (job_id, until)
         ).fetchall()
@@ -99,27 +98,38 @@ def read_history(
             (job_id, until),
         ).fetchall()
         return HistoryFacts(
-            rollup_windows=windows,
+            rollups=rollups,
             verdict_ids=frozenset(verdict_id for (verdict_id,) in verdicts),
             plan_states=frozenset((plan_id, PlanState(state)) for plan_id, state in plans),
             queries=tuple(_ask(connection, title, sql, job_id) for title, sql in QUESTIONS),
         )
 
 
-def _rollup_windows(
-    connection: psycopg.Connection[tuple[Any, ...]], job_id: str
-) -> Mapping[int, tuple[tuple[int, int], ...]]:
+def _rollups(connection: psycopg.Connection[tuple[Any, ...]], job_id: str) -> tuple[RollupWindow, ...]:
     rows = connection.execute(
-        "SELECT rank, first_iteration, stop_iteration - 1 FROM rank_rollups WHERE job_id = %s ORDER BY 1, 2", (job_id,)
+        "SELECT rank, incarnation, epoch, first_iteration, stop_iteration, num_iterations "
+        "FROM rank_rollups WHERE job_id = %s ORDER BY rank, incarnation, epoch, first_iteration",
+        (job_id,),
     ).fetchall()
-    windows: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for rank, first, last in rows:
-        windows[rank].append((first, last))
-    return {rank: tuple(each) for rank, each in windows.items()}
+    return tuple(
+        RollupWindow(
+            rank=rank,
+            incarnation=incarnation,
+            epoch=epoch,
+            first_iteration=first,
+            stop_iteration=stop,
+            num_iterations=count,
+        )
+        for rank, incarnation, epoch, first, stop, count in rows
+    )
 
 
-def _last_covered(windows: Mapping[int, Sequence[tuple[int, int]]]) -> int:
-    return max((last for each in windows.values() for _, last in each), default=-1)
+def _reaches(rollups: Sequence[RollupWindow], last_iteration: int) -> bool:
+    """Whether every rank that trained last has a rollup up to ``last_iteration``."""
+    epoch = max((rollup.epoch for rollup in rollups), default=-1)
+    newest = [rollup for rollup in rollups if rollup.epoch == epoch]
+    ranks = {rollup.rank for rollup in newest}
+    return bool(ranks) and ranks == {rollup.rank for rollup in newest if rollup.stop_iteration > last_iteration}
 
 
 def _ask(connection: psycopg.Connection[tuple[Any, ...]], title: str, sql: LiteralString, job_id: str) -> QueryResult:

@@ -88,9 +88,9 @@ def _write(
         ),
         (
             (
-                "Speed of the whole job against its healthy self on the same documents. The bound is what "
-                "the live devices could do together; long "
-                "documents are more work, not less speed."
+                "Speed of the whole job against its healthy self on the same documents: long documents are more "
+                "work, not less speed. The bound is the sum of the live devices' speeds over their number; what of an "
+                "iteration is not compute (exchange, pipeline bubbles) does not follow it."
             ),
             pictures.throughput(seen),
         ),

@@ -1,6 +1,5 @@
 """Everything the judgement is made from: what was done, what was seen, and what should have been. Pure."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -35,17 +34,29 @@ class QueryResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RollupWindow:
+    """One rollup: how many iterations of ``[first_iteration, stop_iteration)`` of one process and epoch went in."""
+
+    rank: int
+    incarnation: int
+    epoch: int
+    first_iteration: int
+    stop_iteration: int
+    num_iterations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFacts:
     """What the SQL history holds of the job after the run.
 
     Attributes:
-        rollup_windows: By rank: windows [first, last] of iterations that have a rollup.
+        rollups: Every rollup.
         verdict_ids: Verdicts in SQL.
         plan_states: (plan id, state) in SQL.
         queries: The documented questions and their answers, for the report.
     """
 
-    rollup_windows: Mapping[int, tuple[tuple[int, int], ...]]
+    rollups: tuple[RollupWindow, ...]
     verdict_ids: frozenset[str]
     plan_states: frozenset[tuple[str, PlanState]]
     queries: tuple[QueryResult, ...] = ()

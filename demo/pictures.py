@@ -120,7 +120,7 @@ def throughput(seen: Observations) -> bytes:
         axes,
         [
             Line2D([], [], color=BLUE, marker="o", markersize=4, label="measured, one point per iteration"),
-            Line2D([], [], color=ORANGE, linewidth=2.0, label="proportional bound: no plan can be faster"),
+            Line2D([], [], color=ORANGE, linewidth=2.0, label="proportional bound: live speeds / number of devices"),
             Patch(facecolor=GREEN, alpha=0.2, label="from the verdict to the plan in force"),
         ],
     )

@@ -15,8 +15,8 @@ from history.vocabulary import PlanState
 from layouts.layout import Layout
 
 PLANS_NOTE = (
-    "<p>Seconds per iteration. <em>Bound</em> is the proportional bound: no plan runs faster than the healthy time "
-    "divided by it. <em>Seen</em> is the median that this page measured itself.</p>"
+    "<p>Seconds per iteration. <em>Bound</em> is the proportional bound: the sum of the live devices' speeds over the "
+    "number of devices. <em>Seen</em> is the median that this page measured itself.</p>"
 )
 
 

@@ -1,10 +1,11 @@
 """A run that did not happen: a small job with a known truth, built without any service, to judge the judges."""
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
 from demo.conditions import Moment
-from demo.observations import HistoryFacts, Observations, QueryResult, StepOutcome
+from demo.observations import HistoryFacts, Observations, QueryResult, RollupWindow, StepOutcome
 from demo.run_log import (
     ActionSeen,
     AlternativeSeen,
@@ -182,9 +183,23 @@ class Run:
         )
 
     def finish(self) -> Observations:
-        last = max(self.iteration - 1, 0)
+        counts = Counter(
+            (sample.rank, sample.incarnation, sample.epoch)
+            for _, samples in self.log.iterations()
+            for sample in samples
+        )
         history = HistoryFacts(
-            rollup_windows=dict.fromkeys(range(NUM_RANKS), ((0, last),)),
+            rollups=tuple(
+                RollupWindow(
+                    rank=rank,
+                    incarnation=incarnation,
+                    epoch=epoch,
+                    first_iteration=0,
+                    stop_iteration=self.iteration,
+                    num_iterations=count,
+                )
+                for (rank, incarnation, epoch), count in sorted(counts.items())
+            ),
             verdict_ids=frozenset(verdict.verdict_id for verdict in self.log.verdicts),
             plan_states=frozenset((plan.plan_id, plan.state) for plan in self.log.plans),
             queries=(
