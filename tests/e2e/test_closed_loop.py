@@ -1,0 +1,62 @@
+"""The demo's whole script on the whole stack, in float64, where nothing but a mistake can change a loss."""
+
+import asyncio
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from demo.expectations import expectations_of
+from demo.live import choose_view
+from demo.observations import Observations
+from demo.performance import perform
+from demo.summary import loss_differences
+from stack.stack import Stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+SEED = 3
+
+
+def children_of(parent: int) -> set[int]:
+    """Processes that ``parent`` started and that still run."""
+    found = set()
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{int(entry)}/stat") as stat:
+                fields = stat.read().rsplit(")", 1)[1].split()
+            if int(fields[1]) == parent and fields[0] != "Z":
+                found.add(int(entry))
+    return found
+
+
+@pytest.fixture(scope="module")
+def story() -> Iterator[tuple[Observations, set[int]]]:
+    """What was seen, and which processes the performance left behind."""
+    before = children_of(os.getpid())
+    screen = io.StringIO()
+    with Stack("e2e", keep_data=False) as stack, choose_view(Console(file=screen)) as view:
+        seen = asyncio.run(perform(stack, SEED, view, stack.folder / "job", dtype="float64"))
+    yield seen, children_of(os.getpid()) - before
+    print(screen.getvalue())
+
+
+def test_every_expectation_of_the_scenario_holds(story: tuple[Observations, set[int]]) -> None:
+    seen, _ = story
+    broken = [f"{one.name}: {one.detail}" for one in expectations_of(seen) if not one.held]
+    assert not broken, "\n".join(broken)
+
+
+def test_in_float64_the_losses_are_those_of_the_failure_free_run(story: tuple[Observations, set[int]]) -> None:
+    seen, _ = story
+    differences = dict(loss_differences(seen))
+    assert len(differences) > 100
+    assert max(differences.values()) < 1e-10
+
+
+def test_nothing_is_left_running(story: tuple[Observations, set[int]]) -> None:
+    _, left = story
+    assert not left
