@@ -80,11 +80,11 @@ class OptimizerConfig:
         max_gradient_norm: Clip to this global norm; None does not clip.
     """
 
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
     warm_up_iterations: int = 20
     beta1: float = 0.9
     beta2: float = 0.95
-    epsilon: float = 1e-5
+    epsilon: float = 1e-4
     weight_decay: float = 0.01
     max_gradient_norm: float | None = None
 

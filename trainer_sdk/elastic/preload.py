@@ -1,5 +1,7 @@
 """What a process that forks ranks does once, so that a new rank is training within milliseconds of its fork."""
 
+import os
+
 import torch
 
 from trainer_sdk.elastic.config import TrainingConfig
@@ -11,6 +13,9 @@ def preload(config: TrainingConfig) -> None:
 
     The first ``torch.optim.AdamW`` of a process imports some 900 modules, which takes seconds.
     """
+    # torch's store looks up the name of every peer that connects, one after the other in its only thread: a lost DNS
+    # packet would stop all ranks for the resolver's default of five seconds. Read when a process first resolves.
+    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
     torch.set_num_threads(1)
     load_corpus(config.workload.corpus_bytes)
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], foreach=False)

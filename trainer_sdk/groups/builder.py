@@ -4,6 +4,7 @@ Building blocks in the transport, so a helper thread does it while the training 
 that was interrupted is left to its thread, which frees what it built.
 """
 
+import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,6 +95,9 @@ class StoreGroupBuilder:
         self._meeting_waiter = Waiter(lambda: waiter.interrupted() or is_over())
         self._meeting_timeout_seconds = meeting_timeout_seconds
         self._graveyard = Graveyard()
+        # Opened ahead: torch looks the peer's name up for every new connection, which takes seconds when DNS is slow.
+        self._spare: queue.SimpleQueue[Rendezvous] = queue.SimpleQueue()
+        self._spare.put(rendezvous.another())
 
     def build(
         self, epoch: int, participants: Sequence[int], specs: Sequence[GroupSpec], announcement: Any
@@ -136,9 +140,18 @@ class StoreGroupBuilder:
         )
         return Group(spec.name, spec.ranks, self._rank, backend, self._waiter)
 
-    def open_rendezvous(self) -> Rendezvous:
-        """A connection for a helper thread."""
-        return self._rendezvous.another()
+    def take_spare(self) -> Rendezvous:
+        """The connection for a build's helper thread; blocks while one is being opened."""
+        return self._spare.get()
+
+    def return_spare(self, rendezvous: Rendezvous) -> None:
+        """A build that nobody interrupted gives its connection back."""
+        self._spare.put(rendezvous)
+
+    def replace_spare(self) -> None:
+        """A build was given up and may hold its connection for minutes: open another, in the background."""
+        opening = threading.Thread(target=lambda: self._spare.put(self._rendezvous.another()), daemon=True)
+        opening.start()
 
 
 class _Build(threading.Thread):
@@ -156,8 +169,8 @@ class _Build(threading.Thread):
         self.done = threading.Event()
 
     def run(self) -> None:
+        rendezvous = self._builder.take_spare()
         try:
-            rendezvous = self._builder.open_rendezvous()
             for spec in self._specs:
                 if self._given_up:
                     break
@@ -168,6 +181,10 @@ class _Build(threading.Thread):
             self.done.set()
             if self._given_up:
                 self._builder.abandon(self.groups)
+            elif self.error is None:
+                self._builder.return_spare(rendezvous)
+            else:
+                self._builder.replace_spare()
 
     def give_up(self) -> None:
         """The training thread does not want the groups any more."""
@@ -175,3 +192,5 @@ class _Build(threading.Thread):
             self._given_up = True
             if self.done.is_set():
                 self._builder.abandon(self.groups)
+            else:
+                self._builder.replace_spare()
