@@ -1,0 +1,206 @@
+"""Which operations of a step wait for which, and which of them meet: streams, transfers and collectives."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from attribution.operations import COMPUTE, OperationError, Operations, OperationType
+
+Ints = npt.NDArray[np.int64]
+
+_CLOCK_SECONDS = 5e-5
+"""How far the clock of a recording may be off within one worker."""
+
+# Operation, the computation it belongs to, stage of its peer.
+_SENDS = (
+    (OperationType.FORWARD_SEND, OperationType.FORWARD, 1),
+    (OperationType.BACKWARD_SEND, OperationType.BACKWARD, -1),
+)
+_RECEIVE_OF = {
+    OperationType.FORWARD_SEND: OperationType.FORWARD_RECV,
+    OperationType.BACKWARD_SEND: OperationType.BACKWARD_RECV,
+}
+_ACROSS_REPLICAS = (
+    OperationType.PARAMS_ALL_GATHER,
+    OperationType.GRADS_REDUCE_SCATTER,
+    OperationType.SEPARATE_GRADS_ALL_REDUCE,
+)
+
+
+class Wiring:
+    """Dependencies of one step's operations.
+
+    Args:
+        operations: The operations of one step.
+    """
+
+    def __init__(self, operations: Operations) -> None:
+        self._operations = operations
+        self._num_stages = int(operations.stage.max()) + 1
+        self._last_chunk = int(operations.global_chunk[np.isin(operations.optype, list(COMPUTE))].max())
+        self._rows: dict[tuple[int, int, str], list[int]] = {}
+        for row, key in enumerate(
+            zip(operations.dp_rank.tolist(), operations.stage.tolist(), operations.optype.tolist(), strict=True)
+        ):
+            self._rows.setdefault(key, []).append(row)
+        self._workers = sorted({key[:2] for key in self._rows})
+        self._start = operations.start_seconds.tolist()
+        self._end = operations.end_seconds.tolist()
+        self._edges: list[tuple[int, int]] = []
+        self._computed_by: dict[int, int] = {}
+        for dp_rank, stage in self._workers:
+            self._wire_worker(dp_rank, stage)
+
+    def edges(self) -> tuple[Ints, Ints]:
+        """Operations that are waited for, and those that wait."""
+        pairs = np.array(self._edges, dtype=np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+
+    def groups(self) -> Iterator[Ints]:
+        """Operations that meet: each group ends together."""
+        yield from self._transfers()
+        meetings: dict[tuple[object, ...], list[int]] = {}
+        for (dp_rank, stage, optype), rows in self._rows.items():
+            for sequence, row in enumerate(rows):
+                if optype in _ACROSS_REPLICAS:
+                    meetings.setdefault((optype, stage, sequence), []).append(row)
+                elif optype == OperationType.CLIP_GRADS:
+                    meetings.setdefault((optype, sequence), []).append(row)
+                elif optype == OperationType.EMBEDDING_GRADS_ALL_REDUCE:
+                    meetings.setdefault((optype, dp_rank, sequence), []).append(row)
+        for members in meetings.values():
+            yield np.array(members, dtype=np.int64)
+
+    def _of(self, dp_rank: int, stage: int, *optypes: OperationType) -> list[int]:
+        """Rows of some types of a worker, by start."""
+        if len(optypes) == 1:
+            return self._rows.get((dp_rank, stage, optypes[0]), [])
+        rows = [row for optype in optypes for row in self._rows.get((dp_rank, stage, optype), [])]
+        return sorted(rows, key=lambda row: (self._start[row], self._end[row]))
+
+    def _chain(self, rows: list[int]) -> None:
+        self._edges += pairwise(rows)
+
+    def _wire_worker(self, dp_rank: int, stage: int) -> None:
+        kinds = OperationType
+        stream = self._of(dp_rank, stage, kinds.FORWARD, kinds.BACKWARD, kinds.GARBAGE_COLLECTION)
+        self._chain(stream)
+        self._chain(self._of(dp_rank, stage, kinds.PARAMS_ALL_GATHER, kinds.GRADS_REDUCE_SCATTER))
+        for send, compute, _ in _SENDS:
+            for kind, receives in ((_RECEIVE_OF[send], True), (send, False)):
+                self._chain(self._of(dp_rank, stage, kind))
+                self._wire_transfers(dp_rank, stage, kind, compute, receives=receives)
+        self._wire_first_backward(dp_rank, stage)
+        self._wire_gather(dp_rank, stage)
+        self._wire_end(dp_rank, stage, stream)
+
+    def _wire_transfers(
+        self, dp_rank: int, stage: int, kind: OperationType, compute: OperationType, *, receives: bool
+    ) -> None:
+        """Ties each transfer to the computation that made or needs its data."""
+        computes = self._of(dp_rank, stage, compute)
+        transfers = self._of(dp_rank, stage, kind)
+        if not transfers or not computes:
+            return
+        towards_later = (compute is OperationType.FORWARD) != receives
+        edge_chunk = self._last_chunk if towards_later else 0
+        real = [row for row in computes if self._operations.global_chunk[row] != edge_chunk]
+        if len(transfers) not in (len(computes), len(real)):
+            # Recorders note transfers that were never launched, before the first or after the last computation.
+            if receives:
+                limit = self._start[computes[-1]] + _CLOCK_SECONDS
+                transfers = [row for row in transfers if self._start[row] <= limit]
+            else:
+                limit = self._end[computes[0]] - _CLOCK_SECONDS
+                transfers = [row for row in transfers if self._end[row] >= limit]
+        if len(transfers) == len(real):
+            matched = real
+        elif len(transfers) == len(computes):
+            matched = computes
+        elif receives and len(transfers) == len(computes) - 1:
+            matched = computes[1:]
+        else:
+            raise OperationError(
+                f"step {self._operations.step[0]}: dp_rank {dp_rank} stage {stage} has {len(transfers)} {kind} for "
+                f"{len(computes)} {compute}; record all of them, or leave the step out"
+            )
+        before = dict(zip(computes[1:], computes, strict=False))
+        for transfer, owner in zip(transfers, matched, strict=True):
+            if self._operations.global_chunk[owner] != edge_chunk:
+                self._computed_by[transfer] = owner
+            if not receives:
+                self._edges.append((owner, transfer))
+                continue
+            self._edges.append((transfer, owner))
+            if owner in before:
+                self._edges.append((before[owner], transfer))
+
+    def _wire_first_backward(self, dp_rank: int, stage: int) -> None:
+        """The first gradients are asked for once the forward before the last one of the warm-up is done."""
+        stream = self._of(dp_rank, stage, OperationType.FORWARD, OperationType.BACKWARD)
+        is_backward = [self._operations.optype[row] == OperationType.BACKWARD for row in stream]
+        first = is_backward.index(True) if True in is_backward else 0
+        if first < 2:
+            return
+        for kind in (OperationType.BACKWARD_RECV, OperationType.BACKWARD_SEND):
+            for row in self._of(dp_rank, stage, kind)[:1]:
+                if row in self._computed_by:
+                    self._edges.append((stream[first - 2], row))
+
+    def _wire_gather(self, dp_rank: int, stage: int) -> None:
+        """A chunk's first forward waits for the last gathering of its parameters."""
+        chunk = self._operations.chunk
+        gathers = {int(chunk[row]): row for row in self._of(dp_rank, stage, OperationType.PARAMS_ALL_GATHER)}
+        for row in self._of(dp_rank, stage, OperationType.FORWARD):
+            gather = gathers.pop(int(chunk[row]), None)
+            if gather is not None:
+                self._edges.append((gather, row))
+
+    def _wire_end(self, dp_rank: int, stage: int, stream: list[int]) -> None:
+        """After the last computation: the exchanges that nothing hides, then the optimizer."""
+        kinds = OperationType
+        reduces = self._of(dp_rank, stage, kinds.GRADS_REDUCE_SCATTER)
+        separate = self._of(dp_rank, stage, kinds.SEPARATE_GRADS_ALL_REDUCE)
+        tail = self._of(dp_rank, stage, kinds.LAYERNORM_GRADS_ALL_REDUCE)
+        tail = tail + self._of(dp_rank, stage, kinds.EMBEDDING_GRADS_ALL_REDUCE)
+        if separate:
+            # Gradients are reduced beside the backwards: each chunk's after its last one.
+            chunk = self._operations.chunk
+            last = {int(chunk[row]): row for row in self._of(dp_rank, stage, kinds.BACKWARD)}
+            for row in reduces:
+                if (backward := last.pop(int(chunk[row]), None)) is not None:
+                    self._edges.append((backward, row))
+            tail = tail + separate
+        else:
+            tail = tail + reduces
+        tail = tail + self._of(dp_rank, stage, kinds.CLIP_GRADS) + self._of(dp_rank, stage, kinds.OPTIMIZER)
+        self._chain(tail)
+        if tail:
+            self._edges += [(row, tail[0]) for row in (*stream[-1:], *(reduces[-1:] if separate else ()))]
+
+    def _transfers(self) -> Iterator[Ints]:
+        """Pairs each send with its receive: by chunk and micro-batch where they are known, else by order."""
+        for send, _, step in _SENDS:
+            for dp_rank, stage in self._workers:
+                peer = (stage + step) % self._num_stages
+                sends = [row for row in self._of(dp_rank, stage, send) if row in self._computed_by]
+                receives = self._of(dp_rank, peer, _RECEIVE_OF[send])
+                receives = [row for row in receives if row in self._computed_by]
+                if len(sends) != len(receives):
+                    raise OperationError(
+                        f"step {self._operations.step[0]}: dp_rank {dp_rank} has {len(sends)} {send} on stage {stage} "
+                        f"but {len(receives)} {_RECEIVE_OF[send]} on stage {peer}; record both ends"
+                    )
+                wanted = [self._data_of(row, step) for row in sends]
+                offered = {self._data_of(row, 0): row for row in receives}
+                if set(wanted) == set(offered) and len(offered) == len(sends):
+                    receives = [offered[data] for data in wanted]
+                for pair in zip(sends, receives, strict=True):
+                    yield np.array(pair, dtype=np.int64)
+
+    def _data_of(self, transfer: int, step: int) -> tuple[int, int]:
+        """Chunk and micro-batch of the computation at a transfer's receiving end."""
+        owner = self._computed_by[transfer]
+        return int(self._operations.global_chunk[owner]) + step, int(self._operations.micro_batch[owner])
