@@ -1,0 +1,179 @@
+"""What a plan is worth: exact longest path, peak memory and coverage.
+
+Model of time: each device runs its list in order, one operation at a time, each as early as its predecessors allow. F
+of a stage follows F of the stage before; the backward follows the backward of the stage after (the last stage's follows
+its own F); W follows B. An edge between two devices takes ``communication`` and occupies neither.
+An activation is held from the start of F to the end of both B and W. Links have no bandwidth limit.
+"""
+
+from dataclasses import dataclass
+
+from pipelines.case import Backward, Case, PlacementRule
+from pipelines.costs import StageCosts, stage_costs
+from pipelines.plan import Operation, Pass, Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What one plan leads to.
+
+    Attributes:
+        makespan: From time 0 to the end of the last operation.
+        busy: Time that each device works.
+        peak_activation: Most activation that each device holds.
+        device_span: Longest time from the first start to the last end of a device.
+        starts: Start of each operation, ``starts[device][index]`` like the plan's orders.
+    """
+
+    makespan: float
+    busy: tuple[float, ...]
+    peak_activation: tuple[float, ...]
+    device_span: float
+    starts: tuple[tuple[float, ...], ...]
+
+    @property
+    def bubble_fractions(self) -> tuple[float, ...]:
+        """The part of the makespan in which each device does not work."""
+        return tuple(1.0 - busy / self.makespan if self.makespan else 0.0 for busy in self.busy)
+
+
+def evaluate(case: Case, plan: Plan) -> Evaluation:
+    """Runs a plan on paper.
+
+    Raises:
+        ValueError: The plan leaves work out, does it twice, waits for ever, or breaks a rule of the case.
+    """
+    costs = stage_costs(case, plan.partition, plan.placement)
+    _check(case, plan, costs)
+    starts, ends = _times(case, plan, costs)
+    durations = [[_duration(costs, op) for op in order] for order in plan.orders]
+    spans = [end[-1] - start[0] for start, end in zip(starts, ends, strict=True) if start]
+    peaks = tuple(_peak(order, costs) for order in plan.orders)
+    if case.memory_limit is not None and max(peaks) > case.memory_limit + 1e-9:
+        device = peaks.index(max(peaks))
+        raise ValueError(f"device {device} holds {peaks[device]:g}, more than the limit {case.memory_limit:g}")
+    return Evaluation(
+        makespan=max(end[-1] for end in ends if end),
+        busy=tuple(sum(times) for times in durations),
+        peak_activation=peaks,
+        device_span=max(spans),
+        starts=tuple(tuple(start) for start in starts),
+    )
+
+
+def _check(case: Case, plan: Plan, costs: StageCosts) -> None:
+    if len(plan.orders) != case.devices:
+        raise ValueError(f"the plan orders {len(plan.orders)} devices, the case has {case.devices}")
+    num_stages = len(plan.partition)
+    if case.stages is not None and num_stages != case.stages:
+        raise ValueError(f"the case asks for {case.stages} stages, the plan has {num_stages}")
+    if case.placement is PlacementRule.CYCLIC and any(d != s % case.devices for s, d in enumerate(plan.placement)):
+        raise ValueError(f"the case asks for cyclic placement, the plan has {list(plan.placement)}")
+    seen: set[Operation] = set()
+    for device, order in enumerate(plan.orders):
+        for op in order:
+            if not (0 <= op.stage < num_stages and 0 <= op.micro_batch < case.micro_batches):
+                raise ValueError(f"device {device} has {op}, but there is no such stage or micro-batch")
+            if costs.device[op.stage] != device:
+                raise ValueError(f"device {device} runs {op}, but stage {op.stage} is on device {costs.device[op.stage]}")
+            if op in seen:
+                raise ValueError(f"{op} is done twice")
+            seen.add(op)
+        if case.fifo:
+            _check_fifo(device, order)
+    for stage in range(num_stages):
+        for micro_batch in range(case.micro_batches):
+            _check_coverage(case, seen, micro_batch, stage)
+
+
+def _check_coverage(case: Case, seen: set[Operation], micro_batch: int, stage: int) -> None:
+    kinds = {kind for kind in Pass if Operation(kind, micro_batch, stage) in seen}
+    fused = {Pass.FORWARD, Pass.BACKWARD}
+    split = {Pass.FORWARD, Pass.BACKWARD_INPUT, Pass.BACKWARD_WEIGHT}
+    if kinds != fused and (kinds != split or case.backward is Backward.FUSED):
+        raise ValueError(f"stage {stage}, micro-batch {micro_batch} has {sorted(kinds)}: {case.backward} backward needs all")
+
+
+def _check_fifo(device: int, order: tuple[Operation, ...]) -> None:
+    newest: dict[tuple[Pass, int], int] = {}
+    for op in order:
+        if newest.get((op.kind, op.stage), -1) > op.micro_batch:
+            raise ValueError(f"device {device} takes {op} after a later micro-batch, but the case asks for fifo")
+        newest[op.kind, op.stage] = op.micro_batch
+
+
+def _duration(costs: StageCosts, op: Operation) -> float:
+    if op.kind is Pass.FORWARD:
+        return costs.forward[op.stage]
+    if op.kind is Pass.BACKWARD_INPUT:
+        return costs.backward_input[op.stage]
+    if op.kind is Pass.BACKWARD_WEIGHT:
+        return costs.backward_weight[op.stage]
+    return costs.backward_input[op.stage] + costs.backward_weight[op.stage]
+
+
+def _times(case: Case, plan: Plan, costs: StageCosts) -> tuple[list[list[float]], list[list[float]]]:
+    """Starts and ends of all operations: devices run ahead until they need what is not there yet."""
+    device_of, last = costs.device, len(plan.partition) - 1
+    forward_end: dict[tuple[int, int], float] = {}
+    backward_end: dict[tuple[int, int], float] = {}
+    starts: list[list[float]] = [[] for _ in plan.orders]
+    ends: list[list[float]] = [[] for _ in plan.orders]
+
+    def ready(op: Operation) -> float | None:
+        micro_batch, stage = op.micro_batch, op.stage
+        if op.kind is Pass.FORWARD:
+            if stage == 0:
+                return 0.0
+            source, end = stage - 1, forward_end.get((micro_batch, stage - 1))
+        elif op.kind is Pass.BACKWARD_WEIGHT:
+            source, end = stage, backward_end.get((micro_batch, stage))
+        elif stage == last:
+            source, end = stage, forward_end.get((micro_batch, stage))
+        else:
+            own = (micro_batch, stage) in forward_end
+            source, end = stage + 1, backward_end.get((micro_batch, stage + 1)) if own else None
+        if end is None:
+            return None
+        return end + (case.communication if device_of[source] != device_of[stage] else 0)
+
+    waiting = True
+    while waiting:
+        waiting, moved = False, False
+        for device, order in enumerate(plan.orders):
+            clock = ends[device][-1] if ends[device] else 0
+            for index in range(len(ends[device]), len(order)):
+                op = order[index]
+                at = ready(op)
+                if at is None:
+                    waiting = True
+                    break
+                start = max(clock, at)
+                clock = start + _duration(costs, op)
+                starts[device].append(start)
+                ends[device].append(clock)
+                moved = True
+                if op.kind is Pass.FORWARD:
+                    forward_end[op.micro_batch, op.stage] = clock
+                elif op.kind is not Pass.BACKWARD_WEIGHT:
+                    backward_end[op.micro_batch, op.stage] = clock
+        if waiting and not moved:
+            stuck = [f"device {d} at {order[len(ends[d])]}" for d, order in enumerate(plan.orders) if len(ends[d]) < len(order)]
+            raise ValueError(f"the plan waits for ever: {'; '.join(stuck)}")
+    return starts, ends
+
+
+def _peak(order: tuple[Operation, ...], costs: StageCosts) -> float:
+    held = peak = 0.0
+    half_done: set[tuple[int, int]] = set()
+    for op in order:
+        if op.kind is Pass.FORWARD:
+            held += costs.activation[op.stage]
+            peak = max(peak, held)
+            continue
+        key = (op.micro_batch, op.stage)
+        if op.kind is Pass.BACKWARD or key in half_done:
+            held -= costs.activation[op.stage]
+        else:
+            half_done.add(key)
+    return peak

@@ -1,0 +1,105 @@
+"""The operations of a cut and placed model as a network of numbers, in the form that the dispatcher reads fast.
+
+Operation ``kind * stages * micro_batches + micro_batch * stages + stage`` with kinds F = 0, B = 1, W = 2. Per
+micro-batch the network is a chain (F up the stages, B down them) from which each W hangs; the reversed network is what
+right-justification works on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipelines.case import Backward, Case
+from pipelines.costs import stage_costs
+from pipelines.plan import Operation, Pass, Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Operations of one partition and placement.
+
+    Attributes:
+        partition: Layers of each stage.
+        placement: Device of each stage.
+        num_devices: Number of devices.
+        num_micro_batches: Number of micro-batches.
+        durations: Of each operation.
+        device: Of each operation.
+        successors: Of each operation: what needs it.
+        predecessors: Of each operation: what it needs.
+        activation: Memory of each stage.
+        communication: Delay between devices.
+        is_split: Whether W are operations of their own; else B is the whole backward and there is no W.
+    """
+
+    partition: tuple[int, ...]
+    placement: tuple[int, ...]
+    num_devices: int
+    num_micro_batches: int
+    durations: list[float]
+    device: list[int]
+    successors: list[tuple[int, ...]]
+    predecessors: list[tuple[int, ...]]
+    activation: tuple[float, ...]
+    communication: float
+    is_split: bool
+
+
+def network_of(case: Case, partition: Sequence[int], placement: Sequence[int]) -> Network:
+    """The network of a partition and placement.
+
+    Raises:
+        ValueError: See :func:`pipelines.costs.stage_costs`.
+    """
+    costs = stage_costs(case, partition, placement)
+    num_stages, is_split = len(partition), case.backward is Backward.SPLIT
+    block = num_stages * case.micro_batches
+    forward = list(costs.forward)
+    backward = list(costs.backward_input)
+    weight = list(costs.backward_weight)
+    if not is_split:
+        backward = [b + w for b, w in zip(backward, weight, strict=True)]
+    kinds = 3 if is_split else 2
+    durations = forward * case.micro_batches + backward * case.micro_batches
+    if is_split:
+        durations += weight * case.micro_batches
+    successors: list[tuple[int, ...]] = []
+    for first in range(0, block, num_stages):
+        successors += [(first + s + 1,) for s in range(num_stages - 1)]
+        successors.append((block + first + num_stages - 1,))
+    for first in range(0, block, num_stages):
+        for s in range(num_stages):
+            after = (block + first + s - 1,) if s else ()
+            successors.append((*after, 2 * block + first + s) if is_split else after)
+    if is_split:
+        successors += [()] * block
+    predecessors: list[list[int]] = [[] for _ in durations]
+    for op, after in enumerate(successors):
+        for each in after:
+            predecessors[each].append(op)
+    return Network(
+        partition=tuple(partition),
+        placement=tuple(placement),
+        num_devices=case.devices,
+        num_micro_batches=case.micro_batches,
+        durations=durations,
+        device=list(placement) * (case.micro_batches * kinds),
+        successors=successors,
+        predecessors=[tuple(before) for before in predecessors],
+        activation=costs.activation,
+        communication=case.communication,
+        is_split=is_split,
+    )
+
+
+def plan_of(network: Network, starts: Sequence[float]) -> Plan:
+    """The plan in which each device works in the order of the starts."""
+    num_stages = len(network.partition)
+    block = num_stages * network.num_micro_batches
+    backward = Pass.BACKWARD_INPUT if network.is_split else Pass.BACKWARD
+    kinds = (Pass.FORWARD, backward, Pass.BACKWARD_WEIGHT)
+    orders: list[list[Operation]] = [[] for _ in range(network.num_devices)]
+    for op in sorted(range(len(network.durations)), key=lambda op: (starts[op], starts[op] + network.durations[op], op)):
+        kind, rest = divmod(op, block)
+        micro_batch, stage = divmod(rest, num_stages)
+        orders[network.device[op]].append(Operation(kinds[kind], micro_batch, stage))
+    return Plan(partition=network.partition, placement=network.placement, orders=tuple(map(tuple, orders)))
