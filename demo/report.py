@@ -218,7 +218,7 @@ def _layout(layout: Layout) -> str:
 
 def _verdicts(seen: Observations) -> str:
     return _table(
-        ("at, s", "iteration", "kind", "rank", "device", "speed", "95 % margin", "confidence", "evidence"),
+        ("at, s", "iteration", "kind", "rank.incarnation", "device", "speed", "95 % margin", "confidence", "evidence"),
         [_verdict_row(seen, verdict) for verdict in seen.log.verdicts],
     )
 
