@@ -1,0 +1,32 @@
+"""Checkpoint and restart, as plain frameworks do it.
+
+Source: common practice, as the reference in ReCoVer (arXiv 2605.11215) and FT-HSDP (arXiv 2602.00277). Deviations:
+the job restarts on the replicas that are whole (an operator or an elastic launcher does that) and keeps its global
+batch; the time of a checkpoint's writing is not charged.
+"""
+
+from simulator.baselines._cells import spread, whole_replicas
+from simulator.fleet.operation import Operation, operation_of
+from simulator.fleet.strategy import Answer, Question
+from simulator.fleet.transition import rollback_seconds
+
+
+class CheckpointRestart:
+    """Every change of the set of whole replicas is a restart from the last checkpoint."""
+
+    name = "checkpoint-restart"
+
+    def answer(self, question: Question) -> Answer:
+        """Whole replicas, after a restart."""
+        home = question.home
+        kept = whole_replicas(home, question.throughputs)
+        if not kept:
+            return Answer(operation=None)
+        operation = operation_of(home)
+        if len(kept) < len(home.replicas):
+            operation = Operation(
+                replicas=tuple(home.replicas[d].stages for d in kept), quotas=spread(home.num_micro_batches, len(kept))
+            )
+        if operation == question.current:
+            return Answer(operation=operation)
+        return Answer(operation=operation, pause_seconds=rollback_seconds(question.at_seconds, question.costs))

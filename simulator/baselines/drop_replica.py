@@ -1,0 +1,40 @@
+"""Drop the replica: torchft, and FT-HSDP at scale.
+
+Source: torchft's public code; FT-HSDP (arXiv 2602.00277). A replica with a dead rank leaves, the others go on with
+their own micro-batches, so the global batch shrinks; a repaired replica fetches the state from a peer while the
+others train. Deviations: the quorum and the rerun of the failed step are one constant pause; slow devices are not acted
+upon, as in both systems.
+"""
+
+from simulator.baselines._cells import whole_replicas
+from simulator.fleet.operation import Operation
+from simulator.fleet.strategy import Answer, Question
+
+STALL_SECONDS = 30.0
+"""At replica counts of a few. FT-HSDP reports a 3 min stall with 12 replicas of 8,000 devices."""
+
+
+class DropReplica:
+    """Whole replicas go on, with a smaller batch."""
+
+    name = "drop replica"
+
+    def __init__(self, stall_seconds: float = STALL_SECONDS) -> None:
+        self._stall_seconds = stall_seconds
+
+    def answer(self, question: Question) -> Answer:
+        """Whole replicas with their home quotas."""
+        home = question.home
+        kept = whole_replicas(home, question.throughputs)
+        if not kept:
+            return Answer(operation=None)
+        quotas = tuple(home.replicas[d].num_micro_batches for d in kept)
+        operation = Operation(
+            replicas=tuple(home.replicas[d].stages for d in kept),
+            quotas=quotas,
+            batch_fraction=sum(quotas) / home.num_micro_batches,
+        )
+        if operation == question.current:
+            return Answer(operation=operation)
+        pause = question.costs.restart_seconds if question.current is None else self._stall_seconds
+        return Answer(operation=operation, pause_seconds=pause)

@@ -1,0 +1,21 @@
+"""No mitigation: the reference that everybody is measured against."""
+
+from simulator.fleet.operation import operation_of
+from simulator.fleet.strategy import Answer, Question
+from simulator.fleet.transition import transition_seconds
+
+
+class NoMitigation:
+    """The job crawls at its slowest device, and stands still while one is dead. It restarts when all are back."""
+
+    name = "no mitigation"
+
+    def answer(self, question: Question) -> Answer:
+        """The home layout, or nothing."""
+        if not set(question.home.ranks) <= question.throughputs.keys():
+            return Answer(operation=None)
+        operation = operation_of(question.home)
+        return Answer(
+            operation=operation,
+            pause_seconds=transition_seconds(question.cost.model, question.current, operation, question.costs),
+        )

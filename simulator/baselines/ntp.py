@@ -1,0 +1,59 @@
+"""Nonuniform tensor parallelism: a domain goes on at any smaller width.
+
+Source: arXiv 2504.06095. A tensor group with f dead devices runs with n - f equal shards; groups are packed so that the
+most broken share a replica; the replica's batch shrinks to keep pace, the others take it over. A change is a restart
+from a checkpoint. Deviations: the global batch is kept (fixed-batch variant); the reshard around the gradient exchange
+is not charged (published below 1 %, up to 4 % of backward); power boost is not modelled; slow devices are not acted
+upon.
+"""
+
+from layouts.layout import Stage
+from simulator.baselines._cells import balanced_quotas, equal_stage, live_ranks, spread
+from simulator.fleet.operation import Operation, operation_of
+from simulator.fleet.strategy import Answer, Question
+from simulator.fleet.transition import rollback_seconds
+
+
+class NonuniformTensor:
+    """Any width, packed domains, quotas by speed."""
+
+    name = "NTP"
+
+    def answer(self, question: Question) -> Answer:
+        """Domains sorted by what is left of them, replica by replica."""
+        home = question.home
+        num_stages = len(home.replicas[0].stages)
+        domains = [live_ranks(stage, question.throughputs) for replica in home.replicas for stage in replica.stages]
+        if all(len(left) == len(stage.ranks) for left, stage in zip(domains, self._stages(question), strict=True)):
+            operation = operation_of(home)
+        else:
+            usable = sorted((domain for domain in domains if domain), key=lambda ranks: (-len(ranks), ranks))
+            count = len(usable) // num_stages
+            if not count:
+                return Answer(operation=None)
+            grid = tuple(
+                tuple(
+                    equal_stage(like.first_block, like.stop_block, usable[d * num_stages + s])
+                    for s, like in enumerate(home.replicas[0].stages)
+                )
+                for d in range(count)
+            )
+            blind = Question(
+                at_seconds=question.at_seconds,
+                home=home,
+                current=question.current,
+                throughputs=dict.fromkeys(question.throughputs, 1.0),
+                cost=question.cost,
+                topology=question.topology,
+                costs=question.costs,
+            )
+            operation = Operation(
+                replicas=grid, quotas=balanced_quotas(blind, grid, spread(home.num_micro_batches, count))
+            )
+        if operation == question.current:
+            return Answer(operation=operation)
+        return Answer(operation=operation, pause_seconds=rollback_seconds(question.at_seconds, question.costs))
+
+    @staticmethod
+    def _stages(question: Question) -> list[Stage]:
+        return [stage for replica in question.home.replicas for stage in replica.stages]

@@ -1,0 +1,37 @@
+"""Strengthened Oobleck: Oobleck with Greyhound's detection and micro-batch rebalancing.
+
+Source: the baseline of ResiHP (arXiv 2605.06374). The templates are chosen as if everybody were healthy; the batch is
+then split over the pipelines by their estimated speed, and a template's layers follow the estimated speed of its
+stages when that is faster.
+"""
+
+from services.scheduler.planning.levers.layer_split import best_split
+from services.scheduler.planning.situation import Situation
+from simulator.baselines._cells import balanced_quotas
+from simulator.baselines.oobleck import Oobleck
+from simulator.fleet.operation import Operation
+from simulator.fleet.strategy import Question
+
+
+class StrengthenedOobleck(Oobleck):
+    """Oobleck that sees slow devices."""
+
+    name = "strengthened Oobleck"
+
+    def tuned(self, question: Question, operation: Operation) -> Operation:
+        """Splits and quotas by estimated speed."""
+        if not question.anybody_slow:
+            return operation
+        situation = Situation(
+            layout=question.home,
+            home=question.home,
+            throughputs=question.throughputs,
+            cost=question.cost,
+            holders=frozenset(question.throughputs),
+            transition=question.costs.transition,
+        )
+        grid = tuple(
+            best_split(situation, tuple(stage for stage in stages if stage), quota, "1f1b")
+            for stages, quota in zip(operation.replicas, operation.quotas, strict=True)
+        )
+        return Operation(replicas=grid, quotas=balanced_quotas(question, grid, operation.quotas))

@@ -1,0 +1,24 @@
+"""Strengthened ReCycle: ReCycle with Greyhound's detection and micro-batch rebalancing.
+
+Source: the baseline of ResiHP (arXiv 2605.06374). Quotas of replicas follow their estimated speed; the rerouting of
+dead stages stays blind to speed, which is why ResiHP measures hardly any gain. Deviation: rebalancing is only done
+where every cell of a replica is its own, elsewhere quotas of home stay.
+"""
+
+from simulator.baselines._cells import balanced_quotas
+from simulator.baselines.recycle import ReCycle
+from simulator.fleet.operation import Grid
+from simulator.fleet.strategy import Question
+
+
+class StrengthenedReCycle(ReCycle):
+    """ReCycle whose quotas follow speed while no stage is dead."""
+
+    name = "strengthened ReCycle"
+
+    def quotas(self, question: Question, grid: Grid) -> tuple[int, ...]:
+        """Balanced quotas when nobody is dead, else those of home."""
+        start = super().quotas(question, grid)
+        if any(stage is None for replica in grid for stage in replica) or not question.anybody_slow:
+            return start
+        return balanced_quotas(question, grid, start)

@@ -1,0 +1,44 @@
+"""What the planner gets to see, and when: detection as it really is, late, sometimes blind, never exact."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorModel:
+    """A detector by its published or measured qualities.
+
+    Attributes:
+        stop_seconds: From a death or a return to its verdict.
+        slow_seconds: From a slowdown or its end to its verdict.
+        slow_miss_probability: A slowdown that is never noticed.
+        min_slowdown: Slowdowns smaller than this (1 - throughput) are never noticed.
+        estimate_error: Standard deviation of estimated over true throughput of a slow device.
+    """
+
+    stop_seconds: float = 2.0
+    slow_seconds: float = 30.0
+    slow_miss_probability: float = 0.0
+    min_slowdown: float = 0.0
+    estimate_error: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.stop_seconds, self.slow_seconds, self.estimate_error, self.min_slowdown) < 0.0:
+            raise ValueError("detector: seconds, errors and thresholds must be at least 0")
+        if not 0.0 <= self.slow_miss_probability <= 1.0:
+            raise ValueError(f"slow_miss_probability is {self.slow_miss_probability}: a probability is from 0 to 1")
+
+    def notices(self, rng: np.random.Generator, throughput: float) -> bool:
+        """Whether a fault is ever noticed. Death always is."""
+        missed = bool(rng.random() < self.slow_miss_probability)
+        return throughput <= 0.0 or (1.0 - throughput >= self.min_slowdown and not missed)
+
+    def delay_seconds(self, throughput: float) -> float:
+        """From a fault, or its end, to the verdict."""
+        return self.stop_seconds if throughput <= 0.0 else self.slow_seconds
+
+    def estimate(self, rng: np.random.Generator, throughput: float) -> float:
+        """Estimated throughput of a device."""
+        factor = 1.0 + self.estimate_error * float(rng.standard_normal())
+        return throughput if throughput <= 0.0 else min(1.0, max(0.02, throughput * factor))

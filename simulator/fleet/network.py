@@ -1,0 +1,244 @@
+"""All replicas' stages as one network of workers: micro-batches may change replicas from stage to stage.
+
+A list schedule. Each worker (replica, stage) takes, whenever it is free, the oldest ready backward, else a forward if
+its live activations allow one, else a weight gradient that was put off. That is 1F1B where everybody does his own
+work, and a work-conserving order otherwise. It never deadlocks: the last stage can always go on, so every stage before
+it drains. Transfers between replicas cost what transfers between stages cost; bandwidth is not shared.
+"""
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from functools import lru_cache
+
+Routes = tuple[tuple[tuple[int, ...], ...], ...]
+_F, _B, _W = 0, 1, 2
+_Op = tuple[int, int, int, int, int]
+"""Iteration, kind, origin replica, micro-batch, stage."""
+_NUM_ITERATIONS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discipline:
+    """In which order workers take work.
+
+    Attributes:
+        split_backward: Weight gradients are put off and fill gaps (decoupled backward).
+        staggered_step: A stage steps when its own replicas are done and starts the next iteration at once.
+        extra_activations: Live activations of a stage beyond the ``stages - s`` of 1F1B, for each origin it serves.
+        migrate_above: A replica whose stage is this many forwards ahead takes one from the replica furthest behind;
+            None = no migration at run time.
+    """
+
+    split_backward: bool = False
+    staggered_step: bool = False
+    extra_activations: int = 0
+    migrate_above: int | None = None
+
+
+class Network:
+    """One run of several iterations.
+
+    Args:
+        seconds: ``seconds[d][2 s]`` forward and ``[2 s + 1]`` backward of a worker; 0 where nobody is.
+        quotas: Micro-batches of each replica.
+        routes: Who executes what; empty = its own replica.
+        discipline: How.
+        transfer_seconds: Between stages.
+        num_iterations: Iterations to run.
+    """
+
+    def __init__(
+        self,
+        seconds: tuple[tuple[float, ...], ...],
+        quotas: tuple[int, ...],
+        routes: Routes,
+        discipline: Discipline,
+        transfer_seconds: float,
+        num_iterations: int,
+    ) -> None:
+        self._seconds, self._quotas, self._discipline = seconds, quotas, discipline
+        self._transfer, self._num_iterations = transfer_seconds, num_iterations
+        self._num_stages, self._num_replicas = len(seconds[0]) // 2, len(seconds)
+        self._num_kinds = 3 if discipline.split_backward else 2
+        self._given = routes
+        self._chosen: dict[tuple[int, int, int, int], int] = {}
+        workers = [(d, s) for d in range(self._num_replicas) for s in range(self._num_stages)]
+        self._ready: dict[tuple[int, int], tuple[deque[_Op], deque[_Op], deque[_Op]]] = {
+            worker: (deque(), deque(), deque()) for worker in workers
+        }
+        self._busy = dict.fromkeys(workers, False)
+        self._live = dict.fromkeys(workers, 0)
+        self._progress = dict.fromkeys(workers, 0)
+        served = dict.fromkeys(workers, 1)
+        for s in range(self._num_stages):
+            by: dict[int, set[int]] = {}
+            for d, micro_batches in enumerate(routes):
+                for executors in micro_batches:
+                    by.setdefault(executors[s], set()).add(d)
+            served.update({(d, s): max(1, len(origins)) for d, origins in by.items()})
+        self._limit = {(d, s): served[d, s] * (self._num_stages - s + discipline.extra_activations) for d, s in workers}
+        self._left = [[self._num_kinds * sum(quotas)] * self._num_stages for _ in range(num_iterations)]
+        self._ends = [0.0] * num_iterations
+        self._events: list[tuple[float, int, bool, tuple[int, int], _Op]] = []
+        self._count = 0
+        self._touched: set[int] = set()
+
+    def run(self) -> list[float]:
+        """Moments at which the iterations end.
+
+        Raises:
+            ValueError: Work is left that nobody executes.
+        """
+        for s in range(self._num_stages):
+            self._open(0.0, 0, s)
+        while self._events:
+            now, _, arrives, worker, op = heapq.heappop(self._events)
+            if arrives:
+                self._ready[worker][op[1]].append(op)
+                stage = worker[1]
+            else:
+                self._finish(now, worker, op)
+                stage = op[4]
+            # Everything of the same moment is known before anybody chooses.
+            if self._events and self._events[0][0] <= now:
+                self._touched.add(stage)
+                continue
+            for touched in (*self._touched, stage):
+                self._wake(now, touched)
+            self._touched.clear()
+        undone = [s for s in range(self._num_stages) if any(left[s] for left in self._left)]
+        if undone:
+            raise ValueError(f"stages {undone} have micro-batches that nobody executes: route them to a live replica")
+        return self._ends
+
+    def routes(self) -> Routes:
+        """Who executed what in the first iteration."""
+        return tuple(
+            tuple(tuple(self._executor(0, d, m, s) for s in range(self._num_stages)) for m in range(self._quotas[d]))
+            for d in range(self._num_replicas)
+        )
+
+    def _executor(self, iteration: int, d: int, m: int, s: int) -> int:
+        chosen = self._chosen.get((iteration, d, m, s))
+        if chosen is not None:
+            return chosen
+        return self._given[d][m][s] if self._given else d
+
+    def _push(self, at: float, arrives: bool, worker: tuple[int, int], op: _Op) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (at, self._count, arrives, worker, op))
+
+    def _open(self, now: float, iteration: int, s: int) -> None:
+        """An iteration may begin at stage s: at the first one its forwards are ready, the others wait for data."""
+        if s > 0:
+            return
+        for d, quota in enumerate(self._quotas):
+            for m in range(quota):
+                self._push(now, True, (self._executor(iteration, d, m, 0), 0), (iteration, _F, d, m, 0))
+
+    def _finish(self, now: float, worker: tuple[int, int], op: _Op) -> None:
+        iteration, kind, d, m, s = op
+        self._busy[worker] = False
+        last = self._num_stages - 1
+        if kind == _F:
+            self._progress[worker] += 1
+            if s < last:
+                following = (self._executor(iteration, d, m, s + 1), s + 1)
+                self._push(now + self._transfer, True, following, (iteration, _F, d, m, s + 1))
+            else:
+                self._ready[worker][_B].append((iteration, _B, d, m, s))
+        elif kind == _B:
+            self._live[worker] -= 1
+            if s > 0:
+                previous = (self._executor(iteration, d, m, s - 1), s - 1)
+                self._push(now + self._transfer, True, previous, (iteration, _B, d, m, s - 1))
+            if self._discipline.split_backward:
+                self._ready[worker][_W].append((iteration, _W, d, m, s))
+        left = self._left[iteration]
+        left[s] -= 1
+        self._ends[iteration] = max(self._ends[iteration], now)
+        following_iteration = iteration + 1
+        if following_iteration < self._num_iterations:
+            if self._discipline.staggered_step:
+                if left[s] == 0:
+                    self._open(now, following_iteration, s)
+                    self._touched.add(s)
+            elif not any(left):
+                for stage in range(self._num_stages):
+                    self._open(now, following_iteration, stage)
+
+    def _wake(self, now: float, s: int) -> None:
+        if self._discipline.migrate_above is not None:
+            self._migrate(s, self._discipline.migrate_above)
+        for d in range(self._num_replicas):
+            worker = (d, s)
+            if self._busy[worker] or self._seconds[d][2 * s] <= 0.0:
+                continue
+            op = self._choose(worker)
+            if op is None:
+                continue
+            forward, backward = self._seconds[d][2 * s], self._seconds[d][2 * s + 1]
+            if op[1] == _F:
+                self._live[worker] += 1
+                taken = forward
+            else:
+                taken = backward / 2.0 if self._discipline.split_backward else backward
+            self._busy[worker] = True
+            self._push(now + taken, False, worker, op)
+
+    def _choose(self, worker: tuple[int, int]) -> _Op | None:
+        forwards, backwards, weights = self._ready[worker]
+        if backwards:
+            return backwards.popleft()
+        if forwards and self._live[worker] < self._limit[worker]:
+            iteration, s = forwards[0][0], worker[1]
+            # A stage enters an iteration when all its replicas have stepped the one before.
+            if iteration == 0 or self._left[iteration - 1][s] == 0:
+                return forwards.popleft()
+        return weights.popleft() if weights else None
+
+    def _migrate(self, s: int, above: int) -> None:
+        """One ready forward of the replica furthest behind goes to the one furthest ahead."""
+        alive = [d for d in range(self._num_replicas) if self._seconds[d][2 * s] > 0.0]
+        if not alive:
+            return
+        ahead = max(alive, key=lambda d: (self._progress[d, s], -d))
+        for d in range(self._num_replicas):
+            if d not in alive:
+                while self._ready[d, s][_F]:
+                    to = min(alive, key=lambda e: (len(self._ready[e, s][_F]) + self._live[e, s], e))
+                    self._move(d, to, s)
+        behind = min(alive, key=lambda d: (self._progress[d, s], d))
+        room = not self._ready[ahead, s][_F] and self._live[ahead, s] < self._limit[ahead, s]
+        if room and self._progress[ahead, s] - self._progress[behind, s] > above and self._ready[behind, s][_F]:
+            self._move(behind, ahead, s)
+
+    def _move(self, source: int, to: int, s: int) -> None:
+        op = self._ready[source, s][_F].popleft()
+        self._chosen[op[0], op[2], op[3], s] = to
+        self._ready[to, s][_F].append(op)
+
+
+@lru_cache(maxsize=4096)
+def period_seconds(
+    seconds: tuple[tuple[float, ...], ...],
+    quotas: tuple[int, ...],
+    routes: Routes,
+    discipline: Discipline,
+    transfer_seconds: float,
+) -> float:
+    """Seconds from one iteration's end to the next one's, once the run is under way."""
+    if not discipline.staggered_step:
+        return Network(seconds, quotas, routes, discipline, transfer_seconds, 1).run()[0]
+    ends = Network(seconds, quotas, routes, discipline, transfer_seconds, _NUM_ITERATIONS).run()
+    return (ends[-1] - ends[0]) / (_NUM_ITERATIONS - 1)
+
+
+def migrated_routes(
+    seconds: tuple[tuple[float, ...], ...], quotas: tuple[int, ...], above: int, transfer_seconds: float
+) -> tuple[Routes, float]:
+    """Routes that progress-aware migration arrives at, and the seconds that it predicts for them."""
+    network = Network(seconds, quotas, (), Discipline(migrate_above=above), transfer_seconds, 1)
+    end = network.run()[0]
+    return network.routes(), end

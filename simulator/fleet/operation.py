@@ -1,0 +1,99 @@
+"""How a job runs at a moment: more general than a layout, so that every published system can be said in it.
+
+Beyond a layout: a stage that nobody in its replica works on, micro-batches whose stages other replicas execute,
+schedules that split the backward or let stages step on their own, micro-batches of unequal size, an iteration that
+does less than the whole batch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from layouts.layout import Layout, Replica, Stage
+from services.scheduler.planning.cost_model import CostModel
+from simulator.fleet.network import Discipline, Routes, period_seconds
+
+PLAIN = Discipline()
+Grid = tuple[tuple[Stage | None, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """How a job runs.
+
+    Attributes:
+        replicas: Stages of each replica; None where nobody is.
+        quotas: Micro-batches that belong to each replica.
+        scales: Size of each replica's micro-batches, 1 = as registered; empty = all 1.
+        routes: ``routes[d][m][s]``: the replica that executes stage s of micro-batch m of replica d; empty = its own.
+        discipline: Order in which stages take work; only used when it is not plain 1F1B or when there are routes.
+        batch_fraction: Part of the registered global batch that one iteration does.
+    """
+
+    replicas: Grid
+    quotas: tuple[int, ...]
+    scales: tuple[float, ...] = ()
+    routes: Routes = ()
+    discipline: Discipline = PLAIN
+    batch_fraction: float = 1.0
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Ranks that work."""
+        return frozenset(rank for replica in self.replicas for stage in replica if stage for rank in stage.ranks)
+
+    @property
+    def is_plain(self) -> bool:
+        """True when it is a layout under 1F1B: every replica executes its own micro-batches."""
+        return not self.routes and self.discipline == PLAIN and all(all(replica) for replica in self.replicas)
+
+
+def operation_of(layout: Layout) -> Operation:
+    """A layout, running."""
+    return Operation(
+        replicas=tuple(replica.stages for replica in layout.replicas),
+        quotas=tuple(replica.num_micro_batches for replica in layout.replicas),
+    )
+
+
+def layout_of(operation: Operation, num_blocks: int, standbys: tuple[int, ...] = ()) -> Layout:
+    """The layout of an operation without holes."""
+    return Layout(
+        num_blocks=num_blocks,
+        standbys=standbys,
+        replicas=tuple(
+            Replica(stages=tuple(stage for stage in stages if stage), num_micro_batches=quota)
+            for stages, quota in zip(operation.replicas, operation.quotas, strict=True)
+        ),
+    )
+
+
+def grid_seconds(cost: CostModel, grid: Grid, throughputs: Mapping[int, float]) -> tuple[tuple[float, ...], ...]:
+    """(forward, backward) seconds of each cell, flattened as ``[d][2 s]``, ``[d][2 s + 1]``; 0 where nobody is."""
+    rows = []
+    for replica in grid:
+        row: list[float] = []
+        for stage in replica:
+            row += cost.stage_seconds(stage, throughputs) if stage else (0.0, 0.0)
+        rows.append(tuple(row))
+    return tuple(rows)
+
+
+def operation_seconds(cost: CostModel, operation: Operation, throughputs: Mapping[int, float]) -> float:
+    """Seconds per iteration of an operation.
+
+    Raises:
+        ValueError: A rank that works is dead, or a stage is executed by nobody.
+    """
+    if operation.is_plain:
+        slowest = 0.0
+        for d, stages in enumerate(operation.replicas):
+            scale = operation.scales[d] if operation.scales else 1.0
+            whole = tuple(stage for stage in stages if stage)
+            slowest = max(slowest, scale * cost.makespan(whole, operation.quotas[d], throughputs, "1f1b"))
+        return cost.total(slowest)
+    seconds = grid_seconds(cost, operation.replicas, throughputs)
+    return cost.total(
+        period_seconds(
+            seconds, operation.quotas, operation.routes, operation.discipline, cost.workload.transfer_seconds
+        )
+    )
