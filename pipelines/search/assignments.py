@@ -129,20 +129,8 @@ def neighbour(case: Case, assignment: Assignment, random: Random) -> Assignment:
     free_places = case.placement is PlacementRule.ANY and case.devices > 1
     change = random.random()
     if change < 0.4 or not free_places:
-        if count == 1:
-            return assignment
-        if random.random() < 0.5:
-            a = random.randrange(count - 1)
-            b = a + 1
-        else:
-            a, b = sorted(random.sample(range(count), 2))
-        if random.random() < 0.5:
-            a, b = b, a
-        if sizes[a] == 1:
-            return assignment
-        sizes[a] -= 1
-        sizes[b] += 1
-    elif change < 0.7 and count > 1:
+        return _moved_cut(assignment, random)
+    if change < 0.7 and count > 1:
         a, b = random.sample(range(count), 2)
         devices[a], devices[b] = devices[b], devices[a]
     elif change < 0.8:
@@ -162,11 +150,42 @@ def neighbour(case: Case, assignment: Assignment, random: Random) -> Assignment:
     return Assignment(tuple(sizes), tuple(devices))
 
 
-def balanced(case: Case, balance: Balance, assignment: Assignment, random: Random, rounds: int) -> Assignment:
-    """Climbs by small changes until the work is even; the number of stages stays about as it is."""
+def _moved_cut(assignment: Assignment, random: Random) -> Assignment:
+    """A layer more for one stage and one less for another; all cuts between them move with it."""
+    sizes = list(assignment.partition)
+    count = len(sizes)
+    if count == 1:
+        return assignment
+    if random.random() < 0.5:
+        a = random.randrange(count - 1)
+        b = a + 1
+    else:
+        a, b = random.sample(range(count), 2)
+    if random.random() < 0.5:
+        a, b = b, a
+    if sizes[a] == 1:
+        return assignment
+    sizes[a] -= 1
+    sizes[b] += 1
+    return Assignment(tuple(sizes), assignment.placement)
+
+
+def balanced(
+    case: Case, balance: Balance, assignment: Assignment, random: Random, rounds: int, *, keeps_devices: bool = False
+) -> Assignment:
+    """Climbs by small changes until the work is even; the number of stages stays about as it is.
+
+    Args:
+        case: The case.
+        balance: Its judge.
+        assignment: Where to begin.
+        random: Source of the changes.
+        rounds: How many changes to try.
+        keeps_devices: Only cuts move, so that a pattern of devices stays as it is.
+    """
     best, score = assignment, balance.score(assignment)
     for _ in range(rounds):
-        other = neighbour(case, best, random)
+        other = _moved_cut(best, random) if keeps_devices else neighbour(case, best, random)
         if abs(len(other.partition) - len(assignment.partition)) > 2 or not balance.fits(other):
             continue
         found = balance.score(other)

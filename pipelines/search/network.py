@@ -7,6 +7,7 @@ right-justification works on.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pipelines.case import Backward, Case
 from pipelines.costs import stage_costs
@@ -52,7 +53,6 @@ def network_of(case: Case, partition: Sequence[int], placement: Sequence[int]) -
     """
     costs = stage_costs(case, partition, placement)
     num_stages, is_split = len(partition), case.backward is Backward.SPLIT
-    block = num_stages * case.micro_batches
     forward = list(costs.forward)
     backward = list(costs.backward_input)
     weight = list(costs.backward_weight)
@@ -62,6 +62,28 @@ def network_of(case: Case, partition: Sequence[int], placement: Sequence[int]) -
     durations = forward * case.micro_batches + backward * case.micro_batches
     if is_split:
         durations += weight * case.micro_batches
+    successors, predecessors = _edges(num_stages, case.micro_batches, is_split)
+    return Network(
+        partition=tuple(partition),
+        placement=tuple(placement),
+        num_devices=case.devices,
+        num_micro_batches=case.micro_batches,
+        durations=durations,
+        device=list(placement) * (case.micro_batches * kinds),
+        successors=successors,
+        predecessors=predecessors,
+        activation=costs.activation,
+        communication=case.communication,
+        is_split=is_split,
+    )
+
+
+@lru_cache(maxsize=256)
+def _edges(
+    num_stages: int, num_micro_batches: int, is_split: bool
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Successors and predecessors of each operation: they depend on the counts alone, and nobody changes them."""
+    block = num_stages * num_micro_batches
     successors: list[tuple[int, ...]] = []
     for first in range(0, block, num_stages):
         successors += [(first + s + 1,) for s in range(num_stages - 1)]
@@ -72,29 +94,26 @@ def network_of(case: Case, partition: Sequence[int], placement: Sequence[int]) -
             successors.append((*after, 2 * block + first + s) if is_split else after)
     if is_split:
         successors += [()] * block
-    predecessors: list[list[int]] = [[] for _ in durations]
+    predecessors: list[list[int]] = [[] for _ in successors]
     for op, after in enumerate(successors):
         for each in after:
             predecessors[each].append(op)
-    return Network(
-        partition=tuple(partition),
-        placement=tuple(placement),
-        num_devices=case.devices,
-        num_micro_batches=case.micro_batches,
-        durations=durations,
-        device=list(placement) * (case.micro_batches * kinds),
-        successors=successors,
-        predecessors=[tuple(before) for before in predecessors],
-        activation=costs.activation,
-        communication=case.communication,
-        is_split=is_split,
-    )
+    return successors, [tuple(before) for before in predecessors]
 
 
 def plan_of(network: Network, starts: Sequence[float]) -> Plan:
-    """The plan in which each device works in the order of the starts."""
+    """The plan in which each device works in the order of the starts, micro-batches of a stage in turn.
+
+    Micro-batches are alike, so the k-th F of a stage may be called that of micro-batch k, and so for B and W: what
+    each waits for has then been done at least as often.
+    """
     num_stages = len(network.partition)
     block = num_stages * network.num_micro_batches
+    starts = list(starts)
+    for kind in range(0, len(starts), block):
+        for stage in range(num_stages):
+            of_stage = slice(kind + stage, kind + block, num_stages)
+            starts[of_stage] = sorted(starts[of_stage])
     backward = Pass.BACKWARD_INPUT if network.is_split else Pass.BACKWARD
     kinds = (Pass.FORWARD, backward, Pass.BACKWARD_WEIGHT)
     orders: list[list[Operation]] = [[] for _ in range(network.num_devices)]
