@@ -7,7 +7,7 @@ the same rounding rule as the engine (:func:`layouts.cut.cut`). Not modelled: co
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -68,6 +68,33 @@ def block_slowness(max_width: int, shares: tuple[int, ...], speeds: tuple[float,
     return max((borders[t + 1] - borders[t]) / max_width / speed for t, speed in enumerate(speeds))
 
 
+def one_f_one_b_makespan(
+    stage_seconds: Sequence[tuple[float, float]], num_micro_batches: int, transfer_seconds: float
+) -> float:
+    """Seconds of a 1F1B pipeline whose micro-batches are alike: what its programs would take, without writing them.
+
+    Step m runs, stage by stage, forward m and then backward ``m - (stages - 1 - s)``. That is each stage's own order,
+    and both inputs are there: the forward's from the stage before in this step, the backward's from the stage after in
+    the step before.
+    """
+    last = len(stage_seconds) - 1
+    clocks = [0.0] * (last + 1)
+    gradients = [0.0] * (last + 2)
+    for step in range(num_micro_batches + last):
+        arrival = 0.0
+        behind = step - last
+        for s, (forward, backward) in enumerate(stage_seconds):
+            clock = clocks[s]
+            if step < num_micro_batches:
+                clock = max(arrival, clock) + forward
+                arrival = clock + transfer_seconds
+            if 0 <= behind + s < num_micro_batches:
+                clock = max(gradients[s + 1], clock) + backward
+                gradients[s] = clock + transfer_seconds
+            clocks[s] = clock
+    return max(clocks)
+
+
 @lru_cache(maxsize=65536)
 def replica_makespan(
     stage_seconds: tuple[tuple[float, float], ...], num_micro_batches: int, transfer_seconds: float, schedule: str
@@ -82,6 +109,8 @@ def replica_makespan(
     """
     if num_micro_batches == 0:
         return 0.0
+    if schedule == "1f1b":
+        return one_f_one_b_makespan(stage_seconds, num_micro_batches, transfer_seconds)
     write = SCHEDULES[schedule]
     programs = [write(s, len(stage_seconds), range(num_micro_batches)) for s in range(len(stage_seconds))]
 
@@ -108,6 +137,7 @@ class CostModel:
     workload: Workload
     correction: float = 1.0
     _sums: dict[int, tuple[list[float], list[float]]] = field(init=False, repr=False)
+    _blocks: tuple[tuple[int, float], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         # Running (forward, backward) seconds over the blocks of each max_width: a stage is then a few subtractions.
@@ -120,6 +150,8 @@ class CostModel:
                 backward.append(backward[-1] + seconds[1])
             sums[max_width] = forward, backward
         object.__setattr__(self, "_sums", sums)
+        blocks = tuple((cost.max_width, sum(self.block_seconds(b))) for b, cost in enumerate(self.model.blocks))
+        object.__setattr__(self, "_blocks", blocks)
 
     @property
     def main_width(self) -> int:
@@ -154,6 +186,11 @@ class CostModel:
             forward += (forwards[stop_block] - forwards[first_block]) * slowness
             backward += (backwards[stop_block] - backwards[first_block]) * slowness
         return forward, backward
+
+    def seconds_of_blocks(self, shares: tuple[int, ...], speeds: tuple[float, ...]) -> list[float]:
+        """Seconds of one micro-batch of each block, forward and backward, cut over shards of these speeds."""
+        slowness = {max_width: block_slowness(max_width, shares, speeds) for max_width in self._sums}
+        return [seconds * slowness[max_width] for max_width, seconds in self._blocks]
 
     def makespan(
         self, stages: tuple[Stage, ...], num_micro_batches: int, throughputs: Mapping[int, float], schedule: str

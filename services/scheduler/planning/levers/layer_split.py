@@ -15,7 +15,7 @@ from services.scheduler.planning.situation import Situation
 
 _NUM_COMPARED = 4
 _EXHAUSTIVE_WORK = 800
-_SLACK = 1.05
+_SLACK = 1.01
 _Front = list[tuple[float, float, tuple[int, ...]]]
 
 
@@ -29,6 +29,51 @@ def _prune(points: _Front) -> _Front:
     return kept
 
 
+def _least_left(prefix: list[list[float]], cap: float) -> list[list[tuple[float, float]]]:
+    """``[s][start]``: least (sum, maximum), each on its own, of blocks from ``start`` on stages from s on.
+
+    Stages longer than ``cap`` seconds are not considered; infinite where nothing is left then.
+    """
+    num_stages, num_blocks = len(prefix), len(prefix[0]) - 1
+    nothing = (math.inf, math.inf)
+    following = [nothing] * num_blocks + [(0.0, 0.0)]
+    tables = [following]
+    for s in range(num_stages - 1, -1, -1):
+        seconds_to = prefix[s]
+        table = [nothing] * (num_blocks + 1)
+        for start in range(s, num_blocks - (num_stages - s) + 1):
+            least_sum = least_max = math.inf
+            begin = seconds_to[start]
+            for stop in range(start + 1, num_blocks + 1):
+                seconds = seconds_to[stop] - begin
+                if seconds > cap:
+                    break
+                rest_sum, rest_max = following[stop]
+                if seconds + rest_sum < least_sum:
+                    least_sum = seconds + rest_sum
+                if rest_max < seconds:
+                    rest_max = seconds
+                if rest_max < least_max:
+                    least_max = rest_max
+            table[start] = least_sum, least_max
+        tables.append(table)
+        following = table
+    return tables[::-1]
+
+
+def _by_speed(prefix: list[list[float]], weight: int) -> float:
+    """Sum + weight x max of a split by speed: a fair start for the search, whatever the split in force is."""
+    num_stages, num_blocks = len(prefix), len(prefix[0]) - 1
+    speeds = [num_blocks / seconds[-1] for seconds in prefix]
+    borders = [0]
+    for s in range(num_stages - 1):
+        stop = round(num_blocks * sum(speeds[: s + 1]) / sum(speeds))
+        borders.append(min(max(stop, borders[-1] + 1), num_blocks - (num_stages - s - 1)))
+    borders.append(num_blocks)
+    parts = [prefix[s][borders[s + 1]] - prefix[s][borders[s]] for s in range(num_stages)]
+    return sum(parts) + weight * max(parts)
+
+
 def split_candidates(stage_costs: list[list[float]], num_micro_batches: int, incumbent: float) -> list[tuple[int, ...]]:
     """Inner borders of the most promising splits, best first.
 
@@ -40,24 +85,25 @@ def split_candidates(stage_costs: list[list[float]], num_micro_batches: int, inc
     num_stages, num_blocks = len(stage_costs), len(stage_costs[0])
     weight = max(0, num_micro_batches - 1)
     prefix = [list(accumulate(costs, initial=0.0)) for costs in stage_costs]
+    limit = min(incumbent, _by_speed(prefix, weight)) * _SLACK
+    left = _least_left(prefix, limit / (weight + 1))
     fronts: dict[int, _Front] = {0: [(0.0, 0.0, ())]}
     for s in range(num_stages):
         last = s == num_stages - 1
-        stops = [num_blocks] if last else range(s + 1, num_blocks - (num_stages - s - 1) + 1)
-        following: dict[int, _Front] = {}
-        for stop in stops:
-            points: _Front = []
-            for start, front in fronts.items():
-                if start >= stop:
-                    continue
+        points: dict[int, _Front] = {}
+        for start, front in fronts.items():
+            for stop in range(num_blocks if last else start + 1, num_blocks - (num_stages - s - 1) + 1):
                 seconds = prefix[s][stop] - prefix[s][start]
+                rest_sum, rest_max = left[s + 1][stop]
+                if (weight + 1) * seconds > limit:
+                    break
+                if seconds + rest_sum + weight * max(seconds, rest_max) > limit:
+                    continue
                 for slowest, total, borders in front:
                     most, so_far = max(slowest, seconds), total + seconds
-                    if so_far + weight * most <= incumbent * _SLACK:
-                        points.append((most, so_far, borders if last else (*borders, stop)))
-            if points:
-                following[stop] = _prune(points)
-        fronts = following
+                    if so_far + rest_sum + weight * max(most, rest_max) <= limit:
+                        points.setdefault(stop, []).append((most, so_far, borders if last else (*borders, stop)))
+        fronts = {stop: _prune(found) for stop, found in points.items()}
     front = fronts.get(num_blocks, [])
     front.sort(key=lambda point: (point[1] + weight * point[0], point[2]))
     return [borders for _, _, borders in front[:_NUM_COMPARED]]
@@ -72,7 +118,7 @@ def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, sche
     costs: list[list[float]] = []
     for stage in stages:
         speeds = tuple(throughputs[rank] for rank in stage.ranks)
-        costs.append([sum(cost.range_seconds(b, b + 1, stage.shares, speeds)) for b in range(num_blocks)])
+        costs.append(cost.seconds_of_blocks(stage.shares, speeds))
     incumbent_parts = [sum(costs[s][stage.first_block : stage.stop_block]) for s, stage in enumerate(stages)]
     now = tuple(stage.stop_block for stage in stages[:-1])
     num_splits = math.comb(num_blocks - 1, len(stages) - 1)
