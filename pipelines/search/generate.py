@@ -128,7 +128,7 @@ class _Search:
 
     def _climb(self, climber: _Climber, until: float) -> None:
         idle = 0
-        while self._budget.spent < until and climber.makespan > self.bound * (1 + 1e-9) and idle < 20000:
+        while self._budget.spent < until and climber.makespan > self.bound * (1 + 1e-9) and idle < 3000:
             slot = climber.steps % _HISTORY
             standing = climber.ordering.schedule.makespan
             assignment = self._candidate(climber, max(climber.history[slot], standing))
