@@ -1,5 +1,6 @@
 """A job written down: the JSON file that ``evenkeel run`` takes, joined with the environment's settings."""
 
+import dataclasses
 import importlib
 import json
 import secrets
@@ -41,9 +42,10 @@ def load_job(
         raise ValueError(f"job file {path}: {error}") from error
     if not isinstance(plain, dict):
         raise ValueError(f"job file {path}: it must hold one JSON object")
+    _check_entries(path, plain)
     model = _model(plain.pop("model", None), plain.get("config", {}))
-    layout = plain.get("layout")
-    if isinstance(layout, dict) and set(layout) <= _UNIFORM and "data" in layout:
+    layout = plain["layout"]
+    if set(layout) <= _UNIFORM and "data" in layout:
         try:
             plain["layout"] = json_format.MessageToDict(layout_to_proto(uniform_layout(**layout)))
         except TypeError as error:
@@ -60,12 +62,28 @@ def load_job(
     return JobSpec.from_json({**plain, **settings}), model
 
 
+def _check_entries(path: Path, plain: dict[str, Any]) -> None:
+    """What a person gets wrong first: entries that are missing, misspelt, or of another kind."""
+    known = {field.name for field in dataclasses.fields(JobSpec)} | {"model"}
+    missing = [name for name in ("job_id", "entry_point", "layout") if name not in plain]
+    unknown = sorted(set(plain) - known)
+    if missing or unknown:
+        said = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"unknown: {', '.join(unknown)}"] * bool(unknown)
+        raise ValueError(f"job file {path}: {'; '.join(said)} (entries: {', '.join(sorted(known))})")
+    for name in ("layout", "config"):
+        if not isinstance(plain.get(name, {}), dict):
+            raise ValueError(f"job file {path}: {name} must be a JSON object, not {json.dumps(plain[name])[:60]}")
+
+
 def _model(model: Any, config: dict[str, Any]) -> ModelSpec | None:
     if model is None:
         return None
     if isinstance(model, str):
         module_name, _, function_name = model.partition(":")
-        function = getattr(importlib.import_module(module_name), function_name, None)
+        try:
+            function = getattr(importlib.import_module(module_name), function_name, None)
+        except ImportError as error:
+            raise ValueError(f"model {model!r}: {error}") from error
         if not callable(function):
             raise ValueError(f"model {model!r}: write it as package.module:function")
         made = function(config)

@@ -84,19 +84,21 @@ def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "complaint"),
     [
-        "not json",
-        "[]",
-        "{}",
-        json.dumps({**DESCRIPTION, "layout": {"data": 2}}),
-        json.dumps({**DESCRIPTION, "typo": 1}),
+        ("not json", "job.json: Expecting value"),
+        ("[]", "must hold one JSON object"),
+        ("{}", "missing: job_id, entry_point, layout"),
+        (json.dumps({**DESCRIPTION, "layout": {"data": 2}}), "layout"),
+        (json.dumps({**DESCRIPTION, "layout": 3}), "layout must be a JSON object, not 3"),
+        (json.dumps({**DESCRIPTION, "typo": 1}), "unknown: typo"),
+        (json.dumps({**DESCRIPTION, "model": "no.such:thing"}), "No module named 'no'"),
     ],
 )
-def test_a_file_that_is_no_job_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_job_is_refused_with_the_reason(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "job.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"job|layout|typo"):
+    with pytest.raises(ValueError, match=complaint):
         load_job(path, {})
 
 
