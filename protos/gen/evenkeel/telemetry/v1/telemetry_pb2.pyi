@@ -427,6 +427,8 @@ class ProcessEvent(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
     at_unix_seconds: _builtins.float
     """When, Unix seconds."""
     kind: Global___ProcessEventKind.ValueType
@@ -437,6 +439,10 @@ class ProcessEvent(_message.Message):
     """Incarnation it happened to."""
     detail: _builtins.str
     """One line for a person: exit code or signal, the error that was seen."""
+    node: _builtins.str
+    """Node the process runs or ran on; empty when the one who tells does not know it."""
+    device: _builtins.str
+    """Device the rank computes or computed on, unique within the node; empty when not known."""
     def __init__(
         self,
         *,
@@ -445,10 +451,12 @@ class ProcessEvent(_message.Message):
         rank: _builtins.int = ...,
         incarnation: _builtins.int = ...,
         detail: _builtins.str = ...,
+        node: _builtins.str = ...,
+        device: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix_seconds", b"at_unix_seconds", "detail", b"detail", "incarnation", b"incarnation", "kind", b"kind", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix_seconds", b"at_unix_seconds", "detail", b"detail", "device", b"device", "incarnation", b"incarnation", "kind", b"kind", "node", b"node", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
