@@ -33,6 +33,9 @@ class RecordBuilder:
         num_dropped: int = 0,
     ) -> pb.Record:
         """The next record."""
+        events = list(events)
+        for event in events:
+            self._say_where(event)
         record = pb.Record(
             job_id=self._source.job_id,
             rank=self._source.rank,
@@ -47,3 +50,11 @@ class RecordBuilder:
         )
         self._sequence += 1
         return record
+
+    def _say_where(self, event: pb.ProcessEvent) -> None:
+        """A rank's own events carry its place; a launcher knows the node of its ranks, not their devices."""
+        if event.rank == self._source.rank:
+            event.node = event.node or self._source.node
+            event.device = event.device or self._source.device
+        elif self._source.rank < 0:
+            event.node = event.node or self._source.node

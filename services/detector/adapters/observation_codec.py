@@ -128,6 +128,8 @@ def liveness_from_proto(job_id: str, sequence: int, liveness: pb.Liveness) -> Li
             rank=liveness.event.rank,
             incarnation=liveness.event.incarnation,
             detail=liveness.event.detail,
+            node=liveness.event.node,
+            device=liveness.event.device,
         )
     return LivenessObservation(
         job_id=job_id,

@@ -205,7 +205,8 @@ class JobDetector:
         bank = self._health.bank
         row = bank.row_of(rank)
         if row is None or (incarnation is not None and bank.incarnation[row] != incarnation):
-            return Culprit(rank=rank, incarnation=incarnation or 0)
+            node, device = self._processes.place(rank, incarnation or 0)
+            return Culprit(rank=rank, incarnation=incarnation or 0, node=node, device=device)
         known = int(bank.incarnation[row])
         return Culprit(rank=rank, incarnation=known, node=bank.nodes[row], device=bank.devices[row])
 

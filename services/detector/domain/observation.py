@@ -98,13 +98,25 @@ class ProcessEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEvent:
-    """Something happened to the process of a rank; ``detail`` is one line for a person."""
+    """Something happened to the process of a rank.
+
+    Attributes:
+        at_unix_seconds: When.
+        kind: What.
+        rank: Rank.
+        incarnation: Its incarnation.
+        detail: One line for a person.
+        node: Where the process runs or ran; empty when the one who tells does not know.
+        device: The same for its device.
+    """
 
     at_unix_seconds: float
     kind: ProcessEventKind
     rank: int
     incarnation: int
     detail: str = ""
+    node: str = ""
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

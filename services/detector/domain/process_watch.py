@@ -43,6 +43,7 @@ class ProcessWatch:
         self._finished: dict[int, int] = {}
         self._broken: dict[int, tuple[int, float, str]] = {}
         self._lost: list[tuple[int, float]] = []
+        self._places: dict[int, tuple[int, str, str]] = {}
 
     def is_dead(self, rank: int, incarnation: int) -> bool:
         """True when this incarnation is known to have ended, one way or the other."""
@@ -58,11 +59,21 @@ class ProcessWatch:
         if incarnation > self._newest.get(rank, -1):
             self._newest[rank] = incarnation
 
+    def place(self, rank: int, incarnation: int) -> tuple[str, str]:
+        """Node and device of a process as its events told them; empty where they did not."""
+        known, node, device = self._places.get(rank, (-1, "", ""))
+        return (node, device) if known == incarnation else ("", "")
+
     def on_event(self, event: ProcessEvent) -> list[ProcessFinding]:
         """Takes one life-cycle event."""
         rank, incarnation = event.rank, event.incarnation
         if rank < 0:
             return []
+        known = self._places.get(rank, (-1, "", ""))
+        if incarnation > known[0]:
+            self._places[rank] = (incarnation, event.node, event.device)
+        elif incarnation == known[0]:
+            self._places[rank] = (incarnation, known[1] or event.node, known[2] or event.device)
         match event.kind:
             case ProcessEventKind.STARTED:
                 return self._started(rank, incarnation)
@@ -149,6 +160,7 @@ class ProcessWatch:
             "finished": sorted(self._finished.items()),
             "broken": sorted((rank, *what) for rank, what in self._broken.items()),
             "lost": list(self._lost),
+            "places": sorted((rank, *where) for rank, where in self._places.items()),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -158,3 +170,6 @@ class ProcessWatch:
         self._finished = dict(state["finished"])
         self._broken = {rank: (incarnation, at, detail) for rank, incarnation, at, detail in state["broken"]}
         self._lost = [(rank, at) for rank, at in state["lost"]]
+        self._places = {
+            rank: (incarnation, node, device) for rank, incarnation, node, device in state.get("places", [])
+        }

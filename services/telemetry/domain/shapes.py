@@ -93,6 +93,8 @@ class EventShape(Protocol):
     rank: int
     incarnation: int
     detail: str
+    node: str
+    device: str
 
 
 class RecordShape(Protocol):

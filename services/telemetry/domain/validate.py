@@ -61,6 +61,8 @@ def check_record(record: RecordShape, *, key: bytes | None) -> None:
         _check_count("event.rank", event.rank + 1, MAX_RANK + 1)
         _check_count("event.incarnation", event.incarnation, MAX_INCARNATION)
         _check_text("event.detail", event.detail)
+        _check_text("event.node", event.node)
+        _check_text("event.device", event.device)
 
 
 def check_sample(sample: SampleShape) -> None:

@@ -126,3 +126,27 @@ def test_a_replacement_that_is_heard_of_first_tells_of_the_death_too() -> None:
 def test_a_first_start_is_no_news() -> None:
     story = Story()
     assert story.event(STARTED, 0) == []
+
+
+def test_a_replacement_and_its_death_carry_the_place_that_its_own_start_told() -> None:
+    story = Story()
+    story.event(DIED, 3)
+    at = {"at_unix_seconds": 2_000.5, "rank": 3, "incarnation": 1}
+    events = [
+        ProcessEvent(kind=STARTED, node="node-9", device="device-7", **at),
+        ProcessEvent(kind=DIED, node="node-9", **at),
+    ]
+    found = []
+    for number, event in enumerate(events):
+        if number:
+            restarted = JobDetector("job")
+            restarted.restore(story.detector.to_state())
+            story.detector = restarted
+        observation = LivenessObservation(
+            job_id="job", sequence=20_000 + number, at_unix_seconds=2_001.0 + number, event=event
+        )
+        found += story.detector.observe(observation)
+    assert [one.kind for one in found if isinstance(one, Verdict)] == [VerdictKind.REJOINED, VerdictKind.FAIL_STOP]
+    for one in found:
+        assert isinstance(one, Verdict)
+        assert (one.culprits[0].node, one.culprits[0].device) == ("node-9", "device-7")

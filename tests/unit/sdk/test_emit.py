@@ -25,6 +25,15 @@ def test_records_are_numbered_and_say_who_where_and_what_was_dropped() -> None:
     assert second.progress[0].iteration == 3
 
 
+def test_events_say_where_the_process_runs_as_far_as_the_sender_knows() -> None:
+    rank = RecordBuilder(Source(job_id="job", rank=3, node="node-1", device="gpu-0"))
+    told = rank.build(events=[pb.ProcessEvent(rank=3), pb.ProcessEvent(rank=4)]).events
+    assert [(event.node, event.device) for event in told] == [("node-1", "gpu-0"), ("", "")]
+    launcher = RecordBuilder(Source(job_id="job", rank=-1, node="node-1"))
+    told = launcher.build(events=[pb.ProcessEvent(rank=3), pb.ProcessEvent(rank=4, node="node-2")]).events
+    assert [(event.node, event.device) for event in told] == [("node-1", ""), ("node-2", "")]
+
+
 def test_the_mark_counts_operations_and_names_iteration_and_epoch() -> None:
     mark = ProgressMark()
     mark.begin_iteration(5, 2)
