@@ -1,0 +1,1 @@
+"""Planning benchmarks: published figure, our reproduction of that system, Evenkeel, the bound."""

@@ -1,0 +1,89 @@
+"""``evenkeel simulate``: a fleet that does not exist, its failures, and every published system on them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli.errors import CommandError, ExitStatus
+from cli.output import OutputFormat, show_json, show_rows
+from cli.session import OutputOption, output_of
+
+COLUMNS = {
+    "strategy": "SYSTEM",
+    "percent": "% OF FAULT-FREE",
+    "bound_percent": "% BOUND",
+    "of_bound_percent": "% OF BOUND",
+    "paused_hours": "PAUSED h",
+    "stopped_hours": "STOPPED h",
+    "num_answers": "CHANGES",
+    "aborted_hours": "ENDED AT h",
+}
+
+
+def simulate(
+    context: typer.Context,
+    scenario_file: Annotated[Path, typer.Argument(metavar="SCENARIO.yaml", help="Scenario; docs/simulator.md.")],
+    strategy: Annotated[
+        list[str] | None, typer.Option("--strategy", "-s", help="Only this system; may be repeated.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the scenario's own seed.")] = None,
+    segments: Annotated[bool, typer.Option(help="JSON: with the whole course of every run.")] = False,
+    output: OutputOption = None,
+) -> None:
+    """Simulate a failing fleet and compare what Evenkeel and the published systems make of it.
+
+    All systems see the same failures. The same seed gives the same result. Nothing is measured: all is simulated.
+
+    Example: evenkeel simulate simulator/scenarios/fail_stop_32.yaml -o json
+    """
+    # Late: only this command needs numpy and YAML, which come with the extra "simulator".
+    try:
+        from simulator.baselines import STRATEGIES  # noqa: PLC0415
+        from simulator.fleet.comparison import result_row, run_scenario  # noqa: PLC0415
+        from simulator.fleet.scenario import ScenarioError, load_scenario  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"the simulator needs {error.name}", next_step="pip install 'evenkeel[simulator,services]'"
+        ) from error
+    try:
+        scenario = load_scenario(scenario_file, list(STRATEGIES))
+    except ScenarioError as error:
+        raise CommandError(str(error), status=ExitStatus.USAGE) from error
+    chosen = strategy or list(scenario.strategies)
+    unknown = [name for name in chosen if name not in STRATEGIES]
+    if unknown:
+        raise CommandError(
+            f"unknown system {', '.join(unknown)}",
+            next_step=f"one of: {', '.join(STRATEGIES)}",
+            status=ExitStatus.USAGE,
+        )
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bars = {name: progress.add_task(name, total=1.0) for name in chosen}
+        results = run_scenario(
+            scenario,
+            [STRATEGIES[name] for name in bars],
+            seed=seed,
+            on_progress=lambda name, done: progress.update(bars[name], completed=done),
+        )
+    if output_of(context, output) is OutputFormat.JSON:
+        rows = [result_row(result, segments=segments) for result in results]
+        show_json({"scenario": scenario.name, "seed": scenario.seed if seed is None else seed, "results": rows})
+        return
+    shown = [
+        {
+            "strategy": result.strategy,
+            "percent": 100.0 * result.throughput,
+            "bound_percent": 100.0 * result.bound,
+            "of_bound_percent": 100.0 * result.of_bound,
+            "paused_hours": result.paused_seconds / 3600.0,
+            "stopped_hours": result.stopped_seconds / 3600.0,
+            "num_answers": result.num_answers,
+            "aborted_hours": None if result.aborted_at_seconds is None else result.aborted_at_seconds / 3600.0,
+        }
+        for result in results
+    ]
+    show_rows(shown, COLUMNS, OutputFormat.TABLE)

@@ -1,0 +1,84 @@
+"""Runs every system of a scenario on the same faults."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from simulator.fleet.result import RunResult
+from simulator.fleet.scenario import Scenario
+from simulator.fleet.simulation import FleetSimulation
+from simulator.fleet.strategy import Strategy
+
+
+def run_scenario(
+    scenario: Scenario,
+    strategies: Sequence[Strategy],
+    *,
+    seed: int | None = None,
+    on_progress: Callable[[str, float], None] | None = None,
+) -> list[RunResult]:
+    """One result per system.
+
+    Args:
+        scenario: What to simulate.
+        strategies: Who competes.
+        seed: Instead of the scenario's own.
+        on_progress: Called with the system's name and the part of its run that is done, 0 to 1.
+    """
+    chosen = scenario.seed if seed is None else seed
+    faults = scenario.all_faults(chosen)
+    results = []
+    for strategy in strategies:
+
+        def tell(done_seconds: float, name: str = strategy.name) -> None:
+            if on_progress:
+                on_progress(name, done_seconds / scenario.duration_seconds)
+
+        results.append(
+            FleetSimulation(
+                home=scenario.home,
+                cost=scenario.cost,
+                topology=scenario.topology,
+                faults=faults,
+                detector=scenario.detector,
+                costs=scenario.costs,
+                strategy=strategy,
+                duration_seconds=scenario.duration_seconds,
+                seed=chosen,
+                on_progress=tell,
+            ).run()
+        )
+    return results
+
+
+def result_row(result: RunResult, *, segments: bool = False) -> dict[str, Any]:
+    """A result as plain data.
+
+    Args:
+        result: The result.
+        segments: With the whole course of the run.
+    """
+    row: dict[str, Any] = {
+        "strategy": result.strategy,
+        "throughput": result.throughput,
+        "bound": result.bound,
+        "of_bound": result.of_bound,
+        "fault_free_iteration_seconds": result.fault_free_iteration_seconds,
+        "duration_seconds": result.duration_seconds,
+        "paused_seconds": result.paused_seconds,
+        "stopped_seconds": result.stopped_seconds,
+        "num_answers": result.num_answers,
+        "aborted_at_seconds": result.aborted_at_seconds,
+        "plan_seconds_max": max(result.plan_seconds, default=0.0),
+    }
+    if segments:
+        row["segments"] = [
+            {
+                "from_seconds": each.from_seconds,
+                "until_seconds": each.until_seconds,
+                "rate": each.rate,
+                "num_live": each.num_live,
+                "bound": each.bound,
+            }
+            for each in result.segments
+        ]
+    return row
