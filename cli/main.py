@@ -7,12 +7,16 @@ from typing import Annotated, NoReturn
 import typer
 
 from cli import db, incidents, inject, jobs, plans, stack, topics
+from cli.analyze import analyze_recording
 from cli.demo import demo
 from cli.doctor import doctor
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, say
+from cli.replay import replay_recording
 from cli.run import run
+from cli.schedule import schedule
 from cli.session import DEFAULT_STACK, Session
+from cli.simulate import simulate
 from stack.errors import StackError
 
 app = typer.Typer(
@@ -24,9 +28,13 @@ app = typer.Typer(
 )
 for noun in (stack, jobs, incidents, plans, topics, db, inject):
     app.add_typer(noun.app, name=noun.__name__.rpartition(".")[2])
+app.command("analyze")(analyze_recording)
+app.command("replay")(replay_recording)
 app.command()(demo)
+app.command()(simulate)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
 app.command()(doctor)
+app.command()(schedule)
 
 
 def _print_version(wanted: bool) -> None:

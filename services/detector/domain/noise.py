@@ -34,6 +34,7 @@ _LIGHTEST_TAIL = 6.0
 _FEWEST_RESIDUALS = 24
 _PRIOR_CORRELATION = 0.4
 _PRIOR_PAIRS = 128.0
+_DOUBT = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +52,13 @@ class Noise:
     correlation: float = 0.0
 
 
-def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_]) -> Noise:
+def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: float = PRIOR_SCALE) -> Noise:
     """The noise in a window of residuals.
 
     Args:
         residuals: One row a device, one column an iteration, oldest first; NaN where there was none.
         healthy: Rows to learn from.
+        prior_scale: Scale assumed before anything is known.
 
     Returns:
         The noise, drawn towards a wide prior while there is little to learn from.
@@ -64,7 +66,7 @@ def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_]) -> Noise:
     window = residuals[healthy]
     values = window[np.isfinite(window)]
     if len(values) < _FEWEST_RESIDUALS:
-        return Noise()
+        return Noise(scale=prior_scale)
     absolute = np.abs(values)
     both_sides = np.quantile(absolute, (0.5, 0.9, 0.98))
     slow_side = np.quantile(values, (0.75, 0.95, 0.99))
@@ -77,7 +79,7 @@ def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_]) -> Noise:
     correlation = _correlation(window, scale)
     scale *= float(np.sqrt((1 + correlation) / (1 - correlation)))
     share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(values))
-    scale = float(np.sqrt((1 - share) * scale**2 + share * PRIOR_SCALE**2))
+    scale = float(np.sqrt((1 - share) * scale**2 + share * prior_scale**2))
     return Noise(scale=max(scale, SMALLEST_SCALE), freedom=freedom, correlation=correlation)
 
 
@@ -111,6 +113,9 @@ def _correlation(window: Floats, scale: float) -> float:
     power = float(np.sqrt(np.sum(first**2) * np.sum(second**2)))
     found = float(np.sum(first * second)) / power if power > 0 else 0.0
     # A short window makes noise look less correlated than it is (Marriott and Pope 1954).
-    found += (1.0 + 3 * found) / window.shape[1]
+    length = int(both.any(axis=0).sum()) + 1
+    found += (1.0 + 4 * found) / length
     found = (count * found + _PRIOR_PAIRS * _PRIOR_CORRELATION) / (count + _PRIOR_PAIRS)
-    return float(min(max(found, 0.0), 0.95))
+    # While there are few pairs, the correlation may be larger than it looks.
+    found = min(max(found, 0.0), 0.95)
+    return float(min(found + _DOUBT * np.sqrt((1 - found**2) / (count + _PRIOR_PAIRS)), 0.95))

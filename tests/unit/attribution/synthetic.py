@@ -36,7 +36,9 @@ def pipeline(
             done: dict[tuple[str, int, int], float] = {}
             busy = [0.0] * num_stages
 
-            def run(kind: str, stage: int, batch: int, peer: int, *, step=step, dp=dp, done=done, busy=busy) -> None:
+            def run(
+                kind: str, stage: int, batch: int, peer: int, *, step=step, dp=dp, done=done, busy=busy, rows=rows
+            ) -> None:
                 ready = busy[stage]
                 if (kind, peer, batch) in done:
                     sent = done[kind, peer, batch]

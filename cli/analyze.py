@@ -1,0 +1,80 @@
+"""``evenkeel analyze``: what explains a recorded job's slowdown."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attribution import Attribution, OperationError, analyze
+from cli.errors import CommandError
+from cli.output import OutputFormat, show_json, show_record, show_rows
+from cli.session import OutputOption, output_of
+from offline.errors import RecordingError
+from offline.operations_file import read_operations
+
+_COLUMNS = {"what": "WHAT", "name": "NAME", "slowdown": "SLOWDOWN IF ALONE", "share": "SHARE OF SLOWDOWN"}
+_MOST_RANKS_SHOWN = 8
+
+
+class AnalyzeFormat(StrEnum):
+    """Formats that can be analysed."""
+
+    OPS = "ops"
+
+
+def analyze_recording(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Parquet or CSV.")],
+    _format: Annotated[AnalyzeFormat, typer.Option("--format", help="What the file holds.")] = AnalyzeFormat.OPS,
+    output: OutputOption = None,
+) -> None:
+    """Say how much slower than ideal a recorded job was, and which rank, stage, operation or sequences explain it.
+
+    Example: evenkeel analyze trace.parquet --format ops
+    """
+    try:
+        found = analyze(read_operations(file))
+    except (RecordingError, OperationError) as error:
+        raise CommandError(str(error), next_step="docs/offline.md describes the columns") from error
+    if output_of(context, output) is OutputFormat.JSON:
+        show_json(found.to_plain())
+        return
+    show_record(_summary(found), OutputFormat.TABLE)
+    show_rows(_rows(found), _COLUMNS, OutputFormat.TABLE)
+
+
+def _summary(found: Attribution) -> dict[str, object]:
+    correlation = found.sequence_correlation
+    return {
+        "workers": found.num_workers,
+        "steps": len(found.per_step),
+        "observed_seconds_per_step": found.observed_seconds,
+        "replayed_seconds_per_step": found.replayed_seconds,
+        "ideal_seconds_per_step": found.ideal_seconds,
+        "slowdown": f"{found.slowdown:.4f} ({100 * found.waste:.1f} % of the devices' time lost)",
+        "slowest_workers_explain": f"{100 * found.worker_share:.1f} %, ranks {_listed(found.slowest_workers)}",
+        "last_stage_explains": f"{100 * found.last_stage_share:.1f} %",
+        "sequences_explain": f"{100 * found.sequence_share:.1f} %"
+        + ("" if correlation is None else f", forward against backward {correlation:.2f}"),
+        "causes": ", ".join(found.causes) or ("none" if found.slowdown >= 1.1 else "none: the job does not straggle"),
+        "ill_ranks": _listed(found.ill_ranks) or "none",
+    }
+
+
+def _listed(ranks: tuple[int, ...]) -> str:
+    return ", ".join(map(str, ranks))
+
+
+def _rows(found: Attribution) -> list[dict[str, object]]:
+    groups = (
+        ("stage", found.by_stage),
+        ("dp rank", found.by_dp_rank[:_MOST_RANKS_SHOWN]),
+        ("operation", found.by_operation),
+        ("rank", found.by_rank[:_MOST_RANKS_SHOWN]),
+    )
+    return [
+        {"what": what, "name": each.name, "slowdown": f"{each.slowdown:.4f}", "share": f"{100 * each.share:.1f} %"}
+        for what, suspects in groups
+        for each in suspects
+    ]

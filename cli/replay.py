@@ -1,0 +1,59 @@
+"""``evenkeel replay``: the detector, run over a recording."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.errors import CommandError
+from cli.output import OutputFormat, say, show_json_line
+from cli.session import OutputOption, output_of
+from offline.errors import RecordingError
+from offline.formats import RecordingFormat
+
+if TYPE_CHECKING:
+    from offline.findings import Summary
+
+
+def replay_recording(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The recording.")],
+    kind: Annotated[RecordingFormat, typer.Option("--format", help="What the file holds.")],
+    budget: Annotated[
+        float, typer.Option("--iterations-per-false-alarm", min=10, help="Healthy iterations per false alarm of a job.")
+    ] = 100_000.0,
+    output: OutputOption = None,
+) -> None:
+    """Run the detector over a recorded job: verdicts as JSON lines, and a summary.
+
+    The summary goes to standard error; with -o json it is the last line of standard output instead.
+
+    Example: evenkeel replay steps.csv --format series
+    """
+    # Loading the detector takes a second: only this command pays for it.
+    from offline.findings import Summary, verdict_row  # noqa: PLC0415
+    from offline.replay import replay  # noqa: PLC0415
+
+    summary = Summary(file=str(file), format=kind.value)
+    try:
+        for verdict in replay(file, kind, summary, iterations_per_false_alarm=budget):
+            show_json_line(verdict_row(verdict))
+    except RecordingError as error:
+        raise CommandError(str(error), next_step="docs/offline.md describes the formats") from error
+    if output_of(context, output) is OutputFormat.JSON:
+        show_json_line({"summary": summary.to_plain()})
+        return
+    say(_text(summary))
+
+
+def _text(summary: "Summary") -> str:
+    verdicts = ", ".join(f"{count} {kind}" for kind, count in sorted(summary.verdicts.items())) or "no verdicts"
+    jobs = f"{len(summary.jobs)} job{'s' * (len(summary.jobs) != 1)}"
+    iterations = f"{summary.num_iterations} iterations ({summary.num_planned} with planned pauses)"
+    lines = [f"{summary.file}: {iterations} of {jobs}: {verdicts}"]
+    accused = [f"{job} ranks {', '.join(map(str, ranks))}" for job, ranks in summary.accused_ranks.items() if ranks]
+    if accused:
+        lines.append("accused: " + "; ".join(accused))
+    if summary.still_slow:
+        lines.append("slow at the end: " + ", ".join(summary.still_slow))
+    return "\n".join(lines + [f"note: {note}" for note in summary.notes])

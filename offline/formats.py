@@ -1,0 +1,11 @@
+"""What a recording may hold."""
+
+from enum import StrEnum
+
+
+class RecordingFormat(StrEnum):
+    """What a recording holds: the recorded topic, operations, or one series of iteration times."""
+
+    SAMPLES = "samples"
+    OPS = "ops"
+    SERIES = "series"

@@ -1,0 +1,152 @@
+"""Steps of recorded operations as the frames that the detector reads: one entry a worker, as its SDK would send it.
+
+A recording of operations does not say what a stage's work costs, so the stage's own first steps do. A device that was
+slow from the first step on is still told from its peers of the same stage.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from attribution import Operations
+from attribution.operations import OperationType
+from services.detector.domain.observation import FrameObservation
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_STEPS_FOR_COST = 8
+_GRADIENT = (
+    OperationType.GRADS_REDUCE_SCATTER,
+    OperationType.SEPARATE_GRADS_ALL_REDUCE,
+    OperationType.LAYERNORM_GRADS_ALL_REDUCE,
+    OperationType.EMBEDDING_GRADS_ALL_REDUCE,
+    OperationType.PARAMS_ALL_GATHER,
+)
+_PIPELINE = (
+    OperationType.FORWARD_RECV,
+    OperationType.FORWARD_SEND,
+    OperationType.BACKWARD_RECV,
+    OperationType.BACKWARD_SEND,
+)
+_OTHER = (OperationType.OPTIMIZER, OperationType.GARBAGE_COLLECTION)
+
+
+def frames_of(operations: Operations, *, job_id: str) -> Iterator[FrameObservation]:
+    """The frames of a recording, in the order of its steps; time starts at 0 and runs by the steps' lengths."""
+    steps, step_of = np.unique(operations.step, return_inverse=True)
+    ranks, first, rank_of = np.unique(operations.rank, return_index=True, return_inverse=True)
+    shape = (len(steps), len(ranks))
+
+    def seconds_of(*kinds: OperationType) -> Floats:
+        chosen = np.isin(operations.optype, list(kinds))
+        flat = np.bincount(
+            step_of[chosen] * shape[1] + rank_of[chosen],
+            weights=operations.duration_seconds[chosen],
+            minlength=shape[0] * shape[1],
+        )
+        found: Floats = flat.astype(np.float64).reshape(shape)
+        return found
+
+    compute = seconds_of(OperationType.FORWARD, OperationType.BACKWARD)
+    waits = np.stack(
+        [np.zeros(shape), seconds_of(*_PIPELINE), seconds_of(*_GRADIENT), seconds_of(OperationType.CLIP_GRADS)], axis=2
+    )
+    other = seconds_of(*_OTHER)
+    forwards = operations.optype == OperationType.FORWARD
+    batches = np.bincount(step_of[forwards] * shape[1] + rank_of[forwards], minlength=shape[0] * shape[1])
+    batches = batches.reshape(shape).astype(np.int64)
+    wall, lengths = _walls(operations, step_of, rank_of, shape)
+    stages = operations.stage[first]
+    work = batches * _stage_costs(compute, batches, stages)[stages]
+    closed_at = np.cumsum(lengths)
+    for row, step in enumerate(steps.tolist()):
+        there = np.flatnonzero(wall[row] > 0)
+        yield _frame(
+            job_id=job_id,
+            sequence=row,
+            iteration=step,
+            closed_at=float(closed_at[row]),
+            ranks=ranks,
+            there=there,
+            stages=stages,
+            replicas=operations.dp_rank[first],
+            columns=(compute[row], other[row], wall[row], work[row]),
+            waits=waits[row],
+            batches=batches[row],
+        )
+
+
+def _walls(operations: Operations, step_of: Ints, rank_of: Ints, shape: tuple[int, int]) -> tuple[Floats, Floats]:
+    """Seconds from a worker's first operation to its last, and the length of each step."""
+    starts, ends = np.full(shape, np.inf), np.full(shape, -np.inf)
+    np.minimum.at(starts, (step_of, rank_of), operations.start_seconds)
+    np.maximum.at(ends, (step_of, rank_of), operations.end_seconds)
+    there = np.isfinite(starts)
+    walls = np.where(there, ends - np.where(there, starts, 0.0), 0.0)
+    return walls, ends.max(axis=1) - starts.min(axis=1)
+
+
+def _stage_costs(compute: Floats, batches: Ints, stages: Ints) -> Floats:
+    """Seconds of a micro-batch on each stage: the median over its workers and the first steps."""
+    early = compute[:_STEPS_FOR_COST] / np.maximum(batches[:_STEPS_FOR_COST], 1)
+    costs = np.ones(int(stages.max()) + 1)
+    for stage in range(len(costs)):
+        values = early[:, stages == stage]
+        if (values > 0).any():
+            costs[stage] = np.median(values[values > 0])
+    return costs
+
+
+def _frame(
+    *,
+    job_id: str,
+    sequence: int,
+    iteration: int,
+    closed_at: float,
+    ranks: Ints,
+    there: Ints,
+    stages: Ints,
+    replicas: Ints,
+    columns: tuple[Floats, Floats, Floats, Floats],
+    waits: Floats,
+    batches: Ints,
+) -> FrameObservation:
+    compute, other, wall, work = (column[there] for column in columns)
+    count = len(there)
+    nothing, nowhere = np.zeros(count), np.zeros(count, dtype=np.int64)
+    unknown, no = np.full(count, np.nan), np.zeros(count, dtype=np.bool_)
+    missing = np.setdiff1d(np.arange(len(ranks)), there)
+    return FrameObservation(
+        job_id=job_id,
+        sequence=sequence,
+        iteration=iteration,
+        epoch=0,
+        closed_at_unix_seconds=closed_at,
+        missing_ranks=tuple(ranks[missing].tolist()),
+        ranks=ranks[there],
+        incarnations=nowhere,
+        nodes=("",) * count,
+        devices=("",) * count,
+        epochs=nowhere,
+        planned=no,
+        compute_seconds=compute,
+        other_seconds=other,
+        wall_seconds=wall,
+        wait_seconds=waits[there],
+        token_flops=work,
+        square_flops=nothing,
+        has_flops=no,
+        num_micro_batches=batches[there],
+        tokens=nothing,
+        sums_of_squares=nothing,
+        work_keys=-1.0 - stages[there].astype(np.float64),
+        replicas=replicas[there],
+        stages=stages[there],
+        shards=nowhere,
+        losses=unknown,
+        has_loss=no,
+        gradient_norms=unknown,
+        has_gradient_norm=no,
+    )

@@ -1,0 +1,84 @@
+"""The service's own detector, run over a recording."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from offline.errors import RecordingError
+from offline.findings import Summary
+from offline.formats import RecordingFormat
+from offline.operations_file import read_operations
+from offline.operations_frames import frames_of
+from offline.samples_file import read_messages
+from offline.samples_stream import observations_of
+from offline.series_file import read_series
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.observation import FrameObservation, Observation
+from services.detector.domain.series import SeriesDetector, SeriesVerdict
+from services.detector.domain.verdict import Verdict
+
+FEWEST_STEPS = 12
+"""Below this the detector has hardly left its baseline behind."""
+
+
+def replay(
+    path: Path, kind: RecordingFormat, summary: Summary, *, iterations_per_false_alarm: float
+) -> Iterator[Verdict | SeriesVerdict]:
+    """The verdicts of a recording, as they are reached.
+
+    Args:
+        path: The recording.
+        kind: What it holds.
+        summary: Filled on the way; complete when the iterator is through.
+        iterations_per_false_alarm: The operator's budget for each job.
+
+    Raises:
+        RecordingError: The file cannot be used.
+    """
+    job_id = path.name.split(".")[0] or path.name
+    if kind is RecordingFormat.SERIES:
+        yield from _replay_series(path, job_id, summary, iterations_per_false_alarm)
+        return
+    observations: Iterable[Observation]
+    if kind is RecordingFormat.OPS:
+        observations = frames_of(read_operations(path), job_id=job_id)
+    else:
+        observations = observations_of(read_messages(path))
+    try:
+        yield from _replay_ranks(observations, summary, iterations_per_false_alarm)
+    except RecordingError as error:
+        raise error if str(path) in str(error) else RecordingError(f"{path}: {error}") from error
+    if summary.num_iterations < FEWEST_STEPS:
+        text = f"only {summary.num_iterations} iterations: the detector needs about {FEWEST_STEPS} before it judges"
+        summary.notes.append(text + (f"; try evenkeel analyze {path}" if kind is RecordingFormat.OPS else ""))
+
+
+def _replay_series(path: Path, job_id: str, summary: Summary, budget: float) -> Iterator[SeriesVerdict]:
+    detector = SeriesDetector(job_id, iterations_per_false_alarm=budget)
+    series = read_series(path)
+    for one in series:
+        summary.saw(job_id, one.iteration, planned=one.planned, num_ranks=0)
+        for verdict in detector.observe(one):
+            summary.found(verdict)
+            yield verdict
+    if not detector.ready:
+        summary.notes.append(
+            f"only {len(series)} iterations: the first {detector.num_to_learn} say where the series stands"
+        )
+    if all(one.tokens is None for one in series):
+        summary.notes.append("no tokens column: what the workload explains cannot be told from the rest")
+
+
+def _replay_ranks(observations: Iterable[Observation], summary: Summary, budget: float) -> Iterator[Verdict]:
+    detectors: dict[str, JobDetector] = {}
+    for observation in observations:
+        detector = detectors.get(observation.job_id)
+        if detector is None:
+            detector = JobDetector(observation.job_id, iterations_per_false_alarm=budget)
+            detectors[observation.job_id] = detector
+        if isinstance(observation, FrameObservation):
+            planned = bool(observation.planned.any())
+            summary.saw(observation.job_id, observation.iteration, planned=planned, num_ranks=len(observation))
+        for finding in detector.observe(observation):
+            if isinstance(finding, Verdict):
+                summary.found(finding)
+                yield finding

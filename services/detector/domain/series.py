@@ -1,0 +1,306 @@
+"""A job seen as one series of iteration times: is it slower than it should be? No ranks, so nobody is accused.
+
+The expectation comes from the workload where it is given, else from the series' own recent past. It follows slow drift,
+but not beyond ``LARGEST_DRIFT`` above the long run. The residual goes through the same sequential test as a device's,
+with the same budget; one iteration may carry at most ``_ONE_STEP_SHARE`` of the way: two slow ones decide nothing.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain import sequential_test
+from services.detector.domain.expectation import ForgettingLeastSquares
+from services.detector.domain.level import locate_change
+from services.detector.domain.noise import SMALLEST_SCALE, Noise, estimate
+from services.detector.domain.sequential_test import NUM_TESTS
+from services.detector.domain.verdict import Evidence
+
+Floats = npt.NDArray[np.float64]
+
+SMALLEST_SLOWDOWN = 0.03
+"""Levels below this, in log units of time, are drift."""
+
+LARGEST_DRIFT = 0.03
+"""How far above the long run the recent past may lie and still count as healthy, log units of time."""
+
+_WINDOW = 128
+_SKIPPED_AT_START = 2
+_BASELINE = 24
+_PRIOR_SCALE = 0.01
+_ONE_STEP_SHARE = 0.36
+_NOISE_EVERY = 4
+_YOUNG_OBSERVATIONS = 96
+_NATS_FOR_YOUTH = 8.0
+_NATS_TO_RECOVER = 8.0
+_NATS_PER_RELAPSE = 3.0
+_REPUBLISH_AT = 0.07
+_DRIFT_RATE = 1 / 24
+_LONG_RUN_RATE = 1 / 1000
+_PRIOR_ODDS = 1e-4
+_FEATURES = ("tokens", "squares", "constant")
+
+
+class SeriesVerdictKind(StrEnum):
+    """What can be said of a job without looking at its ranks."""
+
+    JOB_SLOW = "job_slow"
+    JOB_RECOVERED = "job_recovered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration:
+    """One entry of a series.
+
+    Attributes:
+        iteration: Its number.
+        seconds: How long it took.
+        tokens: Its tokens; None where the workload is not known.
+        sum_of_squares: Sum of its squared sequence lengths; None where it is not known.
+        planned: A planned pause fell into it (evaluation, checkpoint): it is left out.
+    """
+
+    iteration: int
+    seconds: float
+    tokens: float | None = None
+    sum_of_squares: float | None = None
+    planned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesVerdict:
+    """The job became slow, changed its speed, or recovered; nobody is accused.
+
+    Attributes:
+        job_id: Job.
+        kind: What.
+        throughput: Speed relative to healthy.
+        throughput_margin: Half-width of its 95 % interval.
+        confidence: Probability that it is right.
+        first_iteration: First iteration that showed it.
+        decided_iteration: Iteration at which it was decided.
+        evidence: What it rests on.
+    """
+
+    job_id: str
+    kind: SeriesVerdictKind
+    throughput: float
+    throughput_margin: float
+    confidence: float
+    first_iteration: int
+    decided_iteration: int
+    evidence: tuple[Evidence, ...]
+
+
+class SeriesDetector:
+    """Watches one job's iteration times; deterministic, not thread-safe.
+
+    Args:
+        job_id: The job.
+        iterations_per_false_alarm: Healthy iterations per slow verdict that the operator puts up with.
+    """
+
+    def __init__(self, job_id: str, *, iterations_per_false_alarm: float = 100_000.0) -> None:
+        self.job_id = job_id
+        self._limit = sequential_test.threshold(iterations_per_false_alarm=iterations_per_false_alarm, num_ranks=1)
+        self._model = ForgettingLeastSquares(forgetting=0.998, ridge=1e-3, primary="tokens", relative=True)
+        self._num_seen = 0
+        self._num_observed = 0
+        self._early: list[float] = []
+        self._centre = 0.0
+        self._long_run = 0.0
+        self._level = 0.0
+        self._published = 1.0
+        self._num_relapses = 0
+        self._noise = Noise(scale=_PRIOR_SCALE)
+        self._residuals: Floats = np.full(_WINDOW, np.nan)
+        # What noise is estimated from, also while the job is slow: distance from where the series just was.
+        self._local = 0.0
+        self._scatter: Floats = np.full(_WINDOW, np.nan)
+        self._iterations = np.full(_WINDOW, -1, dtype=np.int64)
+        self._sums = np.zeros((2, NUM_TESTS))
+        self._ages = np.zeros((2, NUM_TESTS), dtype=np.int64)
+
+    @property
+    def slow(self) -> bool:
+        """A slow verdict stands."""
+        return self._level > 0
+
+    @property
+    def ready(self) -> bool:
+        """It knows where the series stands and judges."""
+        return self._num_observed >= _BASELINE
+
+    @property
+    def num_to_learn(self) -> int:
+        """Iterations at the start that are not judged."""
+        return _SKIPPED_AT_START + _BASELINE
+
+    @property
+    def noise(self) -> Noise:
+        """What healthy iterations scatter by."""
+        return self._noise
+
+    def observe(self, one: Iteration) -> list[SeriesVerdict]:
+        """Takes the next iteration and says whether the job's speed has changed."""
+        if one.planned or not (math.isfinite(one.seconds) and one.seconds > 0):
+            return []
+        self._num_seen += 1
+        if self._num_seen <= _SKIPPED_AT_START:
+            return []
+        expected = self._expected(one)
+        base = math.log(one.seconds / expected)
+        if self._num_observed < _BASELINE:
+            self._begin(one, expected, base)
+            return []
+        self._num_observed += 1
+        residual = base - self._centre
+        self._push(one.iteration, residual)
+        decided = self._test(residual - self._level)
+        verdict = self._change(one, expected) if decided else None
+        if not decided:
+            self._follow(one, expected, residual)
+        return [] if verdict is None else [verdict]
+
+    def _expected(self, one: Iteration) -> float:
+        if one.tokens is None or self._model.mass == 0:
+            return 1.0
+        found = float(self._model.predict_rows(_FEATURES, _row(one))[0])
+        # Far from what was seen the fit may say anything; a hundredth of the truth is never plausible.
+        return max(found, 0.01 * one.seconds)
+
+    def _begin(self, one: Iteration, expected: float, base: float) -> None:
+        """The first iterations say where the series stands and how much it scatters."""
+        self._num_observed += 1
+        if one.tokens is not None:
+            unit = one.seconds if self._model.mass == 0 else expected
+            self._model.learn_rows(_FEATURES, _row(one) / unit, np.array([one.seconds / unit]))
+            # While the fit is young its errors are not the noise's.
+            if self._num_observed <= _BASELINE // 3:
+                return
+        self._early.append(base)
+        self._centre = self._long_run = self._local = float(np.median(self._early))
+        if self._num_observed == _BASELINE:
+            scattered = np.array(self._early) - self._centre
+            self._scatter[-len(scattered) :] = scattered
+            self._noise = self._estimate()
+
+    def _estimate(self) -> Noise:
+        spread = 1.4826 * float(np.nanmedian(np.abs(self._scatter)))
+        prior_scale = _PRIOR_SCALE if self._num_observed > _WINDOW else max(_PRIOR_SCALE, spread)
+        return estimate(self._scatter[None, :], np.array([True]), prior_scale=prior_scale)
+
+    def _push(self, iteration: int, residual: float) -> None:
+        for window, value in (
+            (self._residuals, residual),
+            (self._scatter, residual + self._centre - self._local),
+            (self._iterations, iteration),
+        ):
+            window[:-1] = window[1:]
+            window[-1] = value
+
+    def _scale(self) -> float:
+        return max(self._noise.scale, SMALLEST_SCALE)
+
+    def _test(self, apart: float) -> bool:
+        youth = max(1.0 - self._num_observed / _YOUNG_OBSERVATIONS, 0.0)
+        again = _NATS_PER_RELAPSE * min(self._num_relapses, 5)
+        limit = self._limit + _NATS_FOR_YOUTH * youth + again
+        back = _NATS_TO_RECOVER + again if self.slow else limit
+        scale = np.array([self._scale()])
+        for side, (sign, height) in enumerate(((1.0, limit), (-1.0, back))):
+            ratios = sequential_test.log_ratios(np.array([sign * apart]), scale, self._noise.freedom)
+            np.minimum(ratios, _ONE_STEP_SHARE * height, out=ratios)
+            sums, ages = self._sums[side : side + 1], self._ages[side : side + 1]
+            sequential_test.advance(sums, ages, ratios, np.array([height]))
+        return bool(self._sums[0].max() >= limit or self._sums[1].max() >= back)
+
+    def _change(self, one: Iteration, expected: float) -> SeriesVerdict | None:
+        """Moves to the level that the residuals now stand at; None where that is nobody's business."""
+        side = 0 if self._sums[0].max() >= self._sums[1].max() else 1
+        sums, ages = self._sums[side], self._ages[side]
+        test = NUM_TESTS - 1 if sums[-1] >= 0.5 * sums.max() else int(np.argmax(sums))
+        nats, age = float(sums.max()), int(ages[test])
+        columns = np.flatnonzero(np.isfinite(self._residuals))
+        change = locate_change(
+            self._residuals[columns], before=self._level, scale=self._scale(), age=min(age, len(columns))
+        )
+        self._sums[:], self._ages[:] = 0.0, 0
+        self._scatter[columns[change.start] :] -= change.level - self._level
+        self._local += change.level - self._level
+        was_slow, room = self.slow, self._long_run + max(LARGEST_DRIFT, self._scale()) - self._centre
+        # What the long run leaves no room for is no drift, however small the last step was.
+        if change.level < max(SMALLEST_SLOWDOWN, self._scale()) and (was_slow or change.level <= max(room, 0.0)):
+            if not was_slow:
+                self._shift(change.level)
+                return None
+            self._level = 0.0
+            self._residuals[: columns[change.start]] = np.nan
+        else:
+            self._num_relapses += not was_slow
+            self._level = change.level
+        throughput = math.exp(-self._level)
+        if was_slow and self.slow and abs(throughput - self._published) < _REPUBLISH_AT:
+            return None
+        self._published = throughput
+        margin = 2.35 * self._scale() / math.sqrt(max(change.num_residuals, 1)) * throughput
+        first = int(self._iterations[columns[change.start]])
+        return self._verdict(one, expected, first=first, margin=margin, nats=nats, count=change.num_residuals)
+
+    def _shift(self, level: float) -> None:
+        """The series turned out to stand a little higher or lower than thought."""
+        self._centre += level
+        self._residuals -= level
+        if level < 0:
+            # Faster than ever is the new healthy at once.
+            self._long_run = min(self._long_run, self._centre)
+
+    def _follow(self, one: Iteration, expected: float, residual: float) -> None:
+        """Learns from an iteration: the noise always, where the series stands from healthy and unsuspected ones."""
+        # Mild suspicion counts as noise: without it heavy tails would be taken for light ones.
+        if self._num_observed % _NOISE_EVERY == 0 and self._sums.max() < 0.7 * self._limit:
+            found = self._estimate()
+            # Up at once, down slowly: a quiet spell is no promise.
+            kept = max(found.scale, 0.8 * self._noise.scale + 0.2 * found.scale)
+            self._noise = Noise(scale=kept, freedom=found.freedom, correlation=found.correlation)
+        reach = 2 * self._scale()
+        self._local += _DRIFT_RATE * min(max(residual + self._centre - self._local, -reach), reach)
+        if self.slow or self._sums.max() > self._limit / 4:
+            return
+        step = _DRIFT_RATE * min(max(residual, -reach), reach)
+        self._centre = min(self._centre + step, self._long_run + max(LARGEST_DRIFT, self._scale()))
+        self._long_run += _LONG_RUN_RATE * (self._centre - self._long_run)
+        if one.tokens is not None and abs(residual) < 5 * self._scale() + 0.1:
+            unit = expected * math.exp(self._centre)
+            self._model.learn_rows(_FEATURES, _row(one) / unit, np.array([one.seconds / unit]))
+
+    def _verdict(
+        self, one: Iteration, expected: float, *, first: int, margin: float, nats: float, count: int
+    ) -> SeriesVerdict:
+        healthy = expected * math.exp(self._centre)
+        ratio = math.exp(self._level)
+        kind = SeriesVerdictKind.JOB_SLOW if self.slow else SeriesVerdictKind.JOB_RECOVERED
+        facts = (
+            ("seconds against expectation", ratio, "ratio", f"over {count} iterations since iteration {first}"),
+            ("likelihood ratio", nats, "nats", "of a lasting change against noise, summed over iterations"),
+            ("noise", 100 * self._scale(), "%", "scale of one healthy iteration's noise"),
+            ("seconds", one.seconds, "s", f"in iteration {one.iteration}; {healthy:.4f} s expected of a healthy job"),
+        )
+        return SeriesVerdict(
+            job_id=self.job_id,
+            kind=kind,
+            throughput=math.exp(-self._level),
+            throughput_margin=margin,
+            confidence=1 / (1 + math.exp(-min(nats, 60.0)) / _PRIOR_ODDS),
+            first_iteration=first,
+            decided_iteration=one.iteration,
+            evidence=tuple(Evidence(name=name, value=value, unit=unit, text=text) for name, value, unit, text in facts),
+        )
+
+
+def _row(one: Iteration) -> Floats:
+    assert one.tokens is not None
+    return np.array([[one.tokens, one.sum_of_squares or 0.0, 1.0]])

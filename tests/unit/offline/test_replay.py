@@ -1,0 +1,226 @@
+import gzip
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from typer.testing import CliRunner
+
+from attribution import Operations
+from cli.errors import CommandError
+from cli.main import app
+from offline.errors import RecordingError
+from offline.findings import Summary
+from offline.formats import RecordingFormat
+from offline.operations_file import read_operations
+from offline.replay import replay
+from offline.samples_file import OBSERVATION_LINE, RECORD_LINE, read_messages, write_messages
+from offline.series_file import read_series
+from tests.unit.attribution.synthetic import pipeline, replayed_with
+
+TRACE = Path(__file__).parents[2] / "data" / "straggler_trace" / "trace-ST.parquet"
+
+
+def series_csv(path: Path, *, slow_from: int, size: float, count: int = 200) -> Path:
+    seconds = 2.0 * np.exp(0.005 * np.random.default_rng(1).standard_normal(count))
+    seconds[slow_from:] *= size
+    rows = "".join(f"{i},{taken:.6f},\n" for i, taken in enumerate(seconds))
+    path.write_text("iteration,seconds,mark\n" + rows)
+    return path
+
+
+def frames(*, slow_rank: int, slow_from: int, num_ranks: int = 8, count: int = 60) -> list[pb.Observation]:
+    random = np.random.default_rng(2)
+    found = []
+    for i in range(count):
+        frame = pb.Frame(iteration=i, closed_at_unix_seconds=1000.0 + i, last_sample_at_unix_seconds=1000.0 + i)
+        for rank in range(num_ranks):
+            sample = a_sample(i, rank, random, slow=1.5 if rank == slow_rank and i >= slow_from else 1.0)
+            frame.entries.add(rank=rank, node="n0", device=f"gpu-{rank}", sample=sample)
+        found.append(pb.Observation(job_id="job", sequence=i, frame=frame))
+    return found
+
+
+def a_sample(iteration: int, rank: int, random: np.random.Generator, *, slow: float) -> pb.Sample:
+    tokens = int(random.integers(3000, 4000))
+    seconds = 1e-4 * tokens * slow * float(np.exp(0.01 * random.standard_normal()))
+    return pb.Sample(
+        iteration=iteration,
+        started_at_unix_seconds=1000.0 + iteration,
+        wall_seconds=0.9,
+        compute=pb.ComputeSeconds(forward=seconds / 3, backward=2 * seconds / 3),
+        waiting=pb.WaitingSeconds(vote=0.05),
+        micro_batches=[pb.MicroBatch(index=0, tokens=tokens, sum_of_squares=1e6)],
+        position=pb.Position(replica=rank, forward_flops_per_token=1e9, backward_multiple=2.0),
+    )
+
+
+def records(observations: list[pb.Observation]) -> list[pb.Record]:
+    """What the ranks sent, had the observations been made from it."""
+    return [
+        pb.Record(
+            job_id=one.job_id,
+            rank=entry.rank,
+            sequence=one.frame.iteration,
+            node=entry.node,
+            device=entry.device,
+            samples=[entry.sample],
+        )
+        for one in observations
+        for entry in one.frame.entries
+    ]
+
+
+def run(path: Path, kind: RecordingFormat) -> tuple[list, Summary]:
+    summary = Summary(file=str(path), format=kind.value)
+    return list(replay(path, kind, summary, iterations_per_false_alarm=100_000.0)), summary
+
+
+def samples_file(path: Path, first_line: bytes, messages: list) -> Path:
+    with path.open("wb") as file:
+        write_messages(file, first_line, (message.SerializeToString() for message in messages))
+    return path
+
+
+@pytest.mark.parametrize("first_line", [OBSERVATION_LINE, b""])
+def test_recorded_observations_accuse_the_slow_rank(tmp_path: Path, first_line: bytes) -> None:
+    path = samples_file(tmp_path / "job.samples", first_line, frames(slow_rank=5, slow_from=30))
+    found, summary = run(path, RecordingFormat.SAMPLES)
+    assert [culprit.rank for culprit in found[0].culprits] == [5]
+    assert 30 <= found[0].decided_iteration < 35
+    assert found[0].throughput == pytest.approx(1 / 1.5, abs=0.03)
+    assert summary.num_rank_samples == 8 * 60
+    assert summary.still_slow == ["job/5"]
+
+
+@pytest.mark.parametrize("first_line", [RECORD_LINE, b""])
+def test_recorded_records_are_joined_first_and_give_the_same_verdicts(tmp_path: Path, first_line: bytes) -> None:
+    observed = frames(slow_rank=2, slow_from=25)
+    from_frames, _ = run(samples_file(tmp_path / "a", OBSERVATION_LINE, observed), RecordingFormat.SAMPLES)
+    from_records, summary = run(samples_file(tmp_path / "b", first_line, records(observed)), RecordingFormat.SAMPLES)
+    assert [(one.kind, one.culprits, one.decided_iteration) for one in from_records] == [
+        (one.kind, one.culprits, one.decided_iteration) for one in from_frames
+    ]
+    assert from_records
+    assert summary.num_iterations == 60
+
+
+def test_a_healthy_recording_accuses_nobody(tmp_path: Path) -> None:
+    path = samples_file(tmp_path / "job", OBSERVATION_LINE, frames(slow_rank=-1, slow_from=0))
+    assert run(path, RecordingFormat.SAMPLES)[0] == []
+
+
+def test_a_recording_that_is_cut_off_says_where(tmp_path: Path) -> None:
+    path = samples_file(tmp_path / "job", OBSERVATION_LINE, frames(slow_rank=0, slow_from=5, count=3))
+    path.write_bytes(path.read_bytes()[:-7])
+    with pytest.raises(RecordingError, match="cut off in message 3"):
+        list(read_messages(path))
+
+
+@pytest.mark.parametrize("content", [b"", b"iteration,seconds\n1,2\n", b"evenkeel.telemetry.v9.Thing\n", b"\xff" * 40])
+def test_something_that_is_no_samples_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "job").write_bytes(content)
+    with pytest.raises(RecordingError):
+        run(tmp_path / "job", RecordingFormat.SAMPLES)
+
+
+def test_the_production_job_with_a_heavy_last_stage_accuses_nobody() -> None:
+    found, summary = run(TRACE, RecordingFormat.OPS)
+    assert found == []
+    assert summary.num_iterations == 32
+    assert summary.num_rank_samples == 32 * 8
+
+
+def test_a_worker_that_becomes_slow_in_recorded_operations_is_accused(tmp_path: Path) -> None:
+    operations = Operations.from_columns(pipeline(num_steps=110, num_dp=4, num_stages=2, num_micro_batches=2, seed=9))
+    victim = (operations.dp_rank == 1) & (operations.stage == 1) & (operations.step >= 80)
+    slow = replayed_with(operations, np.where(victim & (operations.micro_batch >= 0), 1.3, 1.0))
+    names = ("step", "dp_rank", "stage", "optype", "start_seconds", "duration_seconds", "micro_batch")
+    header = ("step", "dp_rank", "stage", "optype", "start_ts", "duration", "mb_id")
+    path = tmp_path / "ops.csv.gz"
+    columns = [getattr(slow, name).tolist() for name in names]
+    with gzip.open(path, "wt") as file:
+        file.write(
+            ",".join(header) + "\n" + "".join(",".join(map(str, row)) + "\n" for row in zip(*columns, strict=True))
+        )
+    found, _ = run(path, RecordingFormat.OPS)
+    assert [culprit.rank for culprit in found[0].culprits] == [3]
+    assert 80 <= found[0].first_iteration <= 81
+
+
+def test_a_series_says_that_the_job_is_slow_and_accuses_no_rank(tmp_path: Path) -> None:
+    path = series_csv(tmp_path / "steps.csv", slow_from=120, size=1.1)
+    result = CliRunner().invoke(app, ["-o", "json", "replay", str(path), "--format", "series"])
+    verdict, summary = (json.loads(line) for line in result.stdout.splitlines())
+    assert verdict["kind"] == "job_slow"
+    assert verdict["culprits"] == []
+    assert 118 <= verdict["first_iteration"] <= 121
+    assert summary["summary"]["verdicts"] == {"job_slow": 1}
+    assert summary["summary"]["still_slow"] == ["steps"]
+
+
+def test_csv_and_parquet_hold_the_same_series(tmp_path: Path) -> None:
+    path = series_csv(tmp_path / "steps.csv", slow_from=50, size=1.2, count=60)
+    series = read_series(path)
+    table = pa.table({"iteration": [one.iteration for one in series], "seconds": [one.seconds for one in series]})
+    pq.write_table(table, tmp_path / "steps.parquet")
+    assert read_series(tmp_path / "steps.parquet") == series
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("iteration,seconds\n", "no rows"),
+        ("step,time\n1,2\n", "lacks the columns iteration, seconds; it has step, time"),
+        ("iteration,seconds\n0,1.0\n1,fast\n", "line 3: seconds is 'fast', not a number"),
+        ("iteration,seconds\n0,1.0\n1,-2\n", "line 3: seconds is -2.0; it must be above 0"),
+        ("iteration,seconds\n0,1.0\n1\n", "line 3: 1 values for 2 columns"),
+        ("iteration,seconds\n3,1.0\n2,1.0\n", "line 3: iteration 2 comes after 3"),
+        ("iteration,seconds\n0.5,1.0\n", "line 2: iteration is 0.5, not a whole number"),
+        ("iteration,seconds,tokens\n0,1.0,-5\n", "line 2: tokens is -5.0"),
+    ],
+)
+def test_a_bad_series_says_where_and_what(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text(text)
+    with pytest.raises(RecordingError, match=message):
+        read_series(path)
+
+
+def test_marks_are_planned_pauses_and_empty_ones_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text("iteration,seconds,mark\n0,1,\n1,1,evaluation\n2,1,0\n3,1,1\n4,1,false\n")
+    assert [one.planned for one in read_series(path)] == [False, True, False, True, False]
+
+
+def test_a_missing_column_of_operations_is_named_by_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "ops.csv"
+    path.write_text("step,dp_rank,stage,optype,start_ts\n0,0,0,forward-compute,0.0\n")
+    result = CliRunner().invoke(app, ["analyze", str(path)])
+    assert isinstance(result.exception, CommandError)
+    assert "lacks the column duration" in str(result.exception)
+
+
+def test_analysis_as_json_has_the_shares() -> None:
+    result = CliRunner().invoke(app, ["-o", "json", "analyze", str(TRACE), "--format", "ops"])
+    found = json.loads(result.stdout)
+    assert found["slowdown"] == pytest.approx(1.1787, rel=0.001)
+    assert found["causes"] == ["last_stage"]
+
+
+def test_a_damaged_parquet_file_is_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "ops.parquet"
+    path.write_bytes(TRACE.read_bytes()[:5000])
+    with pytest.raises(RecordingError, match="damaged parquet"):
+        read_operations(path)
+
+
+def test_messages_survive_writing_and_reading() -> None:
+    buffer = io.BytesIO()
+    assert write_messages(buffer, OBSERVATION_LINE, [b"x" * 300]) == 1
+    assert buffer.getvalue() == OBSERVATION_LINE + b"\xac\x02" + b"x" * 300

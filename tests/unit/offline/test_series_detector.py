@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+from services.detector.domain.series import Iteration, SeriesDetector, SeriesVerdict, SeriesVerdictKind
+
+
+def verdicts(seconds: np.ndarray, **columns: np.ndarray) -> list[SeriesVerdict]:
+    detector = SeriesDetector("job")
+    found = []
+    for i, taken in enumerate(seconds.tolist()):
+        extra = {name: column[i].item() for name, column in columns.items()}
+        found += detector.observe(Iteration(iteration=i, seconds=taken, **extra))
+    return found
+
+
+def noise(kind: str, count: int, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    match kind:
+        case "gaussian":
+            return 0.01 * random.standard_normal(count)
+        case "heavy":
+            return 0.01 * random.standard_t(2.5, count)
+        case "drifting":
+            return 0.005 * random.standard_normal(count) + 0.015 * np.sin(np.arange(count) / 300)
+        case "wide":
+            return 0.2 * random.standard_normal(count)
+    raise AssertionError(kind)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "heavy", "drifting", "wide"])
+def test_healthy_noise_of_many_shapes_gives_no_verdict(kind: str) -> None:
+    assert verdicts(2.0 * np.exp(noise(kind, 3000))) == []
+
+
+@pytest.mark.parametrize(("size", "within"), [(1.05, 12), (1.10, 5), (1.25, 4)])
+def test_a_lasting_slowdown_is_found_soon_and_measured(size: float, within: int) -> None:
+    seconds = 3.0 * np.exp(noise("gaussian", 300, seed=3))
+    seconds[150:] *= size
+    first = verdicts(seconds)[0]
+    assert first.kind is SeriesVerdictKind.JOB_SLOW
+    assert 150 <= first.decided_iteration < 150 + within
+    assert abs(first.first_iteration - 150) <= 2
+    assert 1 / first.throughput == pytest.approx(size, abs=0.02)
+
+
+@pytest.mark.parametrize("length", [1, 2])
+@pytest.mark.parametrize("factor", [1.3, 4.0, 100.0])
+def test_one_or_two_slow_iterations_are_no_verdict(factor: float, length: int) -> None:
+    seconds = np.exp(noise("gaussian", 400, seed=4))
+    for start in (100, 180, 181 + length, 300):
+        seconds[start : start + length] *= factor
+    assert verdicts(seconds) == []
+
+
+def test_a_job_that_is_fast_again_has_recovered() -> None:
+    seconds = np.exp(noise("gaussian", 400, seed=5))
+    seconds[150:250] *= 1.2
+    found = verdicts(seconds)
+    assert [one.kind for one in found] == [SeriesVerdictKind.JOB_SLOW, SeriesVerdictKind.JOB_RECOVERED]
+    assert 250 <= found[1].decided_iteration < 260
+
+
+def test_planned_pauses_are_left_out() -> None:
+    seconds = np.exp(noise("gaussian", 300, seed=6))
+    planned = np.zeros(300, dtype=bool)
+    planned[150:170] = True
+    seconds[planned] *= 3.0
+    assert verdicts(seconds, planned=planned) == []
+    assert verdicts(seconds)[0].first_iteration == 150
+
+
+def test_a_workload_that_explains_the_time_is_no_slowdown() -> None:
+    random = np.random.default_rng(7)
+    tokens = random.integers(20_000, 33_000, 600).astype(float)
+    squares = tokens * random.lognormal(7, 0.5, 600)
+    squares[300:420] *= 3.0
+    seconds = (2e-5 * tokens + 2e-9 * squares + 0.05) * np.exp(0.01 * random.standard_normal(600))
+    assert verdicts(seconds, tokens=tokens, sum_of_squares=squares) == []
+    seconds[500:] *= 1.1
+    first = verdicts(seconds, tokens=tokens, sum_of_squares=squares)[0]
+    assert 500 <= first.decided_iteration < 508
+
+
+def test_a_slowdown_that_creeps_in_is_found_once_it_is_more_than_drift() -> None:
+    seconds = np.exp(noise("gaussian", 1200, seed=8) / 2)
+    seconds[300:] *= np.exp(np.minimum(np.arange(900) / 400 * 0.10, 0.10))
+    found = verdicts(seconds)
+    assert found
+    assert found[0].kind is SeriesVerdictKind.JOB_SLOW
+    assert found[0].decided_iteration < 800
