@@ -124,8 +124,11 @@ def run(parts: list[str], num_seeds: int, num_iterations: int, quota_factor: int
         found["table6"] = fail_stop_rows(cases, seeds)
         print(f"## Fail-stop (Table 6)\n\n{table_6(found['table6'])}\n", flush=True)
     if "large" in parts:
-        found["large"] = [large_row(large_case(), 0, num_iterations, each) for each in INTENSITIES]
-        print(f"## 256 devices, {num_iterations} iterations\n\n{mixed(found['large'])}\n", flush=True)
+        found["large"] = []
+        for intensity in INTENSITIES:
+            row = large_row(large_case(), 0, num_iterations, intensity)
+            found["large"].append(row)
+            print(f"## 256 devices, {num_iterations} iterations, {intensity}\n\n{mixed([row])}\n", flush=True)
     return found
 
 

@@ -1,9 +1,10 @@
 """All replicas' stages as one network of workers: micro-batches may change replicas from stage to stage.
 
-A list schedule. Each worker (replica, stage) takes, whenever it is free, the oldest ready backward, else a forward if
-its live activations allow one, else a weight gradient that was put off. That is 1F1B where everybody does his own
-work, and a work-conserving order otherwise. It never deadlocks: the last stage can always go on, so every stage before
-it drains. Transfers between replicas cost what transfers between stages cost; bandwidth is not shared.
+A list schedule. Each worker (replica, stage) takes, whenever it is free, the oldest ready forward if its live
+activations allow one more, else a backward, else a weight gradient that was put off. That is the order of 1F1B where
+everybody does his own work and nobody waits, and a work-conserving one otherwise. It never deadlocks: the last stage
+can always go on, so every stage before it drains. Transfers between replicas cost what transfers between stages cost;
+bandwidth is not shared.
 """
 
 import heapq
@@ -189,13 +190,13 @@ class Network:
 
     def _choose(self, worker: tuple[int, int]) -> _Op | None:
         forwards, backwards, weights = self._ready[worker]
-        if backwards:
-            return backwards.popleft()
         if forwards and self._live[worker] < self._limit[worker]:
             iteration, s = forwards[0][0], worker[1]
             # A stage enters an iteration when all its replicas have stepped the one before.
             if iteration == 0 or self._left[iteration - 1][s] == 0:
                 return forwards.popleft()
+        if backwards:
+            return backwards.popleft()
         return weights.popleft() if weights else None
 
     def _migrate(self, s: int, above: int) -> None:

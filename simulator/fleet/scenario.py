@@ -276,7 +276,9 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
     file = _Section(data, "")
 
     def build() -> Scenario:
-        job, fleet = file.section("job"), file.section("fleet")
+        job, fleet, hours = file.section("job"), file.section("fleet"), file.number("hours")
+        if hours <= 0.0:
+            raise ScenarioError(f"{file.at('hours')}: {hours:g} is too short, give more than 0")
         num_spares = fleet.whole("spares", 0)
         home, cost = job.built(lambda: _job(job, num_spares))
         topology = fleet.built(
@@ -290,7 +292,7 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
         return Scenario(
             name=str(file.raw("name", "scenario")),
             seed=file.whole("seed", 0),
-            duration_seconds=3600.0 * file.number("hours"),
+            duration_seconds=3600.0 * hours,
             home=home,
             cost=cost,
             topology=topology,

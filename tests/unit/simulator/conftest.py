@@ -1,0 +1,44 @@
+import pytest
+
+from layouts.layout import uniform_layout
+from services.scheduler.planning.cost_model import CostModel, Workload
+from simulator.fleet.detection import DetectorModel
+from simulator.fleet.models import MODELS
+from simulator.fleet.simulation import FleetSimulation
+from simulator.fleet.strategy import Costs
+from simulator.fleet.topology import Topology
+
+
+class Job:
+    """A published job: TP 4, two replicas; runs under any strategy on given faults."""
+
+    def __init__(self, model, pipeline, quota):
+        spec = MODELS[model].spec()
+        self.home = uniform_layout(
+            num_blocks=len(spec.blocks), tensor=4, pipeline=pipeline, data=2, num_micro_batches=2 * quota
+        )
+        workload = Workload(seconds_per_flop=1 / 160e12, tokens=8192.0, sum_of_squares=8192.0 * 2048)
+        self.cost = CostModel(spec, workload)
+        self.topology = Topology(num_devices=len(self.home.ranks))
+
+    def run(self, strategy, faults, hours=4.0, **detector):
+        return FleetSimulation(
+            home=self.home,
+            cost=self.cost,
+            topology=self.topology,
+            faults=faults,
+            detector=DetectorModel(**detector),
+            costs=Costs(),
+            strategy=strategy,
+            duration_seconds=3600.0 * hours,
+        ).run()
+
+
+@pytest.fixture(scope="session")
+def small():
+    return Job("llama2-7b", 2, 4)
+
+
+@pytest.fixture(scope="session")
+def medium():
+    return Job("llama2-13b", 4, 8)
