@@ -1,7 +1,7 @@
 """What no plan of whole layers can beat.
 
-Three bounds; the largest counts. *Work*: all work plus the idle time that devices cannot avoid at the start (device k of the
-order in which they begin needs k layers done before it; for fused backward as much at the end), over the speed of all.
+Three bounds; the largest counts. *Work*: all work plus the idle time that devices cannot avoid at the start (the
+k-th device to begin needs k layers done before it; for fused backward as much at the end), over the speed of all.
 *Chain*: one micro-batch through the model and back on the fastest device. *Layer*: one layer sits on one device, so its
 F and B of all micro-batches follow one another, after the way to it and before the way back from it.
 """

@@ -33,7 +33,9 @@ def stage_costs(case: Case, partition: Sequence[int], placement: Sequence[int]) 
     """
     num_stages = len(partition)
     if sum(partition) != len(case.layers) or min(partition) < 1:
-        raise ValueError(f"a partition must cover {len(case.layers)} layers by stages of one or more: {list(partition)}")
+        raise ValueError(
+            f"a partition must cover {len(case.layers)} layers by stages of one or more: {list(partition)}"
+        )
     if len(placement) != num_stages or not all(0 <= device < case.devices for device in placement):
         raise ValueError(f"each of {num_stages} stages needs a device from 0 to {case.devices - 1}: {list(placement)}")
     forward, backward_input, backward_weight, activation = [], [], [], []

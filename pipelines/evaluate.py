@@ -75,7 +75,9 @@ def _check(case: Case, plan: Plan, costs: StageCosts) -> None:
             if not (0 <= op.stage < num_stages and 0 <= op.micro_batch < case.micro_batches):
                 raise ValueError(f"device {device} has {op}, but there is no such stage or micro-batch")
             if costs.device[op.stage] != device:
-                raise ValueError(f"device {device} runs {op}, but stage {op.stage} is on device {costs.device[op.stage]}")
+                raise ValueError(
+                    f"device {device} runs {op}, but stage {op.stage} is on device {costs.device[op.stage]}"
+                )
             if op in seen:
                 raise ValueError(f"{op} is done twice")
             seen.add(op)
@@ -91,7 +93,9 @@ def _check_coverage(case: Case, seen: set[Operation], micro_batch: int, stage: i
     fused = {Pass.FORWARD, Pass.BACKWARD}
     split = {Pass.FORWARD, Pass.BACKWARD_INPUT, Pass.BACKWARD_WEIGHT}
     if kinds != fused and (kinds != split or case.backward is Backward.FUSED):
-        raise ValueError(f"stage {stage}, micro-batch {micro_batch} has {sorted(kinds)}: {case.backward} backward needs all")
+        raise ValueError(
+            f"stage {stage}, micro-batch {micro_batch} has {sorted(kinds)}: {case.backward} backward needs all"
+        )
 
 
 def _check_fifo(device: int, order: tuple[Operation, ...]) -> None:
@@ -158,7 +162,11 @@ def _times(case: Case, plan: Plan, costs: StageCosts) -> tuple[list[list[float]]
                 elif op.kind is not Pass.BACKWARD_WEIGHT:
                     backward_end[op.micro_batch, op.stage] = clock
         if waiting and not moved:
-            stuck = [f"device {d} at {order[len(ends[d])]}" for d, order in enumerate(plan.orders) if len(ends[d]) < len(order)]
+            stuck = [
+                f"device {d} at {order[len(ends[d])]}"
+                for d, order in enumerate(plan.orders)
+                if len(ends[d]) < len(order)
+            ]
             raise ValueError(f"the plan waits for ever: {'; '.join(stuck)}")
     return starts, ends
 

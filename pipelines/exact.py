@@ -2,15 +2,16 @@
 
 With no communication, no fixed number of stages and no cost per stage, stages of one layer each lose nothing: whatever
 coarser stages do, single layers can do at the same times. So the choices are the devices of the layers (all of them are
-tried, equal devices once), or with a fixed number of stages the cuts. Each choice whose own bound is below the best plan known is
-solved by constraint programming until it is better or proven not to be. Where the cuts are too many to try one by one
+tried, equal devices once), or with a fixed number of stages the cuts. Each choice whose own bound is below the best
+plan known is solved by constraint programming until it is better or proven not to be. Where the cuts are too many to
+try one by one
 they become variables of one model. Needs the extra ``pipelines`` (ortools).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import comb, lcm
 
 from pipelines.bounds import lower_bound
@@ -64,7 +65,7 @@ def prove(case: Case, plan: Plan, *, seconds_per_choice: float = 20.0) -> Proof:
     if _num_choices(case) > MOST_CHOICES:
         raise ValueError(f"{_num_choices(case)} assignments are too many to try; at most {MOST_CHOICES}")
     balance = Balance(case)
-    choices = sorted(filter(balance.fits, _choices(case)), key=lambda choice: balance.score(choice))
+    choices = sorted(filter(balance.fits, _choices(case)), key=balance.score)
     solved, is_optimal, floor = 0, True, lower_bound(case)
     for choice in choices:
         if value <= floor:
@@ -94,7 +95,7 @@ def _choices(case: Case) -> Iterator[Assignment]:
         placement = tuple(stage % case.devices for stage in range(case.stages))
         for cuts in combinations(range(1, num_layers), case.stages - 1):
             edges = (0, *cuts, num_layers)
-            yield Assignment(tuple(b - a for a, b in zip(edges, edges[1:], strict=False)), placement)
+            yield Assignment(tuple(b - a for a, b in pairwise(edges)), placement)
         return
     if case.stages is not None or case.stage_bias is not None:
         raise ValueError("optima are proven for a free number of stages without stage costs, or for cyclic placement")
@@ -118,10 +119,9 @@ def _scale(case: Case) -> int:
     times = [case.communication]
     for layer in case.layers:
         times += [layer.forward, layer.backward_input, layer.backward_weight]
-    parts = [Fraction(time).limit_denominator(10**6) / Fraction(speed).limit_denominator(1000) for time in times for speed in set(case.speeds)]
+    speeds = [Fraction(speed).limit_denominator(1000) for speed in set(case.speeds)]
+    parts = [Fraction(time).limit_denominator(10**6) / speed for time in times for speed in speeds]
     scale = lcm(*(part.denominator for part in parts))
     if scale > 10**6:
         raise ValueError("times and speeds must be small fractions for a proof; round them")
     return scale
-
-

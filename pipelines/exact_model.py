@@ -1,8 +1,7 @@
 """The constraint models of :mod:`pipelines.exact`: one assignment, or cyclic stages with free cuts.
 
-Micro-batches are alike, so those of one kind on one stage may be taken in turn: that halves nothing of what can be
-reached and most of what must be searched. Times are whole numbers after scaling. One search thread: a proof then takes the same
-way each time.
+Micro-batches are alike, so those of one kind on one stage may be taken in turn: nothing that can be reached is lost,
+and there is far less to search. Times are whole numbers after scaling. One search thread: each run takes the same way.
 """
 
 from collections.abc import Sequence
@@ -105,7 +104,9 @@ def prove_cuts(case: Case, scale: int, below: float, seconds: float) -> Answer:
     for a, b in pairwise(cuts):
         model.add(b > a)
     speed = case.speeds[0]
-    forward = _stage_times(model, case, cuts, [round(layer.forward / speed * scale) for layer in case.layers], "f", scale)
+    forward = _stage_times(
+        model, case, cuts, [round(layer.forward / speed * scale) for layer in case.layers], "f", scale
+    )
     back = [round((layer.backward_input + layer.backward_weight) / speed * scale) for layer in case.layers]
     backward = _stage_times(model, case, cuts, back, "b", scale)
     makespan = model.new_int_var(0, horizon, "makespan")

@@ -43,7 +43,7 @@ class Plan:
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
-    """The plan as a JSON document: partition, placement, and ``schedule[device] = [[kind, micro-batch, stage], ...]``."""
+    """The plan as a JSON document; ``schedule[device]`` is a list of ``[kind, micro-batch, stage]``."""
     return {
         "partition": list(plan.partition),
         "placement": [
@@ -67,7 +67,9 @@ def plan_from_json(document: Mapping[str, Any]) -> Plan:
             for order in document["schedule"]
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"a plan has 'partition', 'placement' and 'schedule' as docs/pipelines.md says: {error}") from error
+        raise ValueError(
+            f"a plan has 'partition', 'placement' and 'schedule' as docs/pipelines.md says: {error}"
+        ) from error
     num_placed = sum(len(stages) for stages in document["placement"])
     if sorted(device_of) != list(range(len(partition))) or num_placed != len(partition):
         raise ValueError(f"each of the {len(partition)} stages must be on exactly one device")

@@ -1,7 +1,7 @@
 """ZB-V (Qi et al., arXiv 2401.10241 and 2405.15362): two stages per device, placed as a V, split backward.
 
-Device d has stages d and 2p - 1 - d, so the last device turns a micro-batch round at once, and the device that begins the
-forward also ends the backward. For equal costs the devices work without a gap in the memory of 1F1B.
+Device d has stages d and 2p - 1 - d, so the last device turns a micro-batch round at once, and the device that begins
+the forward also ends the backward. For equal costs the devices work without a gap in the memory of 1F1B.
 """
 
 from collections.abc import Sequence

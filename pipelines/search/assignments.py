@@ -52,7 +52,8 @@ class Balance:
             forward = self._lead[stop] - self._lead[start]
             backward = self._tail[stop] - self._tail[start]
             if case.stage_bias is not None:
-                bias = case.stage_bias.first if not stage else case.stage_bias.last if stage == last else case.stage_bias.middle
+                roles = case.stage_bias
+                bias = roles.first if not stage else roles.last if stage == last else roles.middle
                 work += bias.forward + bias.backward_input
                 forward += bias.forward
                 backward += bias.backward_input
@@ -104,7 +105,8 @@ def _even_cuts(case: Case, placement: Sequence[int]) -> tuple[int, ...]:
     speeds = [case.speeds[device] for device in placement]
     total, speed_total = sum(layer.work for layer in case.layers), sum(speeds)
     targets = [total * reached / speed_total for reached in accumulate(speeds)]
-    sizes, size, done = [], 0, 0.0
+    sizes: list[int] = []
+    size, done = 0, 0.0
     for index, layer in enumerate(case.layers):
         left, open_stages = num_layers - index, count - len(sizes)
         if size and open_stages > 1 and (left < open_stages or done + layer.work / 2 > targets[len(sizes)]):

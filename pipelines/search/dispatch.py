@@ -1,8 +1,8 @@
 """Orders the operations of a network by priorities: a list schedule, forwards or in reverse, within a memory limit.
 
-Whenever a device is free it takes the first of the operations that are ready. With a memory limit an F is admitted only if the micro-batches could still be finished
-one after another, the oldest first, with what the device would then have left (the banker's rule): so no order that it
-makes can ever be stuck.
+Whenever a device is free it takes the first of the operations that are ready. With a memory limit an F is admitted only
+if the micro-batches could still be finished one after another, the oldest first, with what the device would then have
+left (the banker's rule): so no order that it makes can ever be stuck.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ def dispatch(
     *,
     limit: float | None = None,
     is_reverse: bool = False,
+    target: float | None = None,
 ) -> Schedule:
     """Schedules a network; the lower priority value goes first.
 
@@ -35,6 +36,8 @@ def dispatch(
         priorities: One for each operation.
         limit: Most activation a device may hold; None is no limit.
         is_reverse: Schedule the reversed network, from its end: starts then count back from the makespan.
+        target: Makespan that the priorities aim at. They are then latest starts, counted back from it (so below 0), and
+            a device waits for an operation that is known to come if what it could start now would make that one late.
 
     Raises:
         ValueError: The limit cannot hold one whole micro-batch on some device.
@@ -49,7 +52,7 @@ def dispatch(
     events: list[tuple[float, int]] = [(0.0, op) for op, count in enumerate(missing) if not count]
     for _, op in events:
         missing[op] = 1
-    end = 0.0
+    coming: list[list[tuple[float, float]]] = [[] for _ in range(network.num_devices)]
     while events:
         now = events[0][0]
         touched = set()
@@ -70,6 +73,10 @@ def dispatch(
         for device in touched:
             if running[device] >= 0 or not ready[device]:
                 continue
+            if target is not None and coming[device]:
+                coming[device] = [each for each in coming[device] if each[0] > now]
+                if _must_wait(coming[device], ready[device][0], now + durations[ready[device][0][1]], target):
+                    continue
             op = heappop(ready[device])[1] if memory is None else memory.choose(ready[device], device)
             if op < 0:
                 continue
@@ -78,8 +85,16 @@ def dispatch(
             end = now + durations[op]
             heappush(events, (end, -1 - device))
             for each in after[op]:
-                heappush(events, (end if device_of[each] == device else end + delay, each))
+                arrival = end if device_of[each] == device else end + delay
+                heappush(events, (arrival, each))
+                if target is not None:
+                    coming[device_of[each]].append((arrival, priorities[each]))
     return Schedule(starts, max(map(add, starts, durations)))
+
+
+def _must_wait(coming: list[tuple[float, float]], first: tuple[float, int], end: float, target: float) -> bool:
+    """Whether something more urgent than ``first`` comes before ``first`` would end, and would then be late."""
+    return any(at < end and urgency < first[0] and end > urgency + target for at, urgency in coming)
 
 
 class _Memory:

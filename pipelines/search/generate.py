@@ -1,9 +1,9 @@
 """Finds a pipeline plan: cut, placement and order of work together.
 
-Starting points come from patterns; the promising ones climb by small changes of the assignment, each judged by the order of
-work that it allows (late acceptance, Burke and Bykov, EJOR 258, 2017); of several changes the best balanced is looked
-at, and what cannot be better by its work alone is not looked at. The rest of the budget goes to the leaders and at last to the order of the
-best. Deterministic for a seed as long as no deadline cuts it short.
+Starting points come from patterns and from the OctoPipe rules; the promising ones climb by small changes of the
+assignment, each judged by the order of work that it allows (late acceptance, Burke and Bykov, EJOR 258, 2017). Of some
+random changes the best balanced is looked at, and what cannot be better by its work alone is not looked at. What is
+left of the budget goes to the order of the best. Deterministic for a seed as long as no deadline cuts it short.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,13 @@ from random import Random
 from pipelines.bounds import lower_bound
 from pipelines.case import Case
 from pipelines.evaluate import Evaluation, evaluate
+from pipelines.octopipe import octopipe
 from pipelines.plan import Plan
 from pipelines.search.assignments import Assignment, Balance, balanced, neighbour, proposals
 from pipelines.search.budget import Budget
+from pipelines.search.dispatch import Schedule
 from pipelines.search.improve import Ordering, first_priorities, improve
-from pipelines.search.network import Network, network_of, plan_of
+from pipelines.search.network import Network, network_of, plan_of, starts_of
 
 DEFAULT_EVALUATIONS = 4000
 _HISTORY = 15  # accepted if better than this many changes ago
@@ -78,9 +80,7 @@ def generate(case: Case, budget: Budget | None = None, *, seed: int = 0) -> Gene
     search = _Search(case, budget, Random(seed))
     network, ordering = search.run()
     plan = plan_of(network, ordering.schedule.starts)
-    return Generated(
-        plan=plan, evaluation=evaluate(case, plan), bound=search.bound, evaluations=budget.evaluations
-    )
+    return Generated(plan=plan, evaluation=evaluate(case, plan), bound=search.bound, evaluations=budget.evaluations)
 
 
 class _Search:
@@ -91,6 +91,9 @@ class _Search:
 
     def run(self) -> tuple[Network, Ordering]:
         climbers = sorted(self._starts(), key=lambda climber: climber.makespan)
+        baseline = self._baseline()
+        if baseline is not None:
+            climbers.insert(0, baseline)
         if not climbers:
             raise ValueError(
                 f"no placement found in which each device holds one micro-batch within {self._case.memory_limit}; "
@@ -109,7 +112,7 @@ class _Search:
         return self._polish(climbers[0])
 
     def _starts(self) -> list[_Climber]:
-        case, found, seen = self._case, [], set()
+        case, found, seen = self._case, [], set[Assignment]()
         for proposal in proposals(case):
             for keeps_devices in (True, False):
                 assignment = balanced(case, self._balance, proposal, self._random, 800, keeps_devices=keeps_devices)
@@ -117,14 +120,26 @@ class _Search:
                     continue
                 seen.add(assignment)
                 network = network_of(case, assignment.partition, assignment.placement)
-                ordering = improve(
-                    network, first_priorities(network), self._budget, rounds=4, limit=case.memory_limit
-                )
+                ordering = improve(network, first_priorities(network), self._budget, rounds=4, limit=case.memory_limit)
                 history = [ordering.schedule.makespan * 1.01] * _HISTORY
                 found.append(_Climber(assignment, ordering, network, (network, ordering), history))
                 if self._budget.spent >= _HEAT_ENDS[0] / 2:
                     return found
         return found
+
+    def _baseline(self) -> _Climber | None:
+        """Where the OctoPipe rules end: so the result is never behind them."""
+        try:
+            plan = octopipe(self._case)
+        except ValueError:
+            return None
+        network = network_of(self._case, plan.partition, plan.placement)
+        evaluation = evaluate(self._case, plan)
+        starts = starts_of(network, plan, evaluation.starts)
+        ordering = Ordering(Schedule(starts, evaluation.makespan), starts, None)
+        history = [evaluation.makespan * 1.01] * _HISTORY
+        assignment = Assignment(plan.partition, plan.placement)
+        return _Climber(assignment, ordering, network, (network, ordering), history)
 
     def _climb(self, climber: _Climber, until: float) -> None:
         idle = 0
@@ -143,6 +158,7 @@ class _Search:
                 climber.ordering.priorities if keeps else first_priorities(network),
                 self._budget,
                 rounds=2 if keeps else 4,
+                target=climber.ordering.target if keeps else None,
                 limit=self._case.memory_limit,
             )
             makespan = ordering.schedule.makespan
@@ -178,6 +194,7 @@ class _Search:
                 ordering.priorities,
                 self._budget,
                 rounds=4,
+                target=ordering.target,
                 limit=self._case.memory_limit,
                 noise=noise,
                 random=self._random,

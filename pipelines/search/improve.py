@@ -1,8 +1,9 @@
 """Finds priorities: forwards and backwards by turns, each pass in the order of the other's times.
 
 This is forward-backward improvement from project scheduling (Tormos and Lova, Annals of Operations Research 102,
-2001; Li and Willis, EJOR 56, 1992): a schedule is pushed to the right from its end, then to the left again, and the time
-that one pass saves the next one keeps. Noise on the priorities between the passes leads out of the first fixed point.
+2001; Li and Willis, EJOR 56, 1992): a schedule is pushed to the right from its end, then to the left again, and the
+time that one pass saves the next one keeps. Noise on the priorities between the passes leads out of the first fixed
+point.
 """
 
 from collections.abc import Sequence
@@ -16,10 +17,11 @@ from pipelines.search.network import Network
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """A schedule and the priorities that make it."""
+    """A schedule, and the priorities and the target that make it."""
 
     schedule: Schedule
     priorities: list[float]
+    target: float | None
 
 
 def first_priorities(network: Network) -> list[float]:
@@ -37,6 +39,7 @@ def improve(
     budget: Budget,
     *,
     rounds: int,
+    target: float | None = None,
     limit: float | None = None,
     noise: float = 0.0,
     random: Random | None = None,
@@ -48,6 +51,7 @@ def improve(
         priorities: Where to begin.
         budget: Charged for each schedule.
         rounds: Forward passes; there is one backward pass between two of them.
+        target: The makespan that the priorities aim at, if they are latest starts.
         limit: Activation memory of a device.
         noise: Standard deviation, in time, of what is added to the priorities of a backward pass.
         random: Source of the noise.
@@ -58,16 +62,17 @@ def improve(
     best: Ordering | None = None
     now = list(priorities)
     for left in range(rounds - 1, -1, -1):
-        schedule = dispatch(network, now, limit=limit)
+        schedule = dispatch(network, now, limit=limit, target=target)
         budget.charge()
         if best is None or schedule.makespan < best.schedule.makespan:
-            best = Ordering(schedule, now)
+            best = Ordering(schedule, now, target)
         if not left or budget.spent >= 1:
             break
         late = [-(start + length) for start, length in zip(schedule.starts, network.durations, strict=True)]
         if noise and random is not None:
             late = [end + random.gauss(0.0, noise) for end in late]
         back = dispatch(network, late, limit=limit, is_reverse=True)
+        target = back.makespan
         now = [-(start + length) for start, length in zip(back.starts, network.durations, strict=True)]
     assert best is not None
     return best

@@ -90,13 +90,13 @@ def _edges(
         successors.append((block + first + num_stages - 1,))
     for first in range(0, block, num_stages):
         for s in range(num_stages):
-            after = (block + first + s - 1,) if s else ()
+            after: tuple[int, ...] = (block + first + s - 1,) if s else ()
             successors.append((*after, 2 * block + first + s) if is_split else after)
     if is_split:
         successors += [()] * block
     predecessors: list[list[int]] = [[] for _ in successors]
-    for op, after in enumerate(successors):
-        for each in after:
+    for op, needing in enumerate(successors):
+        for each in needing:
             predecessors[each].append(op)
     return successors, [tuple(before) for before in predecessors]
 
@@ -117,8 +117,22 @@ def plan_of(network: Network, starts: Sequence[float]) -> Plan:
     backward = Pass.BACKWARD_INPUT if network.is_split else Pass.BACKWARD
     kinds = (Pass.FORWARD, backward, Pass.BACKWARD_WEIGHT)
     orders: list[list[Operation]] = [[] for _ in range(network.num_devices)]
-    for op in sorted(range(len(network.durations)), key=lambda op: (starts[op], starts[op] + network.durations[op], op)):
+    for op in sorted(
+        range(len(network.durations)), key=lambda op: (starts[op], starts[op] + network.durations[op], op)
+    ):
         kind, rest = divmod(op, block)
         micro_batch, stage = divmod(rest, num_stages)
         orders[network.device[op]].append(Operation(kinds[kind], micro_batch, stage))
     return Plan(partition=network.partition, placement=network.placement, orders=tuple(map(tuple, orders)))
+
+
+def starts_of(network: Network, plan: Plan, starts: Sequence[Sequence[float]]) -> list[float]:
+    """Starts by operation from starts by device, as an evaluation gives them; for plans of a network only."""
+    num_stages = len(network.partition)
+    block = num_stages * network.num_micro_batches
+    kinds = {Pass.FORWARD: 0, Pass.BACKWARD_INPUT: block, Pass.BACKWARD: block, Pass.BACKWARD_WEIGHT: 2 * block}
+    result = [0.0] * len(network.durations)
+    for order, times in zip(plan.orders, starts, strict=True):
+        for op, time in zip(order, times, strict=True):
+            result[kinds[op.kind] + op.micro_batch * num_stages + op.stage] = time
+    return result

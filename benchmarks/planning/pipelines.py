@@ -1,0 +1,175 @@
+"""Pipeline cases: published figures, the OctoPipe rules, our generator and the lower bound, case by case.
+
+Run ``python -m benchmarks.planning.pipelines [--seconds S] [--json FILE] [--only TEXT]``; prints Markdown tables. Each
+case gets S seconds of one thread (2.5 S from 8 devices on); tiny and SlackPipe cases are then proven. Unequal speeds
+are the same profiled models with one device at half speed, or two at 0.8 and 0.6.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pipelines
+from pipelines.bounds import lower_bound
+from pipelines.case import Case, case_from_json
+from pipelines.evaluate import evaluate
+from pipelines.exact import prove
+from pipelines.octopipe import octopipe
+from pipelines.placement_bound import placement_bound
+from pipelines.search.budget import Budget
+from pipelines.search.generate import generate
+
+DATA = Path(pipelines.__file__).parent / "data"
+_SPEEDS = {"half": (0.5,), "0.8+0.6": (0.8, 0.6)}
+_SPEED_MODELS = ("nemotron-nano-v2-9B-p4-m8", "jamba-52B-p4-m8", "llama3-8B-p4-m8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One case to measure: what it is, and what was published or computed for it elsewhere."""
+
+    group: str
+    name: str
+    case: Case
+    published: float | None = None
+    reference: float | None = None
+    optimum: float | None = None
+
+
+def rows() -> Iterator[Row]:
+    """All cases of the row "pipeline cases"."""
+    for document in _documents("simpipe_cases.json"):
+        case, reference = case_from_json(document), document["reference"]
+        octopipe_figure = document["published"].get("octopipe")
+        yield Row(
+            group="unlimited",
+            name=case.name,
+            case=case,
+            published=octopipe_figure,
+            reference=reference.get("octopipe_simpipe_rules"),
+        )
+        for variant in document.get("variants", ()):
+            yield Row(
+                group="memory",
+                name=f"{case.name}-mem{variant['memory_limit']}",
+                case=replace(case, memory_limit=variant["memory_limit"]),
+                reference=variant["reference"].get("octopipe_simpipe_rules_with_admission"),
+            )
+        for label, slow in _SPEEDS.items():
+            if case.name.removeprefix("simpipe-") in _SPEED_MODELS:
+                speeds = (1.0,) * (case.devices - len(slow)) + slow
+                yield Row(group="speeds", name=f"{case.name}-{label}", case=replace(case, speeds=speeds))
+    for name in ("tiny_optimum_cases.json", "slackpipe_cases.json"):
+        for document in _documents(name):
+            yield Row(
+                group="proven",
+                name=document["name"],
+                case=case_from_json(document),
+                published=_published(document["published"]),
+                optimum=document["optimum"]["value"],
+            )
+
+
+def measure(row: Row, seconds: float) -> dict[str, Any]:
+    """One line of the table."""
+    case = row.case
+    seconds *= 2.5 if case.devices >= 8 else 1.0
+    began = time.monotonic()
+    found = generate(case, Budget(10**9, deadline_seconds=seconds, clock=time.monotonic))
+    plan, is_optimal = found.plan, found.gap <= 1e-9
+    spent = time.monotonic() - began
+    result: dict[str, Any] = {"group": row.group, "case": row.name, "lower_bound": lower_bound(case)}
+    if row.group == "unlimited":
+        result["placement_bound"] = placement_bound(case)
+    result["generated"] = evaluate(case, plan).makespan
+    if row.group == "proven":
+        proof = prove(case, plan, seconds_per_choice=60.0)
+        plan, is_optimal = proof.plan, proof.is_optimal
+    ours = evaluate(case, plan)
+    rules = evaluate(case, octopipe(case)).makespan
+    best_rules = min(rules, row.reference or rules)
+    return result | {
+        "published": row.published,
+        "reference": row.reference,
+        "octopipe_rules": rules,
+        "ours": ours.makespan,
+        "over_bound": ours.makespan / result["lower_bound"],
+        "over_rules": ours.makespan / best_rules,
+        "over_reference": None if row.reference is None else ours.makespan / row.reference,
+        "optimum": row.optimum,
+        "is_proven": is_optimal,
+        "stages": len(plan.partition),
+        "peak_activation": max(ours.peak_activation),
+        "evaluations": found.evaluations,
+        "seconds": round(spent, 1),
+        "total_seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def main() -> None:
+    """Measure all cases and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=12.0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    results: list[dict[str, Any]] = []
+    for row in rows():
+        if arguments.only in f"{row.group} {row.name}":
+            results.append(measure(row, arguments.seconds))
+            if arguments.json is not None:
+                arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    for group in dict.fromkeys(result["group"] for result in results):
+        _print_table(group, [result for result in results if result["group"] == group])
+
+
+def _print_table(group: str, results: list[dict[str, Any]]) -> None:
+    titles = {
+        "case": "case",
+        "lower_bound": "bound",
+        "placement_bound": "whole-layer bound",
+        "published": "published",
+        "reference": "rules, reference",
+        "octopipe_rules": "rules, ours",
+        "ours": "Evenkeel",
+        "optimum": "optimum",
+        "is_proven": "proven",
+        "over_bound": "/ bound",
+        "over_rules": "/ best rules",
+    }
+    keys = [key for key in titles if any(result.get(key) is not None for result in results)]
+    print(f"\n### {group}\n\n| {' | '.join(titles[key] for key in keys)} |\n|{'---|' * len(keys)}")
+    for result in results:
+        print(f"| {' | '.join(_cell(result.get(key)) for key in keys)} |")
+    for key in ("over_bound", "over_rules", "over_reference"):
+        values = [result[key] for result in results if result[key] is not None]
+        if values:
+            print(f"\n{key}: mean {statistics.mean(values):.4f}, worst {max(values):.4f}, of {len(values)}")
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3f}" if value < 100 else f"{value:,.0f}"
+    return str(value)
+
+
+def _published(figures: dict[str, float]) -> float | None:
+    return figures.get("slackpipe_cpsat", figures.get("cpsat_proven_optimum"))
+
+
+def _documents(name: str) -> list[dict[str, Any]]:
+    documents: list[dict[str, Any]] = json.loads((DATA / name).read_text(encoding="utf-8"))
+    return documents
+
+
+if __name__ == "__main__":
+    main()
