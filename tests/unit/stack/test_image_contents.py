@@ -28,6 +28,6 @@ def test_every_import_package_of_the_tree_is_in_the_wheel() -> None:
 
 def test_the_command_line_starts_without_what_the_services_image_lacks() -> None:
     blocked = "; ".join(f"sys.modules[{name!r}] = None" for name in NOT_IN_THE_SERVICES_IMAGE)
-    command = f"import sys; {blocked}; from cli.main import main; main(['--help'])"
+    command = f"import sys; {blocked}; from cli.main import main; sys.argv = ['evenkeel', '--help']; main()"
     ended = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
