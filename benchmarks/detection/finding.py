@@ -32,8 +32,9 @@ Probe = Callable[[int], NDArray[np.float64]]
 class Contender(Protocol):
     """A detector that reads a whole trace in order and raises findings."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the tables call it."""
 
     def findings(self, trace: Trace) -> list[Finding]:
         """All alarms over the trace."""
-        ...
