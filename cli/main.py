@@ -12,6 +12,7 @@ from cli.demo import demo
 from cli.doctor import doctor
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, say
+from cli.record import record_job
 from cli.replay import replay_recording
 from cli.run import run
 from cli.schedule import schedule
@@ -29,6 +30,7 @@ app = typer.Typer(
 for noun in (stack, jobs, incidents, plans, topics, db, inject):
     app.add_typer(noun.app, name=noun.__name__.rpartition(".")[2])
 app.command("analyze")(analyze_recording)
+app.command("record")(record_job)
 app.command("replay")(replay_recording)
 app.command()(demo)
 app.command()(simulate)

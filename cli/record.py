@@ -1,0 +1,51 @@
+"""``evenkeel record``: a job's telemetry, from Kafka into a file."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.errors import CommandError
+from cli.output import say
+from cli.session import setting
+from contracts.topics import OBSERVATIONS, RECORDS
+from offline.errors import RecordingError
+
+
+def record_job(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")],
+    file: Annotated[Path, typer.Option("-o", "--to", help="File to write; one that is there is replaced.")],
+    records: Annotated[
+        bool, typer.Option("--records", help="What the ranks sent, instead of what the detector read.")
+    ] = False,
+) -> None:
+    """Write what Kafka still holds of a job into a file, for evenkeel replay --format samples.
+
+    Example: evenkeel record demo -o demo.samples
+    """
+    count = asyncio.run(_record(setting(context, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"), job, file, records))
+    if not count:
+        file.unlink(missing_ok=True)
+        raise CommandError(f"Kafka holds nothing of job {job!r}", next_step="evenkeel jobs list shows the jobs")
+    say(f"{count} messages of job {job} in {file}")
+
+
+async def _record(bootstrap_servers: str, job: str, file: Path, records: bool) -> int:
+    # Kafka's client is loaded by this command only.
+    from offline.record import values_of_job  # noqa: PLC0415
+    from offline.samples_file import OBSERVATION_LINE, RECORD_LINE, write_messages  # noqa: PLC0415
+
+    topic, line = (RECORDS, RECORD_LINE) if records else (OBSERVATIONS, OBSERVATION_LINE)
+    count = 0
+    try:
+        with file.open("wb") as opened:
+            write_messages(opened, line, ())
+            async for value in values_of_job(bootstrap_servers, topic, job):
+                count += write_messages(opened, b"", (value,))
+    except RecordingError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written: {error.strerror}") from error
+    return count
