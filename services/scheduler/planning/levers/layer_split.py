@@ -74,6 +74,25 @@ def _by_speed(prefix: list[list[float]], weight: int) -> float:
     return sum(parts) + weight * max(parts)
 
 
+def _smoothest(prefix: list[list[float]], left: list[list[tuple[float, float]]], weight: int) -> float:
+    """Sum + weight x max of a split with the least maximum; infinite when ``left`` was cut too short to have one."""
+    num_stages, num_blocks = len(prefix), len(prefix[0]) - 1
+    most, total, start = left[0][0][1], 0.0, 0
+    if most == math.inf:
+        return math.inf
+    for s, seconds_to in enumerate(prefix):
+        last_stop = num_blocks - (num_stages - s - 1)
+        fitting = [
+            stop
+            for stop in range(start + 1, last_stop + 1)
+            if seconds_to[stop] - seconds_to[start] <= most and left[s + 1][stop][1] <= most
+        ]
+        stop = min(fitting, key=lambda stop: seconds_to[stop] - seconds_to[start] + left[s + 1][stop][0])
+        total += seconds_to[stop] - seconds_to[start]
+        start = stop
+    return total + weight * most
+
+
 def split_candidates(stage_costs: list[list[float]], num_micro_batches: int, incumbent: float) -> list[tuple[int, ...]]:
     """Inner borders of the most promising splits, best first.
 
@@ -87,6 +106,7 @@ def split_candidates(stage_costs: list[list[float]], num_micro_batches: int, inc
     prefix = [list(accumulate(costs, initial=0.0)) for costs in stage_costs]
     limit = min(incumbent, _by_speed(prefix, weight)) * _SLACK
     left = _least_left(prefix, limit / (weight + 1))
+    limit = min(limit, _smoothest(prefix, left, weight) * _SLACK)
     fronts: dict[int, _Front] = {0: [(0.0, 0.0, ())]}
     for s in range(num_stages):
         last = s == num_stages - 1
