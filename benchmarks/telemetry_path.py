@@ -1,9 +1,11 @@
-"""How many rank-samples a second telemetry takes in, and how that grows with the number of ranks.
+"""How many rank-samples a second telemetry and detector take in, and how that grows with the number of ranks.
 
-``python -m benchmarks.telemetry_path`` prints a table and JSON. Three figures per job size:
+``python -m benchmarks.telemetry_path`` prints a table and JSON. Figures per job size:
 
 - ``join``: the pure joiner alone, per second of CPU time, so that a busy machine does not blur it;
 - ``service``: decode, validate, join, roll up and encode, without Kafka, per second of CPU time: one core of it;
+- ``detector``: decode, judge, encode what it finds, without Kafka and PostgreSQL, per second of CPU time;
+- ``both``: telemetry and detector after one another on one core;
 - ``kafka`` (with ``--kafka host:port``, or ``EVENKEEL_KAFKA_BOOTSTRAP_SERVERS``): through a real broker, records in,
   observations out and read back, per second of wall time; ranks, service and reader share this process. Latency is from
   the acknowledgement of a frame's last record to its observation in a reader's hands.
@@ -32,10 +34,14 @@ from services.common.kafka import (
     KafkaClientConfig,
     KafkaConsumer,
     KafkaProducer,
+    OutgoingRecord,
     Partition,
 )
 from services.common.kafka.tail import KafkaTail
 from services.common.metrics import KafkaMetrics
+from services.detector.adapters.finding_codec import record_of
+from services.detector.adapters.observation_codec import decode_observation
+from services.detector.domain.detector import JobDetector
 from services.telemetry.adapters.observation_codec import observation_record
 from services.telemetry.adapters.record_decoder import decode_record, samples_of
 from services.telemetry.adapters.rollup_writer import RollupWriter
@@ -57,6 +63,8 @@ class Row:
     num_ranks: int
     join_per_second: float
     service_per_second: float
+    detector_per_second: float
+    both_per_second: float
     kafka_per_second: float | None = None
     latency_p50_seconds: float | None = None
     latency_p99_seconds: float | None = None
@@ -101,8 +109,8 @@ def measure_join(num_ranks: int, num_samples: int) -> float:
     return len(samples) / seconds
 
 
-def measure_service(num_ranks: int, num_samples: int) -> float:
-    """Rank-samples per second of CPU time through everything but Kafka and PostgreSQL."""
+def measure_services(num_ranks: int, num_samples: int) -> tuple[float, float]:
+    """Rank-samples per second of CPU time through telemetry, and through the detector; no Kafka, no PostgreSQL."""
     num_iterations = max(3, num_samples // num_ranks)
     consumed = [
         ConsumedRecord(
@@ -110,18 +118,33 @@ def measure_service(num_ranks: int, num_samples: int) -> float:
         )
         for offset, value in enumerate(records(num_ranks, range(num_iterations), "job"))
     ]
-    stream, rollups, num_frames = JobStream("job"), RollupAggregator("job"), 0
+    stream, rollups = JobStream("job"), RollupAggregator("job")
+    observed: list[OutgoingRecord] = []
     began_seconds = time.process_time()
     for each in consumed:
         message = decode_record(each)
         for sample in samples_of(message, offset=each.offset):
-            for numbered in stream.sample(sample, 0.0):
-                observation_record("job", numbered, input_offset=each.offset)
-                num_frames += 1
+            observed.extend(
+                observation_record("job", numbered, input_offset=each.offset) for numbered in stream.sample(sample, 0.0)
+            )
             rollups.add(sample, sample.payload, loss=None, now_seconds=0.0)
-    seconds = time.process_time() - began_seconds
-    assert num_frames == num_iterations, num_frames
-    return len(consumed) / seconds
+    telemetry_seconds = time.process_time() - began_seconds
+    assert len(observed) == num_iterations, len(observed)
+    detector, num_found = JobDetector("job"), 0
+    began_seconds = time.process_time()
+    for offset, record in enumerate(observed):
+        observation, _ = decode_observation(
+            ConsumedRecord(
+                partition=Partition(OBSERVATIONS.name, 0),
+                offset=offset,
+                timestamp_seconds=0.0,
+                key=b"job",
+                value=record.value,
+            )
+        )
+        num_found += len([record_of(finding) for finding in detector.observe(observation)])
+    detector_seconds = time.process_time() - began_seconds
+    return len(consumed) / telemetry_seconds, len(consumed) / detector_seconds
 
 
 async def measure_kafka(bootstrap: str, num_ranks: int, num_samples: int) -> tuple[float, list[float]]:
@@ -203,10 +226,13 @@ async def _read_frames(reader: AIOKafkaConsumer, key: bytes, count: int) -> None
 def measure(num_ranks: int, num_samples: int, bootstrap: str | None) -> Row:
     """All figures of one job size."""
     per_second, latencies = asyncio.run(measure_kafka(bootstrap, num_ranks, num_samples)) if bootstrap else (None, [])
+    telemetry, detector = measure_services(num_ranks, num_samples)
     return Row(
         num_ranks=num_ranks,
         join_per_second=measure_join(num_ranks, num_samples * 4),
-        service_per_second=measure_service(num_ranks, num_samples),
+        service_per_second=telemetry,
+        detector_per_second=detector,
+        both_per_second=1.0 / (1.0 / telemetry + 1.0 / detector),
         kafka_per_second=per_second,
         latency_p50_seconds=statistics.median(latencies) if latencies else None,
         latency_p99_seconds=sorted(latencies)[-1 - len(latencies) // 100] if latencies else None,
@@ -219,7 +245,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kafka", default=os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"), metavar="HOST:PORT")
     parser.add_argument("--samples", type=int, default=50_000, help="rank-samples per measurement")
     options = parser.parse_args(arguments)
-    print(f"{'ranks':>6} {'join/s':>10} {'service/s':>10} {'kafka/s':>10} {'p50 ms':>8} {'p99 ms':>8}")
+    names = ("join/s", "service/s", "detector/s", "both/s", "kafka/s")
+    print(f"{'ranks':>6} " + " ".join(f"{name:>10}" for name in names) + f" {'p50 ms':>8} {'p99 ms':>8}")
     rows = []
     for num_ranks in RANKS:
         row = measure(num_ranks, options.samples, options.kafka)
@@ -230,7 +257,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for each in (row.latency_p50_seconds, row.latency_p99_seconds)
         )
         print(
-            f"{num_ranks:>6} {row.join_per_second:>10.0f} {row.service_per_second:>10.0f} {kafka} {latency}", flush=True
+            f"{num_ranks:>6} {row.join_per_second:>10.0f} {row.service_per_second:>10.0f} "
+            f"{row.detector_per_second:>10.0f} {row.both_per_second:>10.0f} {kafka} {latency}",
+            flush=True,
         )
     print(json.dumps({"benchmark": "telemetry_path", "rows": rows}))
 
