@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from services.detector.domain import sequential_test
 from services.detector.domain.device_bank import WINDOW, DeviceBank
-from services.detector.domain.level import locate_change, robust_level
+from services.detector.domain.level import INTERVAL_SCALES, could_be_below, locate_change, robust_level, row_medians
 from services.detector.domain.noise import Noise, estimate, row_scales
 
 Floats = npt.NDArray[np.float64]
@@ -38,8 +38,6 @@ _NATS_TO_RECOVER = 8.0
 _NATS_PER_RELAPSE = 3.0
 # A young row's baseline and noise rest on few iterations: it takes more to convince us.
 _YOUNG_OBSERVATIONS = 96
-# Half-width of a 95 % interval in scales; a trimmed mean of Student-t noise is a fifth wider than a Gaussian's.
-_MARGIN = 1.96 * 1.2
 _NATS_FOR_YOUTH = 8.0
 _FAR_OFF = 0.08
 
@@ -134,7 +132,7 @@ class DeviceHealth:
         count = np.clip(self.bank.num_since_change[rows], 1, WINDOW)
         scale = np.where(self.bank.scale[rows] > 0, self.bank.scale[rows], self.noise.scale)
         found = np.exp(-self.bank.level[rows])
-        return found, _MARGIN * scale / np.sqrt(count) * found
+        return found, INTERVAL_SCALES * scale / np.sqrt(count) * found
 
     def _limit(self) -> float:
         return sequential_test.threshold(
@@ -176,7 +174,7 @@ class DeviceHealth:
     def _take_baseline(self, ready: Ints) -> None:
         bank = self.bank
         recent = bank.residuals[ready][:, -BASELINE_OBSERVATIONS:]
-        found = bank.shared_offset[ready] + bank.own_offset[ready] + _row_medians(recent)
+        found = bank.shared_offset[ready] + bank.own_offset[ready] + row_medians(recent)
         for key in np.unique(bank.work_key[ready]):
             members = ready[bank.work_key[ready] == key]
             own = found[bank.work_key[ready] == key]
@@ -207,7 +205,7 @@ class DeviceHealth:
         # may have shifted a lot does not: it would hide itself. A fresh baseline shows that by its level alone.
         jumped = (bank.sums_slower[:, -1] > self._limit() / 4) | (bank.sums_faster[:, -1] > self._limit() / 4)
         if len(fresh):
-            jumped[fresh] |= np.abs(_row_medians(bank.residuals[fresh][:, -BASELINE_OBSERVATIONS:])) > _FAR_OFF
+            jumped[fresh] |= np.abs(row_medians(bank.residuals[fresh][:, -BASELINE_OBSERVATIONS:])) > _FAR_OFF
         calm = bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill & ~jumped
         found = estimate(bank.residuals, calm)
         if self._num_frames > WINDOW:
@@ -244,8 +242,7 @@ class DeviceHealth:
             return []
         scale = np.maximum(bank.scale[rows], sequential_test_floor(self.noise))
         apart = residuals - bank.level[rows]
-        youth = np.maximum(1.0 - bank.num_observed[rows] / _YOUNG_OBSERVATIONS, 0.0)
-        limit = self._limit() + _NATS_FOR_YOUTH * youth
+        limit = self._limit_of(rows)
         back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[rows], 5)
         back = np.where(bank.ill[rows], back, limit)
         decided = np.zeros(len(rows), dtype=np.bool_)
@@ -278,8 +275,14 @@ class DeviceHealth:
         )
         start = int(columns[change.start])
         level = change.level
-        bank.clear_tests(np.array([row]))
         was_ill = bool(bank.ill[row])
+        if was_ill and not slower and level < bank.level[row]:
+            since = bank.residuals[row, columns[change.start :]]
+            if could_be_below(since, scale, SMALLEST_SLOWDOWN):
+                level = 0.0
+            elif not sequential_test.decides(since, scale, self.noise.freedom, self._limit_of(np.array([row]))):
+                return None  # Neither is certain yet: the tests stand, and the next iteration is asked again.
+        bank.clear_tests(np.array([row]))
         # What is smaller than one iteration's noise cannot be told from noise that wanders.
         if level >= max(SMALLEST_SLOWDOWN, scale):
             if not was_ill:
@@ -309,6 +312,12 @@ class DeviceHealth:
             num_observations=change.num_residuals,
             scale=scale,
         )
+
+    def _limit_of(self, rows: Ints) -> Floats:
+        """Evidence that it takes to call a healthy device slow, in nats."""
+        youth: Floats = np.maximum(1.0 - self.bank.num_observed[rows] / _YOUNG_OBSERVATIONS, 0.0)
+        limit: Floats = self._limit() + _NATS_FOR_YOUTH * youth
+        return limit
 
     def _absorb(self, row: int, level: float) -> None:
         """A healthy device turned out to be a little off its baseline, or faster than when that was taken."""
@@ -362,7 +371,7 @@ class DeviceHealth:
     @staticmethod
     def _with_margin(level: float, scale: float, count: int) -> tuple[float, float]:
         throughput = float(np.exp(-level))
-        return throughput, _MARGIN * scale / float(np.sqrt(count)) * throughput
+        return throughput, INTERVAL_SCALES * scale / float(np.sqrt(count)) * throughput
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""
@@ -388,13 +397,3 @@ class DeviceHealth:
 def sequential_test_floor(noise: Noise) -> float:
     """No device's noise is believed to be less than half of its job's."""
     return 0.5 * noise.scale
-
-
-def _row_medians(values: Floats) -> Floats:
-    """Median of each row's finite values; 0 for a row without any."""
-    medians = np.zeros(len(values))
-    for row, row_values in enumerate(values):
-        finite = row_values[np.isfinite(row_values)]
-        if len(finite):
-            medians[row] = np.median(finite)
-    return medians

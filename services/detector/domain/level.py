@@ -7,6 +7,9 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
+INTERVAL_SCALES = 1.96 * 1.2
+"""Half-width of a 95 % interval in scales; a trimmed mean of Student-t noise is a fifth wider than a Gaussian's."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -56,3 +59,22 @@ def robust_level(residuals: Floats) -> float:
         return float(np.mean(residuals))
     cut = len(residuals) // 5
     return float(np.mean(np.sort(residuals)[cut : len(residuals) - cut]))
+
+
+def could_be_below(residuals: Floats, scale: float, level: float) -> bool:
+    """Does the interval of a device that just became faster reach down to ``level``?
+
+    What disturbs an iteration, the rest of the illness in the first one included, only slows it: so the lower median.
+    """
+    lower = float(np.sort(residuals)[(len(residuals) - 1) // 2])
+    return lower - INTERVAL_SCALES * scale / float(np.sqrt(len(residuals))) <= level
+
+
+def row_medians(values: Floats) -> Floats:
+    """Median of each row's finite values; 0 for a row without any."""
+    medians = np.zeros(len(values))
+    for row, row_values in enumerate(values):
+        finite = row_values[np.isfinite(row_values)]
+        if len(finite):
+            medians[row] = np.median(finite)
+    return medians

@@ -35,6 +35,8 @@ _FEWEST_RESIDUALS = 24
 _PRIOR_CORRELATION = 0.4
 _PRIOR_PAIRS = 128.0
 _DOUBT = 2.0
+_FAR_OFF = 0.08
+_BODY = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: 
     freedom = min(freedom, _LIGHTEST_TAIL)
     reference = np.array([np.interp(freedom, _FREEDOMS, _QUANTILES[:, column]) for column in range(3)])
     scale = float(np.max(quantiles / reference))
-    correlation = _correlation(window, scale)
+    correlation = _correlation(window, middle)
     scale *= float(np.sqrt((1 + correlation) / (1 - correlation)))
     share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(values))
     scale = float(np.sqrt((1 - share) * scale**2 + share * prior_scale**2))
@@ -91,7 +93,11 @@ def row_scales(residuals: Floats, pooled: Noise) -> Floats:
     if enough.any():
         reference = np.interp(pooled.freedom, _FREEDOMS, _QUANTILES[:, 1])
         # NaN sorts last, so the finite values of a row stand first.
-        ordered = np.sort(np.abs(residuals[enough]), axis=1)
+        values = np.sort(residuals[enough], axis=1)
+        middle = values[np.arange(len(values)), (counts[enough] - 1) // 2][:, None]
+        # A row that stands far off is ill from its first iteration: its distance is not its noise.
+        values = np.where(np.abs(middle) > _FAR_OFF, values - middle, values)
+        ordered = np.sort(np.abs(values), axis=1)
         ninetieth = (0.9 * (counts[enough] - 1)).round().astype(np.int64)
         own = ordered[np.arange(len(ordered)), ninetieth] / reference
         widening = np.sqrt((1 + pooled.correlation) / (1 - pooled.correlation))
@@ -102,8 +108,10 @@ def row_scales(residuals: Floats, pooled: Noise) -> Floats:
     return floored
 
 
-def _correlation(window: Floats, scale: float) -> float:
-    bounded = np.clip(window, -3 * scale, 3 * scale)
+def _correlation(window: Floats, middle: float) -> float:
+    # Lone outliers would hide what the body of the noise does.
+    bound = max(_BODY * middle, 1e-9)
+    bounded = np.clip(window, -bound, bound)
     before, after = bounded[:, :-1], bounded[:, 1:]
     both = np.isfinite(before) & np.isfinite(after)
     count = int(both.sum())

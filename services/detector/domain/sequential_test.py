@@ -77,3 +77,18 @@ def advance(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, limit: Fl
     ended = sums <= 0
     sums[ended] = 0.0
     ages[ended] = 0
+
+
+def decides(residuals: Floats, scale: float, freedom: float, limit: Floats) -> bool:
+    """Would these residuals alone convince a fresh test that a healthy device is slow?
+
+    Args:
+        residuals: Against healthy, oldest first, log units of time.
+        scale: Scale of their noise.
+        freedom: Degrees of freedom of its tails.
+        limit: The threshold in force, one value.
+    """
+    sums, ages = np.zeros((1, NUM_TESTS)), np.zeros((1, NUM_TESTS), dtype=np.int64)
+    for ratios in log_ratios(residuals, np.full(len(residuals), scale), freedom):
+        advance(sums, ages, ratios[None, :], limit)
+    return bool(sums.max() >= limit[0])

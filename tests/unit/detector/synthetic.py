@@ -41,6 +41,16 @@ def wandering(sigma: float, correlation: float) -> Noise:
     return draw
 
 
+def contended(sigma: float, correlation: float) -> Noise:
+    """Processes that share cores: noise that wanders, and slow outliers of 5 to 20 % in 4 % of the iterations."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        outliers = (rng.random(shape) < 0.04) * rng.uniform(0.05, 0.2, shape)
+        return wandering(sigma, correlation)(rng, shape) + outliers
+
+    return draw
+
+
 @dataclass
 class Place:
     """Where a rank stands and what fraction of its stage it computes."""
@@ -175,6 +185,7 @@ __all__ = [
     "Throughput",
     "Verdict",
     "VerdictKind",
+    "contended",
     "cube",
     "gaussian",
     "replace",

@@ -10,6 +10,7 @@ from tests.unit.detector.synthetic import (
     Place,
     SyntheticJob,
     VerdictKind,
+    contended,
     cube,
     gaussian,
     right_skewed,
@@ -102,6 +103,42 @@ def test_recovery_is_noticed_and_a_second_illness_is_found_again() -> None:
     ] * 2
     assert [verdict.decided_iteration for verdict in found] == pytest.approx([101, 151, 201, 261], abs=4)
     assert found[1].throughput == 1.0
+
+
+@pytest.mark.parametrize("correlation", [0.3, 0.5, 0.8])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_device_that_heals_on_contended_cores_is_cleared_at_once_and_not_called_a_little_slow(
+    correlation: float, seed: int
+) -> None:
+    def throughput(rank: int, iteration: int) -> float:
+        if rank != seed or not 60 <= iteration <= 100:
+            return 1.0
+        return 0.5 if iteration < 100 else 1 / (1 + seed / 8)  # It heals in the middle of iteration 100.
+
+    job = SyntheticJob(places=cube(), noise=contended(0.02, correlation), seed=seed, throughput=throughput)
+    found = [v for v in verdicts_of(JobDetector("job"), job.frames(0, 140)) if v.culprits[0].rank == seed]
+    assert [verdict.kind for verdict in found] == [VerdictKind.COMPUTE_SLOW, VerdictKind.RECOVERED]
+    assert found[-1].decided_iteration <= 104
+
+
+def test_a_device_that_heals_in_part_is_reported_with_what_is_left() -> None:
+    def throughput(rank: int, iteration: int) -> float:
+        return 1.0 if rank != 4 or iteration < 60 else 0.5 if iteration < 100 else 0.85
+
+    job = SyntheticJob(places=cube(), seed=25, throughput=throughput)
+    found = verdicts_of(JobDetector("job"), job.frames(0, 130))
+    assert [verdict.kind for verdict in found] == [VerdictKind.COMPUTE_SLOW] * 2
+    assert found[-1].throughput == pytest.approx(0.85, abs=0.02)
+    assert found[-1].decided_iteration <= 105
+
+
+@pytest.mark.parametrize("correlation", [0.8, 0.9])
+def test_noise_that_wanders_is_no_illness_while_a_job_is_young(correlation: float) -> None:
+    accused = []
+    for seed in range(25):
+        job = SyntheticJob(places=cube(), noise=wandering(0.02, correlation), seed=seed)
+        accused += verdicts_of(JobDetector("job"), job.frames(0, 100))
+    assert accused == []
 
 
 def test_a_device_that_gets_worse_is_reported_again_and_a_small_change_is_not() -> None:
