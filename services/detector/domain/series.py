@@ -36,6 +36,7 @@ _NOISE_EVERY = 4
 _YOUNG_OBSERVATIONS = 96
 _NATS_FOR_YOUTH = 8.0
 _NATS_TO_RECOVER = 8.0
+_NATS_OF_SUSPICION = 2.0
 _NATS_PER_RELAPSE = 3.0
 _REPUBLISH_AT = 0.07
 _DRIFT_RATE = 1 / 24
@@ -189,9 +190,13 @@ class SeriesDetector:
             self._noise = self._estimate()
 
     def _estimate(self) -> Noise:
-        spread = 1.4826 * float(np.nanmedian(np.abs(self._scatter)))
+        """The noise of what is under no suspicion; what was suspected counts once it is acquitted."""
+        known = self._scatter
+        if self._sums.max() > _NATS_OF_SUSPICION:
+            known = known[: _WINDOW - int(self._ages.flat[int(np.argmax(self._sums))])]
+        spread = 1.4826 * float(np.nanmedian(np.abs(known))) if np.isfinite(known).any() else 0.0
         prior_scale = _PRIOR_SCALE if self._num_observed > _WINDOW else max(_PRIOR_SCALE, spread)
-        return estimate(self._scatter[None, :], np.array([True]), prior_scale=prior_scale)
+        return estimate(known[None, :], np.array([True]), prior_scale=prior_scale)
 
     def _push(self, iteration: int, residual: float) -> None:
         for window, value in (
@@ -260,8 +265,7 @@ class SeriesDetector:
 
     def _follow(self, one: Iteration, expected: float, residual: float) -> None:
         """Learns from an iteration: the noise always, where the series stands from healthy and unsuspected ones."""
-        # Mild suspicion counts as noise: without it heavy tails would be taken for light ones.
-        if self._num_observed % _NOISE_EVERY == 0 and self._sums.max() < 0.7 * self._limit:
+        if self._num_observed % _NOISE_EVERY == 0:
             found = self._estimate()
             # Up at once, down slowly: a quiet spell is no promise.
             kept = max(found.scale, 0.8 * self._noise.scale + 0.2 * found.scale)
