@@ -75,9 +75,7 @@ def _check(case: Case, plan: Plan, costs: StageCosts) -> None:
             if not (0 <= op.stage < num_stages and 0 <= op.micro_batch < case.micro_batches):
                 raise ValueError(f"device {device} has {op}, but there is no such stage or micro-batch")
             if costs.device[op.stage] != device:
-                raise ValueError(
-                    f"device {device} runs {op}, but stage {op.stage} is on device {costs.device[op.stage]}"
-                )
+                raise ValueError(f"device {device} runs {op}, which is placed on device {costs.device[op.stage]}")
             if op in seen:
                 raise ValueError(f"{op} is done twice")
             seen.add(op)
@@ -93,9 +91,7 @@ def _check_coverage(case: Case, seen: set[Operation], micro_batch: int, stage: i
     fused = {Pass.FORWARD, Pass.BACKWARD}
     split = {Pass.FORWARD, Pass.BACKWARD_INPUT, Pass.BACKWARD_WEIGHT}
     if kinds != fused and (kinds != split or case.backward is Backward.FUSED):
-        raise ValueError(
-            f"stage {stage}, micro-batch {micro_batch} has {sorted(kinds)}: {case.backward} backward needs all"
-        )
+        raise ValueError(f"stage {stage}, micro-batch {micro_batch} has {sorted(kinds)}, not all of its passes")
 
 
 def _check_fifo(device: int, order: tuple[Operation, ...]) -> None:

@@ -1,0 +1,83 @@
+from dataclasses import replace
+
+import pytest
+
+from pipelines.case import Backward, Case, Layer, case_from_json, case_to_json
+from pipelines.evaluate import evaluate
+from pipelines.plan import Operation, Pass
+from pipelines.schedules.gpipe import gpipe
+from pipelines.schedules.one_f_one_b import one_f_one_b
+from pipelines.schedules.zb_v import zb_v
+from tests.unit.pipelines.documents import documents
+
+LAYER = Layer(forward=2, backward_input=3, backward_weight=1)
+
+
+def case(**changes: object) -> Case:
+    return replace(Case(name="c", devices=2, micro_batches=4, layers=(LAYER,) * 4), **changes)  # type: ignore[arg-type]
+
+
+def test_a_slower_device_takes_longer_in_proportion() -> None:
+    half = case(speeds=(1.0, 0.5))
+    evaluation = evaluate(half, one_f_one_b(half))
+    assert evaluation.busy == (48, 96)
+
+
+def test_work_that_is_left_out_is_refused() -> None:
+    plan = gpipe(case())
+    with pytest.raises(ValueError, match="stage 1, micro-batch 3"):
+        evaluate(case(), replace(plan, orders=(plan.orders[0], plan.orders[1][:-1])))
+
+
+def test_work_that_is_done_twice_is_refused() -> None:
+    plan = gpipe(case())
+    with pytest.raises(ValueError, match="twice"):
+        evaluate(case(), replace(plan, orders=(plan.orders[0], plan.orders[1] + plan.orders[1][-1:])))
+
+
+def test_an_order_that_waits_for_ever_is_refused() -> None:
+    plan = gpipe(case())
+    with pytest.raises(ValueError, match="waits for ever"):
+        evaluate(case(), replace(plan, orders=(tuple(reversed(plan.orders[0])), plan.orders[1])))
+
+
+def test_more_activation_than_the_limit_is_refused() -> None:
+    tight = case(memory_limit=4)
+    assert max(evaluate(tight, one_f_one_b(tight)).peak_activation) == 4
+    with pytest.raises(ValueError, match="more than the limit"):
+        evaluate(tight, gpipe(tight))
+
+
+def test_a_fused_case_takes_no_split_backward() -> None:
+    with pytest.raises(ValueError, match="not all of its passes"):
+        evaluate(case(backward=Backward.FUSED), zb_v(case()))
+
+
+def test_an_operation_on_the_wrong_device_is_refused() -> None:
+    plan = gpipe(case())
+    moved = (*plan.orders[1], Operation(Pass.FORWARD, 0, 0))
+    with pytest.raises(ValueError, match="placed on device 0"):
+        evaluate(case(), replace(plan, orders=(plan.orders[0][1:], moved)))
+
+
+@pytest.mark.parametrize("name", ["simpipe", "slackpipe", "tiny_optimum", "classical"])
+def test_every_recorded_case_survives_json(name: str) -> None:
+    for each in documents(name):
+        read = case_from_json(each)
+        assert case_from_json(case_to_json(read)) == read
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"devices": None}, "'devices' must be a whole number"),
+        ({"layers": [{"forward": 1}]}, "layer 0 lacks 'backward_input'"),
+        ({"backward": "sideways"}, "sideways"),
+        ({"device_speeds": [1, 0]}, "leave a dead device out"),
+        ({"memory": {"limit": 1}}, "raise the limit"),
+        ({"constraints": {"stages": 9}}, "there are 4 layers"),
+    ],
+)
+def test_a_bad_case_is_refused_with_what_to_do(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        case_from_json({**case_to_json(case()), **changes})

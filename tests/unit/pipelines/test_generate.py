@@ -1,0 +1,121 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from pipelines.bounds import lower_bound, work_bound
+from pipelines.case import Backward, Case, case_from_json
+from pipelines.evaluate import evaluate
+from pipelines.exact import prove
+from pipelines.octopipe import octopipe
+from pipelines.placement_bound import placement_bound
+from pipelines.search.assignments import Assignment, Balance, proposals
+from pipelines.search.budget import Budget
+from pipelines.search.generate import generate
+from tests.unit.pipelines.documents import document, documents, small_cases
+
+
+@settings(max_examples=25, deadline=None)
+@given(small_cases())
+def test_a_plan_covers_all_work_within_memory_and_is_no_shorter_than_the_bounds(case: Case) -> None:
+    found = generate(case, Budget(40))
+    # evaluate raises if anything is left out, done twice or held above the limit.
+    evaluation = evaluate(case, found.plan)
+    assert evaluation.makespan >= lower_bound(case) - 1e-6
+    assert evaluation.makespan >= max(evaluation.busy)
+    if case.has_equal_devices:
+        assert evaluation.makespan >= placement_bound(case, seconds=1.0) - 0.01
+    if case.memory_limit is not None:
+        assert max(evaluation.peak_activation) <= case.memory_limit
+
+
+@settings(max_examples=25, deadline=None)
+@given(small_cases())
+def test_the_work_of_an_assignment_is_a_bound_on_every_order_of_it(case: Case) -> None:
+    balance = Balance(case)
+    found = generate(case, Budget(30))
+    assignment = Assignment(found.plan.partition, found.plan.placement)
+    assert balance.score(assignment)[0] <= found.evaluation.makespan + 1e-6
+
+
+@settings(max_examples=15, deadline=None)
+@given(small_cases())
+def test_the_generator_is_never_behind_the_octopipe_rules(case: Case) -> None:
+    try:
+        rules = evaluate(case, octopipe(case)).makespan
+    except ValueError:
+        return  # no balanced partition of the rules fits the memory
+    assert generate(case, Budget(30)).evaluation.makespan <= rules + 1e-6
+
+
+@settings(max_examples=25, deadline=None)
+@given(small_cases())
+def test_every_proposal_covers_the_layers(case: Case) -> None:
+    for proposal in proposals(case):
+        assert sum(proposal.partition) == len(case.layers)
+        assert min(proposal.partition) >= 1
+        assert len(proposal.partition) == len(proposal.placement)
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    case = case_from_json(document("simpipe", "simpipe-llama3-8B-p4-m8"))
+    assert generate(case, Budget(50), seed=3).plan == generate(case, Budget(50), seed=3).plan
+
+
+def test_a_deadline_ends_the_search() -> None:
+    ticks = iter(range(10**9))
+    case = case_from_json(document("simpipe", "simpipe-llama3-8B-p4-m8"))
+    found = generate(case, Budget(10**9, deadline_seconds=300.0, clock=lambda: float(next(ticks))))
+    assert found.evaluations < 300
+
+
+def test_a_limit_that_no_placement_fits_is_refused_with_what_to_do() -> None:
+    case = case_from_json(document("slackpipe", "slackpipe-uniform-b2-n2-w2-l4"))
+    layers = tuple(replace(layer, activation=size) for layer, size in zip(case.layers, (2, 2, 1, 1), strict=True))
+    with pytest.raises(ValueError, match=r"raise memory\.limit"):
+        generate(replace(case, layers=layers, memory_limit=3))
+
+
+@pytest.mark.parametrize("name", [each["name"] for each in documents("tiny_optimum")])
+def test_a_tiny_case_is_proven_at_its_known_optimum(name: str) -> None:
+    recorded = document("tiny_optimum", name)
+    case = case_from_json(recorded)
+    proof = prove(case, generate(case, Budget(150)).plan)
+    assert proof.is_optimal
+    assert proof.makespan == evaluate(case, proof.plan).makespan == recorded["optimum"]["value"]
+
+
+SMALL_SLACKPIPE = [each["name"] for each in documents("slackpipe") if len(each["layers"]) <= 8]
+
+
+@pytest.mark.parametrize("name", SMALL_SLACKPIPE)
+def test_a_small_slackpipe_case_is_proven_at_its_known_optimum(name: str) -> None:
+    recorded = document("slackpipe", name)
+    case = case_from_json(recorded)
+    proof = prove(case, generate(case, Budget(100)).plan)
+    assert proof.is_optimal
+    assert proof.makespan == recorded["optimum"]["value"]
+    assert all(device == stage % case.devices for stage, device in enumerate(proof.plan.placement))
+
+
+@pytest.mark.parametrize("name", [each["name"] for each in documents("simpipe")])
+def test_the_work_bound_is_the_recorded_lower_bound(name: str) -> None:
+    recorded = document("simpipe", name)
+    assert work_bound(case_from_json(recorded)) == pytest.approx(recorded["lower_bound"], rel=1e-4)
+
+
+def test_a_little_search_beats_the_recorded_rules_with_the_memory_of_1f1b() -> None:
+    recorded = document("simpipe", "simpipe-nemotron-h-8B-p4-m8")
+    variant = recorded["variants"][0]
+    case = replace(case_from_json(recorded), memory_limit=variant["memory_limit"])
+    found = generate(case, Budget(150))
+    assert found.evaluation.makespan < 0.97 * variant["reference"]["octopipe_simpipe_rules_with_admission"]
+    assert max(found.evaluation.peak_activation) <= variant["memory_limit"]
+
+
+def test_a_slow_device_gets_less_work() -> None:
+    case = replace(case_from_json(document("simpipe", "simpipe-llama3-8B-p4-m8")), speeds=(1.0, 1.0, 1.0, 0.5))
+    found = generate(case, Budget(150))
+    work = [busy * speed for busy, speed in zip(found.evaluation.busy, case.speeds, strict=True)]
+    assert work[3] < 0.65 * min(work[:3])
+    assert case.backward is Backward.SPLIT
