@@ -216,14 +216,20 @@ class Fleet:
             assert len(values) == 1, f"ranks disagree on iteration {iteration}: {values}"
         return [next(iter(self.samples[iteration].values())).loss for iteration in range(len(self.samples))]
 
-    def micro_batches_of_first_stages(self, iteration: int) -> list[int]:
-        """Micro-batches that entered a pipeline, once per replica, as reported by shards that are alive."""
-        by_replica = {
-            sample.position.replica: [batch.index for batch in sample.micro_batches]
-            for sample in self.samples[iteration].values()
-            if sample.position.stage == 0
-        }
-        return sorted(index for indices in by_replica.values() for index in indices)
+    def consumed(self, iteration: int) -> list[tuple[int, int, int]]:
+        """What an applied step was made of: each replica's micro-batches as (index, tokens, sum of squared lengths).
+
+        Every rank of a replica that reported must have seen the same ones, and all ranks the same epoch.
+        """
+        samples = self.samples[iteration].values()
+        assert len({sample.epoch for sample in samples}) == 1, f"two epochs in iteration {iteration}"
+        by_replica: dict[int, set[tuple[tuple[int, int, int], ...]]] = {}
+        for sample in samples:
+            seen = sorted((batch.index, batch.tokens, batch.sum_of_squares) for batch in sample.micro_batches)
+            by_replica.setdefault(sample.position.replica, set()).add(tuple(seen))
+        for replica, kinds in by_replica.items():
+            assert len(kinds) == 1, f"ranks of replica {replica} disagree on iteration {iteration}: {kinds}"
+        return sorted(batch for kinds in by_replica.values() for batches in kinds for batch in batches)
 
     # ---- scheduling
 
