@@ -13,11 +13,12 @@ from services.detector.domain.verdict import Verdict, VerdictKind
 class Evenkeel:
     """Only accusations of devices count as findings; a re-estimate of a known one is not another alarm."""
 
+    iterations_per_false_alarm: float = 100_000.0
     name: str = "Evenkeel"
 
     def findings(self, trace: Trace) -> list[Finding]:
         """All accusations over the trace, the newest severity of each in the finding that opened it."""
-        detector = JobDetector(trace.name)
+        detector = JobDetector(trace.name, iterations_per_false_alarm=self.iterations_per_false_alarm)
         opened: dict[int, Finding] = {}
         closed: list[Finding] = []
         for observation in trace.observations():

@@ -18,7 +18,7 @@ from benchmarks.detection.baselines.resihp import ResiHP
 from benchmarks.detection.finding import Contender
 from benchmarks.detection.ours import Evenkeel
 from benchmarks.detection.score import CellScore, TraceScore, score_cell, score_trace
-from benchmarks.detection.traces import SHAPES, make_trace
+from benchmarks.detection.traces import OPERATION_NOISE_SIGMA, SHAPES, Scenario, make_trace
 
 CONTENDERS: tuple[Contender, ...] = (Evenkeel(), ResiHP(), Greyhound(), RelativeScores(), FixedRatio())
 HEADINGS = (
@@ -42,9 +42,17 @@ def main() -> None:
     parser.add_argument("--slowdowns", nargs="+", type=float, default=[0, 3, 5, 10, 15, 25, 50], metavar="PERCENT")
     parser.add_argument("--traces", type=int, default=40, help="traces a cell")
     parser.add_argument("--iterations", type=int, default=300, help="iterations a trace")
-    parser.add_argument("--faults", type=int, default=1, help="victims a trace")
+    parser.add_argument("--scenario", type=Scenario, choices=list(Scenario), default=Scenario.PERSISTENT)
+    parser.add_argument(
+        "--noise",
+        type=float,
+        default=100.0 * OPERATION_NOISE_SIGMA,
+        metavar="PERCENT",
+        help="robust width of one rank's noise in one iteration",
+    )
     parser.add_argument("--out", type=Path, default=Path("out/benchmarks/detection.json"))
     arguments = parser.parse_args()
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     print("| " + " | ".join(HEADINGS) + " |")
     print("|" + "---|" * len(HEADINGS))
     results = []
@@ -58,17 +66,27 @@ def main() -> None:
                     shape=shape,
                     num_iterations=arguments.iterations,
                     slowdown_percent=slowdown,
-                    num_faults=arguments.faults,
+                    scenario=arguments.scenario,
+                    noise_sigma=arguments.noise / 100.0,
                 )
                 for contender in CONTENDERS:
                     scores[contender.name].append(score_trace(trace, contender.findings(trace)))
             for name, of_traces in scores.items():
                 cell = score_cell(of_traces)
                 print(_row(shape, slowdown, name, cell), flush=True)
-                results.append({"shape": shape, "slowdown_percent": slowdown, "detector": name, **asdict(cell)})
+                results.append(
+                    {
+                        "shape": shape,
+                        "scenario": arguments.scenario,
+                        "noise_percent": arguments.noise,
+                        "slowdown_percent": slowdown,
+                        "detector": name,
+                        **asdict(cell),
+                    }
+                )
+            # After every cell: a run that is stopped keeps what it measured.
+            arguments.out.write_text(json.dumps(results, indent=1))
             print(f"{shape} {slowdown:g} %: {time.monotonic() - started:.1f} s", file=sys.stderr)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(results, indent=1))
 
 
 def _row(shape: str, slowdown: float, name: str, cell: CellScore) -> str:

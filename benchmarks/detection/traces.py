@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
@@ -22,6 +23,22 @@ HIDDEN = 4096
 TOKEN_BUDGET = 32_768
 DEVICE_FLOPS_PER_SECOND = 150e12
 OPERATION_NOISE_SIGMA = 0.004
+
+
+SMALLEST_DISTANCE = 50
+"""Iterations between a persistent fault's onset and either end of the trace, as in ResiHP's protocol."""
+
+DRIFT_OF_JOB = 0.1
+DRIFT_OF_DEVICE = 0.01
+
+
+class Scenario(StrEnum):
+    """What happens to the victims, and to everybody."""
+
+    PERSISTENT = "persistent"
+    TEMPORARY = "temporary"
+    TWO_VICTIMS = "two_victims"
+    DRIFT = "drift"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +104,8 @@ def make_trace(
     shape: str,
     num_iterations: int = 300,
     slowdown_percent: float = 0.0,
-    num_faults: int = 1,
+    scenario: Scenario = Scenario.PERSISTENT,
+    noise_sigma: float = OPERATION_NOISE_SIGMA,
     tail: float = 1.5,
 ) -> Trace:
     """One trace.
@@ -96,9 +114,10 @@ def make_trace(
         seed: Same seed, same trace.
         shape: A name in ``SHAPES``.
         num_iterations: Length of the run.
-        slowdown_percent: The victim's compute takes so much longer; 0 = healthy run. Onset at least 50 iterations from
-            either end (as in ResiHP's protocol), lasting to the end.
-        num_faults: Victims, each with its own onset.
+        slowdown_percent: The victim's compute takes so much longer; 0 = healthy run.
+        scenario: Faults last to the end, or 10 to 100 iterations when temporary; two victims each have their own onset;
+            drift slows the whole job by up to a tenth and each device by up to a hundredth over the run.
+        noise_sigma: Robust width of one rank's noise in one iteration; its tails are Student's with 4 degrees.
         tail: Spread of document lengths; see ``packed_workload``.
     """
     rng = np.random.default_rng(seed)
@@ -121,16 +140,14 @@ def make_trace(
         tail=tail,
     )
     ranks = layout.ranks
-    faults = []
-    if slowdown_percent > 0:
-        victims = rng.choice(len(ranks), size=num_faults, replace=False)
-        for victim in victims:
-            onset = int(rng.integers(50, num_iterations - 50))
-            throughput = 1.0 / (1.0 + slowdown_percent / 100.0)
-            faults.append(Fault(ranks=(ranks[victim],), throughput=throughput, onset=onset, stop=num_iterations))
+    faults = _faults(rng, ranks, num_iterations, slowdown_percent, scenario)
     slowdown = resampled_factors(rng, num_iterations)[:, None] * rank_noise(
-        rng, (num_iterations, len(ranks)), sigma=OPERATION_NOISE_SIGMA
+        rng, (num_iterations, len(ranks)), sigma=noise_sigma
     )
+    if scenario is Scenario.DRIFT:
+        progress = np.linspace(0.0, 1.0, num_iterations)[:, None]
+        own = rng.uniform(-DRIFT_OF_DEVICE, DRIFT_OF_DEVICE, len(ranks))
+        slowdown *= 1.0 + progress * (rng.uniform(0.0, DRIFT_OF_JOB) + own)
     for fault in faults:
         slowdown[fault.onset : fault.stop, [ranks.index(rank) for rank in fault.ranks]] /= fault.throughput
     hardware = Hardware(
@@ -142,7 +159,7 @@ def make_trace(
     )
     times = run_pipeline(model=model, layout=layout, hardware=hardware, workload=workload, slowdown=slowdown)
     return Trace(
-        name=f"{shape}-{slowdown_percent:g}-{seed}",
+        name=f"{shape}-{scenario}-{slowdown_percent:g}-{seed}",
         layout=layout,
         model=model,
         hardware=hardware,
@@ -150,3 +167,19 @@ def make_trace(
         times=times,
         faults=tuple(faults),
     )
+
+
+def _faults(
+    rng: np.random.Generator, ranks: tuple[int, ...], num_iterations: int, slowdown_percent: float, scenario: Scenario
+) -> tuple[Fault, ...]:
+    if slowdown_percent <= 0:
+        return ()
+    faults = []
+    for victim in rng.choice(len(ranks), size=1 + (scenario is Scenario.TWO_VICTIMS), replace=False):
+        onset = int(rng.integers(SMALLEST_DISTANCE, num_iterations - SMALLEST_DISTANCE))
+        stop = num_iterations
+        if scenario is Scenario.TEMPORARY:
+            stop = min(onset + int(rng.integers(10, 101)), num_iterations)
+        throughput = 1.0 / (1.0 + slowdown_percent / 100.0)
+        faults.append(Fault(ranks=(ranks[victim],), throughput=throughput, onset=onset, stop=stop))
+    return tuple(faults)
