@@ -24,6 +24,8 @@ DEFAULT_EVALUATIONS = 4000
 _HISTORY = 15  # accepted if better than this many changes ago
 _LEADERS = (8, 3, 1)  # how many climb in each heat
 _HEAT_ENDS = (0.4, 0.7, 0.92)  # of the budget
+_STARTS_END = 0.2
+_START_PASSES = 20
 _NOISE = 0.01  # of the makespan
 
 
@@ -112,19 +114,24 @@ class _Search:
         return self._polish(climbers[0])
 
     def _starts(self) -> list[_Climber]:
-        case, found, seen = self._case, [], set[Assignment]()
-        for proposal in proposals(case):
-            for keeps_devices in (True, False):
-                assignment = balanced(case, self._balance, proposal, self._random, 800, keeps_devices=keeps_devices)
-                if assignment in seen or not self._balance.fits(assignment):
-                    continue
-                seen.add(assignment)
-                network = network_of(case, assignment.partition, assignment.placement)
-                ordering = improve(network, first_priorities(network), self._budget, rounds=4, limit=case.memory_limit)
-                history = [ordering.schedule.makespan * 1.01] * _HISTORY
-                found.append(_Climber(assignment, ordering, network, (network, ordering), history))
-                if self._budget.spent >= _HEAT_ENDS[0] / 2:
-                    return found
+        """Every pattern, balanced in two ways, over and over: of equally even deals some are far easier to order."""
+        case, seen = self._case, set[Assignment]()
+        found: list[_Climber] = []
+        for _ in range(_START_PASSES):
+            for proposal in proposals(case):
+                for keeps_devices in (True, False):
+                    if found and self._budget.spent >= _STARTS_END:
+                        return found
+                    assignment = balanced(case, self._balance, proposal, self._random, 600, keeps_devices=keeps_devices)
+                    if assignment in seen or not self._balance.fits(assignment):
+                        continue
+                    seen.add(assignment)
+                    network = network_of(case, assignment.partition, assignment.placement)
+                    ordering = improve(
+                        network, first_priorities(network), self._budget, rounds=4, limit=case.memory_limit
+                    )
+                    history = [ordering.schedule.makespan * 1.01] * _HISTORY
+                    found.append(_Climber(assignment, ordering, network, (network, ordering), history))
         return found
 
     def _baseline(self) -> _Climber | None:
