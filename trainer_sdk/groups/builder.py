@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
+from trainer_sdk.groups.c10d import Backend
 from trainer_sdk.groups.errors import Interrupted, PeerLost
 from trainer_sdk.groups.graveyard import Graveyard
 from trainer_sdk.groups.group import Group, make_backend
@@ -95,22 +96,30 @@ class StoreGroupBuilder:
         self._meeting_waiter = Waiter(lambda: waiter.interrupted() or is_over())
         self._meeting_timeout_seconds = meeting_timeout_seconds
         self._graveyard = Graveyard()
+        self._handles: dict[int, str] = {}
         # Opened ahead: torch looks the peer's name up for every new connection, which takes seconds when DNS is slow.
         self._spare: queue.SimpleQueue[Rendezvous] = queue.SimpleQueue()
         self._spare.put(rendezvous.another())
+
+    @property
+    def handle(self) -> str:
+        """What the others need to know of this rank to connect to it; the store's keys tell them all."""
+        return ""
 
     def build(
         self, epoch: int, participants: Sequence[int], specs: Sequence[GroupSpec], announcement: Any
     ) -> EpochGroups:
         """See :class:`GroupBuilder`."""
-        announced = self._rendezvous.meet(
+        heard = self._rendezvous.meet(
             f"epoch/{epoch}/ready",
             self._rank,
             participants,
-            announcement,
+            [self.handle, announcement],
             waiter=self._meeting_waiter,
             timeout_seconds=self._meeting_timeout_seconds,
         )
+        self._handles = {rank: handle for rank, (handle, _) in heard.items()}
+        announced = {rank: said for rank, (_, said) in heard.items()}
         mine = [spec for spec in specs if self._rank in spec.ranks]
         build = _Build(self, epoch, mine)
         build.start()
@@ -130,7 +139,12 @@ class StoreGroupBuilder:
 
     def connect(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Group:
         """Build one group; blocks. Runs on the build's helper thread."""
-        backend = make_backend(
+        backend = self.make_backend(rendezvous, epoch, spec, [self._handles[rank] for rank in spec.ranks])
+        return Group(spec.name, spec.ranks, self._rank, backend, self._waiter)
+
+    def make_backend(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec, handles: list[str]) -> Backend:
+        """The transport of one group, connected; blocks. ``handles`` are its ranks' handles, in order."""
+        return make_backend(
             rendezvous.prefix(f"epoch/{epoch}/{spec.name}"),
             spec.ranks.index(self._rank),
             len(spec.ranks),
@@ -138,7 +152,6 @@ class StoreGroupBuilder:
             timeout=timedelta(seconds=OPERATION_TIMEOUT_SECONDS),
             loopback=rendezvous.loopback,
         )
-        return Group(spec.name, spec.ranks, self._rank, backend, self._waiter)
 
     def take_spare(self) -> Rendezvous:
         """The connection for a build's helper thread; blocks while one is being opened."""

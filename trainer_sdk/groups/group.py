@@ -148,11 +148,16 @@ def make_backend(
         nccl = c10d.ProcessGroupNCCL.Options()
         nccl._timeout = timeout
         return c10d.ProcessGroupNCCL(store, place, size, nccl)
-    gloo = c10d.ProcessGroupGloo._Options()
-    gloo._devices = [_gloo_device(loopback)]
-    gloo._threads = 1  # operations of one group follow one another anyway
-    gloo._timeout = timeout
-    return c10d.ProcessGroupGloo(store, place, size, gloo)
+    return c10d.ProcessGroupGloo(store, place, size, gloo_options(timeout, loopback))
+
+
+def gloo_options(timeout: timedelta, loopback: bool) -> Any:
+    """Options of a gloo backend; see :func:`make_backend`."""
+    options = c10d.ProcessGroupGloo._Options()
+    options._devices = [_gloo_device(loopback)]
+    options._threads = 1  # operations of one group follow one another anyway
+    options._timeout = timeout
+    return options
 
 
 _gloo_devices: dict[bool, Any] = {}

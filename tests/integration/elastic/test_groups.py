@@ -1,6 +1,7 @@
-"""Process groups on a real store: what does not end by itself ends when it is told to."""
+"""Process groups on a real store, however they are built: what does not end by itself ends when it is told to."""
 
 import os
+import signal
 import threading
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ import torch
 from trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
 from trainer_sdk.groups.errors import Interrupted, PeerLost
 from trainer_sdk.groups.group import Reduction
+from trainer_sdk.groups.reconfigure_builder import ReconfigureGroupBuilder, can_reconfigure
 from trainer_sdk.groups.rendezvous import Rendezvous
 from trainer_sdk.groups.waiting import Waiter
 
@@ -18,9 +20,24 @@ pytestmark = pytest.mark.integration
 WORLD = GroupSpec(name="world", ranks=(0, 1))
 
 
-def _builder(rank: int, address: str, interrupted: Callable[[], bool] = lambda: False) -> StoreGroupBuilder:
-    rendezvous = Rendezvous(address, "job")
-    return StoreGroupBuilder(rank, rendezvous, device=torch.device("cpu"), waiter=Waiter(interrupted))
+CPU = torch.device("cpu")
+
+
+class MakeBuilder:
+    """Makes one kind of builder for a rank."""
+
+    def __init__(self, kind: type[StoreGroupBuilder]) -> None:
+        self._kind = kind
+
+    def __call__(self, rank: int, address: str, interrupted: Callable[[], bool] = lambda: False) -> StoreGroupBuilder:
+        return self._kind(rank, Rendezvous(address, "job"), device=CPU, waiter=Waiter(interrupted))
+
+
+@pytest.fixture(params=[StoreGroupBuilder, ReconfigureGroupBuilder], ids=["rebuild", "reconfigure"])
+def make_builder(request: pytest.FixtureRequest) -> MakeBuilder:
+    if request.param is ReconfigureGroupBuilder and not can_reconfigure(CPU):
+        pytest.skip(f"torch {torch.__version__} has no reconfigure")
+    return MakeBuilder(request.param)
 
 
 def _fork(body: Callable[[], None]) -> int:
@@ -39,11 +56,13 @@ def _ended(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_collectives_of_a_group_give_everybody_the_same(start_store: Callable[[], str]) -> None:
+def test_collectives_of_a_group_give_everybody_the_same(
+    start_store: Callable[[], str], make_builder: MakeBuilder
+) -> None:
     address = start_store()
 
     def rank(place: int) -> None:
-        built = _builder(place, address).build(0, (0, 1), [WORLD], {"said": place})
+        built = make_builder(place, address).build(0, (0, 1), [WORLD], {"said": place})
         assert built.announced == {0: {"said": 0}, 1: {"said": 1}}
         group = built.groups["world"]
         summed = torch.tensor([1.0 + place, 2.0])
@@ -63,41 +82,46 @@ def test_collectives_of_a_group_give_everybody_the_same(start_store: Callable[[]
     assert [_ended(pid) for pid in [_fork(lambda: rank(0)), _fork(lambda: rank(1))]] == [0, 0]
 
 
-def test_an_interrupt_ends_a_meeting_to_which_nobody_comes(start_store: Callable[[], str]) -> None:
+def test_an_interrupt_ends_a_meeting_to_which_nobody_comes(
+    start_store: Callable[[], str], make_builder: MakeBuilder
+) -> None:
     address = start_store()
 
     def rank() -> None:
         flag = threading.Event()
         threading.Timer(0.1, flag.set).start()
         with pytest.raises(Interrupted):
-            _builder(0, address, flag.is_set).build(0, (0, 1), [WORLD], 0)
+            make_builder(0, address, flag.is_set).build(0, (0, 1), [WORLD], 0)
 
     assert _ended(_fork(rank)) == 0
 
 
-def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(start_store: Callable[[], str]) -> None:
+def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(
+    start_store: Callable[[], str], make_builder: MakeBuilder
+) -> None:
     address = start_store()
 
     def dies() -> None:
+        said = [make_builder(1, address).handle, 0]
         rendezvous = Rendezvous(address, "job")
-        rendezvous.meet("epoch/0/ready", 1, (0, 1), 0, waiter=Waiter(lambda: False), timeout_seconds=20)
+        rendezvous.meet("epoch/0/ready", 1, (0, 1), said, waiter=Waiter(lambda: False), timeout_seconds=20)
 
     def rank() -> None:
         flag = threading.Event()
         threading.Timer(0.5, flag.set).start()
         with pytest.raises(Interrupted):
-            _builder(0, address, flag.is_set).build(0, (0, 1), [WORLD], 0)
+            make_builder(0, address, flag.is_set).build(0, (0, 1), [WORLD], 0)
 
     assert [_ended(pid) for pid in [_fork(dies), _fork(rank)]] == [0, 0]
 
 
 def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_abandoned(
-    start_store: Callable[[], str],
+    start_store: Callable[[], str], make_builder: MakeBuilder
 ) -> None:
     address = start_store()
 
     def rank(place: int) -> None:
-        builder = _builder(place, address)
+        builder = make_builder(place, address)
         groups = builder.build(0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0).groups
         if place == 2:
             os._exit(0)
@@ -109,6 +133,34 @@ def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_aban
         assert value.item() == 2.0
 
     assert [_ended(pid) for pid in [_fork(lambda place=place: rank(place)) for place in range(3)]] == [0, 0, 0]
+
+
+def test_a_hung_peer_holds_up_neither_the_interrupt_nor_the_next_epoch(
+    start_store: Callable[[], str], make_builder: MakeBuilder
+) -> None:
+    address = start_store()
+
+    def rank(place: int) -> None:
+        flag = threading.Event()
+        builder = make_builder(place, address, flag.is_set)
+        groups = builder.build(0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0).groups
+        if place == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        threading.Timer(0.1, flag.set).start()
+        with pytest.raises(Interrupted):
+            groups["world"].all_reduce(torch.ones(1))
+        flag.clear()
+        builder.abandon(groups)
+        value = torch.ones(1)
+        builder.build(1, (0, 1), [WORLD], 0).groups["world"].all_reduce(value)
+        assert value.item() == 2.0
+
+    pids = [_fork(lambda place=place: rank(place)) for place in range(3)]
+    try:
+        assert [_ended(pid) for pid in pids[:2]] == [0, 0]
+    finally:
+        os.kill(pids[2], signal.SIGKILL)
+        os.waitpid(pids[2], 0)
 
 
 def test_an_address_without_a_port_is_refused() -> None:
