@@ -6,12 +6,13 @@ leaves one tensor-parallel reduction per layer and direction instead of two.
 
 import hashlib
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from layouts.model import BlockCost, ModelSpec
-from trainer_sdk.elastic.config import ModelConfig, TrainingConfig
+from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, config_from_json
 from trainer_sdk.elastic.ownership import Slice
 from trainer_sdk.elastic.parameters import ParameterSpec
 
@@ -84,6 +85,15 @@ def model_spec(config: TrainingConfig) -> ModelSpec:
             )
         )
     return ModelSpec(blocks=tuple(blocks), activation_bytes_per_token=model.width * item)
+
+
+def model_spec_of(config: dict[str, Any]) -> ModelSpec:
+    """The model's costs from a job file's ``config``: what its ``model`` entry names.
+
+    Raises:
+        ValueError: The configuration is not usable.
+    """
+    return model_spec(config_from_json(config))
 
 
 def initial_slice(config: TrainingConfig, spec: ParameterSpec, held: Slice) -> Tensor:

@@ -1,7 +1,9 @@
 """The blocks, the data and the optimizer against a plain model that knows nothing of blocks and shards."""
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,11 +14,14 @@ from torch import Tensor
 from layouts.layout import uniform_layout
 from trainer_sdk.elastic.config import OptimizerConfig, TrainingConfig, config_from_json, config_to_json
 from trainer_sdk.elastic.data import Dataset, MicroBatch
-from trainer_sdk.elastic.model import block_flops, initial_slice, model_spec, parameter_specs
+from trainer_sdk.elastic.model import block_flops, initial_slice, model_spec, model_spec_of, parameter_specs
 from trainer_sdk.elastic.optimizer import clip_scale
 from trainer_sdk.elastic.ownership import OwnershipMap, Slice
 from trainer_sdk.elastic.reference import reference_losses, reference_runtime
 from trainer_sdk.elastic.shard_state import initial_state
+from trainer_sdk.launcher.job_file import load_job
+
+REPOSITORY = Path(__file__).parents[3]
 
 
 def _plain_loss(config: TrainingConfig, weights: dict[str, Tensor], batch: MicroBatch) -> Tensor:
@@ -146,3 +151,16 @@ def test_a_configuration_survives_json_and_refuses_unknown_names(small_config: T
         config_from_json({"model": {"num_layer": 3}})
     with pytest.raises(ValueError, match="float16"):
         config_from_json({"dtype": "float16"})
+
+
+def test_the_example_job_names_its_model_and_gets_its_costs(small_config: TrainingConfig) -> None:
+    path = REPOSITORY / "examples" / "gpt.json"
+    spec, model = load_job(path, {})
+    config = config_from_json(spec.config)
+    assert model == model_spec(config)
+    assert spec.layout.num_blocks == config.model.num_blocks
+    assert sum(replica.num_micro_batches for replica in spec.layout.replicas) == config.workload.num_micro_batches
+    assert model_spec_of(config_to_json(small_config)) == model_spec(small_config)
+    page = (REPOSITORY / "docs" / "engine.md").read_text()
+    shown = page.split("```json\n", 1)[1].split("```", 1)[0]
+    assert json.loads(shown) == json.loads(path.read_text()), "docs/engine.md shows another job than examples/gpt.json"
