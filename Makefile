@@ -18,6 +18,8 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 COMPILE = $(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --quiet
 TEST_FOLDERS := tests/unit tests/integration tests/e2e
 PYTEST_FLAGS ?=
+BENCHMARKS := kill_to_commit loss_against_reference sdk_cost telemetry_path detection.run detection.real_series \
+  planning.resihp planning.pipelines
 
 .PHONY: help setup demo test test-unit test-integration test-e2e test-compose lint format lock generate benchmarks clean distclean
 
@@ -74,8 +76,8 @@ lock: $(UV) ## Compile requirements/*.lock from pyproject.toml; pins stay where 
 	$(COMPILE) requirements/tools.in --output-file requirements/tools.lock
 	@! grep -nE 'https?://' requirements/*.lock || { echo "a lock names a download address: see the lines above"; exit 1; }
 
-benchmarks: setup ## Run every benchmark; each prints a table and JSON
-	for each in benchmarks/bench_*.py; do python "$$each"; done
+benchmarks: setup ## Run every benchmark, an hour or more; each prints a table and JSON
+	for each in $(BENCHMARKS); do echo "== $$each"; python -m "benchmarks.$$each"; done
 
 clean: ## Stop local stacks and remove what runs leave behind; .venv and fetched jars stay
 	if [ -x $(VENV)/bin/evenkeel ]; then \
