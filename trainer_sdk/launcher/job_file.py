@@ -86,7 +86,10 @@ def _model(model: Any, config: dict[str, Any]) -> ModelSpec | None:
             raise ValueError(f"model {model!r}: {error}") from error
         if not callable(function):
             raise ValueError(f"model {model!r}: write it as package.module:function")
-        made = function(config)
+        try:
+            made = function(config)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"model {model!r} does not take this config: {error}") from error
         if not isinstance(made, ModelSpec):
             raise ValueError(f"model {model!r}: the function must return a ModelSpec, not {type(made).__name__}")
         return made

@@ -93,6 +93,7 @@ def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
         (json.dumps({**DESCRIPTION, "layout": 3}), "layout must be a JSON object, not 3"),
         (json.dumps({**DESCRIPTION, "typo": 1}), "unknown: typo"),
         (json.dumps({**DESCRIPTION, "model": "no.such:thing"}), "No module named 'no'"),
+        (json.dumps({**DESCRIPTION, "model": "os.path:basename"}), "does not take this config"),
     ],
 )
 def test_a_file_that_is_no_job_is_refused_with_the_reason(tmp_path: Path, text: str, complaint: str) -> None:
