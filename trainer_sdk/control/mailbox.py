@@ -138,6 +138,7 @@ class Mailbox:
             if self._prepare_answer is not None and key == self._prepare_answer[0]:
                 return self._prepare_answer[1]
             if key == self._newest and self._epoch <= reshape.epoch:
+                self._prepare_answer = (key, self._state)
                 return self._state
             self._refuse_stale(reshape)
             waiting = self._commit or self._taken

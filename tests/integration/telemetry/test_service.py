@@ -71,7 +71,7 @@ async def test_records_become_frames_events_pictures_and_rollups(
                 async with asyncio.timeout(0.1):
                     await seen.until(lambda: bool(seen.pictures))
             assert time.monotonic() - began_seconds < 20
-        await service.until_metric('evenkeel_telemetry_rollups_total{outcome="written"}', lambda rows: rows >= 8)
+        await service.until_metric('evenkeel_telemetry_rollups_total{outcome="written"}', lambda rows: rows >= 9)
     assert [(each.epoch, each.iteration) for each in seen.frames] == [(0, iteration) for iteration in range(9)]
     assert all([entry.rank for entry in each.entries] == [0, 1, 2, 3] for each in seen.frames)
     assert [each.sequence for each in seen.all] == list(range(len(seen.all)))
@@ -91,7 +91,9 @@ async def test_records_become_frames_events_pictures_and_rollups(
             )
         ).all()
     await engine.dispose()
-    assert [tuple(row[:4]) for row in rows] == [(rank, first, 4, 400) for rank in range(4) for first in (0, 4)]
+    full_windows = [(rank, first, 4, 400) for rank in range(4) for first in (0, 4)]
+    # A dead rank's window is written as far as it got.
+    assert [tuple(row[:4]) for row in rows] == [*full_windows, (3, 8, 1, 100)]
     assert all(row[4] == pytest.approx(0.01) and row[5] == 2.0 for row in rows)
 
 
@@ -139,7 +141,8 @@ async def test_hostile_records_go_to_the_dead_letters_and_the_job_goes_on(
             await ranks.iteration(iteration, range(2))
         await seen.until(lambda: len(seen.frames) >= 4)
         letters = await dead_letters(kafka_bootstrap, job_id, len(hostile))
-        assert await service.metric("evenkeel_kafka_dead_letters_total") == len(hostile)
+        # The topic is shared: what others left there counts too.
+        assert await service.metric("evenkeel_kafka_dead_letters_total") >= len(hostile)
     assert [each.iteration for each in seen.frames] == [0, 1, 2, 3]
     assert letters == hostile
 
