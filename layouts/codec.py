@@ -1,5 +1,7 @@
 """Layouts and model specs to and from protobuf. Decoding validates: what comes out is usable or a ``LayoutError``."""
 
+from dataclasses import asdict, fields
+
 from evenkeel.common.v1 import layout_pb2 as pb
 
 from layouts.layout import Layout, Replica, Stage
@@ -62,18 +64,7 @@ def model_to_proto(model: ModelSpec) -> pb.ModelSpec:
     """The wire form of a model spec."""
     return pb.ModelSpec(
         activation_bytes_per_token=model.activation_bytes_per_token,
-        blocks=[
-            pb.BlockCost(
-                forward_flops_per_token=block.forward_flops_per_token,
-                forward_flops_per_squared_length=block.forward_flops_per_squared_length,
-                backward_multiple=block.backward_multiple,
-                parameter_bytes=block.parameter_bytes,
-                optimizer_bytes=block.optimizer_bytes,
-                activation_bytes=block.activation_bytes,
-                max_width=block.max_width,
-            )
-            for block in model.blocks
-        ],
+        blocks=[pb.BlockCost(**asdict(block)) for block in model.blocks],
     )
 
 
@@ -82,15 +73,7 @@ def model_from_proto(message: pb.ModelSpec) -> ModelSpec:
     return ModelSpec(
         activation_bytes_per_token=message.activation_bytes_per_token,
         blocks=tuple(
-            BlockCost(
-                forward_flops_per_token=block.forward_flops_per_token,
-                forward_flops_per_squared_length=block.forward_flops_per_squared_length,
-                backward_multiple=block.backward_multiple,
-                parameter_bytes=block.parameter_bytes,
-                optimizer_bytes=block.optimizer_bytes,
-                activation_bytes=block.activation_bytes,
-                max_width=block.max_width,
-            )
+            BlockCost(**{field.name: getattr(block, field.name) for field in fields(BlockCost)})
             for block in message.blocks
         ),
     )

@@ -37,20 +37,7 @@ def observations(
         first_iteration: Iteration of the first frame; also its sequence number.
         started_at_unix_seconds: Wall-clock start of the first iteration.
     """
-    positions = dict(layout.positions())
-    statics = []
-    for rank in times.ranks:
-        at = positions[rank]
-        work = shard_work(model, layout, at.replica, at.stage, at.shard)
-        position = pb.Position(
-            replica=at.replica,
-            stage=at.stage,
-            shard=at.shard,
-            forward_flops_per_token=work.flops_per_token,
-            forward_flops_per_squared_length=work.flops_per_squared_length,
-            backward_multiple=work.backward_multiple,
-        )
-        statics.append((rank, position, layout.micro_batches_of(at.replica)))
+    places = _places(model, layout, times.ranks)
     clock = started_at_unix_seconds
     for i in range(times.wall.shape[0]):
         micro_batches = [
@@ -66,31 +53,46 @@ def observations(
             closed_at_unix_seconds=end,
             last_sample_at_unix_seconds=end,
         )
-        for index, (rank, position, quota) in enumerate(statics):
-            frame.entries.append(
-                pb.FrameEntry(
-                    rank=rank,
-                    node=f"node-{rank // devices_per_node}",
-                    device=f"gpu-{rank % devices_per_node}",
-                    sample=pb.Sample(
-                        iteration=first_iteration + i,
-                        epoch=epoch,
-                        started_at_unix_seconds=clock,
-                        wall_seconds=times.wall[i, index],
-                        compute=pb.ComputeSeconds(
-                            forward=times.forward[i, index],
-                            backward=times.backward[i, index],
-                            optimizer=hardware.optimizer_seconds,
-                        ),
-                        waiting=pb.WaitingSeconds(
-                            tensor=times.waiting_tensor[i, index],
-                            pipeline=times.waiting_pipeline[i, index],
-                            gradient=times.waiting_gradient[i, index],
-                        ),
-                        micro_batches=micro_batches[quota.start : quota.stop],
-                        position=position,
-                    ),
-                )
+        for index, (rank, position, quota) in enumerate(places):
+            sample = pb.Sample(
+                iteration=first_iteration + i,
+                epoch=epoch,
+                started_at_unix_seconds=clock,
+                micro_batches=micro_batches[quota.start : quota.stop],
+                position=position,
             )
+            _measure(sample, times, i, index, hardware.optimizer_seconds)
+            node, device = divmod(rank, devices_per_node)
+            frame.entries.append(pb.FrameEntry(rank=rank, node=f"node-{node}", device=f"gpu-{device}", sample=sample))
         yield pb.Observation(job_id=job_id, sequence=first_iteration + i, frame=frame)
         clock = end
+
+
+def _places(model: ModelSpec, layout: Layout, ranks: tuple[int, ...]) -> list[tuple[int, pb.Position, range]]:
+    """Each rank's share of the model and its micro-batches: the same in every iteration."""
+    positions = dict(layout.positions())
+    places = []
+    for rank in ranks:
+        at = positions[rank]
+        work = shard_work(model, layout, at.replica, at.stage, at.shard)
+        position = pb.Position(
+            replica=at.replica,
+            stage=at.stage,
+            shard=at.shard,
+            forward_flops_per_token=work.flops_per_token,
+            forward_flops_per_squared_length=work.flops_per_squared_length,
+            backward_multiple=work.backward_multiple,
+        )
+        places.append((rank, position, layout.micro_batches_of(at.replica)))
+    return places
+
+
+def _measure(sample: pb.Sample, times: RankTimes, row: int, column: int, optimizer_seconds: float) -> None:
+    """Fills in what one rank measured in one iteration."""
+    sample.wall_seconds = times.wall[row, column]
+    sample.compute.forward = times.forward[row, column]
+    sample.compute.backward = times.backward[row, column]
+    sample.compute.optimizer = optimizer_seconds
+    sample.waiting.tensor = times.waiting_tensor[row, column]
+    sample.waiting.pipeline = times.waiting_pipeline[row, column]
+    sample.waiting.gradient = times.waiting_gradient[row, column]

@@ -7,11 +7,10 @@ and accuses devices slower than 1.1 x the median, the paper's figure.
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from benchmarks.detection.change_points import BayesianChangePoints
 from benchmarks.detection.finding import Finding
 from benchmarks.detection.traces import Trace
+from benchmarks.detection.validation import Validation
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +26,8 @@ class Greyhound:
         """All validations: accusing if a device is slow, else a false alarm that paused the job."""
         walls = trace.times.wall.max(axis=1)
         points = BayesianChangePoints()
-        last_change, accused = 0, set[int]()
-        found = []
+        validation, last_change = Validation(trace, self.suspect_ratio), 0
+        found: list[Finding] = []
         for iteration, wall in enumerate(walls):
             since = points.update(float(wall))
             if since is None or iteration - since - last_change <= self.gap:
@@ -39,17 +38,5 @@ class Greyhound:
             last_change = change
             if difference <= self.min_change:
                 continue
-            truth = trace.true_throughput(iteration)
-            slow = np.nonzero(np.median(truth) / truth > self.suspect_ratio)[0].tolist()
-            fresh = [column for column in slow if column not in accused]
-            accused.update(fresh)
-            if slow and not fresh:
-                continue
-            found.append(
-                Finding(
-                    iteration=iteration,
-                    ranks=tuple(trace.times.ranks[column] for column in fresh),
-                    throughput=float(truth[fresh].min()) if fresh else 1.0,
-                )
-            )
+            found += validation.findings(iteration)
         return found

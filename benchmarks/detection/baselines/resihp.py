@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.detection.change_points import BayesianChangePoints
 from benchmarks.detection.finding import Finding
 from benchmarks.detection.traces import Trace
+from benchmarks.detection.validation import Validation
 from simulator.pipeline_run import run_pipeline
 
 
@@ -30,25 +31,13 @@ class ResiHP:
         walls = trace.times.wall.max(axis=1)
         predicted = self._predicted(trace, walls)
         points = BayesianChangePoints()
-        accused = set[int]()
-        found = []
+        validation = Validation(trace, self.suspect_ratio)
+        found: list[Finding] = []
         for iteration, wall in enumerate(walls):
             changed = points.update(float(wall)) is not None
             if iteration < self.warm_up or not changed or wall <= self.ratio * predicted[iteration]:
                 continue
-            truth = trace.true_throughput(iteration)
-            slow = np.nonzero(np.median(truth) / truth > self.suspect_ratio)[0].tolist()
-            fresh = [column for column in slow if column not in accused]
-            accused.update(fresh)
-            if slow and not fresh:
-                continue
-            found.append(
-                Finding(
-                    iteration=iteration,
-                    ranks=tuple(trace.times.ranks[column] for column in fresh),
-                    throughput=float(truth[fresh].min()) if fresh else 1.0,
-                )
-            )
+            found += validation.findings(iteration)
         return found
 
     def _predicted(self, trace: Trace, walls: NDArray[np.float64]) -> NDArray[np.float64]:
