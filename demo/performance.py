@@ -33,7 +33,8 @@ ENTRY_POINT = "trainer_sdk.elastic.worker:train"
 REDRAW_SECONDS = 0.5
 LAST_WORDS_SECONDS = 1.5
 """Between the last step of the script and the end of the recording: verdicts and plan states still on their way."""
-ROLLUP_WAIT_SECONDS = 15.0
+ROLLUP_WAIT_SECONDS = 75.0
+"""Longer than telemetry keeps a window open whose process ended without a word."""
 REFERENCE_WAIT_SECONDS = 120.0
 
 

@@ -51,6 +51,7 @@ class Mailbox:
         self._newest: tuple[int, str] = (-1, "")  # newest committed (epoch, plan)
         self._aborted: tuple[int, str] = (-1, "")
         self._prepare_answer: tuple[tuple[int, str], RankState] | None = None
+        self._decided_answer: RankState | None = None  # to Prepare of the newest committed plan
         self._commit_answer: RankState | None = None
         self._interrupt_epoch = -2
         self._leaving = False
@@ -138,8 +139,9 @@ class Mailbox:
             if self._prepare_answer is not None and key == self._prepare_answer[0]:
                 return self._prepare_answer[1]
             if key == self._newest and self._epoch <= reshape.epoch:
-                self._prepare_answer = (key, self._state)
-                return self._state
+                if self._decided_answer is None:
+                    self._decided_answer = self._state
+                return self._decided_answer
             self._refuse_stale(reshape)
             waiting = self._commit or self._taken
             if reshape.mode is ApplyMode.BOUNDARY and waiting is not None:
@@ -185,8 +187,9 @@ class Mailbox:
             self._commit = commit
             self._newest = key
             self._commit_answer = self._state
-            if self._prepare_answer is not None and self._prepare_answer[0] != key:
-                self._prepare_answer = None
+            answered = self._prepare_answer
+            self._decided_answer = answered[1] if answered is not None and answered[0] == key else None
+            self._prepare_answer = None
             self._refresh()
             return self._state
 

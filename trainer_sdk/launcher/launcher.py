@@ -29,6 +29,8 @@ from trainer_sdk.launcher.zygote_link import ZygoteLink
 
 _QUICK_FAILURE_SECONDS = 5.0
 _LONGEST_RESTART_DELAY_SECONDS = 30.0
+_LAST_WORDS_SECONDS = 5.0
+"""How long the end waits for Kafka to take what was said of the ranks' ends."""
 
 _logger = logging.getLogger("evenkeel.launcher")
 
@@ -203,7 +205,7 @@ class Launcher:
                 self._link.end()
                 self._thread.join(END_GRACE_SECONDS + 5.0)
                 self._link.close(END_GRACE_SECONDS + 5.0)
-            self._emitter.close()
+            self._emitter.close(_LAST_WORDS_SECONDS)
             if self._speeds is not None:
                 self._speeds.close()
         finally:

@@ -14,6 +14,9 @@ from history.records import RollupRecord
 from services.telemetry.domain.observed import ArrivedSample
 from services.telemetry.domain.shapes import SampleShape
 
+_LAST_WORDS_SECONDS = 2.0
+"""What a process sent before its end is all there so long after it."""
+
 
 class _Slot(NamedTuple):
     rank: int
@@ -76,6 +79,7 @@ class RollupAggregator:
         self._window_iterations = window_iterations
         self._idle_seconds = idle_seconds
         self._windows: dict[_Slot, _Window] = {}
+        self._gone: set[_Slot] = set()
         self._written_idle: dict[_Slot, tuple[int, int]] = {}
 
     def add(
@@ -118,11 +122,17 @@ class RollupAggregator:
 
     def finish_idle(self, now_seconds: float) -> list[FinishedWindow]:
         """Ends the windows to which nothing came lately; to be called now and then."""
-        limit = now_seconds - self._idle_seconds
-        return self._end([slot for slot, each in self._windows.items() if each.updated_at_seconds < limit])
+        limits = {True: now_seconds - _LAST_WORDS_SECONDS, False: now_seconds - self._idle_seconds}
+        return self._end(
+            [slot for slot, each in self._windows.items() if each.updated_at_seconds < limits[slot in self._gone]]
+        )
 
     def finish_process(self, rank: int, incarnation: int) -> list[FinishedWindow]:
-        """Ends the window of a process that is gone, so that its last iterations are there at once."""
+        """Ends the window of a process that is gone, so that its last iterations are there at once.
+
+        What it sent last may arrive after the news of its end: that window does not wait for long either.
+        """
+        self._gone.add(_Slot(rank, incarnation))
         return self._end([slot for slot in (_Slot(rank, incarnation),) if slot in self._windows])
 
     def _end(self, slots: Iterable[_Slot]) -> list[FinishedWindow]:

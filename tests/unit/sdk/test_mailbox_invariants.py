@@ -54,6 +54,8 @@ class MailboxMachine(RuleBasedStateMachine):
         except TimeoutError:
             assert reshape.mode is ApplyMode.RECOVER
             assert self.box.interrupted()
+            # Unanswered, but asked last: it has replaced whatever was prepared for its epoch.
+            self.prepared = {other: state for other, state in self.prepared.items() if other[0] != epoch}
             return
         assert epoch >= self.epoch, "a stale plan was prepared"
         assert all(other == key or other[0] < epoch for other in self.committed), "two plans for one epoch"

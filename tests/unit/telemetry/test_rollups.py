@@ -74,6 +74,17 @@ def test_the_window_of_a_process_that_is_gone_is_written_at_once() -> None:
     assert aggregator.finish_process(slot.rank, slot.incarnation) == []
 
 
+def test_what_a_process_sent_before_its_end_does_not_wait_long_when_it_arrives_after_it() -> None:
+    aggregator = RollupAggregator("job", window_iterations=4)
+    feed(aggregator, [0, 1], now_seconds=100.0)
+    slot = feed(RollupAggregator("job", window_iterations=1), [0, 1])[0].record
+    aggregator.finish_process(slot.rank, slot.incarnation)
+    feed(aggregator, [2], now_seconds=101.0)
+    assert aggregator.finish_idle(now_seconds=102.0) == []
+    [late] = aggregator.finish_idle(now_seconds=104.0)
+    assert (late.record.first_iteration, late.record.num_iterations) == (2, 1)
+
+
 def test_the_oldest_offset_is_what_a_restart_must_read_again() -> None:
     aggregator = RollupAggregator("job", window_iterations=4)
     feed(aggregator, [0, 1, 2], now_seconds=100.0)
