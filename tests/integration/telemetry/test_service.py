@@ -46,7 +46,7 @@ async def running(service: Service, bootstrap: str, job_id: str) -> AsyncIterato
 
 
 def assert_numbered_without_gap(seen: Observations) -> None:
-    """From any first number: where the shared topic holds more than is read back, a job's numbers start at the clock."""
+    """From any first number: where the shared topic holds more than is read back, it is the clock's."""
     numbers = [each.sequence for each in seen.all]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
