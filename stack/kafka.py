@@ -80,9 +80,9 @@ class Kafka:
         return f"{LOOPBACK}:{self._ports[0]}"
 
     @property
-    def process_id(self) -> int | None:
-        """Id of the server's process; None before the start."""
-        return None if self._process is None else self._process.process_id
+    def process(self) -> ManagedProcess | None:
+        """The server's process, started where it is found again when started once more; None before the start."""
+        return self._process
 
     def start(self) -> None:
         """Starts the broker and returns when it answers; fetches Kafka first where needed.

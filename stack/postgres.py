@@ -56,9 +56,9 @@ class Postgres:
         return f"postgresql://{USER}:{self._password}@{LOOPBACK}:{self._port}/{DATABASE}"
 
     @property
-    def process_id(self) -> int | None:
-        """Id of the server's process; None before the start."""
-        return None if self._process is None else self._process.process_id
+    def process(self) -> ManagedProcess | None:
+        """The server's process, started where it is found again when started once more; None before the start."""
+        return self._process
 
     def start(self) -> None:
         """Starts the server and returns when it answers; makes the cluster and the database first where needed.

@@ -19,6 +19,7 @@ from stack.addresses import Addresses
 from stack.databases import upgrade_database
 from stack.errors import StackError
 from stack.kafka import Kafka
+from stack.keeper import Keeper
 from stack.locks import try_lock
 from stack.paths import stack_folder
 from stack.pids import is_alive
@@ -55,7 +56,9 @@ class Stack:
         self._watchdog = Watchdog()
         self._kafka: Kafka | None = None
         self._postgres: Postgres | None = None
+        self._keepers: dict[str, Keeper] = {}
         self._supervisor: Supervisor | None = None
+        self._phase = Phase.STARTING
 
     @property
     def addresses(self) -> Addresses:
@@ -77,6 +80,14 @@ class Stack:
         """How often each service was started again."""
         return {} if self._supervisor is None else self._supervisor.restarts
 
+    @property
+    def server_process_ids(self) -> dict[str, int]:
+        """Id of the newest process of ``kafka`` and ``postgres``; without those that ran before the stack."""
+        servers = {"kafka": self._kafka, "postgres": self._postgres}
+        processes = {name: each.process for name, each in servers.items() if each is not None}
+        found = {name: process.process_id for name, process in processes.items() if process is not None}
+        return {name: process_id for name, process_id in found.items() if process_id is not None}
+
     def start(self) -> Self:
         """Starts everything and returns when it is ready: migrated, topics made, services healthy.
 
@@ -91,7 +102,7 @@ class Stack:
                 f"the stack {self.name!r} runs already{owner}; stop it with: evenkeel stack down --name {self.name}"
             )
         try:
-            self._write_state(Phase.STARTING)
+            self._enter(Phase.STARTING)
             if not self._keep_data:
                 self._remove_data()
             self._watchdog.start()
@@ -99,7 +110,7 @@ class Stack:
             upgrade_database(self._addresses.database_url)
             apply_topics(self._addresses.kafka_bootstrap_servers)
             self._start_services()
-            self._write_state(Phase.RUNNING)
+            self._enter(Phase.RUNNING)
         except BaseException as error:
             self._shut_down(failure=str(error) if isinstance(error, StackError) else "")
             raise
@@ -110,7 +121,7 @@ class Stack:
         self._shut_down()
 
     def kill_service(self, name: str) -> int:
-        """``kill -9`` on a service, as a fault to be survived; the supervisor starts it again.
+        """``kill -9`` on a service or on ``kafka`` or ``postgres``, as a fault to be survived: it is started again.
 
         Returns:
             Id of the killed process.
@@ -118,11 +129,10 @@ class Stack:
         Raises:
             StackError: No such service runs now.
         """
-        process_id = self.service_process_ids.get(name)
+        process_id = {**self.server_process_ids, **self.service_process_ids}.get(name)
         if process_id is None or not is_alive(process_id):
-            raise StackError(
-                f"service {name!r} does not run; this stack has {', '.join(self._service_names) or 'none'}"
-            )
+            parts = (*self.server_process_ids, *self._service_names)
+            raise StackError(f"service {name!r} does not run; this stack has {', '.join(parts) or 'none'}")
         os.kill(process_id, signal.SIGKILL)
         return process_id
 
@@ -137,15 +147,19 @@ class Stack:
     def _shut_down(self, *, failure: str = "") -> None:
         if self._lock is None:
             return
-        self._write_state(Phase.STOPPING)
+        self._enter(Phase.STOPPING)
         if self._supervisor is not None:
             self._supervisor.stop()
         # Data that nobody wants again needs no orderly end.
         graceful = {} if self._keep_data else {"grace_seconds": 0.0}
+        for keeper in self._keepers.values():
+            keeper.let_go()
         if self._kafka is not None:
             self._kafka.stop(**graceful)
         if self._postgres is not None:
             self._postgres.stop(**graceful)
+        for keeper in self._keepers.values():
+            keeper.stop(grace_seconds=0.0)
         self._watchdog.stop()
         if not self._keep_data:
             self._remove_data()
@@ -171,6 +185,10 @@ class Stack:
             kafka_bootstrap_servers=kafka_address if self._kafka is None else self._kafka.bootstrap_servers,
             database_url=database_url if self._postgres is None else self._postgres.database_url,
         )
+        for name, server in (("kafka", self._kafka), ("postgres", self._postgres)):
+            if server is not None and server.process is not None:
+                self._keepers[name] = Keeper(server.process, on_restart=self._write_state)
+                self._keepers[name].start()
 
     def _start_services(self) -> None:
         if not self._service_names:
@@ -186,21 +204,24 @@ class Stack:
             [service_process(name, self._addresses) for name in self._service_names],
             log_folder=self.log_folder,
             watchdog=self._watchdog,
-            on_change=lambda: self._write_state(Phase.RUNNING),
+            on_change=self._write_state,
         )
         self._supervisor.start()
 
-    def _write_state(self, phase: Phase) -> None:
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        self._write_state()
+
+    def _write_state(self) -> None:
         processes = {}
-        if self._kafka is not None and (process_id := self._kafka.process_id) is not None:
-            processes["kafka"] = process_state(process_id)
-        if self._postgres is not None and (process_id := self._postgres.process_id) is not None:
-            processes["postgres"] = process_state(process_id)
+        for name, process_id in self.server_process_ids.items():
+            keeper = self._keepers.get(name)
+            processes[name] = process_state(process_id, restarts=0 if keeper is None else keeper.num_restarts)
         for name, process_id in self.service_process_ids.items():
             processes[name] = process_state(process_id, restarts=self.service_restarts[name])
         write_state(
             StackState(
-                name=self.name, phase=phase, owner_id=os.getpid(), addresses=self._addresses, processes=processes
+                name=self.name, phase=self._phase, owner_id=os.getpid(), addresses=self._addresses, processes=processes
             )
         )
 

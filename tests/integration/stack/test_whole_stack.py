@@ -12,9 +12,12 @@ import pytest
 
 from cli.errors import ExitStatus
 from stack.errors import StackError
+from stack.kafka import answers as kafka_answers
 from stack.pids import is_alive
+from stack.postgres import answers as postgres_answers
 from stack.services import SERVICE_NAMES, is_healthy
 from stack.stack import Stack
+from stack.topics import apply_topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -70,6 +73,20 @@ def test_a_killed_service_comes_back_healthy_at_the_same_address(stack: Stack, n
     status = evenkeel(stack, "stack", "status", "--name", stack.name)
     assert status.returncode == ExitStatus.OK, status.stdout
     assert {row["part"]: row.get("pid") for row in json.loads(status.stdout)}[name] == stack.service_process_ids[name]
+
+
+@pytest.mark.parametrize("name", ["kafka", "postgres"])
+def test_a_killed_server_comes_back_at_the_same_address_with_its_data(stack: Stack, name: str) -> None:
+    killed = stack.kill_service(name)
+    wait_for(lambda: stack.server_process_ids[name] != killed)
+    wait_for(lambda: kafka_answers(stack.addresses.kafka_bootstrap_servers))
+    wait_for(lambda: postgres_answers(stack.addresses.database_url))
+    assert apply_topics(stack.addresses.kafka_bootstrap_servers) == ()
+    wait_for(lambda: all(is_healthy(port) for port in stack.addresses.metrics_ports.values()))
+    listed = evenkeel(stack, "jobs", "list")
+    assert (listed.returncode, json.loads(listed.stdout)) == (ExitStatus.OK, []), listed.stderr
+    status = evenkeel(stack, "stack", "status", "--name", stack.name)
+    assert {row["part"]: row.get("restarts") for row in json.loads(status.stdout)}[name] == 1
 
 
 def test_a_second_owner_of_the_same_name_is_refused(stack: Stack) -> None:
