@@ -7,7 +7,7 @@ by whom is in docs/architecture.md, "How a plan is applied". Restoring slices th
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -21,16 +21,13 @@ from trainer_sdk.devices.matrix_probe import MatrixProbe
 from trainer_sdk.elastic.clock import Clock, WaitKind
 from trainer_sdk.elastic.config import TrainingConfig
 from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.exchange import plan_exchange
-from trainer_sdk.elastic.model import parameter_specs
-from trainer_sdk.elastic.mover import move_state
 from trainer_sdk.elastic.optimizer import clip_scale
-from trainer_sdk.elastic.ownership import OwnershipMap
 from trainer_sdk.elastic.report import iteration_sample
 from trainer_sdk.elastic.runtime import EpochRuntime
-from trainer_sdk.elastic.shard_state import ShardState, empty_state, initial_state
-from trainer_sdk.elastic.topology import TRANSFER, WORLD, groups_of, transfer_participants
-from trainer_sdk.elastic.transfers import Copy, MissingSliceError, plan_transfers
+from trainer_sdk.elastic.shard_state import ShardState, initial_state
+from trainer_sdk.elastic.topology import WORLD
+from trainer_sdk.elastic.transfers import MissingSliceError
+from trainer_sdk.elastic.transition import Transition
 from trainer_sdk.emit.emitter import Emitter
 from trainer_sdk.groups.builder import StoreGroupBuilder
 from trainer_sdk.groups.errors import Interrupted, PeerLost
@@ -88,7 +85,6 @@ class Engine:
         self._emitter = emitter
         self._on_step = on_step
         self._initial_layout = initial_layout
-        self._specs = parameter_specs(config.model)
         self._torch_device = torch.device(config.device)
         self._dataset = Dataset(config, self._torch_device)
         self._clock = Clock(device, emitter.progress)
@@ -102,6 +98,7 @@ class Engine:
             waiter=self._waiter,
             is_over=lambda: self._rendezvous.heard("finished"),
         )
+        self._transition = Transition(config, rank, self._builder)
         self._epoch = -1
         self._layout: Layout | None = None
         self._held: dict[int, ShardState] = {}
@@ -252,31 +249,32 @@ class Engine:
         self._held = {0: state}
         self._epoch, self._layout = 0, layout
         self._publish(RankPhase.RESHAPING)
-        specs = groups_of(layout, plan_exchange(self._specs, layout), ())
-        self._groups = self._builder.build(0, layout.ranks, specs, 0).groups
+        self._groups = self._transition.begin(layout)
         self._enter(0, state)
 
     def _switch(self, commit: Commit) -> None:
         """Go over to the epoch of a committed plan."""
-        reshape = commit.reshape
-        epoch, layout = reshape.epoch, reshape.to_layout
+        epoch, layout = commit.reshape.epoch, commit.reshape.to_layout
         self._after_reshape = True
         self._emitter.progress.enter("reshaping")
         self._publish(RankPhase.RESHAPING)
         self._catch_up(commit)
         self._abandon_groups()
+        source = self._held.get(commit.from_epoch) if self._rank in commit.sources else None
         try:
-            copies = plan_transfers(self._specs, commit.from_layout, layout, commit.sources)
+            arrival = self._transition.follow(commit, source)
         except MissingSliceError:
-            _log.exception("rank %d cannot apply plan %s and stays parked", self._rank, reshape.plan_id)
+            _log.exception("rank %d cannot apply plan %s and stays parked", self._rank, commit.reshape.plan_id)
             self._park()
             return
-        source = self._held.get(commit.from_epoch) if self._rank in commit.sources else None
-        participants = transfer_participants(layout, copies)
-        if self._rank in participants:
-            self._move(commit, copies, source, participants)
-        if layout.position_of(self._rank) is None:
+        self._groups = arrival.groups
+        if arrival.state is None:
             self._stand_by(epoch, layout)
+            return
+        older = {} if source is None else {source.epoch: source}
+        self._held = {**older, epoch: arrival.state}
+        self._epoch, self._layout = epoch, layout
+        self._enter(epoch, arrival.state)
 
     def _catch_up(self, commit: Commit) -> None:
         """Apply the step that others applied before the failure: this rank voted, so it holds the gradients."""
@@ -294,26 +292,6 @@ class Engine:
                 f"plan {commit.reshape.plan_id} says {commit.steps_applied} steps are applied, but rank {self._rank} "
                 f"is at {self._steps_applied} and holds no voted gradients: its state does not fit the plan"
             )
-
-    def _move(
-        self, commit: Commit, copies: tuple[Copy, ...], source: ShardState | None, participants: tuple[int, ...]
-    ) -> None:
-        reshape = commit.reshape
-        layout = reshape.to_layout
-        specs = groups_of(layout, plan_exchange(self._specs, layout), copies)
-        steps = commit.steps_applied if source is None else source.steps_applied
-        built = self._builder.build(reshape.epoch, participants, specs, steps)
-        self._groups = built.groups
-        steps_applied = _agreed_steps(built.announced)
-        ownership = OwnershipMap(self._specs, layout)
-        target = empty_state(self._config, ownership, self._rank, epoch=reshape.epoch, steps_applied=steps_applied)
-        mover_group = self._groups.get(TRANSFER, self._groups.get(WORLD)) if copies else None
-        with torch.no_grad():
-            move_state(self._specs, copies, source, target, self._rank, mover_group)
-        if target.parameters:
-            self._held = {target.epoch: target} if source is None else {source.epoch: source, target.epoch: target}
-            self._epoch, self._layout = reshape.epoch, layout
-            self._enter(reshape.epoch, target)
 
     def _enter(self, epoch: int, state: ShardState) -> None:
         """Everything is in place: train under ``epoch``."""
@@ -370,11 +348,3 @@ class Engine:
                 last_step_at_unix_seconds=self._last_step_at,
             )
         )
-
-
-def _agreed_steps(announced: Mapping[int, int]) -> int:
-    """The number of applied steps that everybody who knows it named; a joiner named -1."""
-    known = {steps for steps in announced.values() if steps >= 0}
-    if len(known) != 1:
-        raise RuntimeError(f"ranks disagree on the steps applied before the epoch: {dict(announced)}")
-    return known.pop()
