@@ -27,6 +27,7 @@ class VerdictKind(StrEnum):
     SUSPECTED_CORRUPTION = "suspected_corruption"
     RECOVERED = "recovered"
     REJOINED = "rejoined"
+    COMMUNICATION_RECOVERED = "communication_recovered"
 
 
 class IncidentEventKind(StrEnum):

@@ -34,7 +34,9 @@ class _VerdictKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VerdictKi
     VERDICT_KIND_COMPUTE_SLOW: _VerdictKind.ValueType  # 3
     """A device computes slower than its peers on the same work."""
     VERDICT_KIND_COMMUNICATION_SLOW: _VerdictKind.ValueType  # 4
-    """A link or endpoint transfers slower than it did."""
+    """Transfers, counted from the last arrival, take longer than they did. One culprit: all links of this rank (its endpoint).
+    Two: the link between them. More: their group. throughput is the speed of the transfers.
+    """
     VERDICT_KIND_STAGE_IMBALANCE: _VerdictKind.ValueType  # 5
     """A stage carries more work than the others. Workload, not failure."""
     VERDICT_KIND_SEQUENCE_IMBALANCE: _VerdictKind.ValueType  # 6
@@ -51,6 +53,8 @@ class _VerdictKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VerdictKi
     """A device that was slow is healthy again."""
     VERDICT_KIND_REJOINED: _VerdictKind.ValueType  # 12
     """A replacement process is up and can join."""
+    VERDICT_KIND_COMMUNICATION_RECOVERED: _VerdictKind.ValueType  # 13
+    """A link, endpoint or group that was slow transfers as before; it says nothing of anybody's device."""
 
 class VerdictKind(_VerdictKind, metaclass=_VerdictKindEnumTypeWrapper):
     """What is wrong, or no longer wrong."""
@@ -64,7 +68,9 @@ VERDICT_KIND_HANG: VerdictKind.ValueType  # 2
 VERDICT_KIND_COMPUTE_SLOW: VerdictKind.ValueType  # 3
 """A device computes slower than its peers on the same work."""
 VERDICT_KIND_COMMUNICATION_SLOW: VerdictKind.ValueType  # 4
-"""A link or endpoint transfers slower than it did."""
+"""Transfers, counted from the last arrival, take longer than they did. One culprit: all links of this rank (its endpoint).
+Two: the link between them. More: their group. throughput is the speed of the transfers.
+"""
 VERDICT_KIND_STAGE_IMBALANCE: VerdictKind.ValueType  # 5
 """A stage carries more work than the others. Workload, not failure."""
 VERDICT_KIND_SEQUENCE_IMBALANCE: VerdictKind.ValueType  # 6
@@ -81,6 +87,8 @@ VERDICT_KIND_RECOVERED: VerdictKind.ValueType  # 11
 """A device that was slow is healthy again."""
 VERDICT_KIND_REJOINED: VerdictKind.ValueType  # 12
 """A replacement process is up and can join."""
+VERDICT_KIND_COMMUNICATION_RECOVERED: VerdictKind.ValueType  # 13
+"""A link, endpoint or group that was slow transfers as before; it says nothing of anybody's device."""
 Global___VerdictKind: _TypeAlias = VerdictKind  # noqa: Y015
 
 @_typing.final

@@ -19,6 +19,42 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ChannelKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ChannelKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ChannelKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CHANNEL_KIND_UNSPECIFIED: _ChannelKind.ValueType  # 0
+    """Not set."""
+    CHANNEL_KIND_ACTIVATION_SENT: _ChannelKind.ValueType  # 1
+    """Activations to a later stage."""
+    CHANNEL_KIND_ACTIVATION_RECEIVED: _ChannelKind.ValueType  # 2
+    """Activations from an earlier stage."""
+    CHANNEL_KIND_GRADIENT_SENT: _ChannelKind.ValueType  # 3
+    """Gradients of activations to an earlier stage."""
+    CHANNEL_KIND_GRADIENT_RECEIVED: _ChannelKind.ValueType  # 4
+    """Gradients of activations from a later stage."""
+    CHANNEL_KIND_COLLECTIVE: _ChannelKind.ValueType  # 5
+    """Reductions in a group: of shards, of replicas, or both."""
+
+class ChannelKind(_ChannelKind, metaclass=_ChannelKindEnumTypeWrapper):
+    """What goes through a channel."""
+
+CHANNEL_KIND_UNSPECIFIED: ChannelKind.ValueType  # 0
+"""Not set."""
+CHANNEL_KIND_ACTIVATION_SENT: ChannelKind.ValueType  # 1
+"""Activations to a later stage."""
+CHANNEL_KIND_ACTIVATION_RECEIVED: ChannelKind.ValueType  # 2
+"""Activations from an earlier stage."""
+CHANNEL_KIND_GRADIENT_SENT: ChannelKind.ValueType  # 3
+"""Gradients of activations to an earlier stage."""
+CHANNEL_KIND_GRADIENT_RECEIVED: ChannelKind.ValueType  # 4
+"""Gradients of activations from a later stage."""
+CHANNEL_KIND_COLLECTIVE: ChannelKind.ValueType  # 5
+"""Reductions in a group: of shards, of replicas, or both."""
+Global___ChannelKind: _TypeAlias = ChannelKind  # noqa: Y015
+
 class _Mark:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -165,6 +201,7 @@ class Sample(_message.Message):
     GRADIENT_NORM_FIELD_NUMBER: _builtins.int
     PEAK_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
+    TRAFFIC_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     """Iteration (one optimizer step), counted from 0."""
     epoch: _builtins.int
@@ -197,6 +234,10 @@ class Sample(_message.Message):
     def position(self) -> Global___Position:
         """The rank's share of the model during the iteration."""
 
+    @_builtins.property
+    def traffic(self) -> Global___Traffic:
+        """When operations between ranks began and how long they took; unset where the rank does not measure it."""
+
     def __init__(
         self,
         *,
@@ -212,10 +253,11 @@ class Sample(_message.Message):
         gradient_norm: _builtins.float | None = ...,
         peak_memory_bytes: _builtins.int = ...,
         mark: Global___Mark.ValueType = ...,
+        traffic: Global___Traffic | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_gradient_norm", b"_gradient_norm", "_loss", b"_loss", "compute", b"compute", "gradient_norm", b"gradient_norm", "loss", b"loss", "position", b"position", "waiting", b"waiting"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_gradient_norm", b"_gradient_norm", "_loss", b"_loss", "compute", b"compute", "gradient_norm", b"gradient_norm", "loss", b"loss", "position", b"position", "traffic", b"traffic", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gradient_norm", b"_gradient_norm", "_loss", b"_loss", "compute", b"compute", "epoch", b"epoch", "gradient_norm", b"gradient_norm", "iteration", b"iteration", "loss", b"loss", "mark", b"mark", "micro_batches", b"micro_batches", "peak_memory_bytes", b"peak_memory_bytes", "position", b"position", "started_at_unix_seconds", b"started_at_unix_seconds", "waiting", b"waiting", "wall_seconds", b"wall_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gradient_norm", b"_gradient_norm", "_loss", b"_loss", "compute", b"compute", "epoch", b"epoch", "gradient_norm", b"gradient_norm", "iteration", b"iteration", "loss", b"loss", "mark", b"mark", "micro_batches", b"micro_batches", "peak_memory_bytes", b"peak_memory_bytes", "position", b"position", "started_at_unix_seconds", b"started_at_unix_seconds", "traffic", b"traffic", "waiting", b"waiting", "wall_seconds", b"wall_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gradient_norm: _TypeAlias = _typing.Literal["gradient_norm"]  # noqa: Y015
     _WhichOneofArgType__gradient_norm: _TypeAlias = _typing.Literal["_gradient_norm", b"_gradient_norm"]  # noqa: Y015
@@ -227,6 +269,81 @@ class Sample(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loss) -> _WhichOneofReturnType__loss | None: ...
 
 Global___Sample: _TypeAlias = Sample  # noqa: Y015
+
+@_typing.final
+class Traffic(_message.Message):
+    """Operations of one rank with others in one iteration, in columns: one entry a channel (a neighbour in one direction and
+    one use, or a group), then the stamps of all channels one after the other. Transfer is counted from the last arrival,
+    which no rank sees alone: whoever has the frame compares both sides' stamps.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KINDS_FIELD_NUMBER: _builtins.int
+    PARTIES_FIELD_NUMBER: _builtins.int
+    NUM_MEMBERS_FIELD_NUMBER: _builtins.int
+    NUM_OPERATIONS_FIELD_NUMBER: _builtins.int
+    NUM_BYTES_FIELD_NUMBER: _builtins.int
+    NUM_STAMPED_FIELD_NUMBER: _builtins.int
+    ENTERED_MICROSECONDS_FIELD_NUMBER: _builtins.int
+    TOOK_MICROSECONDS_FIELD_NUMBER: _builtins.int
+    STAMPED_BYTES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___ChannelKind.ValueType]:
+        """What goes through each channel."""
+
+    @_builtins.property
+    def parties(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The neighbour's rank; for a group a number that all of its members give, and no other group of the job."""
+
+    @_builtins.property
+    def num_members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ranks that take part, this one included."""
+
+    @_builtins.property
+    def num_operations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Operations of the iteration."""
+
+    @_builtins.property
+    def num_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Bytes of all of them, as one rank holds them."""
+
+    @_builtins.property
+    def num_stamped(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """How many of the operations have stamps: all, or some spread evenly from the first to the last, the same on all sides."""
+
+    @_builtins.property
+    def entered_microseconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """When this rank entered each stamped operation, since started_at_unix_seconds. Not for groups, which need no clock."""
+
+    @_builtins.property
+    def took_microseconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """From entering to the end of each stamped operation, as this rank saw it. Not for channels that send."""
+
+    @_builtins.property
+    def stamped_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Bytes of each stamped operation, where there are seconds."""
+
+    def __init__(
+        self,
+        *,
+        kinds: _abc.Iterable[Global___ChannelKind.ValueType] | None = ...,
+        parties: _abc.Iterable[_builtins.int] | None = ...,
+        num_members: _abc.Iterable[_builtins.int] | None = ...,
+        num_operations: _abc.Iterable[_builtins.int] | None = ...,
+        num_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        num_stamped: _abc.Iterable[_builtins.int] | None = ...,
+        entered_microseconds: _abc.Iterable[_builtins.int] | None = ...,
+        took_microseconds: _abc.Iterable[_builtins.int] | None = ...,
+        stamped_bytes: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entered_microseconds", b"entered_microseconds", "kinds", b"kinds", "num_bytes", b"num_bytes", "num_members", b"num_members", "num_operations", b"num_operations", "num_stamped", b"num_stamped", "parties", b"parties", "stamped_bytes", b"stamped_bytes", "took_microseconds", b"took_microseconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Traffic: _TypeAlias = Traffic  # noqa: Y015
 
 @_typing.final
 class ComputeSeconds(_message.Message):
