@@ -6,7 +6,8 @@ leads from one layout to another, and everything else (ownership, groups, instru
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 
 
 class LayoutError(ValueError):
@@ -51,15 +52,27 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One copy of the model: its stages in pipeline order and its micro-batches per iteration (may be 0)."""
+    """One copy of the model.
+
+    Attributes:
+        stages: In pipeline order.
+        num_micro_batches: Per iteration; may be 0.
+        ranks: All ranks of the replica, stage by stage, shard by shard.
+        stop_block: One past the last block when the stages follow one another from block 0, else -1.
+    """
 
     stages: tuple[Stage, ...]
     num_micro_batches: int
+    ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    stop_block: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """All ranks of the replica, stage by stage, shard by shard."""
-        return tuple(rank for stage in self.stages for rank in stage.ranks)
+    def __post_init__(self) -> None:
+        # Kept: layouts of many replicas share most of them, and each is asked for these many times.
+        object.__setattr__(self, "ranks", tuple(chain.from_iterable([stage.ranks for stage in self.stages])))
+        expected = 0
+        for stage in self.stages:
+            expected = stage.stop_block if stage.first_block == expected else -1
+        object.__setattr__(self, "stop_block", expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +93,8 @@ class Layout:
         replicas: Replicas in order; at least one.
         standbys: Ranks that are alive and hold no position.
         schedule: Name of the pipeline schedule in :mod:`layouts.schedules`.
+        ranks: Ranks that hold a position, ascending; standbys excluded.
+        num_micro_batches: Of the whole iteration: the same under every layout of a job.
 
     Raises:
         LayoutError: A stage's blocks do not follow the previous one's, a rank appears twice, quotas are negative or
@@ -90,40 +105,39 @@ class Layout:
     replicas: tuple[Replica, ...]
     standbys: tuple[int, ...] = ()
     schedule: str = "1f1b"
+    ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    num_micro_batches: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.replicas:
             raise LayoutError("a layout needs at least one replica")
         for index, replica in enumerate(self.replicas):
-            expected = 0
-            for number, stage in enumerate(replica.stages):
-                if stage.first_block != expected:
-                    raise LayoutError(
-                        f"replica {index}, stage {number} starts at block {stage.first_block}, expected {expected}"
-                    )
-                expected = stage.stop_block
-            if expected != self.num_blocks:
-                raise LayoutError(f"replica {index} ends at block {expected} of {self.num_blocks}")
+            if replica.stop_block != self.num_blocks:
+                raise self._gap(index, replica)
             if replica.num_micro_batches < 0:
                 raise LayoutError(f"replica {index} has a quota of {replica.num_micro_batches} micro-batches")
+        object.__setattr__(self, "num_micro_batches", sum([replica.num_micro_batches for replica in self.replicas]))
         if self.num_micro_batches < 1:
             raise LayoutError("no replica has any micro-batch")
-        everyone = [*self.ranks, *self.standbys]
-        repeated = sorted(rank for rank, count in Counter(everyone).items() if count > 1)
-        if repeated:
+        ranks = sorted(chain.from_iterable([replica.ranks for replica in self.replicas]))
+        object.__setattr__(self, "ranks", tuple(ranks))
+        everyone = {*ranks, *self.standbys}
+        if len(everyone) != len(ranks) + len(self.standbys):
+            repeated = sorted(rank for rank, count in Counter((*ranks, *self.standbys)).items() if count > 1)
             raise LayoutError(f"ranks {repeated} hold more than one position")
         if everyone and min(everyone) < 0:
             raise LayoutError(f"negative rank {min(everyone)}")
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """Ranks that hold a position, ascending; standbys excluded."""
-        return tuple(sorted(rank for replica in self.replicas for rank in replica.ranks))
-
-    @property
-    def num_micro_batches(self) -> int:
-        """Micro-batches of the whole iteration: the same under every layout of a job."""
-        return sum(replica.num_micro_batches for replica in self.replicas)
+    def _gap(self, index: int, replica: Replica) -> LayoutError:
+        """What is wrong with the blocks of a replica."""
+        expected = 0
+        for number, stage in enumerate(replica.stages):
+            if stage.first_block != expected:
+                return LayoutError(
+                    f"replica {index}, stage {number} starts at block {stage.first_block}, expected {expected}"
+                )
+            expected = stage.stop_block
+        return LayoutError(f"replica {index} ends at block {expected} of {self.num_blocks}")
 
     def positions(self) -> Iterator[tuple[int, Position]]:
         """Every (rank, position), replica by replica, stage by stage, shard by shard."""
