@@ -90,7 +90,7 @@ async def _run_job(
     stack: Stack, job: MainJob, log: RunLog, steps: Sequence[Step], view: View, folder: Path
 ) -> tuple[Director, float]:
     """The job from its first process to its last; returns the director and when the recording ended."""
-    launcher = Launcher(_job_spec(stack, job, folder), job.model)
+    launcher = Launcher(job_spec(stack, job, folder), job.model)
     director = Director(log, StageHands(stack, launcher), on_step=lambda step: view.note(step.title))
     try:
         async with recording(stack.addresses.kafka_bootstrap_servers, log):
@@ -134,7 +134,8 @@ async def _showing(view: View, maker: SnapshotMaker, director: Director) -> Asyn
             await task
 
 
-def _job_spec(stack: Stack, job: MainJob, folder: Path) -> JobSpec:
+def job_spec(stack: Stack, job: MainJob, folder: Path) -> JobSpec:
+    """What the launcher needs to run ``job`` on a stack, with its files in ``folder``."""
     addresses = stack.addresses
     return JobSpec(
         job_id=job.config.job_id,

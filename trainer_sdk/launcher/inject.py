@@ -51,8 +51,17 @@ def cont(run_dir: Path, rank: int) -> int:
     Raises:
         ValueError: No such job, or the rank has no process now.
     """
-    _with_table(run_dir, lambda table: table.set_hangs(rank, False))
+    release(run_dir, rank)
     return _send(run_dir, rank, signal.SIGCONT)
+
+
+def release(run_dir: Path, rank: int) -> None:
+    """Let a hanging device finish its work, whatever its process does.
+
+    Raises:
+        ValueError: No such job or rank.
+    """
+    _with_table(run_dir, lambda table: table.set_hangs(rank, False))
 
 
 def _with_table(run_dir: Path, change: Callable[[SpeedTable], None]) -> None:
