@@ -42,6 +42,31 @@ _MODE_FROM_PROTO = {number: mode for mode, number in _MODE_TO_PROTO.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCopy:
+    """A complete copy of what ``owner`` held of ``epoch`` after ``steps_applied`` steps."""
+
+    owner: int
+    epoch: int
+    steps_applied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierState:
+    """A rank's own slices of ``epoch`` as they were after ``steps_applied`` steps."""
+
+    epoch: int
+    steps_applied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIn:
+    """``keeper`` is read in place of ``owner``, which is gone."""
+
+    owner: int
+    keeper: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankState:
     """A rank's state, as its training thread published it.
 
@@ -56,6 +81,11 @@ class RankState:
         held_epochs: Epochs whose parameter slices the rank holds completely, newest last.
         group_handle: Address for reconfigurable process groups; empty when groups are rebuilt through the store.
         last_step_at_unix_seconds: Wall-clock time of the last applied step; 0 before the first.
+        copies: Complete copies of other ranks' slices that it keeps.
+        earlier: Its own slices at earlier steps, to which it can go back.
+        checkpoint_steps: Steps of the complete checkpoints on disk that it can read, ascending.
+        refused_epoch: Epoch of the newest committed plan that it could not carry out; 0 = none.
+        refusal: Why not.
     """
 
     rank: int
@@ -68,6 +98,11 @@ class RankState:
     held_epochs: tuple[int, ...] = ()
     group_handle: bytes = b""
     last_step_at_unix_seconds: float = 0.0
+    copies: tuple[KeptCopy, ...] = ()
+    earlier: tuple[EarlierState, ...] = ()
+    checkpoint_steps: tuple[int, ...] = ()
+    refused_epoch: int = 0
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +127,8 @@ class Commit:
         sources: Ranks whose slices of ``from_epoch`` may be read.
         steps_applied: Steps that all ranks have applied when the new epoch begins; -1 in mode BOUNDARY.
         group_handles: Handle of each rank of the new layout, ascending by rank; empty when groups are rebuilt.
+        stand_ins: Copies that are read in place of their owners; each contains ``steps_applied`` steps.
+        from_checkpoint: Everything is read from the checkpoint on disk of ``steps_applied`` steps.
     """
 
     reshape: Reshape
@@ -100,6 +137,8 @@ class Commit:
     sources: tuple[int, ...]
     steps_applied: int = -1
     group_handles: tuple[bytes, ...] = ()
+    stand_ins: tuple[StandIn, ...] = ()
+    from_checkpoint: bool = False
 
 
 def state_to_proto(state: RankState) -> pb.RankState:
@@ -115,6 +154,13 @@ def state_to_proto(state: RankState) -> pb.RankState:
         held_epochs=state.held_epochs,
         group_handle=state.group_handle,
         last_step_at_unix_seconds=state.last_step_at_unix_seconds,
+        copies=[
+            pb.KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in state.copies
+        ],
+        earlier=[pb.EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in state.earlier],
+        checkpoint_steps=state.checkpoint_steps,
+        refused_epoch=state.refused_epoch,
+        refusal=state.refusal,
     )
 
 
@@ -138,6 +184,13 @@ def state_from_proto(message: pb.RankState) -> RankState:
         held_epochs=tuple(message.held_epochs),
         group_handle=message.group_handle,
         last_step_at_unix_seconds=message.last_step_at_unix_seconds,
+        copies=tuple(
+            KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in message.copies
+        ),
+        earlier=tuple(EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in message.earlier),
+        checkpoint_steps=tuple(message.checkpoint_steps),
+        refused_epoch=message.refused_epoch,
+        refusal=message.refusal,
     )
 
 
@@ -183,6 +236,8 @@ def commit_to_proto(commit: Commit) -> pb.CommitRequest:
         sources=commit.sources,
         steps_applied=commit.steps_applied,
         group_handles=commit.group_handles,
+        stand_ins=[pb.StandIn(owner=one.owner, keeper=one.keeper) for one in commit.stand_ins],
+        from_checkpoint=commit.from_checkpoint,
     )
 
 
@@ -204,4 +259,6 @@ def commit_from_proto(message: pb.CommitRequest) -> Commit:
         sources=tuple(message.sources),
         steps_applied=message.steps_applied,
         group_handles=tuple(message.group_handles),
+        stand_ins=tuple(StandIn(owner=one.owner, keeper=one.keeper) for one in message.stand_ins),
+        from_checkpoint=message.from_checkpoint,
     )

@@ -96,6 +96,11 @@ class RankState(_message.Message):
     HELD_EPOCHS_FIELD_NUMBER: _builtins.int
     GROUP_HANDLE_FIELD_NUMBER: _builtins.int
     LAST_STEP_AT_UNIX_SECONDS_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
+    EARLIER_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_STEPS_FIELD_NUMBER: _builtins.int
+    REFUSED_EPOCH_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Rank."""
     incarnation: _builtins.int
@@ -114,9 +119,25 @@ class RankState(_message.Message):
     """Address for reconfigurable process groups; empty when groups are rebuilt through the store."""
     last_step_at_unix_seconds: _builtins.float
     """Wall-clock time of the last applied step, Unix seconds; 0 before the first."""
+    refused_epoch: _builtins.int
+    """Epoch of the newest committed plan that the rank could not carry out; 0 = none."""
+    refusal: _builtins.str
+    """Why not, for a person; empty = no plan was refused."""
     @_builtins.property
     def held_epochs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Epochs whose parameter slices the rank holds completely, newest last."""
+
+    @_builtins.property
+    def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeptCopy]:
+        """Complete copies of other ranks' slices that the rank keeps in memory."""
+
+    @_builtins.property
+    def earlier(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlierState]:
+        """The rank's own slices at earlier steps, to which it can go back."""
+
+    @_builtins.property
+    def checkpoint_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Optimizer steps of the complete checkpoints on disk that the rank can read, ascending."""
 
     def __init__(
         self,
@@ -131,14 +152,75 @@ class RankState(_message.Message):
         held_epochs: _abc.Iterable[_builtins.int] | None = ...,
         group_handle: _builtins.bytes = ...,
         last_step_at_unix_seconds: _builtins.float = ...,
+        copies: _abc.Iterable[Global___KeptCopy] | None = ...,
+        earlier: _abc.Iterable[Global___EarlierState] | None = ...,
+        checkpoint_steps: _abc.Iterable[_builtins.int] | None = ...,
+        refused_epoch: _builtins.int = ...,
+        refusal: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "group_handle", b"group_handle", "held_epochs", b"held_epochs", "incarnation", b"incarnation", "iteration", b"iteration", "last_step_at_unix_seconds", b"last_step_at_unix_seconds", "phase", b"phase", "rank", b"rank", "steps_applied", b"steps_applied", "voted", b"voted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_steps", b"checkpoint_steps", "copies", b"copies", "earlier", b"earlier", "epoch", b"epoch", "group_handle", b"group_handle", "held_epochs", b"held_epochs", "incarnation", b"incarnation", "iteration", b"iteration", "last_step_at_unix_seconds", b"last_step_at_unix_seconds", "phase", b"phase", "rank", b"rank", "refusal", b"refusal", "refused_epoch", b"refused_epoch", "steps_applied", b"steps_applied", "voted", b"voted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RankState: _TypeAlias = RankState  # noqa: Y015
+
+@_typing.final
+class KeptCopy(_message.Message):
+    """A copy of everything that one rank held."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    STEPS_APPLIED_FIELD_NUMBER: _builtins.int
+    owner: _builtins.int
+    """Whose slices."""
+    epoch: _builtins.int
+    """Of which epoch."""
+    steps_applied: _builtins.int
+    """Optimizer steps that the copy contains."""
+    def __init__(
+        self,
+        *,
+        owner: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        steps_applied: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "owner", b"owner", "steps_applied", b"steps_applied"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeptCopy: _TypeAlias = KeptCopy  # noqa: Y015
+
+@_typing.final
+class EarlierState(_message.Message):
+    """A rank's own slices as they were."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    STEPS_APPLIED_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """Epoch."""
+    steps_applied: _builtins.int
+    """Optimizer steps that they contain."""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        steps_applied: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "steps_applied", b"steps_applied"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EarlierState: _TypeAlias = EarlierState  # noqa: Y015
 
 @_typing.final
 class Reshape(_message.Message):
@@ -240,12 +322,17 @@ class CommitRequest(_message.Message):
     SOURCES_FIELD_NUMBER: _builtins.int
     STEPS_APPLIED_FIELD_NUMBER: _builtins.int
     GROUP_HANDLES_FIELD_NUMBER: _builtins.int
+    STAND_INS_FIELD_NUMBER: _builtins.int
+    FROM_CHECKPOINT_FIELD_NUMBER: _builtins.int
     from_epoch: _builtins.int
     """Epoch whose slices are read; all sources hold it."""
     steps_applied: _builtins.int
     """Optimizer steps that all ranks have applied when the new epoch begins. A rank with one less holds the reduced
-    gradients (it voted) and steps first. In mode BOUNDARY -1: the boundary decides.
+    gradients (it voted) and steps first; a rank with more goes back to its own earlier slices. In mode BOUNDARY -1: the
+    boundary decides.
     """
+    from_checkpoint: _builtins.bool
+    """Read everything from the checkpoint on disk that contains steps_applied steps, and nothing from memory."""
     @_builtins.property
     def reshape(self) -> Global___Reshape:
         """The plan, again whole: a rank that restarted in between needs nothing else."""
@@ -262,6 +349,10 @@ class CommitRequest(_message.Message):
     def group_handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Handle of each rank of the new layout, ascending by rank; empty when groups are rebuilt through the store."""
 
+    @_builtins.property
+    def stand_ins(self) -> _containers.RepeatedCompositeFieldContainer[Global___StandIn]:
+        """Copies that are read in place of their owners, which are gone; each contains steps_applied steps of from_epoch."""
+
     def __init__(
         self,
         *,
@@ -271,14 +362,42 @@ class CommitRequest(_message.Message):
         sources: _abc.Iterable[_builtins.int] | None = ...,
         steps_applied: _builtins.int = ...,
         group_handles: _abc.Iterable[_builtins.bytes] | None = ...,
+        stand_ins: _abc.Iterable[Global___StandIn] | None = ...,
+        from_checkpoint: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["from_layout", b"from_layout", "reshape", b"reshape"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_epoch", b"from_epoch", "from_layout", b"from_layout", "group_handles", b"group_handles", "reshape", b"reshape", "sources", b"sources", "steps_applied", b"steps_applied"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_checkpoint", b"from_checkpoint", "from_epoch", b"from_epoch", "from_layout", b"from_layout", "group_handles", b"group_handles", "reshape", b"reshape", "sources", b"sources", "stand_ins", b"stand_ins", "steps_applied", b"steps_applied"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CommitRequest: _TypeAlias = CommitRequest  # noqa: Y015
+
+@_typing.final
+class StandIn(_message.Message):
+    """Who is read in place of a rank that is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    KEEPER_FIELD_NUMBER: _builtins.int
+    owner: _builtins.int
+    """The rank that is gone."""
+    keeper: _builtins.int
+    """The rank that keeps a copy of its slices."""
+    def __init__(
+        self,
+        *,
+        owner: _builtins.int = ...,
+        keeper: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keeper", b"keeper", "owner", b"owner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandIn: _TypeAlias = StandIn  # noqa: Y015
 
 @_typing.final
 class CommitResponse(_message.Message):
