@@ -1,0 +1,41 @@
+"""The parameters cut at every border of a layout: the largest pieces that the same ranks hold whole."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from layouts.layout import Layout
+from trainer_sdk.elastic.ownership import OwnershipMap
+from trainer_sdk.elastic.parameters import ParameterSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """``[start, stop)`` of a parameter's cut axis."""
+
+    name: str
+    start: int
+    stop: int
+
+
+def extents_of(specs: Sequence[ParameterSpec], layout: Layout) -> Iterator[tuple[Extent, tuple[int, ...]]]:
+    """Every extent with the ranks that hold it, ascending, in the order of the model."""
+    ownership = OwnershipMap(specs, layout)
+    for spec in specs:
+        holdings = [held for held in ownership.holdings(spec.name) if len(held.slice)]
+        borders = sorted({border for held in holdings for border in (held.slice.start, held.slice.stop)})
+        for start, stop in pairwise(borders):
+            ranks = {held.rank for held in holdings if held.slice.start <= start and stop <= held.slice.stop}
+            yield Extent(name=spec.name, start=start, stop=stop), tuple(sorted(ranks))
+
+
+def assign_writers(specs: Sequence[ParameterSpec], layout: Layout) -> dict[int, tuple[Extent, ...]]:
+    """Which rank writes which extents, so that everything is written once: of the holders, who has least so far."""
+    rows = {spec.name: spec.row_elements for spec in specs}
+    written = dict.fromkeys(layout.ranks, 0)
+    assigned: dict[int, list[Extent]] = {}
+    for extent, ranks in extents_of(specs, layout):
+        writer = min(ranks, key=lambda rank: (written[rank], rank))
+        written[writer] += (extent.stop - extent.start) * rows[extent.name]
+        assigned.setdefault(writer, []).append(extent)
+    return {rank: tuple(extents) for rank, extents in sorted(assigned.items())}
