@@ -24,23 +24,25 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#evenkeel/detector/v1/detector.proto\x12\x14\x65venkeel.detector.v1\"\xd9\x02\n\x07Verdict\x12\x12\n\nverdict_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12/\n\x04kind\x18\x03 \x01(\x0e\x32!.evenkeel.detector.v1.VerdictKind\x12/\n\x08\x63ulprits\x18\x04 \x03(\x0b\x32\x1d.evenkeel.detector.v1.Culprit\x12\x12\n\nthroughput\x18\x05 \x01(\x01\x12\x19\n\x11throughput_margin\x18\x06 \x01(\x01\x12\x12\n\nconfidence\x18\x07 \x01(\x01\x12\x17\n\x0f\x66irst_iteration\x18\x08 \x01(\x03\x12\x19\n\x11\x64\x65\x63ided_iteration\x18\t \x01(\x03\x12\x1f\n\x17\x64\x65\x63ided_at_unix_seconds\x18\n \x01(\x01\x12\x30\n\x08\x65vidence\x18\x0b \x03(\x0b\x32\x1e.evenkeel.detector.v1.Evidence\"J\n\x07\x43ulprit\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\x05\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\"C\n\x08\x45vidence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04unit\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\"\x84\x02\n\x07Profile\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\titeration\x18\x02 \x01(\x03\x12\x18\n\x10seconds_per_flop\x18\x03 \x01(\x01\x12\x0e\n\x06tokens\x18\x04 \x01(\x01\x12\x16\n\x0esum_of_squares\x18\x05 \x01(\x01\x12\x15\n\rfixed_seconds\x18\x06 \x01(\x01\x12\x18\n\x10transfer_seconds\x18\x07 \x01(\x01\x12\x19\n\x11iteration_seconds\x18\x08 \x01(\x01\x12\r\n\x05\x65poch\x18\t \x01(\x03\x12\x39\n\x0bthroughputs\x18\n \x03(\x0b\x32$.evenkeel.detector.v1.RankThroughput\"B\n\x0eRankThroughput\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x12\n\nthroughput\x18\x02 \x01(\x01\x12\x0e\n\x06margin\x18\x03 \x01(\x01*\xbf\x03\n\x0bVerdictKind\x12\x1c\n\x18VERDICT_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16VERDICT_KIND_FAIL_STOP\x10\x01\x12\x15\n\x11VERDICT_KIND_HANG\x10\x02\x12\x1d\n\x19VERDICT_KIND_COMPUTE_SLOW\x10\x03\x12#\n\x1fVERDICT_KIND_COMMUNICATION_SLOW\x10\x04\x12 \n\x1cVERDICT_KIND_STAGE_IMBALANCE\x10\x05\x12#\n\x1fVERDICT_KIND_SEQUENCE_IMBALANCE\x10\x06\x12\x17\n\x13VERDICT_KIND_JITTER\x10\x07\x12\x1b\n\x17VERDICT_KIND_NOT_FINITE\x10\x08\x12\x16\n\x12VERDICT_KIND_SPIKE\x10\t\x12%\n!VERDICT_KIND_SUSPECTED_CORRUPTION\x10\n\x12\x1a\n\x16VERDICT_KIND_RECOVERED\x10\x0b\x12\x19\n\x15VERDICT_KIND_REJOINED\x10\x0c\x12(\n$VERDICT_KIND_COMMUNICATION_RECOVERED\x10\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#evenkeel/detector/v1/detector.proto\x12\x14\x65venkeel.detector.v1\"\xd9\x02\n\x07Verdict\x12\x12\n\nverdict_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12/\n\x04kind\x18\x03 \x01(\x0e\x32!.evenkeel.detector.v1.VerdictKind\x12/\n\x08\x63ulprits\x18\x04 \x03(\x0b\x32\x1d.evenkeel.detector.v1.Culprit\x12\x12\n\nthroughput\x18\x05 \x01(\x01\x12\x19\n\x11throughput_margin\x18\x06 \x01(\x01\x12\x12\n\nconfidence\x18\x07 \x01(\x01\x12\x17\n\x0f\x66irst_iteration\x18\x08 \x01(\x03\x12\x19\n\x11\x64\x65\x63ided_iteration\x18\t \x01(\x03\x12\x1f\n\x17\x64\x65\x63ided_at_unix_seconds\x18\n \x01(\x01\x12\x30\n\x08\x65vidence\x18\x0b \x03(\x0b\x32\x1e.evenkeel.detector.v1.Evidence\"\xac\x01\n\tSuspicion\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x13\n\x0bincarnation\x18\x03 \x01(\x05\x12\x11\n\tpeer_rank\x18\x04 \x01(\x05\x12\x18\n\x10peer_incarnation\x18\x05 \x01(\x05\x12\x11\n\titeration\x18\x06 \x01(\x03\x12\x17\n\x0f\x61t_unix_seconds\x18\x07 \x01(\x01\x12\x13\n\x0bmatrix_size\x18\x08 \x01(\x05\"J\n\x07\x43ulprit\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\x05\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\"C\n\x08\x45vidence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04unit\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\"\x84\x02\n\x07Profile\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\titeration\x18\x02 \x01(\x03\x12\x18\n\x10seconds_per_flop\x18\x03 \x01(\x01\x12\x0e\n\x06tokens\x18\x04 \x01(\x01\x12\x16\n\x0esum_of_squares\x18\x05 \x01(\x01\x12\x15\n\rfixed_seconds\x18\x06 \x01(\x01\x12\x18\n\x10transfer_seconds\x18\x07 \x01(\x01\x12\x19\n\x11iteration_seconds\x18\x08 \x01(\x01\x12\r\n\x05\x65poch\x18\t \x01(\x03\x12\x39\n\x0bthroughputs\x18\n \x03(\x0b\x32$.evenkeel.detector.v1.RankThroughput\"B\n\x0eRankThroughput\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x12\n\nthroughput\x18\x02 \x01(\x01\x12\x0e\n\x06margin\x18\x03 \x01(\x01*\xbf\x03\n\x0bVerdictKind\x12\x1c\n\x18VERDICT_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16VERDICT_KIND_FAIL_STOP\x10\x01\x12\x15\n\x11VERDICT_KIND_HANG\x10\x02\x12\x1d\n\x19VERDICT_KIND_COMPUTE_SLOW\x10\x03\x12#\n\x1fVERDICT_KIND_COMMUNICATION_SLOW\x10\x04\x12 \n\x1cVERDICT_KIND_STAGE_IMBALANCE\x10\x05\x12#\n\x1fVERDICT_KIND_SEQUENCE_IMBALANCE\x10\x06\x12\x17\n\x13VERDICT_KIND_JITTER\x10\x07\x12\x1b\n\x17VERDICT_KIND_NOT_FINITE\x10\x08\x12\x16\n\x12VERDICT_KIND_SPIKE\x10\t\x12%\n!VERDICT_KIND_SUSPECTED_CORRUPTION\x10\n\x12\x1a\n\x16VERDICT_KIND_RECOVERED\x10\x0b\x12\x19\n\x15VERDICT_KIND_REJOINED\x10\x0c\x12(\n$VERDICT_KIND_COMMUNICATION_RECOVERED\x10\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'evenkeel.detector.v1.detector_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VERDICTKIND']._serialized_start=886
-  _globals['_VERDICTKIND']._serialized_end=1333
+  _globals['_VERDICTKIND']._serialized_start=1061
+  _globals['_VERDICTKIND']._serialized_end=1508
   _globals['_VERDICT']._serialized_start=62
   _globals['_VERDICT']._serialized_end=407
-  _globals['_CULPRIT']._serialized_start=409
-  _globals['_CULPRIT']._serialized_end=483
-  _globals['_EVIDENCE']._serialized_start=485
-  _globals['_EVIDENCE']._serialized_end=552
-  _globals['_PROFILE']._serialized_start=555
-  _globals['_PROFILE']._serialized_end=815
-  _globals['_RANKTHROUGHPUT']._serialized_start=817
-  _globals['_RANKTHROUGHPUT']._serialized_end=883
+  _globals['_SUSPICION']._serialized_start=410
+  _globals['_SUSPICION']._serialized_end=582
+  _globals['_CULPRIT']._serialized_start=584
+  _globals['_CULPRIT']._serialized_end=658
+  _globals['_EVIDENCE']._serialized_start=660
+  _globals['_EVIDENCE']._serialized_end=727
+  _globals['_PROFILE']._serialized_start=730
+  _globals['_PROFILE']._serialized_end=990
+  _globals['_RANKTHROUGHPUT']._serialized_start=992
+  _globals['_RANKTHROUGHPUT']._serialized_end=1058
 # @@protoc_insertion_point(module_scope)

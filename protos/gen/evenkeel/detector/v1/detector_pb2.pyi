@@ -158,6 +158,56 @@ class Verdict(_message.Message):
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
 
 @_typing.final
+class Suspicion(_message.Message):
+    """Topic evenkeel.detector.suspicions.v1, key = job id: a device that may be slow. The scheduler probes it beside a peer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
+    PEER_RANK_FIELD_NUMBER: _builtins.int
+    PEER_INCARNATION_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    AT_UNIX_SECONDS_FIELD_NUMBER: _builtins.int
+    MATRIX_SIZE_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """Job."""
+    rank: _builtins.int
+    """Rank of the suspect."""
+    incarnation: _builtins.int
+    """Its incarnation."""
+    peer_rank: _builtins.int
+    """A rank that did the same work and looks healthy."""
+    peer_incarnation: _builtins.int
+    """Its incarnation."""
+    iteration: _builtins.int
+    """Iteration at which the suspicion arose."""
+    at_unix_seconds: _builtins.float
+    """When, Unix seconds on the clock of the data."""
+    matrix_size: _builtins.int
+    """Side of the square matrices to multiply: on a healthy device a product takes a few milliseconds."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        rank: _builtins.int = ...,
+        incarnation: _builtins.int = ...,
+        peer_rank: _builtins.int = ...,
+        peer_incarnation: _builtins.int = ...,
+        iteration: _builtins.int = ...,
+        at_unix_seconds: _builtins.float = ...,
+        matrix_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix_seconds", b"at_unix_seconds", "incarnation", b"incarnation", "iteration", b"iteration", "job_id", b"job_id", "matrix_size", b"matrix_size", "peer_incarnation", b"peer_incarnation", "peer_rank", b"peer_rank", "rank", b"rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Suspicion: _TypeAlias = Suspicion  # noqa: Y015
+
+@_typing.final
 class Culprit(_message.Message):
     """One process accused or cleared."""
 

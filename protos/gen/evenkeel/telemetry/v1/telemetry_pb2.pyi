@@ -101,6 +101,8 @@ class _ProcessEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Proc
     """The scheduler's stream to the rank controller broke."""
     PROCESS_EVENT_KIND_CONNECTION_LOST: _ProcessEventKind.ValueType  # 5
     """A peer's connection to this rank broke in a collective."""
+    PROCESS_EVENT_KIND_PROBED: _ProcessEventKind.ValueType  # 6
+    """A suspect was probed beside a healthy peer."""
 
 class ProcessEventKind(_ProcessEventKind, metaclass=_ProcessEventKindEnumTypeWrapper):
     """Kinds of process events."""
@@ -117,6 +119,8 @@ PROCESS_EVENT_KIND_STREAM_BROKEN: ProcessEventKind.ValueType  # 4
 """The scheduler's stream to the rank controller broke."""
 PROCESS_EVENT_KIND_CONNECTION_LOST: ProcessEventKind.ValueType  # 5
 """A peer's connection to this rank broke in a collective."""
+PROCESS_EVENT_KIND_PROBED: ProcessEventKind.ValueType  # 6
+"""A suspect was probed beside a healthy peer."""
 Global___ProcessEventKind: _TypeAlias = ProcessEventKind  # noqa: Y015
 
 @_typing.final
@@ -546,6 +550,7 @@ class ProcessEvent(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
+    PROBE_FIELD_NUMBER: _builtins.int
     at_unix_seconds: _builtins.float
     """When, Unix seconds."""
     kind: Global___ProcessEventKind.ValueType
@@ -560,6 +565,10 @@ class ProcessEvent(_message.Message):
     """Node the process runs or ran on; empty when the one who tells does not know it."""
     device: _builtins.str
     """Device the rank computes or computed on, unique within the node; empty when not known."""
+    @_builtins.property
+    def probe(self) -> Global___ProbeReport:
+        """Of a probed process: what the probe took."""
+
     def __init__(
         self,
         *,
@@ -570,14 +579,53 @@ class ProcessEvent(_message.Message):
         detail: _builtins.str = ...,
         node: _builtins.str = ...,
         device: _builtins.str = ...,
+        probe: Global___ProbeReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["probe", b"probe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix_seconds", b"at_unix_seconds", "detail", b"detail", "device", b"device", "incarnation", b"incarnation", "kind", b"kind", "node", b"node", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix_seconds", b"at_unix_seconds", "detail", b"detail", "device", b"device", "incarnation", b"incarnation", "kind", b"kind", "node", b"node", "probe", b"probe", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProcessEvent: _TypeAlias = ProcessEvent  # noqa: Y015
+
+@_typing.final
+class ProbeReport(_message.Message):
+    """The same probe on a suspect and on a healthy peer, at an iteration border."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PEER_RANK_FIELD_NUMBER: _builtins.int
+    MATRIX_SIZE_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    PEER_SECONDS_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    peer_rank: _builtins.int
+    """Rank of the peer."""
+    matrix_size: _builtins.int
+    """Side of the square matrices that were multiplied."""
+    seconds: _builtins.float
+    """Shortest repetition on the suspect, seconds."""
+    peer_seconds: _builtins.float
+    """Shortest repetition on the peer, seconds."""
+    iteration: _builtins.int
+    """Job's iteration at which the detector asked."""
+    def __init__(
+        self,
+        *,
+        peer_rank: _builtins.int = ...,
+        matrix_size: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+        peer_seconds: _builtins.float = ...,
+        iteration: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["iteration", b"iteration", "matrix_size", b"matrix_size", "peer_rank", b"peer_rank", "peer_seconds", b"peer_seconds", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProbeReport: _TypeAlias = ProbeReport  # noqa: Y015
 
 @_typing.final
 class Observation(_message.Message):
