@@ -1,13 +1,33 @@
 """What the telemetry service would publish for a simulated run: the same protobuf messages, nothing more."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from layouts.layout import Layout
 from layouts.model import ModelSpec
+from layouts.traffic import stamped_indices
+from simulator.links import ChannelTimes, ChannelUse
 from simulator.pipeline_run import Hardware, RankTimes, shard_work
 from simulator.workload import Workload
+
+_KINDS = {
+    ChannelUse.ACTIVATION_SENT: pb.CHANNEL_KIND_ACTIVATION_SENT,
+    ChannelUse.ACTIVATION_RECEIVED: pb.CHANNEL_KIND_ACTIVATION_RECEIVED,
+    ChannelUse.GRADIENT_SENT: pb.CHANNEL_KIND_GRADIENT_SENT,
+    ChannelUse.GRADIENT_RECEIVED: pb.CHANNEL_KIND_GRADIENT_RECEIVED,
+    ChannelUse.COLLECTIVE: pb.CHANNEL_KIND_COLLECTIVE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeClock:
+    """A node's wall clock against true time: what it is ahead at the run's start, and seconds it gains per second."""
+
+    offset_seconds: float = 0.0
+    skew: float = 0.0
 
 
 def observations(
@@ -22,6 +42,7 @@ def observations(
     epoch: int = 0,
     first_iteration: int = 0,
     started_at_unix_seconds: float = 1_700_000_000.0,
+    node_clocks: Sequence[NodeClock] = (),
 ) -> Iterator[pb.Observation]:
     """One frame per iteration, in order, as a complete and timely job would have them.
 
@@ -36,7 +57,9 @@ def observations(
         epoch: Epoch of all frames.
         first_iteration: Iteration of the first frame; also its sequence number.
         started_at_unix_seconds: Wall-clock start of the first iteration.
+        node_clocks: By number of the node; nodes without one have a perfect clock.
     """
+    traffic = _Traffic(times.traffic)
     places = _places(model, layout, times.ranks)
     clock = started_at_unix_seconds
     for i in range(times.wall.shape[0]):
@@ -54,15 +77,18 @@ def observations(
             last_sample_at_unix_seconds=end,
         )
         for index, (rank, position, quota) in enumerate(places):
+            node, device = divmod(rank, devices_per_node)
+            node_clock = node_clocks[node] if node < len(node_clocks) else NodeClock()
+            ahead = node_clock.offset_seconds + node_clock.skew * (clock - started_at_unix_seconds)
             sample = pb.Sample(
                 iteration=first_iteration + i,
                 epoch=epoch,
-                started_at_unix_seconds=clock,
+                started_at_unix_seconds=clock + ahead,
                 micro_batches=micro_batches[quota.start : quota.stop],
                 position=position,
             )
             _measure(sample, times, i, index, hardware.optimizer_seconds)
-            node, device = divmod(rank, devices_per_node)
+            traffic.fill(sample, rank, i, 1.0 + node_clock.skew)
             frame.entries.append(pb.FrameEntry(rank=rank, node=f"node-{node}", device=f"gpu-{device}", sample=sample))
         yield pb.Observation(job_id=job_id, sequence=first_iteration + i, frame=frame)
         clock = end
@@ -96,3 +122,42 @@ def _measure(sample: pb.Sample, times: RankTimes, row: int, column: int, optimiz
     sample.waiting.tensor = times.waiting_tensor[row, column]
     sample.waiting.pipeline = times.waiting_pipeline[row, column]
     sample.waiting.gradient = times.waiting_gradient[row, column]
+    sample.waiting.vote = times.waiting_vote[row, column]
+
+
+class _Traffic:
+    """The channels of each rank, as the wire has them."""
+
+    def __init__(self, channels: Sequence[ChannelTimes]) -> None:
+        self._by_rank: dict[int, list[_Channel]] = {}
+        for channel in channels:
+            self._by_rank.setdefault(channel.rank, []).append(_Channel(channel))
+
+    def fill(self, sample: pb.Sample, rank: int, row: int, clock_rate: float) -> None:
+        """Adds what a rank measured in one iteration, on a clock of that rate."""
+        for channel in self._by_rank.get(rank, ()):
+            channel.fill(sample.traffic, row, clock_rate)
+
+
+class _Channel:
+    def __init__(self, times: ChannelTimes) -> None:
+        self._times = times
+        chosen = stamped_indices(len(times.entered))
+        self._bytes = np.stack(times.num_bytes, axis=1).astype(np.int64)
+        self._stamped_bytes = self._bytes[:, chosen] if times.took else self._bytes[:, :0]
+        grouped = times.use is ChannelUse.COLLECTIVE
+        self._entered = np.stack([times.entered[k] for k in chosen], axis=1)[:, : 0 if grouped else None]
+        self._took = np.stack([times.took[k] for k in chosen], axis=1) if times.took else self._entered[:, :0]
+        self._num_stamped = len(chosen)
+
+    def fill(self, traffic: pb.Traffic, row: int, clock_rate: float) -> None:
+        times, microseconds = self._times, 1e6 * clock_rate
+        traffic.kinds.append(_KINDS[times.use])
+        traffic.parties.append(times.party)
+        traffic.num_members.append(times.num_members)
+        traffic.num_operations.append(len(times.entered))
+        traffic.num_bytes.append(int(self._bytes[row].sum()))
+        traffic.num_stamped.append(self._num_stamped)
+        traffic.entered_microseconds.extend(np.rint(self._entered[row] * microseconds).astype(np.int64).tolist())
+        traffic.took_microseconds.extend(np.rint(self._took[row] * microseconds).astype(np.int64).tolist())
+        traffic.stamped_bytes.extend(self._stamped_bytes[row].tolist())

@@ -1,8 +1,9 @@
 """Executes every operation of a pipeline-parallel job, many iterations at once.
 
 Each stage works through its program from :mod:`layouts.schedules`; a tensor-parallel stage moves at its slowest shard;
-receives wait for the neighbour's send plus a transfer; replicas meet in the gradient exchange and everybody in the
-step. Iterations start together, as the step vote makes them, so all of them are computed side by side with numpy.
+a transfer begins when both its ends are there, as with NCCL and gloo; replicas meet in the gradient exchange and
+everybody in the step vote. Iterations start together, as the vote makes them, so all of them are computed side by
+side with numpy.
 """
 
 from dataclasses import dataclass
@@ -15,13 +16,15 @@ from layouts.instructions import Instruction, Op
 from layouts.layout import Layout
 from layouts.model import ModelSpec
 from layouts.schedules import program_of
+from layouts.traffic import group_number
+from simulator.links import ChannelTimes, ChannelUse, LinkConditions, TrafficRecorder
 from simulator.workload import Workload
 
 Floats = NDArray[np.float64]
 
 _RECEIVES = {
-    Op.RECEIVE_ACTIVATION: (Op.SEND_ACTIVATION, -1),
-    Op.RECEIVE_GRADIENT: (Op.SEND_GRADIENT, 1),
+    Op.RECEIVE_ACTIVATION: (Op.SEND_ACTIVATION, -1, ChannelUse.ACTIVATION_SENT, ChannelUse.ACTIVATION_RECEIVED),
+    Op.RECEIVE_GRADIENT: (Op.SEND_GRADIENT, 1, ChannelUse.GRADIENT_SENT, ChannelUse.GRADIENT_RECEIVED),
 }
 
 
@@ -46,7 +49,10 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTimes:
-    """What each rank measured; every array is ``[iterations, ranks]``, seconds; ranks ascending as in the layout."""
+    """What each rank measured; every array is ``[iterations, ranks]``, seconds; ranks ascending as in the layout.
+
+    ``traffic`` holds the operations with others, where the run was given link conditions.
+    """
 
     ranks: tuple[int, ...]
     forward: Floats
@@ -54,7 +60,9 @@ class RankTimes:
     waiting_tensor: Floats
     waiting_pipeline: Floats
     waiting_gradient: Floats
+    waiting_vote: Floats
     wall: Floats
+    traffic: tuple[ChannelTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +104,14 @@ class _ReplicaRun:
         hardware: Hardware,
         workload: Workload,
         slowdown: Floats,
-        transfer_factor: Floats | None,
+        links: LinkConditions | None,
+        traffic: TrafficRecorder,
         column: dict[int, int],
     ) -> None:
         self._hardware, self._workload = hardware, workload
-        self._slowdown, self._transfer_factor = slowdown, transfer_factor
+        self._slowdown, self._links, self._traffic = slowdown, links, traffic
         stages = layout.replicas[replica].stages
+        self._ranks = [stage.ranks for stage in stages]
         self.columns = [[column[rank] for rank in stage.ranks] for stage in stages]
         self._num_blocks = [stage.num_blocks for stage in stages]
         self._programs = [program_of(layout, replica, s) for s in range(len(stages))]
@@ -109,7 +119,7 @@ class _ReplicaRun:
             [shard_work(model, layout, replica, s, t) for t in range(len(stage.ranks))]
             for s, stage in enumerate(stages)
         ]
-        self.clocks = np.zeros((len(stages), workload.tokens.shape[0]))
+        self.clocks = [np.zeros((workload.tokens.shape[0], len(stage.ranks))) for stage in stages]
         self._sent: dict[tuple[Op, int, int], Floats] = {}
 
     def run(self, into: dict[str, Floats]) -> None:
@@ -122,26 +132,59 @@ class _ReplicaRun:
 
     def _play(self, s: int, one: Instruction, into: dict[str, Floats]) -> bool:
         """Plays one instruction; False when it waits for a send that has not been played yet."""
-        columns = self.columns[s]
         if one.op in _RECEIVES:
-            send, offset = _RECEIVES[one.op]
-            sent_at = self._sent.get((send, s + offset, one.micro_batch))
-            if sent_at is None:
-                return False
-            wait = np.maximum(sent_at + self._transfer_seconds(s + offset, s) - self.clocks[s], 0.0)
-            into["waiting_pipeline"][:, columns] += wait[:, None]
-            self.clocks[s] += wait
-        elif one.op in (Op.SEND_ACTIVATION, Op.SEND_GRADIENT):
+            return self._receive(s, one, into)
+        if one.op in (Op.SEND_ACTIVATION, Op.SEND_GRADIENT):
             self._sent[one.op, s, one.micro_batch] = self.clocks[s].copy()
         elif one.op in (Op.FORWARD, Op.BACKWARD):
-            backward = one.op is Op.BACKWARD
+            columns, backward = self.columns[s], one.op is Op.BACKWARD
             own = self._compute_seconds(s, one.micro_batch, backward=backward)
-            collective = self._hardware.tensor_seconds * self._num_blocks[s] * (len(columns) > 1) * (1 + backward)
-            slowest = own.max(axis=1) + collective
+            entered = self.clocks[s] + own
+            ended = entered.max(axis=1) + self._collective_seconds(s, one.micro_batch, entered, backward=backward)
             into["backward" if backward else "forward"][:, columns] += own
-            into["waiting_tensor"][:, columns] += slowest[:, None] - own
-            self.clocks[s] += slowest
+            into["waiting_tensor"][:, columns] += ended[:, None] - entered
+            self.clocks[s] = np.repeat(ended[:, None], len(columns), axis=1)
         return True
+
+    def _receive(self, s: int, one: Instruction, into: dict[str, Floats]) -> bool:
+        send, offset, sent_use, received_use = _RECEIVES[one.op]
+        sent_at = self._sent.get((send, s + offset, one.micro_batch))
+        if sent_at is None:
+            return False
+        num_bytes = self._activation_bytes(one.micro_batch)
+        for t, receiver in enumerate(self._ranks[s]):
+            from_shard = t % len(self._ranks[s + offset])
+            sender, sent = self._ranks[s + offset][from_shard], sent_at[:, from_shard]
+            entered = self.clocks[s][:, t].copy()
+            seconds = self._hardware.transfer_seconds * self._factors((sender, receiver))
+            took = np.maximum(sent, entered) + seconds - entered
+            into["waiting_pipeline"][:, self.columns[s][t]] += took
+            self.clocks[s][:, t] += took
+            if self._links is not None:
+                self._traffic.note(sender, sent_use, receiver, num_bytes=num_bytes, entered=sent)
+                self._traffic.note(receiver, received_use, sender, num_bytes=num_bytes, entered=entered, took=took)
+        return True
+
+    def _collective_seconds(self, s: int, micro_batch: int, entered: Floats, *, backward: bool) -> Floats | float:
+        """Seconds of a pass's collectives, taken as one after the pass; every shard notes what it saw of it."""
+        ranks = self._ranks[s]
+        if len(ranks) == 1:
+            return 0.0
+        seconds = self._hardware.tensor_seconds * self._num_blocks[s] * (1 + backward) * self._factors(ranks)
+        if self._links is not None:
+            ended = entered.max(axis=1) + seconds
+            num_bytes = self._activation_bytes(micro_batch) * self._num_blocks[s] * (1 + backward)
+            for t, rank in enumerate(ranks):
+                self._traffic.note(
+                    rank,
+                    ChannelUse.COLLECTIVE,
+                    group_number(ranks),
+                    num_bytes=num_bytes,
+                    entered=entered[:, t],
+                    took=ended - entered[:, t],
+                    num_members=len(ranks),
+                )
+        return seconds
 
     def _compute_seconds(self, s: int, micro_batch: int, *, backward: bool) -> Floats:
         """Each shard's compute of one micro-batch, ``[iterations, shards]``."""
@@ -157,12 +200,12 @@ class _ReplicaRun:
         )
         return np.asarray(flops * self._hardware.seconds_per_flop * self._slowdown[:, self.columns[s]])
 
-    def _transfer_seconds(self, sender: int, receiver: int) -> Floats | float:
-        """Seconds of one transfer in each iteration: the slower end decides."""
-        if self._transfer_factor is None:
-            return self._hardware.transfer_seconds
-        ends = self._transfer_factor[:, self.columns[sender] + self.columns[receiver]]
-        return np.asarray(self._hardware.transfer_seconds * ends.max(axis=1))
+    def _factors(self, ranks: tuple[int, ...]) -> Floats | float:
+        return 1.0 if self._links is None else self._links.factors(ranks)
+
+    def _activation_bytes(self, micro_batch: int) -> Floats:
+        bytes_per_token = 0 if self._links is None else self._links.bytes_per_token
+        return np.asarray(self._workload.tokens[:, micro_batch] * bytes_per_token)
 
 
 def run_pipeline(
@@ -172,7 +215,7 @@ def run_pipeline(
     hardware: Hardware,
     workload: Workload,
     slowdown: Floats,
-    transfer_factor: Floats | None = None,
+    links: LinkConditions | None = None,
 ) -> RankTimes:
     """Runs all iterations and returns what every rank would have measured.
 
@@ -182,21 +225,68 @@ def run_pipeline(
         hardware: Healthy speeds.
         workload: Micro-batches, ``[iterations, micro_batches]`` with the layout's number of micro-batches.
         slowdown: Compute time factor of each rank, ``[iterations, ranks]``, ranks ascending; noise included.
-        transfer_factor: Factor on transfers that touch a rank, same shape; None = 1.
+        links: Noise and faults of the links; None = every transfer takes what the hardware says, and none is told.
+
+    Raises:
+        ValueError: ``slowdown`` does not fit the run.
     """
     ranks = layout.ranks
     shape = (workload.tokens.shape[0], len(ranks))
     if slowdown.shape != shape:
         raise ValueError(f"slowdown has shape {slowdown.shape}, expected [iterations, ranks] = {shape}")
     column = {rank: index for index, rank in enumerate(ranks)}
+    traffic = TrafficRecorder()
     into = {name: np.zeros(shape) for name in ("forward", "backward", "waiting_tensor", "waiting_pipeline")}
     ready = np.zeros(shape)
     for d in range(len(layout.replicas)):
-        replica = _ReplicaRun(layout, d, model, hardware, workload, slowdown, transfer_factor, column)
+        replica = _ReplicaRun(layout, d, model, hardware, workload, slowdown, links, traffic, column)
         replica.run(into)
         for s, columns in enumerate(replica.columns):
-            ready[:, columns] = replica.clocks[s][:, None]
-    # The gradient exchange and then the step vote end when the last rank arrives.
-    last = ready.max(axis=1, keepdims=True)
-    wall = np.repeat(last + hardware.exchange_seconds + hardware.optimizer_seconds, len(ranks), axis=1)
-    return RankTimes(ranks=ranks, waiting_gradient=last - ready + hardware.exchange_seconds, wall=wall, **into)
+            ready[:, columns] = replica.clocks[s]
+    exchanged = _exchange(layout, hardware, ready, links, traffic, column)
+    # The step vote ends when the last rank arrives.
+    last = exchanged.max(axis=1, keepdims=True)
+    return RankTimes(
+        ranks=ranks,
+        waiting_gradient=exchanged - ready,
+        waiting_vote=last - exchanged,
+        wall=np.repeat(last + hardware.optimizer_seconds, len(ranks), axis=1),
+        traffic=traffic.channels,
+        **into,
+    )
+
+
+def _exchange(
+    layout: Layout,
+    hardware: Hardware,
+    ready: Floats,
+    links: LinkConditions | None,
+    traffic: TrafficRecorder,
+    column: dict[int, int],
+) -> Floats:
+    """When each rank has the reduced gradients: equal places of equal replicas exchange, else everybody does."""
+    widths = {tuple(len(stage.ranks) for stage in replica.stages) for replica in layout.replicas}
+    groups = [layout.ranks]
+    if len(widths) == 1:
+        shards = [[rank for stage in replica.stages for rank in stage.ranks] for replica in layout.replicas]
+        groups = [tuple(sorted(group)) for group in zip(*shards, strict=True)]
+    exchanged = np.empty_like(ready)
+    for group in groups:
+        columns = [column[rank] for rank in group]
+        factor = 1.0 if links is None or len(group) == 1 else links.factors(group)
+        ended = ready[:, columns].max(axis=1) + hardware.exchange_seconds * factor
+        exchanged[:, columns] = ended[:, None]
+        if links is None or len(group) == 1:
+            continue
+        for rank in group:
+            entered = ready[:, column[rank]]
+            traffic.note(
+                rank,
+                ChannelUse.COLLECTIVE,
+                group_number(group),
+                num_bytes=np.full(len(ready), float(links.exchange_bytes)),
+                entered=entered,
+                took=ended - entered,
+                num_members=len(group),
+            )
+    return exchanged

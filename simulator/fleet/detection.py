@@ -4,13 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.fleet.faults import Fault
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectorModel:
     """A detector by its published or measured qualities.
 
     Attributes:
-        stop_seconds: From a death or a return to its verdict.
+        stop_seconds: From a death that somebody reports, or a return, to its verdict.
+        silent_seconds: From a death that nobody reports to its verdict; None = as ``stop_seconds``.
         slow_seconds: From a slowdown or its end to its verdict.
         slow_miss_probability: A slowdown that is never noticed.
         min_slowdown: Slowdowns smaller than this (1 - throughput) are never noticed.
@@ -18,13 +21,15 @@ class DetectorModel:
     """
 
     stop_seconds: float = 2.0
+    silent_seconds: float | None = None
     slow_seconds: float = 30.0
     slow_miss_probability: float = 0.0
     min_slowdown: float = 0.0
     estimate_error: float = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.stop_seconds, self.slow_seconds, self.estimate_error, self.min_slowdown) < 0.0:
+        silent = self.stop_seconds if self.silent_seconds is None else self.silent_seconds
+        if min(self.stop_seconds, silent, self.slow_seconds, self.estimate_error, self.min_slowdown) < 0.0:
             raise ValueError("detector: seconds, errors and thresholds must be at least 0")
         if not 0.0 <= self.slow_miss_probability <= 1.0:
             raise ValueError(f"slow_miss_probability is {self.slow_miss_probability}: a probability is from 0 to 1")
@@ -34,9 +39,15 @@ class DetectorModel:
         missed = bool(rng.random() < self.slow_miss_probability)
         return throughput <= 0.0 or (1.0 - throughput >= self.min_slowdown and not missed)
 
-    def delay_seconds(self, throughput: float) -> float:
-        """From a fault, or its end, to the verdict."""
-        return self.stop_seconds if throughput <= 0.0 else self.slow_seconds
+    def delay_seconds(self, fault: Fault) -> float:
+        """From a fault to its verdict."""
+        if fault.throughput > 0.0:
+            return self.slow_seconds
+        return self.stop_seconds if self.silent_seconds is None or not fault.silent else self.silent_seconds
+
+    def return_seconds(self, fault: Fault) -> float:
+        """From the end of a fault to the verdict that its devices are back."""
+        return self.slow_seconds if fault.throughput > 0.0 else self.stop_seconds
 
     def estimate(self, rng: np.random.Generator, throughput: float) -> float:
         """Estimated throughput of a device."""

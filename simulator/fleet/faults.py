@@ -26,12 +26,14 @@ class Fault:
         devices: Whom it hits.
         throughput: What they still do, 1 = healthy, 0 = fail-stop.
         duration_seconds: Until they are back; infinite when nobody repairs them.
+        silent: Nobody reports it: a host that lost power, a hang. It shows by what does not come any more.
     """
 
     at_seconds: float
     devices: tuple[int, ...]
     throughput: float = 0.0
     duration_seconds: float = math.inf
+    silent: bool = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.at_seconds) and self.at_seconds >= 0.0):
@@ -52,9 +54,11 @@ class FaultProcess:
         every_seconds: Mean time between two of them, fleet-wide.
         scope: What each hits.
         throughputs: What is left, drawn evenly; (0,) is fail-stop.
-        mean_repair_seconds: Mean of the exponential time to repair; None = never.
+        mean_repair_seconds: Mean of the time to repair; None = never.
         spacing: Exponential (memoryless) or regular.
+        repair_spacing: The same for the time to repair; regular = always the mean.
         max_count: At most so many; None = no limit.
+        silent: Nobody reports these faults.
     """
 
     every_seconds: float
@@ -62,7 +66,9 @@ class FaultProcess:
     throughputs: tuple[float, ...] = (0.0,)
     mean_repair_seconds: float | None = None
     spacing: Spacing = Spacing.EXPONENTIAL
+    repair_spacing: Spacing = Spacing.EXPONENTIAL
     max_count: int | None = None
+    silent: bool = False
 
     def __post_init__(self) -> None:
         if not self.every_seconds > 0.0:
@@ -100,12 +106,26 @@ def drawn_faults(
             continue
         hit = topology.members(process.scope, int(rng.choice(free)))
         devices = tuple(device for device in hit if until[device] <= at)
-        repair = process.mean_repair_seconds
-        lasts = math.inf if repair is None else max(1e-3, float(rng.exponential(repair)))
+        lasts = _repair_seconds(process, rng)
         throughput = float(process.throughputs[int(rng.integers(len(process.throughputs)))])
         until[list(devices)] = at + lasts
-        faults.append(Fault(at_seconds=at, devices=devices, throughput=throughput, duration_seconds=lasts))
+        faults.append(
+            Fault(
+                at_seconds=at,
+                devices=devices,
+                throughput=throughput,
+                duration_seconds=lasts,
+                silent=process.silent,
+            )
+        )
     return tuple(faults)
+
+
+def _repair_seconds(process: FaultProcess, rng: np.random.Generator) -> float:
+    mean = process.mean_repair_seconds
+    if mean is None:
+        return math.inf
+    return mean if process.repair_spacing is Spacing.REGULAR else max(1e-3, float(rng.exponential(mean)))
 
 
 class Truth:
@@ -113,7 +133,7 @@ class Truth:
 
     def __init__(self, num_devices: int) -> None:
         self._active: dict[int, list[float]] = {}
-        self._num_devices = num_devices
+        self._healthy = dict.fromkeys(range(num_devices), 1.0)
 
     def begin(self, fault: Fault) -> None:
         """A fault holds its devices."""
@@ -132,9 +152,23 @@ class Truth:
         """Speed of a device now; 0 = dead."""
         return min(self._active.get(device, (1.0,)))
 
+    def ill(self) -> dict[int, float]:
+        """Speed of each device that some fault holds."""
+        return {device: min(held) for device, held in self._active.items()}
+
+    def dead(self) -> frozenset[int]:
+        """Devices that do nothing."""
+        return frozenset(device for device, held in self._active.items() if min(held) <= 0.0)
+
     def live(self) -> dict[int, float]:
-        """Speed of each device that is not dead."""
-        return {device: p for device in range(self._num_devices) if (p := self.throughput(device)) > 0.0}
+        """Speed of each device that is not dead. A copy of the table of healthy devices: no loop over them."""
+        found = dict(self._healthy)
+        for device, p in self.ill().items():
+            if p > 0.0:
+                found[device] = p
+            else:
+                del found[device]
+        return found
 
 
 def checked_faults(faults: Iterable[Fault], topology: Topology) -> tuple[Fault, ...]:

@@ -58,7 +58,7 @@ def test_every_second_of_an_iteration_is_compute_or_waiting(layout, seed):
         slowdown=slowdown,
     )
     busy = times.forward + times.backward + 0.2
-    waiting = times.waiting_tensor + times.waiting_pipeline + times.waiting_gradient
+    waiting = times.waiting_tensor + times.waiting_pipeline + times.waiting_gradient + times.waiting_vote
     assert (waiting >= -1e-9).all()
     assert busy + waiting == pytest.approx(times.wall)
 
