@@ -679,6 +679,7 @@ class Frame(_message.Message):
     MISSING_RANKS_FIELD_NUMBER: _builtins.int
     CLOSED_AT_UNIX_SECONDS_FIELD_NUMBER: _builtins.int
     LAST_SAMPLE_AT_UNIX_SECONDS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     """Iteration."""
     epoch: _builtins.int
@@ -689,11 +690,15 @@ class Frame(_message.Message):
     """When the frame's last sample arrived at the telemetry service, Unix seconds."""
     @_builtins.property
     def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrameEntry]:
-        """One entry per rank that reported, ascending by rank."""
+        """One entry per rank that reported, ascending by rank, but for those in `columns`."""
 
     @_builtins.property
     def missing_ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ranks that were expected and had not reported when the frame closed."""
+
+    @_builtins.property
+    def columns(self) -> Global___FrameColumns:
+        """Entries in columns, beside those in `entries`; no rank is in both."""
 
     def __init__(
         self,
@@ -704,14 +709,233 @@ class Frame(_message.Message):
         missing_ranks: _abc.Iterable[_builtins.int] | None = ...,
         closed_at_unix_seconds: _builtins.float = ...,
         last_sample_at_unix_seconds: _builtins.float = ...,
+        columns: Global___FrameColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_at_unix_seconds", b"closed_at_unix_seconds", "entries", b"entries", "epoch", b"epoch", "iteration", b"iteration", "last_sample_at_unix_seconds", b"last_sample_at_unix_seconds", "missing_ranks", b"missing_ranks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_at_unix_seconds", b"closed_at_unix_seconds", "columns", b"columns", "entries", b"entries", "epoch", b"epoch", "iteration", b"iteration", "last_sample_at_unix_seconds", b"last_sample_at_unix_seconds", "missing_ranks", b"missing_ranks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Frame: _TypeAlias = Frame  # noqa: Y015
+
+@_typing.final
+class FrameColumns(_message.Message):
+    """Entries of a frame column by column: a reader takes thousands of ranks in without a step for each. All samples are of
+    the frame's iteration and epoch. Every column holds one value an entry, or none at all: then each is zero or unset.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANKS_FIELD_NUMBER: _builtins.int
+    INCARNATIONS_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    NODE_OF_FIELD_NUMBER: _builtins.int
+    DEVICE_OF_FIELD_NUMBER: _builtins.int
+    STARTED_AT_UNIX_SECONDS_FIELD_NUMBER: _builtins.int
+    WALL_SECONDS_FIELD_NUMBER: _builtins.int
+    FORWARD_SECONDS_FIELD_NUMBER: _builtins.int
+    BACKWARD_SECONDS_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_SECONDS_FIELD_NUMBER: _builtins.int
+    DATA_SECONDS_FIELD_NUMBER: _builtins.int
+    TENSOR_WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    PIPELINE_WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    GRADIENT_WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    VOTE_WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    LOSSES_FIELD_NUMBER: _builtins.int
+    HAS_LOSS_FIELD_NUMBER: _builtins.int
+    GRADIENT_NORMS_FIELD_NUMBER: _builtins.int
+    HAS_GRADIENT_NORM_FIELD_NUMBER: _builtins.int
+    PEAK_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
+    SHARDS_FIELD_NUMBER: _builtins.int
+    FORWARD_FLOPS_PER_TOKEN_FIELD_NUMBER: _builtins.int
+    FORWARD_FLOPS_PER_SQUARED_LENGTH_FIELD_NUMBER: _builtins.int
+    BACKWARD_MULTIPLE_FIELD_NUMBER: _builtins.int
+    WORKLOAD_OF_FIELD_NUMBER: _builtins.int
+    WORKLOAD_SIZES_FIELD_NUMBER: _builtins.int
+    MICRO_BATCH_INDEXES_FIELD_NUMBER: _builtins.int
+    MICRO_BATCH_TOKENS_FIELD_NUMBER: _builtins.int
+    MICRO_BATCH_SUMS_OF_SQUARES_FIELD_NUMBER: _builtins.int
+    TRAFFIC_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Rank, ascending."""
+
+    @_builtins.property
+    def incarnations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Its incarnation."""
+
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes and devices, each once, in any order."""
+
+    @_builtins.property
+    def node_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Index in `names` of the node it ran on."""
+
+    @_builtins.property
+    def device_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Index in `names` of the device it ran on."""
+
+    @_builtins.property
+    def started_at_unix_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """As in Sample."""
+
+    @_builtins.property
+    def wall_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """As in Sample."""
+
+    @_builtins.property
+    def forward_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.compute."""
+
+    @_builtins.property
+    def backward_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.compute."""
+
+    @_builtins.property
+    def optimizer_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.compute."""
+
+    @_builtins.property
+    def data_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.compute."""
+
+    @_builtins.property
+    def tensor_wait_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.waiting."""
+
+    @_builtins.property
+    def pipeline_wait_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.waiting."""
+
+    @_builtins.property
+    def gradient_wait_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.waiting."""
+
+    @_builtins.property
+    def vote_wait_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.waiting."""
+
+    @_builtins.property
+    def losses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.loss where `has_loss`."""
+
+    @_builtins.property
+    def has_loss(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """Whether a loss was reported."""
+
+    @_builtins.property
+    def gradient_norms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.gradient_norm where `has_gradient_norm`."""
+
+    @_builtins.property
+    def has_gradient_norm(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """Whether a gradient norm was reported."""
+
+    @_builtins.property
+    def peak_memory_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As in Sample."""
+
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sample.mark, as its number."""
+
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sample.position."""
+
+    @_builtins.property
+    def stages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sample.position."""
+
+    @_builtins.property
+    def shards(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sample.position."""
+
+    @_builtins.property
+    def forward_flops_per_token(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.position."""
+
+    @_builtins.property
+    def forward_flops_per_squared_length(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.position."""
+
+    @_builtins.property
+    def backward_multiple(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Sample.position."""
+
+    @_builtins.property
+    def workload_of(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Index of the entry's list of micro-batches; ranks of one replica share theirs."""
+
+    @_builtins.property
+    def workload_sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Length of each list of micro-batches; the lists themselves follow one another in the next three."""
+
+    @_builtins.property
+    def micro_batch_indexes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """MicroBatch.index."""
+
+    @_builtins.property
+    def micro_batch_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """MicroBatch.tokens."""
+
+    @_builtins.property
+    def micro_batch_sums_of_squares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """MicroBatch.sum_of_squares."""
+
+    @_builtins.property
+    def traffic(self) -> _containers.RepeatedCompositeFieldContainer[Global___Traffic]:
+        """Sample.traffic, an empty one where the rank measures none."""
+
+    def __init__(
+        self,
+        *,
+        ranks: _abc.Iterable[_builtins.int] | None = ...,
+        incarnations: _abc.Iterable[_builtins.int] | None = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        node_of: _abc.Iterable[_builtins.int] | None = ...,
+        device_of: _abc.Iterable[_builtins.int] | None = ...,
+        started_at_unix_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        wall_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        forward_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        backward_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        optimizer_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        data_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        tensor_wait_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        pipeline_wait_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        gradient_wait_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        vote_wait_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        losses: _abc.Iterable[_builtins.float] | None = ...,
+        has_loss: _abc.Iterable[_builtins.bool] | None = ...,
+        gradient_norms: _abc.Iterable[_builtins.float] | None = ...,
+        has_gradient_norm: _abc.Iterable[_builtins.bool] | None = ...,
+        peak_memory_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        marks: _abc.Iterable[_builtins.int] | None = ...,
+        replicas: _abc.Iterable[_builtins.int] | None = ...,
+        stages: _abc.Iterable[_builtins.int] | None = ...,
+        shards: _abc.Iterable[_builtins.int] | None = ...,
+        forward_flops_per_token: _abc.Iterable[_builtins.float] | None = ...,
+        forward_flops_per_squared_length: _abc.Iterable[_builtins.float] | None = ...,
+        backward_multiple: _abc.Iterable[_builtins.float] | None = ...,
+        workload_of: _abc.Iterable[_builtins.int] | None = ...,
+        workload_sizes: _abc.Iterable[_builtins.int] | None = ...,
+        micro_batch_indexes: _abc.Iterable[_builtins.int] | None = ...,
+        micro_batch_tokens: _abc.Iterable[_builtins.int] | None = ...,
+        micro_batch_sums_of_squares: _abc.Iterable[_builtins.float] | None = ...,
+        traffic: _abc.Iterable[Global___Traffic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backward_multiple", b"backward_multiple", "backward_seconds", b"backward_seconds", "data_seconds", b"data_seconds", "device_of", b"device_of", "forward_flops_per_squared_length", b"forward_flops_per_squared_length", "forward_flops_per_token", b"forward_flops_per_token", "forward_seconds", b"forward_seconds", "gradient_norms", b"gradient_norms", "gradient_wait_seconds", b"gradient_wait_seconds", "has_gradient_norm", b"has_gradient_norm", "has_loss", b"has_loss", "incarnations", b"incarnations", "losses", b"losses", "marks", b"marks", "micro_batch_indexes", b"micro_batch_indexes", "micro_batch_sums_of_squares", b"micro_batch_sums_of_squares", "micro_batch_tokens", b"micro_batch_tokens", "names", b"names", "node_of", b"node_of", "optimizer_seconds", b"optimizer_seconds", "peak_memory_bytes", b"peak_memory_bytes", "pipeline_wait_seconds", b"pipeline_wait_seconds", "ranks", b"ranks", "replicas", b"replicas", "shards", b"shards", "stages", b"stages", "started_at_unix_seconds", b"started_at_unix_seconds", "tensor_wait_seconds", b"tensor_wait_seconds", "traffic", b"traffic", "vote_wait_seconds", b"vote_wait_seconds", "wall_seconds", b"wall_seconds", "workload_of", b"workload_of", "workload_sizes", b"workload_sizes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FrameColumns: _TypeAlias = FrameColumns  # noqa: Y015
 
 @_typing.final
 class FrameEntry(_message.Message):
