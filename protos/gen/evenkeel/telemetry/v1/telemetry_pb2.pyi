@@ -206,6 +206,7 @@ class Sample(_message.Message):
     PEAK_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
+    KEPT_MICRO_BATCHES_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     """Iteration (one optimizer step), counted from 0."""
     epoch: _builtins.int
@@ -242,6 +243,12 @@ class Sample(_message.Message):
     def traffic(self) -> Global___Traffic:
         """When operations between ranks began and how long they took; unset where the rank does not measure it."""
 
+    @_builtins.property
+    def kept_micro_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___MicroBatch]:
+        """Micro-batches that count in this step without having been run in its epoch: survivors of a failure kept their
+        gradient sums. The same on every rank of the step; readers count each once, beside micro_batches.
+        """
+
     def __init__(
         self,
         *,
@@ -258,10 +265,11 @@ class Sample(_message.Message):
         peak_memory_bytes: _builtins.int = ...,
         mark: Global___Mark.ValueType = ...,
         traffic: Global___Traffic | None = ...,
+        kept_micro_batches: _abc.Iterable[Global___MicroBatch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_gradient_norm", b"_gradient_norm", "_loss", b"_loss", "compute", b"compute", "gradient_norm", b"gradient_norm", "loss", b"loss", "position", b"position", "traffic", b"traffic", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gradient_norm", b"_gradient_norm", "_loss", b"_loss", "compute", b"compute", "epoch", b"epoch", "gradient_norm", b"gradient_norm", "iteration", b"iteration", "loss", b"loss", "mark", b"mark", "micro_batches", b"micro_batches", "peak_memory_bytes", b"peak_memory_bytes", "position", b"position", "started_at_unix_seconds", b"started_at_unix_seconds", "traffic", b"traffic", "waiting", b"waiting", "wall_seconds", b"wall_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gradient_norm", b"_gradient_norm", "_loss", b"_loss", "compute", b"compute", "epoch", b"epoch", "gradient_norm", b"gradient_norm", "iteration", b"iteration", "kept_micro_batches", b"kept_micro_batches", "loss", b"loss", "mark", b"mark", "micro_batches", b"micro_batches", "peak_memory_bytes", b"peak_memory_bytes", "position", b"position", "started_at_unix_seconds", b"started_at_unix_seconds", "traffic", b"traffic", "waiting", b"waiting", "wall_seconds", b"wall_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gradient_norm: _TypeAlias = _typing.Literal["gradient_norm"]  # noqa: Y015
     _WhichOneofArgType__gradient_norm: _TypeAlias = _typing.Literal["_gradient_norm", b"_gradient_norm"]  # noqa: Y015
