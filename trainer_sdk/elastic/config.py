@@ -90,6 +90,43 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopiesConfig:
+    """Copies of slices that would be gone with one rank, or with one node, in the memory of peers.
+
+    Attributes:
+        every_iterations: A copy after every so many steps; a failure costs the steps since. 0 keeps none.
+    """
+
+    every_iterations: int = 1
+
+    def __post_init__(self) -> None:
+        if self.every_iterations < 0:
+            raise ValueError(f"copies.every_iterations {self.every_iterations}: 1 or more, or 0 for no copies")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointConfig:
+    """Copies of everything on disk.
+
+    Attributes:
+        directory: Where they go, on storage that all nodes share; each job has a folder of its own in it. Empty = none.
+        every_iterations: A checkpoint after every so many steps.
+        keep: How many complete ones stay.
+    """
+
+    directory: str = ""
+    every_iterations: int = 100
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        if self.every_iterations < 1 or self.keep < 1:
+            raise ValueError(
+                f"checkpoint.every_iterations {self.every_iterations} and keep {self.keep}: each must be at least 1; "
+                "leave checkpoint.directory out for no checkpoints"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingConfig:
     """One job.
 
@@ -102,6 +139,9 @@ class TrainingConfig:
         model: Model.
         workload: Workload.
         optimizer: Optimizer.
+        copies: Copies in the memory of peers.
+        checkpoint: Copies on disk.
+        resume_steps: Begin with the checkpoint of so many steps; 0 = from the start. The launcher sets it.
     """
 
     job_id: str = "job"
@@ -112,10 +152,15 @@ class TrainingConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     workload: WorkloadConfig = field(default_factory=WorkloadConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    copies: CopiesConfig = field(default_factory=CopiesConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    resume_steps: int = 0
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype {self.dtype!r}: use float32 or float64")
+        if self.resume_steps and not self.checkpoint.directory:
+            raise ValueError(f"resume_steps {self.resume_steps} needs a checkpoint.directory to resume from")
         if self.workload.min_document_length > min(self.workload.token_budget, self.model.max_document_length):
             raise ValueError(
                 f"documents of at least {self.workload.min_document_length} tokens fit neither a budget of "
@@ -143,6 +188,8 @@ def config_from_json(values: dict[str, Any]) -> TrainingConfig:
             model=ModelConfig(**top.pop("model", {})),
             workload=WorkloadConfig(**workload),
             optimizer=OptimizerConfig(**top.pop("optimizer", {})),
+            copies=CopiesConfig(**top.pop("copies", {})),
+            checkpoint=CheckpointConfig(**top.pop("checkpoint", {})),
             **top,
         )
     except TypeError as error:
