@@ -26,6 +26,7 @@ PROMISES = """
 | observations | at least once | (job, iteration, epoch) of a frame; `sequence` per job |
 | verdicts | at least once | `verdict_id`, a pure function of what it says about whom |
 | profiles | newest per job | `iteration` |
+| suspicions | at least once; one that is half a minute old is not answered | (job, rank, incarnation, `iteration`) |
 | plans | at least once, through a transactional outbox | (`plan_id`, `state`) |
 
 What cannot be read goes to the consumed topic's dead-letter topic with its original key and bytes, and with headers that say where it

@@ -70,6 +70,13 @@ PROFILES = Topic(
     consumers=("scheduler",),
     compacted=True,
 )
+SUSPICIONS = Topic(
+    name="evenkeel.detector.suspicions.v1",
+    message="evenkeel.detector.v1.Suspicion",
+    producer="detector",
+    consumers=("scheduler",),
+    retention=timedelta(days=1),
+)
 PLANS = Topic(
     name="evenkeel.scheduler.plans.v1",
     message="evenkeel.scheduler.v1.Plan",
@@ -77,4 +84,4 @@ PLANS = Topic(
     retention=timedelta(days=30),
 )
 
-TOPICS = (RECORDS, OBSERVATIONS, VERDICTS, PROFILES, PLANS)
+TOPICS = (RECORDS, OBSERVATIONS, VERDICTS, PROFILES, SUSPICIONS, PLANS)

@@ -3,7 +3,8 @@
 Not covered: several schedulers at once. Each job's ranks register with the one scheduler that holds the job.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol
 
 import structlog
 
@@ -11,30 +12,45 @@ from history.errors import JobConflictError, UnknownJobError
 from history.records import JobRecord, RankRecord, VerdictRecord
 from history.vocabulary import JobState
 from services.scheduler.adapters.fleet_port import JobNews, JobView
-from services.scheduler.adapters.rank_watch import StreamBroken
+from services.scheduler.dispatch.protocol import RankCalls
 from services.scheduler.domain.job_state import JobKnowledge
 from services.scheduler.domain.profiles import JobProfile
 from services.scheduler.domain.restart import new_job, resumed_job
+from services.scheduler.domain.suspicion import ProbeOutcome, Suspicion
 from services.scheduler.job_actor import JobActor
 from services.scheduler.parts import Parts
+from services.scheduler.probing import Prober
 from services.scheduler.processes import Processes
 
 _log = structlog.get_logger(__name__)
 
 
+class JobReports(Protocol):
+    """Where that goes which the scheduler itself sees of one job's processes."""
+
+    async def stream_broken(self, rank: int, incarnation: int, detail: str) -> None:
+        """A process's stream broke and its controller does not answer any more."""
+        ...
+
+    async def probed(self, outcome: ProbeOutcome) -> None:
+        """A suspect was probed beside a peer."""
+        ...
+
+
 class Coordinator:
     """Every unfinished job; see :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
 
-    def __init__(self, parts: Parts, reporter: Callable[[str], StreamBroken]) -> None:
+    def __init__(self, parts: Parts, reports: Callable[[str], JobReports]) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             parts: What all jobs share.
-            reporter: Makes, for a job id, what is told of that job's broken streams.
+            reports: Makes, for a job id, what is told of that job's broken streams and probes.
         """
         self._parts = parts
-        self._reporter = reporter
+        self._reports = reports
         self._actors: dict[str, JobActor] = {}
+        self._probers: dict[str, Prober] = {}
 
     async def load(self) -> int:
         """Take up every unfinished job of the history; call once, before anything else.
@@ -75,6 +91,7 @@ class Coordinator:
             return
         await actor.finish()
         self._actors.pop(job_id, None)
+        self._probers.pop(job_id, None)
         self._parts.metrics.jobs.set(len(self._actors))
 
     def job(self, job_id: str) -> JobView | None:
@@ -100,6 +117,17 @@ class Coordinator:
         if actor is not None:
             await actor.take_profile(profile)
 
+    async def take_suspicion(self, suspicion: Suspicion) -> None:
+        """Probe the suspect in the background; a suspicion about an unknown job or process is dropped."""
+        actor = self._actors.get(suspicion.job_id)
+        if actor is not None:
+            asked = ((suspicion.rank, suspicion.incarnation), (suspicion.peer_rank, suspicion.peer_incarnation))
+            self._parts.spawn(self._probe(self._probers[suspicion.job_id], suspicion, actor.calls_to(asked)))
+
+    @staticmethod
+    async def _probe(prober: Prober, suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> None:
+        await prober.answer(suspicion, calls)
+
     def _known(self, job_id: str) -> JobActor:
         actor = self._actors.get(job_id)
         if actor is None:
@@ -107,8 +135,10 @@ class Coordinator:
         return actor
 
     def _add(self, job: JobKnowledge, token: str) -> JobActor:
-        processes = Processes(job.job_id, token, self._reporter(job.job_id), self._parts.spawn)
+        reports = self._reports(job.job_id)
+        processes = Processes(job.job_id, token, reports.stream_broken, self._parts.spawn)
         actor = JobActor(job, processes, self._parts)
         self._actors[job.job_id] = actor
+        self._probers[job.job_id] = Prober(reports.probed)
         self._parts.metrics.jobs.set(len(self._actors))
         return actor

@@ -8,7 +8,7 @@ are acted upon: a verdict before its plan, a plan before its decision, the decis
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -20,7 +20,14 @@ from services.common.backoff import Backoff
 from services.scheduler.adapters.fleet_port import JobNews, JobView
 from services.scheduler.adapters.store import Change, JobStateRecord
 from services.scheduler.dispatch.agreement import NoAgreementError
-from services.scheduler.dispatch.protocol import Decision, RankAwayError, RankPhase, RankRefusedError, Reshape
+from services.scheduler.dispatch.protocol import (
+    Decision,
+    RankAwayError,
+    RankCalls,
+    RankPhase,
+    RankRefusedError,
+    Reshape,
+)
 from services.scheduler.dispatch.two_phase import Flight
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
 from services.scheduler.domain.profiles import JobProfile, on_profile
@@ -119,6 +126,11 @@ class JobActor:
                 if info.rank == record.rank and info.incarnation == record.incarnation:
                     self._processes.add(info)
             await self._react()
+
+    def calls_to(self, processes: Collection[tuple[int, int]]) -> Mapping[int, RankCalls]:
+        """Clients of those of the processes (rank, incarnation) that are alive and registered, by rank."""
+        alive = [info for info in self.job.ranks.values() if info.alive and (info.rank, info.incarnation) in processes]
+        return self._processes.calls(alive)
 
     async def finish(self) -> None:
         """The job has ended; its plans, streams and watchers end too."""

@@ -1,7 +1,6 @@
 """The scheduler's composition root: ``python -m services.scheduler``."""
 
 import asyncio
-from collections.abc import Callable
 
 from services.common.backoff import Reachability, persist
 from services.common.database import DATABASE_AWAY, create_engine, wait_for_database
@@ -13,7 +12,7 @@ from services.common.metrics import KafkaMetrics, create_registry
 from services.common.settings import load_settings
 from services.scheduler.adapters.fleet_api_server import TlsFiles, fleet_server
 from services.scheduler.adapters.intake import DECODERS, Intake
-from services.scheduler.adapters.rank_watch import broken_stream_reporter
+from services.scheduler.adapters.job_events import JobEvents
 from services.scheduler.adapters.store import Store
 from services.scheduler.adapters.store_outbox import OutboxPublisher
 from services.scheduler.coordinator import Coordinator
@@ -34,14 +33,15 @@ async def serve(settings: SchedulerSettings) -> None:
     engine = create_engine(settings.database_url.get_secret_value(), application_name="evenkeel-scheduler")
     config = KafkaClientConfig.from_settings(settings, service=SERVICE)
     metrics = KafkaMetrics(registry)
-    producer = KafkaProducer(config, metrics, on_change=_reporter(health, "kafka"))
+    producer = KafkaProducer(config, metrics, on_change=health.witness("kafka", "producer"))
+    postgres = Reachability("postgres", health.witness("postgres", "history"))
     try:
         async with (
             health_server(health, registry, host=settings.metrics_host, port=settings.metrics_port) as metrics_port,
             asyncio.TaskGroup() as group,
         ):
-            await wait_for_database(engine, on_change=_reporter(health, "postgres"))
-            store = Store(engine)
+            await wait_for_database(engine, postgres)
+            store = Store(engine, reachability=postgres)
             coordinator = Coordinator(
                 Parts(
                     store=store,
@@ -52,12 +52,15 @@ async def serve(settings: SchedulerSettings) -> None:
                         group_seconds=settings.plan_group_seconds, bytes_per_second=settings.plan_bytes_per_second
                     ),
                 ),
-                lambda job_id: broken_stream_reporter(producer, job_id),
+                lambda job_id: JobEvents(producer, job_id),
             )
-            await persist(coordinator.load, transient=DATABASE_AWAY, reachability=Reachability("postgres"))
-            group.create_task(OutboxPublisher(engine, producer, store.outbox_filled).run())
+            await persist(coordinator.load, transient=DATABASE_AWAY, reachability=postgres)
+            outbox = OutboxPublisher(engine, producer, store.outbox_filled, reachability=postgres)
+            group.create_task(outbox.run())
             loop = ConsumeLoop(
-                KafkaConsumer(config, topics=list(DECODERS), group=GROUP, on_change=_reporter(health, "kafka")),
+                KafkaConsumer(
+                    config, topics=list(DECODERS), group=GROUP, on_change=health.witness("kafka", "consumer")
+                ),
                 Intake(coordinator),
                 decoders=DECODERS,
                 dead_letters=DeadLetters(producer, metrics, group=GROUP),
@@ -85,10 +88,6 @@ async def serve(settings: SchedulerSettings) -> None:
     finally:
         await producer.stop()
         await engine.dispose()
-
-
-def _reporter(health: Health, part: str) -> Callable[[bool, str], None]:
-    return lambda reachable, problem: health.report(part, ready=reachable, detail=problem)
 
 
 def _tls(settings: SchedulerSettings) -> TlsFiles | None:

@@ -1,21 +1,25 @@
-"""Verdicts and profiles from Kafka to the coordinator."""
+"""Verdicts, profiles and suspicions from Kafka to the coordinator."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from evenkeel.detector.v1 import detector_pb2
 from google.protobuf.message import DecodeError
 
-from contracts.topics import PROFILES, VERDICTS
+from contracts.topics import PROFILES, SUSPICIONS, VERDICTS
 from history.records import VerdictRecord
 from services.common.kafka import Batch, ConsumedRecord, Partition, RejectedRecordError, Rejection
 from services.common.kafka.loop import Decoder
 from services.scheduler.adapters.fleet_api_codec import verdict_from_proto
 from services.scheduler.coordinator import Coordinator
 from services.scheduler.domain.profiles import JobProfile
+from services.scheduler.domain.suspicion import Suspicion
 from services.scheduler.planning.cost_model import Workload
 
-Finding = VerdictRecord | JobProfile
+Finding = VerdictRecord | JobProfile | Suspicion
+
+_STALE_SUSPICION_SECONDS = 30.0
 
 
 def _require_key(record: ConsumedRecord, job_id: str) -> None:
@@ -75,42 +79,82 @@ def decode_profile(record: ConsumedRecord) -> JobProfile:
     )
 
 
-DECODERS: Mapping[str, Decoder[Finding]] = {VERDICTS.name: decode_verdict, PROFILES.name: decode_profile}
+def decode_suspicion(record: ConsumedRecord) -> Suspicion:
+    """The suspicion in a record.
+
+    Raises:
+        RejectedRecordError: It is no suspicion, or one that cannot be.
+    """
+    try:
+        message = detector_pb2.Suspicion.FromString(record.value or b"")
+    except DecodeError as error:
+        raise RejectedRecordError("malformed", f"not a Suspicion: {error}") from error
+    _require_key(record, message.job_id)
+    ranks = (message.rank, message.incarnation, message.peer_rank, message.peer_incarnation)
+    if min(ranks) < 0 or message.rank == message.peer_rank:
+        raise RejectedRecordError("value", f"a suspicion about rank {message.rank} beside rank {message.peer_rank}")
+    if message.matrix_size < 1 or not 0.0 <= message.at_unix_seconds < 1e12:
+        raise RejectedRecordError("value", f"matrix_size is {message.matrix_size}, at {message.at_unix_seconds}")
+    return Suspicion(
+        job_id=message.job_id,
+        rank=message.rank,
+        incarnation=message.incarnation,
+        peer_rank=message.peer_rank,
+        peer_incarnation=message.peer_incarnation,
+        iteration=message.iteration,
+        at_unix_seconds=message.at_unix_seconds,
+        matrix_size=message.matrix_size,
+    )
+
+
+DECODERS: Mapping[str, Decoder[Finding]] = {
+    VERDICTS.name: decode_verdict,
+    PROFILES.name: decode_profile,
+    SUSPICIONS.name: decode_suspicion,
+}
 
 
 class Intake:
     """Hands findings to the coordinator; see :class:`services.common.kafka.loop.Handler`.
 
     Verdicts are durable when ``handle`` returns. Profiles are not stored: each is replaced by the next, and after a
-    restart the compacted topic is read again from its beginning.
+    restart the compacted topic is read again from its beginning. Suspicions are answered if they are fresh.
     """
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: Coordinator, *, clock: Callable[[], float] = time.time) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             coordinator: Loaded already.
+            clock: Unix seconds: a suspicion from before an outage is not worth a probe.
         """
         self._coordinator = coordinator
+        self._clock = clock
 
     async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Profiles from the beginning, verdicts from the committed offset."""
         return {partition: 0 for partition in partitions if partition.topic == PROFILES.name}
 
     async def handle(self, batch: Batch[Finding]) -> Sequence[Rejection]:
-        """Verdicts job by job and in order, profiles: of each job only the newest."""
+        """Verdicts job by job and in order, profiles and suspicions: of each job only the newest."""
         verdicts: dict[str, list[VerdictRecord]] = {}
         profiles: dict[str, JobProfile] = {}
+        suspicions: dict[str, Suspicion] = {}
         for message in batch.messages:
             finding = message.content
             if isinstance(finding, VerdictRecord):
                 verdicts.setdefault(finding.job_id, []).append(finding)
-            else:
+            elif isinstance(finding, JobProfile):
                 profiles[finding.job_id] = finding
+            else:
+                suspicions[finding.job_id] = finding
         for job_id, found in verdicts.items():
             await self._coordinator.take_verdicts(job_id, found)
         for profile in profiles.values():
             await self._coordinator.take_profile(profile)
+        for suspicion in suspicions.values():
+            if self._clock() - suspicion.at_unix_seconds < _STALE_SUSPICION_SECONDS:
+                await self._coordinator.take_suspicion(suspicion)
         return ()
 
     async def tick(self, now_seconds: float) -> None:

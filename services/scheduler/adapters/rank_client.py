@@ -126,6 +126,14 @@ class RankClient:
         request = pb.InterruptRequest(job_id=self._job_id, epoch=epoch, leave=leave)
         await self._answer(self._stub.Interrupt(request, timeout=timeout_seconds, metadata=self._metadata))
 
+    async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
+        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        request = pb.ProbeRequest(job_id=self._job_id, matrix_size=matrix_size, repetitions=repetitions)
+        answer = await self._answer(self._stub.Probe(request, timeout=timeout_seconds, metadata=self._metadata))
+        if not answer.seconds:
+            raise RankRefusedError(f"rank {self.rank} at {self.address}: a probe without figures")
+        return list(answer.seconds)
+
     async def status(self, timeout_seconds: float) -> RankState:
         """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
         request = pb.StatusRequest(job_id=self._job_id)

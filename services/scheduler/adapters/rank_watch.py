@@ -5,17 +5,11 @@ controller is asked once more before anything is said. Nothing is marked here: t
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 
 import structlog
-from evenkeel.telemetry.v1 import telemetry_pb2
 
-from contracts.headers import record_headers
-from contracts.topics import RECORDS
 from services.common.backoff import Backoff
-from services.common.kafka.ports import Producer
-from services.common.kafka.records import OutgoingRecord
 from services.scheduler.adapters.rank_client import RankClient
 from services.scheduler.dispatch.board import StateBoard
 from services.scheduler.dispatch.protocol import RankAwayError, RankPhase, RankRefusedError
@@ -27,35 +21,6 @@ _NEVER_CONNECTED_ATTEMPTS = 3
 
 StreamBroken = Callable[[int, int, str], Awaitable[None]]
 """Told (rank, incarnation, detail) when a stream broke and the controller does not answer any more."""
-
-
-def broken_stream_reporter(producer: Producer, job_id: str) -> StreamBroken:
-    """Reports broken streams of one job to the topic of telemetry records, on behalf of no rank (-1)."""
-    sequence = 0
-
-    async def report(rank: int, incarnation: int, detail: str) -> None:
-        nonlocal sequence
-        record = telemetry_pb2.Record(
-            job_id=job_id,
-            rank=-1,
-            sequence=sequence,
-            node="scheduler",
-            events=[
-                telemetry_pb2.ProcessEvent(
-                    at_unix_seconds=time.time(),
-                    kind=telemetry_pb2.PROCESS_EVENT_KIND_STREAM_BROKEN,
-                    rank=rank,
-                    incarnation=incarnation,
-                    detail=detail[:500],
-                )
-            ],
-        )
-        sequence += 1
-        headers = record_headers(RECORDS, "evenkeel/scheduler")
-        value = record.SerializeToString()
-        await producer.send_all([OutgoingRecord(topic=RECORDS.name, key=job_id.encode(), value=value, headers=headers)])
-
-    return report
 
 
 async def watch_rank(client: RankClient, board: StateBoard, broken: StreamBroken) -> None:

@@ -85,6 +85,10 @@ class RankCalls(Protocol):
         """Stop waiting and park, or leave for good."""
         ...
 
+    async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
+        """Seconds of each of ``repetitions`` matrix products, run at the rank's next iteration border."""
+        ...
+
     async def status(self, timeout_seconds: float) -> RankState:
         """The state now."""
         ...

@@ -20,6 +20,7 @@ from services.scheduler.adapters.fleet_port import JobView
 from services.scheduler.adapters.store import Store
 from services.scheduler.coordinator import Coordinator
 from services.scheduler.domain.profiles import JobProfile
+from services.scheduler.domain.suspicion import ProbeOutcome
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.parts import Parts
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
@@ -37,6 +38,7 @@ class Scheduler:
     coordinator: Coordinator
     tasks: set[asyncio.Task[None]]
     broken: list[tuple[int, int]] = field(default_factory=list)
+    probes: list[ProbeOutcome] = field(default_factory=list)
 
     async def crash(self) -> None:
         for task in list(self.tasks):
@@ -160,14 +162,18 @@ def new_scheduler(engine: AsyncEngine) -> Scheduler:
 
     broken: list[tuple[int, int]] = []
 
-    def reporter(job_id: str) -> Any:
-        async def report(rank: int, incarnation: int, detail: str) -> None:
+    probes: list[ProbeOutcome] = []
+
+    class Reports:
+        async def stream_broken(self, rank: int, incarnation: int, detail: str) -> None:
             broken.append((rank, incarnation))
 
-        return report
+        async def probed(self, outcome: ProbeOutcome) -> None:
+            probes.append(outcome)
 
     parts = Parts(store=store, metrics=SchedulerMetrics(create_registry()), spawn=spawn)
-    return Scheduler(store=store, coordinator=Coordinator(parts, reporter), tasks=tasks, broken=broken)
+    coordinator = Coordinator(parts, lambda _: Reports())
+    return Scheduler(store=store, coordinator=coordinator, tasks=tasks, broken=broken, probes=probes)
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ class ToyRank:
         self.hold_rendezvous = threading.Event()
         self.dead = threading.Event()
         self.history: list[tuple[int, int]] = []
+        self.probe_seconds = 0.004
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -97,6 +98,7 @@ class ToyRank:
 
     def _iterate(self, layout: Layout) -> None:
         self.dead.wait(_ITERATION_SECONDS)
+        self.mailbox.probes.serve(lambda _, repetitions: [self.probe_seconds] * repetitions)
         while self.hanging.is_set() and not self.dead.is_set() and not self.mailbox.leaving():
             self.dead.wait(0.01)
         if self._stop():

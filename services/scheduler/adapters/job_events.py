@@ -1,0 +1,60 @@
+"""What the scheduler itself sees of a job's processes, as telemetry records: the detector has one stream to read."""
+
+import time
+from collections.abc import Callable
+
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from contracts.headers import record_headers
+from contracts.topics import RECORDS
+from services.common.kafka.ports import Producer
+from services.common.kafka.records import OutgoingRecord
+from services.scheduler.domain.suspicion import ProbeOutcome
+
+_LONGEST_DETAIL = 500
+
+
+class JobEvents:
+    """Reports about one job, on behalf of no rank (-1). Event loop's thread.
+
+    Args:
+        producer: Where records go.
+        job_id: The job.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, producer: Producer, job_id: str, *, clock: Callable[[], float] = time.time) -> None:
+        self._producer = producer
+        self._job_id = job_id
+        self._clock = clock
+        self._sequence = 0
+
+    async def stream_broken(self, rank: int, incarnation: int, detail: str) -> None:
+        """A process's stream broke and its controller does not answer any more."""
+        event = pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_STREAM_BROKEN, rank=rank, incarnation=incarnation)
+        event.detail = detail[:_LONGEST_DETAIL]
+        await self._report(event)
+
+    async def probed(self, outcome: ProbeOutcome) -> None:
+        """A suspect was probed beside a peer."""
+        asked = outcome.suspicion
+        event = pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_PROBED, rank=asked.rank, incarnation=asked.incarnation)
+        event.probe.peer_rank = asked.peer_rank
+        event.probe.matrix_size = asked.matrix_size
+        event.probe.seconds = outcome.seconds
+        event.probe.peer_seconds = outcome.peer_seconds
+        event.probe.iteration = asked.iteration
+        await self._report(event)
+
+    async def _report(self, event: pb.ProcessEvent) -> None:
+        event.at_unix_seconds = self._clock()
+        record = pb.Record(job_id=self._job_id, rank=-1, sequence=self._sequence, node="scheduler", events=[event])
+        self._sequence += 1
+        headers = record_headers(RECORDS, "evenkeel/scheduler")
+        await self._producer.send_all(
+            [
+                OutgoingRecord(
+                    topic=RECORDS.name, key=self._job_id.encode(), value=record.SerializeToString(), headers=headers
+                )
+            ]
+        )

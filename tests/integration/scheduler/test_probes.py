@@ -1,0 +1,41 @@
+"""A suspicion leads to one probe on the suspect and one on its peer, through the real controllers."""
+
+from dataclasses import replace
+
+import pytest
+
+from services.scheduler.domain.suspicion import Suspicion
+from tests.integration.scheduler.conftest import World
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
+
+
+def suspicion(job_id: str, *, rank: int = 3, peer_rank: int = 1) -> Suspicion:
+    return Suspicion(
+        job_id=job_id,
+        rank=rank,
+        incarnation=0,
+        peer_rank=peer_rank,
+        peer_incarnation=0,
+        iteration=7,
+        at_unix_seconds=0.0,
+        matrix_size=64,
+    )
+
+
+async def test_suspect_and_peer_are_probed_at_an_iteration_border_and_nobody_else(world: World) -> None:
+    world.toys.ranks[3].probe_seconds = 0.008
+    asked = suspicion(world.toys.job_id)
+    await world.coordinator.take_suspicion(asked)
+    await world.until(lambda: world.scheduler.probes, "a probe's outcome")
+    outcome = world.scheduler.probes[0]
+    assert (outcome.suspicion, outcome.seconds, outcome.peer_seconds) == (asked, 0.008, 0.004)
+    world.steps_are_gapless()
+
+
+async def test_a_suspicion_about_a_process_that_is_not_there_any_more_is_dropped(world: World) -> None:
+    await world.coordinator.take_suspicion(replace(suspicion(world.toys.job_id), incarnation=5))
+    await world.coordinator.take_suspicion(suspicion("another-job"))
+    await world.coordinator.take_suspicion(suspicion(world.toys.job_id))
+    await world.until(lambda: world.scheduler.probes, "a probe's outcome")
+    assert [outcome.suspicion.incarnation for outcome in world.scheduler.probes] == [0]
