@@ -1,6 +1,6 @@
 """From the public protobuf messages to what the run log keeps. Pure; a message that cannot be read raises."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.scheduler.v1 import scheduler_pb2
@@ -70,13 +70,17 @@ def _samples(record: telemetry_pb2.Record) -> Iterator[RankSample]:
             replica=position.replica,
             stage=position.stage,
             shard=position.shard,
-            micro_batches=tuple(
-                MicroBatchSeen(index=batch.index, tokens=batch.tokens, sum_of_squares=batch.sum_of_squares)
-                for batch in sample.micro_batches
-            ),
+            micro_batches=_batches(sample.micro_batches),
+            kept_micro_batches=_batches(sample.kept_micro_batches),
             loss=sample.loss if sample.HasField("loss") else None,
             reshaped=sample.mark == telemetry_pb2.MARK_RESHAPE,
         )
+
+
+def _batches(batches: Iterable[telemetry_pb2.MicroBatch]) -> tuple[MicroBatchSeen, ...]:
+    return tuple(
+        MicroBatchSeen(index=batch.index, tokens=batch.tokens, sum_of_squares=batch.sum_of_squares) for batch in batches
+    )
 
 
 def _processes(record: telemetry_pb2.Record, received_at: float) -> Iterator[ProcessSeen]:

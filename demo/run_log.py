@@ -34,6 +34,7 @@ class RankSample:
         shard: Tensor shard t.
         loss: Mean loss over the iteration's tokens; None when the rank does not know it.
         reshaped: The iteration contains a reshape; its wall time is not comparable.
+        kept_micro_batches: What counts in the step without having been run in its epoch, the same on all its ranks.
     """
 
     rank: int
@@ -50,6 +51,7 @@ class RankSample:
     micro_batches: tuple[MicroBatchSeen, ...]
     loss: float | None
     reshaped: bool = False
+    kept_micro_batches: tuple[MicroBatchSeen, ...] = ()
 
     @property
     def ended_at(self) -> float:

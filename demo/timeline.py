@@ -55,8 +55,8 @@ def committed_iterations(
 ) -> tuple[CommittedIteration, ...]:
     """All iterations seen from ``first`` on, ascending; ``model`` and healthy ``layout`` tell their work.
 
-    An iteration that was begun again after a failure counts with its last epoch only: the earlier attempt's gradients
-    were given up before any step.
+    An iteration that was begun again after a failure counts with its last epoch only, whose samples also name what was
+    kept of the earlier attempt.
     """
     result: list[CommittedIteration] = []
     for iteration, samples in log.iterations(first):
@@ -87,11 +87,13 @@ def committed_iterations(
 
 
 def _replica_micro_batches(samples: Iterable[RankSample]) -> Iterator[MicroBatchSeen]:
-    """Every micro-batch once per replica that ran it, however many shards and stages reported it."""
-    seen: dict[tuple[int, int], MicroBatchSeen] = {}
+    """Every micro-batch once per replica that ran it, however many shards and stages reported it, and once if kept."""
+    seen: dict[tuple[int | None, int], MicroBatchSeen] = {}
     for sample in samples:
         for batch in sample.micro_batches:
             seen.setdefault((sample.replica, batch.index), batch)
+        for batch in sample.kept_micro_batches:
+            seen.setdefault((None, batch.index), batch)
     yield from seen.values()
 
 

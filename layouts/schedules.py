@@ -45,8 +45,14 @@ def one_f_one_b(stage: int, num_stages: int, micro_batches: Sequence[int]) -> Pr
 SCHEDULES: dict[str, Callable[[int, int, Sequence[int]], Program]] = {"1f1b": one_f_one_b}
 
 
-def program_of(layout: Layout, replica: int, stage: int) -> Program:
+def program_of(layout: Layout, replica: int, stage: int, micro_batches: Sequence[int] | None = None) -> Program:
     """The program of one stage of one replica under a layout.
+
+    Args:
+        layout: Layout.
+        replica: Replica.
+        stage: Stage of the replica.
+        micro_batches: What the replica runs; None for all that the layout gives it. After a failure it is less.
 
     Raises:
         ValueError: The layout names an unknown schedule.
@@ -54,4 +60,5 @@ def program_of(layout: Layout, replica: int, stage: int) -> Program:
     schedule = SCHEDULES.get(layout.schedule)
     if schedule is None:
         raise ValueError(f"unknown schedule {layout.schedule!r}; known: {', '.join(sorted(SCHEDULES))}")
-    return schedule(stage, len(layout.replicas[replica].stages), layout.micro_batches_of(replica))
+    due = layout.micro_batches_of(replica) if micro_batches is None else micro_batches
+    return schedule(stage, len(layout.replicas[replica].stages), due)

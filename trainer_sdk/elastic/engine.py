@@ -21,13 +21,14 @@ from trainer_sdk.devices.matrix_probe import MatrixProbe
 from trainer_sdk.elastic.clock import Clock, WaitKind
 from trainer_sdk.elastic.config import TrainingConfig
 from trainer_sdk.elastic.data import Dataset
+from trainer_sdk.elastic.gradient_sums import GradientSums
 from trainer_sdk.elastic.optimizer import clip_scale
 from trainer_sdk.elastic.report import iteration_sample
 from trainer_sdk.elastic.runtime import EpochRuntime
 from trainer_sdk.elastic.shard_state import ShardState, initial_state
 from trainer_sdk.elastic.topology import WORLD
 from trainer_sdk.elastic.transfers import MissingSliceError
-from trainer_sdk.elastic.transition import Transition
+from trainer_sdk.elastic.transition import Arrival, Transition
 from trainer_sdk.emit.emitter import Emitter
 from trainer_sdk.groups.builder import StoreGroupBuilder
 from trainer_sdk.groups.errors import Interrupted, PeerLost
@@ -102,6 +103,7 @@ class Engine:
         self._epoch = -1
         self._layout: Layout | None = None
         self._held: dict[int, ShardState] = {}
+        self._sums: dict[int, GradientSums] = {}
         self._runtime: EpochRuntime | None = None
         self._groups: dict[str, Group] = {}
         self._phase = RankPhase.JOINING
@@ -198,6 +200,7 @@ class Engine:
         self._steps_applied = self._held[self._epoch].steps_applied
         if len(self._held) > 1:
             self._held = {self._epoch: self._held[self._epoch]}
+            self._sums = {self._epoch: self._runtime.sums}
             self._rendezvous.announce(f"epoch/{self._epoch}/voted", self._rank)
 
     # ---- parking and plans
@@ -233,7 +236,7 @@ class Engine:
             self._guarded(lambda: self._switch(commit))
         elif self._phase is RankPhase.JOINING:
             if self._held and self._rendezvous.heard(f"epoch/{self._leaving_epoch}/voted"):
-                self._held = {}
+                self._held, self._sums = {}, {}
                 self._publish(RankPhase.JOINING)
             if self._rendezvous.heard("finished"):
                 self._publish(RankPhase.FINISHED)
@@ -250,7 +253,7 @@ class Engine:
         self._epoch, self._layout = 0, layout
         self._publish(RankPhase.RESHAPING)
         self._groups = self._transition.begin(layout)
-        self._enter(0, state)
+        self._enter(0, Arrival(groups=self._groups, state=state), state)
 
     def _switch(self, commit: Commit) -> None:
         """Go over to the epoch of a committed plan."""
@@ -261,8 +264,9 @@ class Engine:
         self._catch_up(commit)
         self._abandon_groups()
         source = self._held.get(commit.from_epoch) if self._rank in commit.sources else None
+        sums = self._sums.get(commit.from_epoch) if source is not None else None
         try:
-            arrival = self._transition.follow(commit, source)
+            arrival = self._transition.follow(commit, source, sums)
         except MissingSliceError:
             _log.exception("rank %d cannot apply plan %s and stays parked", self._rank, commit.reshape.plan_id)
             self._park()
@@ -273,8 +277,10 @@ class Engine:
             return
         older = {} if source is None else {source.epoch: source}
         self._held = {**older, epoch: arrival.state}
+        steps = arrival.state.steps_applied
+        self._sums = {commit.from_epoch: sums} if sums is not None and sums.iteration == steps else {}
         self._epoch, self._layout = epoch, layout
-        self._enter(epoch, arrival.state)
+        self._enter(epoch, arrival, arrival.state)
 
     def _catch_up(self, commit: Commit) -> None:
         """Apply the step that others applied before the failure: this rank voted, so it holds the gradients."""
@@ -293,13 +299,22 @@ class Engine:
                 f"is at {self._steps_applied} and holds no voted gradients: its state does not fit the plan"
             )
 
-    def _enter(self, epoch: int, state: ShardState) -> None:
+    def _enter(self, epoch: int, arrival: Arrival, state: ShardState) -> None:
         """Everything is in place: train under ``epoch``."""
         assert self._layout is not None, "an entered epoch has a layout"
         self._steps_applied = state.steps_applied
         self._runtime = EpochRuntime(
-            self._config, self._dataset, self._layout, self._rank, state, self._groups, self._clock
+            self._config,
+            self._dataset,
+            self._layout,
+            self._rank,
+            state,
+            self._groups,
+            self._clock,
+            arrival.sums,
+            arrival.remainder,
         )
+        self._sums[epoch] = self._runtime.sums
         self._clock.take_compute()
         self._clock.take_waiting()
         self._mailbox.applied(epoch)

@@ -8,6 +8,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from trainer_sdk.devices.device import ComputeKind
 from trainer_sdk.elastic.clock import Clock, WaitKind
+from trainer_sdk.elastic.data import Documents
 from trainer_sdk.elastic.model import BACKWARD_MULTIPLE
 from trainer_sdk.elastic.runtime import EpochRuntime
 
@@ -44,14 +45,8 @@ def iteration_sample(
             gradient=waiting[WaitKind.GRADIENT],
             vote=waiting[WaitKind.VOTE],
         ),
-        micro_batches=[
-            pb.MicroBatch(
-                index=batch.index,
-                tokens=batch.documents.num_tokens,
-                sum_of_squares=batch.documents.sum_of_squares,
-            )
-            for batch in runtime.batches
-        ],
+        micro_batches=[_micro_batch(batch.index, batch.documents) for batch in runtime.batches],
+        kept_micro_batches=[_micro_batch(index, documents) for index, documents in runtime.kept],
         position=pb.Position(
             replica=position.replica,
             stage=position.stage,
@@ -65,6 +60,10 @@ def iteration_sample(
         peak_memory_bytes=_peak_memory_bytes(),
         mark=pb.MARK_RESHAPE if after_reshape else pb.MARK_UNSPECIFIED,
     )
+
+
+def _micro_batch(index: int, documents: Documents) -> pb.MicroBatch:
+    return pb.MicroBatch(index=index, tokens=documents.num_tokens, sum_of_squares=documents.sum_of_squares)
 
 
 def _peak_memory_bytes() -> int:

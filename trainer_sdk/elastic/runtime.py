@@ -6,19 +6,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layouts.instructions import Op
+from layouts.instructions import Op, Program
 from layouts.layout import Layout, Position
 from layouts.schedules import program_of
 from trainer_sdk.devices.device import ComputeKind
 from trainer_sdk.elastic.clock import Clock
 from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.data import Dataset, MicroBatch
+from trainer_sdk.elastic.data import Dataset, Documents, MicroBatch
 from trainer_sdk.elastic.exchange import plan_exchange
+from trainer_sdk.elastic.gradient_sums import GradientSums
 from trainer_sdk.elastic.model import BACKWARD_MULTIPLE, parameter_specs
 from trainer_sdk.elastic.optimizer import ShardOptimizer
 from trainer_sdk.elastic.ownership import OwnershipMap
 from trainer_sdk.elastic.pipeline import Pipeline
 from trainer_sdk.elastic.reducer import GradientReducer
+from trainer_sdk.elastic.remainder import Remainder
 from trainer_sdk.elastic.shard_state import ShardState
 from trainer_sdk.elastic.stage_model import StageModel
 from trainer_sdk.elastic.tensor_parallel import TensorRegion
@@ -49,6 +51,13 @@ class EpochRuntime:
         state: Its slices.
         groups: The epoch's groups by name; none in a single-process run.
         clock: Told of compute and waits.
+        sums: Its gradient sums of an interrupted iteration, if this epoch goes on with one.
+        remainder: What is left of that iteration.
+
+    Attributes:
+        sums: This rank's gradient sums.
+        batches: Micro-batches that this stage ran in the newest iteration, in the order of their forwards.
+        kept: Index and documents of those that count in it without having been run in this epoch.
 
     Raises:
         ValueError: The schedule uses instructions that this engine does not interpret.
@@ -63,6 +72,8 @@ class EpochRuntime:
         state: ShardState,
         groups: Mapping[str, Group],
         clock: Clock,
+        sums: GradientSums | None = None,
+        remainder: Remainder | None = None,
     ) -> None:
         position = layout.position_of(rank)
         assert position is not None, f"rank {rank} has no position in the layout"
@@ -70,6 +81,7 @@ class EpochRuntime:
         self._dataset = dataset
         self._clock = clock
         stage = layout.stage_at(position)
+        self._layout = layout
         self._program = program_of(layout, position.replica, position.stage)
         unknown = sorted({instruction.op for instruction in self._program} - _SUPPORTED)
         if unknown:
@@ -96,30 +108,34 @@ class EpochRuntime:
             dtype=torch.float64 if config.dtype == "float64" else torch.float32,
             device=device,
         )
-        self.reducer = GradientReducer(ownership, rank, plan_exchange(specs, layout), groups, clock, device)
+        buckets = plan_exchange(specs, layout)
+        self.sums = sums or GradientSums(ownership, rank, buckets, device)
+        self.reducer = GradientReducer(self.sums, rank, buckets, groups, clock, device)
+        self._remainder = remainder
         self._is_last = stage.stop_block == layout.num_blocks
         self._loss = 0.0
         self._flights: dict[int, _Flight] = {}
         self.batches: list[MicroBatch] = []
+        self.kept: tuple[tuple[int, Documents], ...] = ()
 
     def run_iteration(self, iteration: int) -> float:
-        """Run all micro-batches of this stage and reduce the gradients.
+        """Run all micro-batches of this stage, or what is left of them after a failure, and reduce the gradients.
 
         Returns:
             This rank's part of the iteration's mean loss: parts of all ranks add up to it.
 
         Raises:
-            Interrupted: The rank should park; the partial gradients are worthless.
+            Interrupted: The rank should park; ``sums`` tells what was done.
             PeerLost: A peer is gone; likewise.
         """
         self._loss = 0.0
         self._flights.clear()
         self.batches = []
         self._pipeline.forget()
-        self.reducer.clear()
+        program = self._begin(iteration)
         with self._clock.computing(ComputeKind.DATA):
             scale = 1.0 / self._dataset.total_tokens(iteration)
-        for instruction in self._program:
+        for instruction in program:
             if instruction.op is Op.REDUCE:
                 self._pipeline.flush()
                 self.reducer.reduce()
@@ -132,7 +148,20 @@ class EpochRuntime:
         """Apply the optimizer step with the reduced gradients."""
         with self._clock.computing(ComputeKind.OPTIMIZER):
             self._clock.add(self.optimizer.flops)
-            self.optimizer.step(self.reducer.gradients, gradient_scale)
+            self.optimizer.step(self.sums.gradients(), gradient_scale)
+        self._remainder = None
+
+    def _begin(self, iteration: int) -> Program:
+        """What to run; ``sums`` has the rest."""
+        remainder, position = self._remainder, self.position
+        if remainder is None or remainder.iteration != iteration:
+            self.kept = ()
+            self.sums.begin(iteration)
+            return self._program
+        self.kept = tuple((index, self._dataset.documents(iteration, index)) for index in remainder.kept)
+        if position.replica == 0:
+            self._loss = remainder.kept_loss  # one rank speaks for what nobody ran again
+        return program_of(self._layout, position.replica, position.stage, remainder.by_replica[position.replica])
 
     def _flight(self, iteration: int, index: int) -> _Flight:
         flight = self._flights.get(index)
@@ -165,7 +194,9 @@ class EpochRuntime:
         with self._clock.computing(ComputeKind.FORWARD):
             flight.output = self.model.forward(flight.entered, flight.batch)
         if self._is_last:
-            self._loss += float(flight.output.detach())
+            loss = float(flight.output.detach())
+            self._loss += loss
+            self.sums.losses[flight.batch.index] = loss
 
     def _backward(self, flight: _Flight, scale: float) -> None:
         assert flight.output is not None, "a backward follows its forward"
@@ -173,5 +204,5 @@ class EpochRuntime:
         with self._clock.computing(ComputeKind.BACKWARD):
             torch.autograd.backward([flight.output], [gradient])
             self._region.count_backward(self.model.embedding_flops(flight.batch))
-            self.reducer.accumulate(self.optimizer.parameters)
+            self.sums.accumulate(self.optimizer.parameters, flight.batch.index)
         flight.output = flight.gradient = None

@@ -12,7 +12,7 @@ WORLD = "world"
 """All ranks of the layout: the step vote."""
 
 TRANSFER = "transfer"
-"""All ranks of the layout, and those that leave but hold what nobody else does."""
+"""All ranks of the layout, and those that leave but hold what others need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +54,29 @@ def borders_of(layout: Layout) -> tuple[Border, ...]:
     return tuple(borders)
 
 
-def transfer_participants(layout: Layout, copies: Sequence[Copy]) -> tuple[int, ...]:
-    """Who must take part in the move to ``layout``: its ranks, and leavers that are a source, ascending."""
-    return tuple(sorted({*layout.ranks, *(copy.source for copy in copies)}))
+def transfer_participants(layout: Layout, copies: Sequence[Copy], holders: Iterable[int] = ()) -> tuple[int, ...]:
+    """Who must take part in the move to ``layout``, ascending: its ranks, and leavers that have something to give.
+
+    Args:
+        layout: Layout to reach.
+        copies: Slices that move.
+        holders: Ranks that hold sums of an interrupted iteration.
+    """
+    return tuple(sorted({*layout.ranks, *(copy.source for copy in copies), *holders}))
 
 
-def groups_of(layout: Layout, buckets: Sequence[Bucket], copies: Sequence[Copy]) -> tuple[GroupSpec, ...]:
-    """All groups of an epoch, in the order in which every rank builds them."""
+def groups_of(layout: Layout, buckets: Sequence[Bucket], participants: Iterable[int]) -> tuple[GroupSpec, ...]:
+    """All groups of an epoch, in the order in which every rank builds them.
+
+    Args:
+        layout: Layout.
+        buckets: Its gradient exchange.
+        participants: Who takes part in the move to it; ranks of the layout need not be named.
+    """
     specs = [GroupSpec(name=WORLD, ranks=layout.ranks)]
-    participants = transfer_participants(layout, copies)
-    if participants != layout.ranks:
-        specs.append(GroupSpec(name=TRANSFER, ranks=participants))
+    everybody = tuple(sorted({*layout.ranks, *participants}))
+    if everybody != layout.ranks:
+        specs.append(GroupSpec(name=TRANSFER, ranks=everybody))
     shards = [stage.ranks for replica in layout.replicas for stage in replica.stages]
     sets = {tuple(sorted(ranks)) for ranks in [*shards, *(bucket.ranks for bucket in buckets)] if len(ranks) > 1}
     specs += [GroupSpec(name=collective_name(ranks), ranks=ranks) for ranks in sorted(sets)]

@@ -10,13 +10,18 @@ from dataclasses import dataclass
 import torch
 
 from layouts.layout import Layout
-from trainer_sdk.control.state import Commit
+from trainer_sdk.control.state import ApplyMode, Commit
 from trainer_sdk.elastic.config import TrainingConfig
 from trainer_sdk.elastic.exchange import plan_exchange
+from trainer_sdk.elastic.gradient_ledger import GradientLedger
+from trainer_sdk.elastic.gradient_sums import GradientSums
 from trainer_sdk.elastic.model import parameter_specs
 from trainer_sdk.elastic.mover import move_state
 from trainer_sdk.elastic.ownership import OwnershipMap
+from trainer_sdk.elastic.remainder import Remainder, remainder_of
+from trainer_sdk.elastic.salvage import plan_salvage
 from trainer_sdk.elastic.shard_state import ShardState, empty_state
+from trainer_sdk.elastic.sum_mover import gather_ledgers, move_sums
 from trainer_sdk.elastic.topology import TRANSFER, WORLD, groups_of, transfer_participants
 from trainer_sdk.elastic.transfers import Copy, plan_transfers
 from trainer_sdk.groups.builder import GroupBuilder
@@ -30,10 +35,14 @@ class Arrival:
     Attributes:
         groups: The new epoch's groups by name.
         state: Its slices; None for a rank without a position in the new layout, which only handed over.
+        sums: Its gradient sums of an iteration that a failure interrupted.
+        remainder: What is left of that iteration; None when there was none, or nothing of it is left to go on from.
     """
 
     groups: dict[str, Group]
     state: ShardState | None
+    sums: GradientSums | None = None
+    remainder: Remainder | None = None
 
 
 class Transition:
@@ -61,12 +70,13 @@ class Transition:
         specs = groups_of(layout, plan_exchange(self._specs, layout), ())
         return self._builder.build(0, layout.ranks, specs, 0).groups
 
-    def follow(self, commit: Commit, source: ShardState | None) -> Arrival:
+    def follow(self, commit: Commit, source: ShardState | None, sums: GradientSums | None) -> Arrival:
         """Go over to the epoch of a committed plan.
 
         Args:
             commit: The plan.
             source: What this rank holds of ``commit.from_epoch``; None when it holds nothing or may not be read.
+            sums: Its gradient sums of that epoch, if it has any.
 
         Raises:
             MissingSliceError: Nobody who may be read holds a slice that is needed; nothing has changed.
@@ -75,18 +85,26 @@ class Transition:
         """
         layout = commit.reshape.to_layout
         copies = plan_transfers(self._specs, commit.from_layout, layout, commit.sources)
-        participants = transfer_participants(layout, copies)
+        # Only a recovery can find an iteration unfinished. Its sums are worth having those that leave come along.
+        recovers = commit.reshape.mode is ApplyMode.RECOVER
+        participants = transfer_participants(layout, copies, commit.sources if recovers else ())
         if self._rank not in participants:
             return Arrival(groups={}, state=None)
-        specs = groups_of(layout, plan_exchange(self._specs, layout), copies)
+        specs = groups_of(layout, plan_exchange(self._specs, layout), participants)
         steps = commit.steps_applied if source is None else source.steps_applied
         built = self._builder.build(commit.reshape.epoch, participants, specs, steps)
         try:
-            target = self._move(commit, copies, source, built.groups, _agreed_steps(built.announced))
+            steps_applied = _agreed_steps(built.announced)
+            target = self._move(commit, copies, source, built.groups, steps_applied)
+            kept, remainder = None, None
+            if recovers:
+                kept, remainder = self._salvage(commit, steps_applied, sums, built.groups)
         except BaseException:
             self._builder.abandon(built.groups)
             raise
-        return Arrival(groups=built.groups, state=target if target.parameters else None)
+        if not target.parameters:
+            return Arrival(groups=built.groups, state=None)
+        return Arrival(groups=built.groups, state=target, sums=kept, remainder=remainder)
 
     def _move(
         self,
@@ -102,6 +120,25 @@ class Transition:
         with torch.no_grad():
             move_state(self._specs, copies, source, target, self._rank, mover_group)
         return target
+
+    def _salvage(
+        self, commit: Commit, iteration: int, sums: GradientSums | None, groups: Mapping[str, Group]
+    ) -> tuple[GradientSums | None, Remainder | None]:
+        """Keep what survivors have of the interrupted iteration; nothing when nobody has anything of it."""
+        layout, names = commit.reshape.to_layout, [spec.name for spec in self._specs]
+        group, device = groups.get(TRANSFER) or groups[WORLD], torch.device(self._config.device)
+        told = gather_ledgers(group, GradientLedger() if sums is None else sums.ledger(), names, device)
+        plan = plan_salvage(self._specs, {rank: told[rank] for rank in commit.sources}, layout, iteration=iteration)
+        if not plan.moves:
+            return None, None
+        target = None
+        if layout.position_of(self._rank) is not None:
+            ownership = OwnershipMap(self._specs, layout)
+            target = GradientSums(ownership, self._rank, plan_exchange(self._specs, layout), device)
+            target.resume(iteration, plan.gaps, plan.losses)
+        with torch.no_grad():
+            move_sums(self._specs, plan, sums, target, self._rank, group, device)
+        return target, remainder_of(plan, layout)
 
 
 def _agreed_steps(announced: Mapping[int, int]) -> int:

@@ -217,19 +217,25 @@ class Fleet:
         return [next(iter(self.samples[iteration].values())).loss for iteration in range(len(self.samples))]
 
     def consumed(self, iteration: int) -> list[tuple[int, int, int]]:
-        """What an applied step was made of: each replica's micro-batches as (index, tokens, sum of squared lengths).
+        """What an applied step was made of, as (index, tokens, sum of squared lengths): run by a replica, or kept.
 
-        Every rank of a replica that reported must have seen the same ones, and all ranks the same epoch.
+        Every rank of a replica that reported must have run the same ones, all ranks in the same epoch, and all ranks
+        must name the same ones that were kept from before a failure.
         """
         samples = self.samples[iteration].values()
         assert len({sample.epoch for sample in samples}) == 1, f"two epochs in iteration {iteration}"
         by_replica: dict[int, set[tuple[tuple[int, int, int], ...]]] = {}
         for sample in samples:
-            seen = sorted((batch.index, batch.tokens, batch.sum_of_squares) for batch in sample.micro_batches)
-            by_replica.setdefault(sample.position.replica, set()).add(tuple(seen))
+            by_replica.setdefault(sample.position.replica, set()).add(_seen(sample.micro_batches))
+            by_replica.setdefault(-1, set()).add(_seen(sample.kept_micro_batches))
         for replica, kinds in by_replica.items():
             assert len(kinds) == 1, f"ranks of replica {replica} disagree on iteration {iteration}: {kinds}"
         return sorted(batch for kinds in by_replica.values() for batches in kinds for batch in batches)
+
+    def num_executed(self, iteration: int) -> int:
+        """How many micro-batches were run in the epoch in which a step was applied; the others were kept."""
+        samples = self.samples[iteration].values()
+        return len({batch.index for sample in samples for batch in sample.micro_batches})
 
     # ---- scheduling
 
@@ -296,6 +302,10 @@ class Fleet:
     def _common_epoch(self, states: dict[int, RankState], layout: Layout | None) -> int:
         held = [set(state.held_epochs) for rank, state in states.items() if layout is None or rank in layout.ranks]
         return max(set.intersection(*held))
+
+
+def _seen(batches: Sequence[telemetry_pb2.MicroBatch]) -> tuple[tuple[int, int, int], ...]:
+    return tuple(sorted((batch.index, batch.tokens, batch.sum_of_squares) for batch in batches))
 
 
 def _serve(mailbox: Mailbox, commands: Connection) -> None:

@@ -78,7 +78,7 @@ def _train(config: TrainingConfig, layout: Layout, rank: int, store_address: str
     for iteration in range(NUM_ITERATIONS):
         part = runtime.run_iteration(iteration)
         if iteration == 0:
-            first = {name: gradient.numpy().copy() for name, gradient in runtime.reducer.gradients.items()}
+            first = {name: gradient.numpy().copy() for name, gradient in runtime.sums.gradients().items()}
         losses.append(float(groups[WORLD].all_gather(torch.tensor([part], dtype=torch.float64)).sum()))
         runtime.step(1.0)
     return first, losses
@@ -131,7 +131,7 @@ def _compare(
     for iteration in range(NUM_ITERATIONS):
         expected.append(runtime.run_iteration(iteration))
         if iteration == 0:
-            whole = {name: gradient.clone() for name, gradient in runtime.reducer.gradients.items()}
+            whole = {name: gradient.clone() for name, gradient in runtime.sums.gradients().items()}
         runtime.step(1.0)
     ownership = OwnershipMap(parameter_specs(config.model), layout)
     replicated: dict[str, torch.Tensor] = {}

@@ -121,6 +121,21 @@ def test_a_micro_batch_that_two_replicas_ran_is_repeated() -> None:
     assert (summary.samples_lost, summary.samples_repeated) == (0, 1)
 
 
+def test_a_micro_batch_whose_sums_survivors_kept_counts_once() -> None:
+    run = Run()
+    run.train(5)
+    for rank in range(8):
+        own = sample(run, 4, rank)
+        kept = tuple(batch for batch in own.micro_batches if batch.index == 2)
+        others = tuple(batch for batch in own.micro_batches if batch.index != 2)
+        everywhere = kept or (MicroBatchSeen(index=2, tokens=1000, sum_of_squares=1e6),)
+        run.log.add_sample(replace(own, iteration=5, micro_batches=others, kept_micro_batches=everywhere))
+    run.iteration = 6
+    run.train(2)
+    summary = summarise(run.finish())
+    assert (summary.samples_lost, summary.samples_repeated) == (0, 0)
+
+
 def test_a_micro_batch_that_nobody_ran_is_lost() -> None:
     run = Run()
     run.train(5)

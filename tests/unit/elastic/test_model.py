@@ -70,7 +70,7 @@ def test_one_iteration_equals_a_plain_model(small_config: TrainingConfig) -> Non
     assert runtime.run_iteration(0) == pytest.approx(float(expected.detach()), rel=1e-13)
     for name, weight in weights.items():
         assert weight.grad is not None
-        torch.testing.assert_close(runtime.reducer.gradients[name], weight.grad, rtol=1e-9, atol=1e-14)
+        torch.testing.assert_close(runtime.sums.gradients()[name], weight.grad, rtol=1e-9, atol=1e-14)
 
 
 def test_the_loss_falls(small_config: TrainingConfig) -> None:

@@ -1,0 +1,34 @@
+"""What a recovery iteration still has to do."""
+
+from dataclasses import dataclass
+
+from layouts.layout import Layout
+from layouts.spread import spread_micro_batches
+from trainer_sdk.elastic.salvage import SalvagePlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remainder:
+    """The rest of an iteration whose other micro-batches are in sums that survivors kept.
+
+    Attributes:
+        iteration: Iteration.
+        kept: Micro-batches that are not run again.
+        kept_loss: Their loss, summed over tokens.
+        by_replica: Micro-batches that each replica of the new layout runs; a replica may have none.
+    """
+
+    iteration: int
+    kept: tuple[int, ...]
+    kept_loss: float
+    by_replica: tuple[tuple[int, ...], ...]
+
+
+def remainder_of(plan: SalvagePlan, layout: Layout) -> Remainder:
+    """Spread what must be run again over the replicas of the new layout."""
+    return Remainder(
+        iteration=plan.iteration,
+        kept=plan.kept,
+        kept_loss=sum(plan.losses.values()),
+        by_replica=spread_micro_batches(layout, plan.again),
+    )
