@@ -7,7 +7,7 @@ from typing import Any
 from history.records import ActionRecord, AlternativeRecord, PlanRecord
 from history.vocabulary import PlanMode
 from layouts.layout import Layout
-from services.scheduler.dispatch.protocol import Decision
+from services.scheduler.dispatch.protocol import Decision, StandIn
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
 from services.scheduler.planning.solution import Solution
 
@@ -59,6 +59,8 @@ def decision_to_document(decision: Decision, mode: PlanMode) -> dict[str, Any]:
         "sources": list(decision.sources),
         "steps_applied": decision.steps_applied,
         "group_handles": [handle.hex() for handle in decision.group_handles],
+        "stand_ins": [[one.owner, one.keeper] for one in decision.stand_ins],
+        "from_checkpoint": decision.from_checkpoint,
     }
 
 
@@ -70,4 +72,7 @@ def decision_from_document(document: Mapping[str, Any], layouts: Mapping[int, La
         sources=tuple(document["sources"]),
         steps_applied=document["steps_applied"],
         group_handles=tuple(bytes.fromhex(handle) for handle in document["group_handles"]),
+        # Decisions from before there were copies have neither.
+        stand_ins=tuple(StandIn(owner=owner, keeper=keeper) for owner, keeper in document.get("stand_ins", ())),
+        from_checkpoint=document.get("from_checkpoint", False),
     )

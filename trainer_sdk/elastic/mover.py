@@ -1,6 +1,6 @@
 """Carries out transfers: one all-to-all moves every slice of every parameter and moment that has to move."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ def move_state(
     target: ShardState,
     rank: int,
     group: Group | None,
+    kept: Mapping[int, ShardState] | None = None,
 ) -> None:
     """Fill ``target`` from the local slices of ``source`` and from what the other ranks send.
 
@@ -29,6 +30,7 @@ def move_state(
         target: What it will hold of the new one; without parameters for a rank that leaves.
         rank: This rank.
         group: All participants; None when nothing is copied between ranks.
+        kept: What this rank keeps of ranks that are gone, for copies that name them.
 
     Raises:
         Interrupted: The rank should park; ``source`` is untouched.
@@ -44,12 +46,16 @@ def move_state(
     for copy in sorted(copies, key=lambda copy: copy.destination):
         elements = (copy.stop - copy.start) * by_name[copy.name].row_elements * TENSORS_PER_PARAMETER
         if copy.source == rank:
-            assert source is not None, f"rank {rank} is a source of {copy.name} and holds nothing"
-            outgoing += [view.reshape(-1) for view in _views(by_name[copy.name], source, rank, copy)]
+            owner = rank if copy.copy_of is None else copy.copy_of
+            read = source if copy.copy_of is None else (kept or {}).get(owner)
+            assert read is not None, f"rank {rank} is a source of rank {owner}'s {copy.name} and holds nothing"
+            outgoing += [view.reshape(-1) for view in _views(by_name[copy.name], read, owner, copy)]
             sent[group.ranks.index(copy.destination)] += elements
         if copy.destination == rank:
             received[group.ranks.index(copy.source)] += elements
-    some = next(iter((target if target.parameters else source or target).parameters.values())).value
+    some = next(
+        iter((target if target.parameters else source or next(iter((kept or {}).values()))).parameters.values())
+    ).value
     packed = torch.cat(outgoing) if outgoing else some.new_empty(0)
     incoming = group.all_to_all(packed, sent, received)
     start = 0

@@ -18,13 +18,17 @@ class MissingSliceError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Copy ``[start, stop)`` of a parameter, and of its optimizer moments, from one rank to another."""
+    """Copy ``[start, stop)`` of a parameter, and of its optimizer moments, from one rank to another.
+
+    With ``copy_of`` the source does not send what it holds itself, but what it keeps of that rank, which is gone.
+    """
 
     name: str
     start: int
     stop: int
     source: int
     destination: int
+    copy_of: int | None = None
 
 
 def plan_transfers(

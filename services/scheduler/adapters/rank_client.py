@@ -11,6 +11,8 @@ from history.vocabulary import PlanMode
 from layouts.codec import layout_to_proto
 from services.scheduler.dispatch.protocol import (
     Decision,
+    EarlierState,
+    KeptCopy,
     RankAwayError,
     RankPhase,
     RankRefusedError,
@@ -63,6 +65,13 @@ def state_from_proto(message: pb.RankState) -> RankState:
         voted=message.voted,
         held_epochs=tuple(message.held_epochs),
         group_handle=message.group_handle,
+        copies=tuple(
+            KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in message.copies
+        ),
+        earlier=tuple(EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in message.earlier),
+        checkpoint_steps=tuple(message.checkpoint_steps),
+        refused_epoch=message.refused_epoch,
+        refusal=message.refusal,
     )
 
 
@@ -112,6 +121,8 @@ class RankClient:
             sources=decision.sources,
             steps_applied=decision.steps_applied,
             group_handles=decision.group_handles,
+            stand_ins=[pb.StandIn(owner=one.owner, keeper=one.keeper) for one in decision.stand_ins],
+            from_checkpoint=decision.from_checkpoint,
         )
         answer = await self._answer(self._stub.Commit(request, timeout=timeout_seconds, metadata=self._metadata))
         return self._checked(answer.state)

@@ -3,6 +3,7 @@
 The step vote is a barrier, so ranks are never more than one step apart, and a rank steps only after everybody voted: if
 somebody has applied step k, everyone at k holds its reduced gradients and steps too. The newest epoch that all its
 survivors hold completely is the one to read from: while epoch e + 1 has no voted step, every survivor of e holds e.
+What nobody alive holds comes from a peer's copy, else everything comes from disk, else nothing is decided.
 """
 
 from collections.abc import Mapping
@@ -10,11 +11,15 @@ from collections.abc import Mapping
 from layouts.layout import Layout
 from layouts.model import ModelSpec
 from services.scheduler.dispatch.protocol import Decision, RankPhase, RankState
-from services.scheduler.planning.coverage import uncovered_blocks
+from services.scheduler.dispatch.restore import find_meeting, newest_common_checkpoint
 
 
 class NoAgreementError(ValueError):
     """The answers do not allow the plan to be committed; the message says what contradicts what."""
+
+
+class NothingLeftError(NoAgreementError):
+    """A slice is held by nobody alive, kept by no peer and on no disk that the ranks see."""
 
 
 def _handles(states: Mapping[int, RankState], to_layout: Layout) -> tuple[bytes, ...]:
@@ -63,38 +68,59 @@ def recovery_decision(
         model: To check that the survivors hold all of it.
 
     Raises:
-        NoAgreementError: No epoch is held by all its survivors, part of the model is lost, or steps contradict.
+        NothingLeftError: No epoch is held by all its survivors, or part of it is lost; and there is no checkpoint.
+        NoAgreementError: Steps contradict.
     """
     problem = "no survivor holds any epoch"
+    from_memory: Decision | None = None
     for epoch in sorted(layouts, reverse=True):
-        survivors = [rank for rank in layouts[epoch].ranks if rank in states]
+        layout = layouts[epoch]
+        survivors = [rank for rank in layout.ranks if rank in states]
         holders = [rank for rank in survivors if epoch in states[rank].held_epochs]
         # A replacement process of a rank of that epoch never held it: it is no survivor.
         lacking = [rank for rank in survivors if rank not in holders and states[rank].phase is not RankPhase.JOINING]
         if not holders or lacking:
             continue
-        lost = uncovered_blocks(model, layouts[epoch], holders)
-        if lost:
-            problem = f"blocks {list(lost)} of epoch {epoch} are held by nobody alive"
+        meeting = find_meeting(states, epoch=epoch, layout=layout, holders=holders, model=model)
+        if meeting is None:
+            raise NoAgreementError(_contradiction({rank: states[rank] for rank in holders}))
+        if meeting.lost:
+            gone = [rank for rank in layout.ranks if rank not in holders]
+            problem = f"blocks {list(meeting.lost)} of epoch {epoch} are held by nobody alive (gone: ranks {gone})"
             continue
-        return Decision(
+        from_memory = Decision(
             from_epoch=epoch,
-            from_layout=layouts[epoch],
+            from_layout=layout,
             sources=tuple(holders),
-            steps_applied=_steps({rank: states[rank] for rank in holders}),
+            steps_applied=meeting.steps_applied,
             group_handles=_handles(states, to_layout),
+            stand_ins=meeting.stand_ins,
         )
-    raise NoAgreementError(f"nothing to go on from: {problem}; restore a checkpoint")
+        break
+    checkpoint = newest_common_checkpoint(states, to_layout.ranks)
+    if from_memory is not None and (checkpoint is None or checkpoint <= from_memory.steps_applied):
+        return from_memory
+    if checkpoint is None:
+        raise NothingLeftError(
+            f"nothing to go on from: {problem}, no peer keeps a copy, and ranks {list(to_layout.ranks)} see no "
+            "checkpoint; the ranks stay parked and go on when one of these is there"
+        )
+    newest = max(layouts)
+    return Decision(
+        from_epoch=newest,
+        from_layout=layouts[newest],
+        sources=(),
+        steps_applied=checkpoint,
+        group_handles=_handles(states, to_layout),
+        from_checkpoint=True,
+    )
 
 
-def _steps(states: Mapping[int, RankState]) -> int:
-    """The step that all have applied when the new epoch begins."""
+def _contradiction(states: Mapping[int, RankState]) -> str:
+    """What is wrong with holders that cannot be at one step."""
     most = max(state.steps_applied for state in states.values())
-    behind = {rank: s.steps_applied for rank, s in states.items() if s.steps_applied != most}
-    cannot = {rank: steps for rank, steps in behind.items() if steps != most - 1 or not states[rank].voted}
-    if cannot:
-        raise NoAgreementError(
-            f"somebody applied step {most - 1}, but ranks {cannot} are at these steps and have not voted for the next: "
-            "their parameters would differ"
-        )
-    return most
+    cannot = {rank: s.steps_applied for rank, s in states.items() if s.steps_applied != most}
+    return (
+        f"somebody applied step {most - 1}, but ranks {cannot} are at these steps and have not voted for the next: "
+        "their parameters would differ"
+    )

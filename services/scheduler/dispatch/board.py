@@ -26,6 +26,15 @@ class StateBoard:
         self._states[state.rank] = state
         self._changed.set()
 
+    def refusal(self, ranks: Iterable[int], epoch: int) -> str:
+        """Why some of ``ranks`` could not carry out the plan of ``epoch``; empty when none said so."""
+        said = [
+            f"rank {rank}: {state.refusal}"
+            for rank in ranks
+            if (state := self._states.get(rank)) is not None and state.refusal and state.refused_epoch == epoch
+        ]
+        return "; ".join(said)
+
     async def until_running(self, ranks: Iterable[int], epoch: int) -> None:
         """Returns once every rank trains, or has finished, in ``epoch`` or a later one."""
         wanted = tuple(ranks)

@@ -19,6 +19,31 @@ class RankPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCopy:
+    """A copy of what ``owner`` held; fields as in ``evenkeel.control.v1.KeptCopy``."""
+
+    owner: int
+    epoch: int
+    steps_applied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierState:
+    """A rank's own slices as they were; fields as in ``evenkeel.control.v1.EarlierState``."""
+
+    epoch: int
+    steps_applied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIn:
+    """``keeper`` is read in place of ``owner``, which is gone."""
+
+    owner: int
+    keeper: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankState:
     """A rank's state; fields as in ``evenkeel.control.v1.RankState``."""
 
@@ -31,6 +56,11 @@ class RankState:
     voted: bool = False
     held_epochs: tuple[int, ...] = ()
     group_handle: bytes = b""
+    copies: tuple[KeptCopy, ...] = ()
+    earlier: tuple[EarlierState, ...] = ()
+    checkpoint_steps: tuple[int, ...] = ()
+    refused_epoch: int = 0
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +83,8 @@ class Decision:
     sources: tuple[int, ...]
     steps_applied: int
     group_handles: tuple[bytes, ...] = ()
+    stand_ins: tuple[StandIn, ...] = ()
+    from_checkpoint: bool = False
 
 
 class RankAwayError(Exception):

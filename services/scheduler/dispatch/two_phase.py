@@ -19,7 +19,14 @@ from layouts.model import ModelSpec
 from services.common.backoff import Backoff
 from services.scheduler.dispatch.agreement import boundary_decision, recovery_decision
 from services.scheduler.dispatch.board import StateBoard
-from services.scheduler.dispatch.protocol import Decision, RankAwayError, RankCalls, RankState, Reshape
+from services.scheduler.dispatch.protocol import (
+    Decision,
+    RankAwayError,
+    RankCalls,
+    RankRefusedError,
+    RankState,
+    Reshape,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -95,7 +102,7 @@ class Flight:
             The first iteration that runs under the plan.
 
         Raises:
-            RankRefusedError: A rank refuses the plan.
+            RankRefusedError: A rank refuses the plan, or could not carry it out.
         """
         await self._on_all(lambda calls: self._commit_patiently(calls, decision))
         await self._until_applied()
@@ -174,6 +181,9 @@ class Flight:
         """Until every rank of the new layout runs the new epoch; streams tell, and a poll for those that do not."""
         ranks, epoch = self.reshape.to_layout.ranks, self.reshape.epoch
         while True:
+            refusal = self.board.refusal(self.calls, epoch)
+            if refusal:
+                raise RankRefusedError(refusal)
             try:
                 async with asyncio.timeout(self.times.poll):
                     await self.board.until_running(ranks, epoch)

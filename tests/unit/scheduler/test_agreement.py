@@ -79,7 +79,7 @@ def test_a_joiner_is_no_source_and_holds_nobody_up():
 
 
 def test_a_model_that_is_lost_in_part_cannot_go_on_from_memory():
-    with pytest.raises(NoAgreementError, match=r"blocks \[4, 5, 6, 7\].*restore a checkpoint"):
+    with pytest.raises(NoAgreementError, match=r"blocks \[4, 5, 6, 7\].*gone: ranks \[3, 7\].*no checkpoint"):
         recovery([parked(r) for r in (0, 1, 2, 4, 5, 6)], to_layout=without(3, 7))
 
 
