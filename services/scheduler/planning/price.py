@@ -2,6 +2,8 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 
 from layouts.cut import cut
 from layouts.layout import Layout, Stage
@@ -39,35 +41,49 @@ class Price:
 _Holding = tuple[Stage, int]
 
 
-def _holdings(layout: Layout) -> dict[int, _Holding]:
+def _holdings(layout: Layout, without: Collection[int]) -> dict[int, _Holding]:
     return {
         rank: (stage, t)
         for replica in layout.replicas
+        if id(replica.stages) not in without
         for stage in replica.stages
         for t, rank in enumerate(stage.ranks)
     }
 
 
-def _interval(max_width: int, holding: _Holding) -> tuple[float, float]:
+@lru_cache(maxsize=16384)
+def _interval(max_width: int, shares: tuple[int, ...], t: int) -> tuple[float, float]:
     if max_width <= 1:
         return 0.0, 1.0
-    stage, t = holding
-    borders = cut(max_width, 1, stage.shares)
+    borders = cut(max_width, 1, shares)
     return borders[t] / max_width, borders[t + 1] / max_width
 
 
-def _missing_bytes(model: ModelSpec, new: _Holding, old: _Holding | None) -> int:
-    """Bytes that a rank needs under ``new`` and does not hold under ``old``."""
-    missing = 0.0
-    for block in range(new[0].first_block, new[0].stop_block):
-        cost = model.blocks[block]
-        start, stop = _interval(cost.max_width, new)
-        fraction = stop - start
-        if old is not None and old[0].first_block <= block < old[0].stop_block:
-            old_start, old_stop = _interval(cost.max_width, old)
-            fraction -= max(0.0, min(stop, old_stop) - max(start, old_start))
-        missing += fraction * (cost.parameter_bytes + cost.optimizer_bytes)
-    return round(missing)
+class _Sizes:
+    """Bytes of any range of blocks, by the width in which they are cut."""
+
+    def __init__(self, model: ModelSpec) -> None:
+        self._running = {
+            width: list(
+                accumulate(
+                    [(b.parameter_bytes + b.optimizer_bytes) * (b.max_width == width) for b in model.blocks], initial=0
+                )
+            )
+            for width in {block.max_width for block in model.blocks}
+        }
+
+    def missing_bytes(self, new: _Holding, old: _Holding | None) -> int:
+        """Bytes that a rank needs under ``new`` and does not hold under ``old``."""
+        missing = 0.0
+        first, stop = new[0].first_block, new[0].stop_block
+        for width, running in self._running.items():
+            left, right = _interval(width, new[0].shares, new[1])
+            missing += (right - left) * (running[stop] - running[first])
+            if old is not None and max(first, old[0].first_block) < min(stop, old[0].stop_block):
+                held = running[min(stop, old[0].stop_block)] - running[max(first, old[0].first_block)]
+                old_left, old_right = _interval(width, old[0].shares, old[1])
+                missing -= max(0.0, min(right, old_right) - max(left, old_left)) * held
+        return round(missing)
 
 
 def price_of(
@@ -83,10 +99,15 @@ def price_of(
         costs: Constants; defaults when None.
     """
     costs = costs or TransitionCosts()
-    before, after = _holdings(old), _holdings(new)
+    # Replicas that both layouts share cost nothing, unless somebody in them has lost its slices.
+    kept = {id(r.stages) for r in old.replicas} & {id(r.stages) for r in new.replicas}
+    lost = set(old.ranks).difference(live)
+    sound = {id(r.stages) for r in old.replicas if id(r.stages) in kept and lost.isdisjoint(r.ranks)}
+    before, after = _holdings(old, sound), _holdings(new, sound)
+    sizes = _Sizes(model)
     moved = largest = changed = 0
     for rank, holding in after.items():
-        old_holding = before.get(rank) if rank in live else None
+        old_holding = before.get(rank) if rank not in lost else None
         if old_holding is not None and old_holding[1] == holding[1]:
             was, becomes = old_holding[0], holding[0]
             same = (was.first_block, was.stop_block, was.shares) == (
@@ -96,15 +117,15 @@ def price_of(
             )
             if same:
                 continue
-        missing = _missing_bytes(model, holding, old_holding)
+        missing = sizes.missing_bytes(holding, old_holding)
         moved += missing
         largest = max(largest, missing)
         changed += 1
-    changed += sum(1 for rank in before if rank in live and rank not in after)
+    changed += sum(1 for rank in before if rank not in lost and rank not in after)
     changed += sum(
         len(replica.ranks)
         for was, replica in zip(old.replicas, new.replicas, strict=False)
-        if was.stages == replica.stages and was.num_micro_batches != replica.num_micro_batches
+        if was.num_micro_batches != replica.num_micro_batches and was.stages == replica.stages
     )
     pause = costs.group_seconds + largest / costs.bytes_per_second
     return Price(moved_bytes=moved, pause_seconds=pause if old != new else 0.0, num_changed=changed)

@@ -7,6 +7,7 @@ micro-batches.
 
 from collections.abc import Collection
 from enum import StrEnum
+from heapq import heapify, heapreplace
 from itertools import pairwise
 
 from layouts.layout import Layout, Replica, Stage
@@ -21,23 +22,22 @@ class EmptyStage(StrEnum):
 
 def with_standbys(layout: Layout, live: Collection[int]) -> Layout:
     """The layout with exactly those live ranks as standbys that hold no position."""
-    placed = set(layout.ranks)
-    return Layout(
-        num_blocks=layout.num_blocks,
-        replicas=layout.replicas,
-        schedule=layout.schedule,
-        standbys=tuple(sorted(rank for rank in live if rank not in placed)),
-    )
+    standbys = tuple(sorted(set(live).difference(layout.ranks)))
+    if standbys == layout.standbys:
+        return layout
+    return Layout(num_blocks=layout.num_blocks, replicas=layout.replicas, schedule=layout.schedule, standbys=standbys)
 
 
 def spread_quotas(quotas: list[int], total: int) -> list[int]:
     """Quotas that sum to ``total``: whatever lacks goes to the smallest, whatever is too much leaves the largest."""
-    quotas = list(quotas)
-    while sum(quotas) < total:
-        quotas[quotas.index(min(quotas))] += 1
-    while sum(quotas) > total:
-        quotas[quotas.index(max(quotas))] -= 1
-    return quotas
+    lacking = total - sum(quotas)
+    sign = 1 if lacking > 0 else -1
+    ordered = [(sign * quota, d) for d, quota in enumerate(quotas)]
+    heapify(ordered)
+    for _ in range(abs(lacking)):
+        quota, d = ordered[0]
+        heapreplace(ordered, (quota + 1, d))
+    return [sign * quota for quota, _ in sorted(ordered, key=lambda each: each[1])]
 
 
 def _merge_empty(stages: list[Stage | tuple[int, int]]) -> tuple[Stage, ...] | None:
@@ -71,7 +71,13 @@ def repaired(layout: Layout, live: Collection[int], on_empty: EmptyStage = Empty
     """
     shapes: list[tuple[Stage, ...]] = []
     quotas: list[int] = []
+    sound: dict[int, Replica] = {}
     for replica in layout.replicas:
+        if all(map(live.__contains__, replica.ranks)):
+            sound[len(shapes)] = replica
+            shapes.append(replica.stages)
+            quotas.append(replica.num_micro_batches)
+            continue
         stages: list[Stage | tuple[int, int]] = []
         for stage in replica.stages:
             kept = [(rank, share) for rank, share in zip(stage.ranks, stage.shares, strict=True) if rank in live]
@@ -94,7 +100,10 @@ def repaired(layout: Layout, live: Collection[int], on_empty: EmptyStage = Empty
         num_blocks=layout.num_blocks,
         schedule=layout.schedule,
         replicas=tuple(
-            Replica(stages=shape, num_micro_batches=quota) for shape, quota in zip(shapes, quotas, strict=True)
+            sound[d]
+            if d in sound and sound[d].num_micro_batches == quota
+            else Replica(stages=shape, num_micro_batches=quota)
+            for d, (shape, quota) in enumerate(zip(shapes, quotas, strict=True))
         ),
     )
     return with_standbys(bare, live)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from layouts.layout import Layout
-from services.scheduler.planning.cost_model import CostModel
+from layouts.layout import Layout, Stage
+from services.scheduler.planning.cost_model import CostModel, replica_makespan
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 
 RISK_MARGIN = 0.04
@@ -22,6 +22,7 @@ class Situation:
         cost: Predicts iterations.
         transition: Constants of transitions.
         holders: Live ranks that hold their slices of ``layout``; a rejoined rank is alive and holds nothing.
+        dead: Ranks that hold a position and cannot be used.
     """
 
     layout: Layout
@@ -30,16 +31,15 @@ class Situation:
     cost: CostModel
     holders: frozenset[int]
     transition: TransitionCosts = field(default_factory=TransitionCosts)
+    dead: tuple[int, ...] = field(init=False)
+    _stages: dict[int, tuple[Stage, tuple[float, float]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        bad = {rank: p for rank, p in self.throughputs.items() if not 0.0 < p <= 16.0}
-        if bad:
+        if self.throughputs and not 0.0 < min(self.throughputs.values()) <= max(self.throughputs.values()) <= 16.0:
+            bad = {rank: p for rank, p in self.throughputs.items() if not 0.0 < p <= 16.0}
             raise ValueError(f"throughputs {bad}: each must be above 0 (leave dead ranks out) and at most 16")
-
-    @property
-    def dead(self) -> tuple[int, ...]:
-        """Ranks that hold a position and cannot be used."""
-        return tuple(rank for rank in self.layout.ranks if rank not in self.throughputs)
+        object.__setattr__(self, "dead", tuple([rank for rank in self.layout.ranks if rank not in self.throughputs]))
+        object.__setattr__(self, "_stages", {})
 
     @property
     def proportional_bound(self) -> float:
@@ -50,12 +50,29 @@ class Situation:
     @property
     def idle_seconds(self) -> float:
         """Seconds per iteration when nothing is done; 0 when nothing cannot be done."""
-        return 0.0 if self.dead else self.cost.iteration_seconds(self.layout, self.throughputs)
+        return 0.0 if self.dead else self.seconds(self.layout)
 
     @property
     def healthy_seconds(self) -> float:
         """Seconds per iteration of the full shape with every device healthy."""
-        return self.cost.iteration_seconds(self.home, dict.fromkeys(self.home.ranks, 1.0))
+        return healthy_seconds(self.cost, self.home)
+
+    def makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
+        """:meth:`CostModel.makespan` with the throughputs of this situation; stages are looked at once each."""
+        known, seconds = self._stages, []
+        for stage in stages:
+            found = known.get(id(stage))
+            if found is None:
+                # The stage is kept with its answer, so that its id stays its own.
+                found = known[id(stage)] = stage, self.cost.stage_seconds(stage, self.throughputs)
+            seconds.append(found[1])
+        return replica_makespan(tuple(seconds), num_micro_batches, self.cost.workload.transfer_seconds, schedule)
+
+    def seconds(self, layout: Layout) -> float:
+        """Predicted seconds per iteration of a layout of live ranks."""
+        return self.cost.total(
+            max([self.makespan(r.stages, r.num_micro_batches, layout.schedule) for r in layout.replicas])
+        )
 
     def judged_seconds(self, layout: Layout) -> float:
         """Predicted seconds per iteration, plus a margin for each structural risk that the cost model does not see.
@@ -63,15 +80,34 @@ class Situation:
         A replica less costs redundancy, a merged stage memory, a stage wider than the full shape's collectives: such a
         layout must be faster by the margin to be preferred.
         """
-        num_risks = max(0, len(self.home.replicas) - len(layout.replicas))
-        full_width = max(len(stage.ranks) for replica in self.home.replicas for stage in replica.stages)
-        num_stages = min(len(replica.stages) for replica in self.home.replicas)
+        return self.seconds(layout) * (1.0 + RISK_MARGIN * self.num_risks(layout))
+
+    def num_risks(self, layout: Layout) -> int:
+        """How many structural risks a layout takes."""
+        full_width = max([len(stage.ranks) for stage in self.home.replicas[0].stages])
+        num_stages = len(self.home.replicas[0].stages)
+        risks = max(0, len(self.home.replicas) - len(layout.replicas))
         for replica in layout.replicas:
-            num_risks += max(0, num_stages - len(replica.stages))
-            num_risks += sum(1 for stage in replica.stages if len(stage.ranks) > full_width)
-        seconds = self.cost.iteration_seconds(layout, self.throughputs)
-        return seconds * (1.0 + RISK_MARGIN * num_risks)
+            risks += max(0, num_stages - len(replica.stages))
+            risks += sum([len(stage.ranks) > full_width for stage in replica.stages])
+        return risks
 
     def price(self, layout: Layout) -> Price:
         """What going to ``layout`` costs."""
         return price_of(self.cost.model, self.layout, layout, self.holders, self.transition)
+
+
+def healthy_seconds(cost: CostModel, home: Layout) -> float:
+    """Seconds per iteration of a layout with every device healthy; replicas that are alike are looked at once."""
+    kinds = {
+        (tuple([(s.stop_block, s.shares) for s in replica.stages]), replica.num_micro_batches): replica
+        for replica in home.replicas
+    }
+    return cost.total(
+        max(
+            [
+                cost.makespan(kind.stages, kind.num_micro_batches, dict.fromkeys(kind.ranks, 1.0), home.schedule)
+                for kind in kinds.values()
+            ]
+        )
+    )

@@ -7,12 +7,14 @@ fastest, the one that moves the fewest bytes wins, which keeps the parts of the 
 :meth:`Situation.judged_seconds`: predicted time with a margin for structural risks. Pure and deterministic.
 """
 
+from dataclasses import dataclass
 from itertools import combinations
 
 from layouts.layout import Layout
 from services.scheduler.planning.levers import REGISTRY, STRUCTURAL
+from services.scheduler.planning.price import Price
 from services.scheduler.planning.repair import with_standbys
-from services.scheduler.planning.situation import Situation
+from services.scheduler.planning.situation import RISK_MARGIN, Situation
 from services.scheduler.planning.solution import Action, Alternative, NoPlanError, Solution
 from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, TENSOR_WIDTH, Tuner
 
@@ -23,26 +25,44 @@ _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA)
 _SUBSETS = tuple(subset for size in range(len(_TUNING) + 1) for subset in combinations(_TUNING, size))
 _MAX_ALTERNATIVES = 8
 
-_Candidate = tuple[float, tuple[str, ...], Layout]
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Candidate:
+    """A layout that was weighed.
+
+    Attributes:
+        levers: Names of the levers that led to it.
+        layout: It.
+        base: The structure that it was tuned from.
+        seconds: Predicted seconds per iteration.
+        judged: The same with the margin for structural risks.
+    """
+
+    levers: tuple[str, ...]
+    layout: Layout
+    base: Layout
+    seconds: float
+    judged: float
 
 
 def _structures(situation: Situation) -> list[tuple[tuple[str, ...], Layout]]:
     """Structures to tune, with the structural levers that led to each; the layout in force first, if it lives."""
     live = situation.throughputs.keys()
     current = situation.layout
-    found: dict[tuple[object, ...], tuple[tuple[str, ...], Layout]] = {}
+    found: list[tuple[tuple[str, ...], Layout]] = []
 
     def add(names: tuple[str, ...], layout: Layout) -> None:
-        found.setdefault(layout.replicas, (names, layout))
+        if all(layout.replicas != other.replicas for _, other in found):
+            found.append((names, layout))
 
     if not situation.dead:
         add((), with_standbys(current, live))
     for lever in STRUCTURAL:
-        bases = list(found.values()) if lever.name == "standby" else [((), current)]
+        bases = list(found) if lever.name == "standby" else [((), current)]
         for names, base in bases:
             for layout in lever.propose(situation, base):
                 add((*names, lever.name), layout)
-    return list(found.values())
+    return found
 
 
 def solve(situation: Situation) -> Solution:
@@ -58,28 +78,27 @@ def solve(situation: Situation) -> Solution:
             "complete replica; start replacements and let them register"
         )
     tuner = Tuner(situation)
-    candidates: dict[tuple[object, ...], _Candidate] = {}
+    candidates: list[_Candidate] = []
 
-    def add(names: tuple[str, ...], layout: Layout) -> None:
-        if layout.replicas not in candidates:
-            candidates[layout.replicas] = situation.judged_seconds(layout), names, layout
+    def add(names: tuple[str, ...], base: Layout, layout: Layout) -> None:
+        if any(layout.replicas == other.layout.replicas for other in candidates):
+            return
+        seconds = situation.seconds(layout)
+        judged = seconds * (1.0 + RISK_MARGIN * situation.num_risks(layout))
+        levers = (*names, *_pulled(base, layout))
+        candidates.append(_Candidate(levers=levers, layout=layout, base=base, seconds=seconds, judged=judged))
 
-    bases: dict[tuple[object, ...], tuple[tuple[str, ...], Layout]] = {}
     for names, base in structures:
-        layout = tuner.tuned(base, _TUNING)
-        bases[layout.replicas] = names, base
-        add((*names, *_pulled(base, layout)), layout)
-    fastest = min(seconds for seconds, _, _ in candidates.values())
-    for layout_key in [key for key, (seconds, _, _) in candidates.items() if seconds <= fastest * (1.0 + TIE)]:
-        names, base = bases[layout_key]
+        add(names, base, tuner.tuned(base, _TUNING))
+    fastest = min(candidate.judged for candidate in candidates)
+    for near in [candidate for candidate in candidates if candidate.judged <= fastest * (1.0 + TIE)]:
+        names = tuple(name for name in near.levers if REGISTRY[name].structural)
         for subset in _SUBSETS:
-            layout = tuner.tuned(base, subset)
-            add((*names, *_pulled(base, layout)), layout)
-    fastest = min(seconds for seconds, _, _ in candidates.values())
-    near = [c for c in candidates.values() if c[0] <= fastest * (1.0 + TIE)]
-    priced = [(situation.price(c[2]), c) for c in near]
-    _, chosen = min(priced, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1][0], pair[1][1]))
-    return _solution(situation, tuner, chosen, list(candidates.values()), structures)
+            add(names, near.base, tuner.tuned(near.base, subset))
+    fastest = min(candidate.judged for candidate in candidates)
+    tied = [(situation.price(c.layout), c) for c in candidates if c.judged <= fastest * (1.0 + TIE)]
+    price, chosen = min(tied, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1].judged))
+    return _solution(situation, tuner, chosen, price, candidates)
 
 
 def _pulled(base: Layout, layout: Layout) -> tuple[str, ...]:
@@ -88,85 +107,75 @@ def _pulled(base: Layout, layout: Layout) -> tuple[str, ...]:
 
 
 def _solution(
-    situation: Situation,
-    tuner: Tuner,
-    chosen: _Candidate,
-    candidates: list[_Candidate],
-    structures: list[tuple[tuple[str, ...], Layout]],
+    situation: Situation, tuner: Tuner, chosen: _Candidate, price: Price, candidates: list[_Candidate]
 ) -> Solution:
-    _, names, layout = chosen
-    seconds = situation.cost.iteration_seconds(layout, situation.throughputs)
-    changes = layout.replicas != situation.layout.replicas
-    price = situation.price(layout)
+    changes = chosen.layout.replicas != situation.layout.replicas
     bound = situation.proportional_bound
-    actions = _actions(situation, tuner, names, layout, structures) if changes else ()
-    alternatives = _alternatives(situation, chosen, candidates)
     idle = situation.idle_seconds
     bound_seconds = situation.healthy_seconds / bound
+    actions = _actions(situation, tuner, chosen, idle) if changes else ()
+    alternatives = _alternatives(situation, chosen, price, candidates)
     return Solution(
-        layout=layout if changes else situation.layout,
+        layout=chosen.layout if changes else situation.layout,
         changes=changes,
         idle_seconds=idle,
-        predicted_seconds=seconds,
+        predicted_seconds=chosen.seconds,
         bound_seconds=bound_seconds,
         proportional_bound=bound,
         price=price,
         actions=actions,
         alternatives=alternatives,
-        reason=_reason(situation, seconds, actions, alternatives, price.moved_bytes),
+        reason=_reason(situation, chosen.seconds, bound_seconds, actions, alternatives, price.moved_bytes),
     )
 
 
-def _actions(
-    situation: Situation,
-    tuner: Tuner,
-    names: tuple[str, ...],
-    layout: Layout,
-    structures: list[tuple[tuple[str, ...], Layout]],
-) -> tuple[Action, ...]:
+def _actions(situation: Situation, tuner: Tuner, chosen: _Candidate, idle: float) -> tuple[Action, ...]:
     """Levers that a layout pulls, each with what it saves alone."""
-    cost, throughputs = situation.cost, situation.throughputs
-    structural = tuple(name for name in names if REGISTRY[name].structural)
-    base = next((b for n, b in structures if n == structural and len(b.replicas) == len(layout.replicas)), layout)
-    base_seconds = cost.iteration_seconds(base, throughputs)
-    idle = situation.idle_seconds
+    base_seconds = situation.seconds(chosen.base)
     actions = []
-    for name in names:
+    for name in chosen.levers:
         lever = REGISTRY[name]
         if lever.structural:
             gain = max(0.0, idle - base_seconds) if idle else 0.0
-            text = lever.describe(situation.layout, layout) or "layout of the full shape"
+            text = lever.describe(situation.layout, chosen.layout) or "layout of the full shape"
         else:
-            alone = cost.iteration_seconds(tuner.tuned(base, (name,)), throughputs)
-            gain, text = max(0.0, base_seconds - alone), lever.describe(situation.layout, layout)
-            text = text or lever.describe(base, layout)
+            gain = max(0.0, base_seconds - situation.seconds(tuner.tuned(chosen.base, (name,))))
+            text = lever.describe(situation.layout, chosen.layout) or lever.describe(chosen.base, chosen.layout)
         actions.append(Action(lever=name, description=text, gain_seconds=gain))
     return tuple(actions)
 
 
-def _alternatives(situation: Situation, chosen: _Candidate, candidates: list[_Candidate]) -> tuple[Alternative, ...]:
-    """Everything that lost, fastest first, each with why."""
-    chosen_bytes = situation.price(chosen[2]).moved_bytes
-    chosen_seconds = situation.cost.iteration_seconds(chosen[2], situation.throughputs)
+def _alternatives(
+    situation: Situation, chosen: _Candidate, price: Price, candidates: list[_Candidate]
+) -> tuple[Alternative, ...]:
+    """What lost, fastest first, each with why."""
     found: dict[str, Alternative] = {}
-    for judged, names, layout in sorted(candidates, key=lambda c: (c[0], c[1])):
-        name = " + ".join(names) or "do nothing"
-        if layout.replicas == chosen[2].replicas or name in found:
+    for other in sorted(candidates, key=lambda c: (c.judged, c.levers)):
+        name = " + ".join(other.levers) or "do nothing"
+        if other is chosen or name in found:
             continue
-        seconds = situation.cost.iteration_seconds(layout, situation.throughputs)
-        if seconds > chosen_seconds * (1.0 + TIE):
-            reason = f"{100.0 * (seconds / chosen_seconds - 1.0):.1f} % slower"
-        elif judged > chosen[0] * (1.0 + TIE):
-            reason = f"{100.0 * (1.0 - seconds / chosen_seconds):.1f} % faster, too little for its structural risk"
+        if other.seconds > chosen.seconds * (1.0 + TIE):
+            reason = f"{100.0 * (other.seconds / chosen.seconds - 1.0):.1f} % slower"
+        elif other.judged > chosen.judged * (1.0 + TIE):
+            gain = 100.0 * (1.0 - other.seconds / chosen.seconds)
+            reason = f"{gain:.1f} % faster, too little for its structural risk"
         else:
-            moved = situation.price(layout).moved_bytes
-            reason = f"as fast within {100.0 * TIE:.1f} %, but moves {moved / 1e6:.2f} MB, not {chosen_bytes / 1e6:.2f}"
-        found[name] = Alternative(name=name, predicted_seconds=seconds, reason=reason)
-    return tuple(found.values())[:_MAX_ALTERNATIVES]
+            moved = situation.price(other.layout).moved_bytes / 1e6
+            kept = price.moved_bytes / 1e6
+            reason = f"as fast within {100.0 * TIE:.1f} %, but moves {moved:.2f} MB, not {kept:.2f}"
+        found[name] = Alternative(name=name, predicted_seconds=other.seconds, reason=reason)
+        if len(found) == _MAX_ALTERNATIVES:
+            break
+    return tuple(found.values())
 
 
 def _reason(
-    situation: Situation, seconds: float, actions: tuple[Action, ...], alternatives: tuple[Alternative, ...], moved: int
+    situation: Situation,
+    seconds: float,
+    bound: float,
+    actions: tuple[Action, ...],
+    alternatives: tuple[Alternative, ...],
+    moved: int,
 ) -> str:
     """One paragraph for a person."""
     parts = []
@@ -179,7 +188,6 @@ def _reason(
         parts.append("No layout is faster than the one in force.")
     else:
         parts.append(f"Pulled: {'; '.join(a.description for a in actions)}.")
-    bound = situation.healthy_seconds / situation.proportional_bound
     if situation.cost.workload.measured:
         if situation.dead:
             parts.append(f"Predicted {seconds:.4f} s per iteration.")

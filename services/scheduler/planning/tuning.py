@@ -1,6 +1,10 @@
-"""One structure, several levers: the best widths, splits and quotas that a set of tuning levers can reach together."""
+"""One structure, several levers: the best widths, splits and quotas that a set of tuning levers can reach together.
 
-from collections.abc import Collection
+Replicas of equal shape and equal speeds are one kind and solved once, so that the work follows the number of different
+replicas and not of devices. What does not change stays the same object, which later steps see at a glance.
+"""
+
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from layouts.layout import Layout, Replica, Stage
@@ -13,65 +17,84 @@ from services.scheduler.planning.situation import Situation
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
 _SAME = 1.0 + 1e-6
 _Stages = tuple[Stage, ...]
-_Key = tuple[tuple[int, tuple[int, ...], tuple[float, ...]], ...]
+_Levers = frozenset[str]
 
 
-def _relabelled(stages: _Stages, ranks: tuple[int, ...]) -> _Stages:
-    """Stages whose ranks are indices into ``ranks``, with the ranks themselves."""
+def _relabelled(stages: _Stages, name_of: Callable[[int], int]) -> _Stages:
+    """The stages with other ranks."""
     return tuple(
-        Stage(
-            first_block=stage.first_block,
-            stop_block=stage.stop_block,
-            ranks=tuple(ranks[index] for index in stage.ranks),
-            shares=stage.shares,
-        )
-        for stage in stages
+        [
+            Stage(
+                first_block=stage.first_block,
+                stop_block=stage.stop_block,
+                ranks=tuple(map(name_of, stage.ranks)),
+                shares=stage.shares,
+            )
+            for stage in stages
+        ]
     )
 
 
+class _Kind:
+    """Replicas of one shape and of the same speeds; its ranks are called 0, 1, 2 … in the order of the stages."""
+
+    def __init__(self, situation: Situation, stages: _Stages, speeds: tuple[float, ...]) -> None:
+        alone = Layout(num_blocks=stages[-1].stop_block, replicas=(Replica(stages=stages, num_micro_batches=1),))
+        self.situation = replace(situation, layout=alone, throughputs=dict(enumerate(speeds)))
+        self.stages = stages
+        self._shapes: dict[tuple[int, _Levers], list[_Stages]] = {}
+        self._splits: dict[tuple[bool, int], _Stages] = {}
+        self._wider: _Stages | None = None
+
+    def shapes(self, quota: int, schedule: str, levers: _Levers) -> list[_Stages]:
+        """Shapes that the levers lead to, least changed first; the given one is the first."""
+        found = self._shapes.get((quota, levers))
+        if found is None:
+            found = [self.stages]
+            if TENSOR_WIDTH in levers:
+                if self._wider is None:
+                    self._wider = tuple([best_stage(self.situation, stage) for stage in self.stages])
+                if self._wider != self.stages:
+                    found.append(self._wider)
+            if LAYER_SPLIT in levers:
+                found = list(dict.fromkeys([*found, *(self._split(shape, quota, schedule) for shape in found)]))
+            self._shapes[quota, levers] = found
+        return found
+
+    def _split(self, shape: _Stages, quota: int, schedule: str) -> _Stages:
+        key = shape is self.stages, quota
+        if key not in self._splits:
+            self._splits[key] = best_split(self.situation, shape, quota, schedule)
+        return self._splits[key]
+
+
+class _Options:
+    """Shapes that replicas of one kind may take, and how long the best of them lasts with each quota."""
+
+    def __init__(self, kind: _Kind, shapes: list[_Stages], schedule: str) -> None:
+        self.kind, self.shapes, self._schedule = kind, shapes, schedule
+        self._best: dict[int, float] = {}
+
+    def seconds_of(self, shape: _Stages, quota: int) -> float:
+        """Pipeline seconds of a shape."""
+        return self.kind.situation.makespan(shape, quota, self._schedule)
+
+    def best_seconds(self, quota: int) -> float:
+        """Pipeline seconds of the fastest shape."""
+        found = self._best.get(quota)
+        if found is None:
+            found = self._best[quota] = min([self.seconds_of(shape, quota) for shape in self.shapes])
+        return found
+
+
 class Tuner:
-    """Tunes structures for one situation. Replicas of equal shape and equal speeds are solved once."""
+    """Tunes structures for one situation."""
 
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
-        self._shapes: dict[tuple[_Key, int, frozenset[str]], list[_Stages]] = {}
-        self._seconds: dict[tuple[_Stages, int], float] = {}
-
-    def seconds(self, stages: _Stages, quota: int, schedule: str) -> float:
-        """Pipeline seconds of a replica with a quota."""
-        key = stages, quota
-        if key not in self._seconds:
-            situation = self._situation
-            self._seconds[key] = situation.cost.makespan(stages, quota, situation.throughputs, schedule)
-        return self._seconds[key]
-
-    def shapes(self, stages: _Stages, quota: int, schedule: str, levers: frozenset[str]) -> list[_Stages]:
-        """Shapes of one replica that the levers lead to, least changed first; the given one is the first."""
-        ranks = tuple(rank for stage in stages for rank in stage.ranks)
-        speeds = self._situation.throughputs
-        key: _Key = tuple((s.stop_block, s.shares, tuple(speeds[rank] for rank in s.ranks)) for s in stages)
-        found = self._shapes.get((key, quota, levers))
-        if found is None:
-            index = {rank: i for i, rank in enumerate(ranks)}
-            local = replace(self._situation, throughputs={i: speeds[rank] for i, rank in enumerate(ranks)})
-            found = [
-                tuple(
-                    Stage(
-                        first_block=s.first_block,
-                        stop_block=s.stop_block,
-                        ranks=tuple(index[rank] for rank in s.ranks),
-                        shares=s.shares,
-                    )
-                    for s in stages
-                )
-            ]
-            if TENSOR_WIDTH in levers:
-                found.append(tuple(best_stage(local, stage) for stage in found[0]))
-            if LAYER_SPLIT in levers:
-                found += [best_split(local, shape, quota, schedule) for shape in found]
-            found = list(dict.fromkeys(found))
-            self._shapes[key, quota, levers] = found
-        return [_relabelled(shape, ranks) for shape in found]
+        self._kinds: dict[object, _Kind] = {}
+        self._kind_of: dict[int, tuple[_Stages, _Kind]] = {}
+        self._options: dict[tuple[int, tuple[int, ...], _Levers], _Options] = {}
 
     def tuned(self, base: Layout, levers: Collection[str]) -> Layout:
         """The best layout that a set of levers reaches from ``base``, changed no more than that needs.
@@ -79,28 +102,57 @@ class Tuner:
         With quotas and splits both free, the splits are solved for the quotas that they led to once more.
         """
         chosen = frozenset(levers)
-        quotas = tuple(replica.num_micro_batches for replica in base.replicas)
-        options = [self.shapes(r.stages, q, base.schedule, chosen) for r, q in zip(base.replicas, quotas, strict=True)]
-        for again in (True, False):
-
-            def seconds_of(d: int, quota: int, options: list[list[_Stages]] = options) -> float:
-                return min(self.seconds(shape, quota, base.schedule) for shape in options[d])
-
-            if MICRO_BATCH_QUOTA in chosen:
-                quotas = best_quotas(seconds_of, quotas)
-            if not again or not {MICRO_BATCH_QUOTA, LAYER_SPLIT} <= chosen:
-                break
-            for d, replica in enumerate(base.replicas):
-                if quotas[d] not in (0, replica.num_micro_batches):
-                    more = self.shapes(replica.stages, quotas[d], base.schedule, chosen)
-                    options[d] = list(dict.fromkeys([*options[d], *more]))
-        slowest = max(seconds_of(d, quota) for d, quota in enumerate(quotas))
+        quotas = tuple([replica.num_micro_batches for replica in base.replicas])
+        asked: list[tuple[int, ...]] = [(quota,) for quota in quotas]
+        kinds = [self._kind(replica) for replica in base.replicas]
+        options = [self._some(kind, a, base.schedule, chosen) for kind, a in zip(kinds, asked, strict=True)]
+        if MICRO_BATCH_QUOTA in chosen:
+            quotas = best_quotas(lambda d, quota: options[d].best_seconds(quota), quotas)
+            if LAYER_SPLIT in chosen:
+                for d, replica in enumerate(base.replicas):
+                    if quotas[d] not in (0, replica.num_micro_batches):
+                        options[d] = self._some(kinds[d], (*asked[d], quotas[d]), base.schedule, chosen)
+                quotas = best_quotas(lambda d, quota: options[d].best_seconds(quota), quotas)
+        slowest = max([options[d].best_seconds(quota) for d, quota in enumerate(quotas)]) * _SAME
         replicas = tuple(
-            Replica(
-                stages=next(s for s in options[d] if self.seconds(s, quota, base.schedule) <= slowest * _SAME),
-                num_micro_batches=quota,
-            )
-            for d, quota in enumerate(quotas)
+            [
+                self._replica(replica, option, quota, slowest)
+                for replica, option, quota in zip(base.replicas, options, quotas, strict=True)
+            ]
         )
+        if all(new is old for new, old in zip(replicas, base.replicas, strict=True)):
+            return base
         bare = Layout(num_blocks=base.num_blocks, replicas=replicas, schedule=base.schedule)
         return with_standbys(bare, self._situation.throughputs.keys())
+
+    def _kind(self, replica: Replica) -> _Kind:
+        known = self._kind_of.get(id(replica.stages))
+        if known is not None:
+            return known[1]
+        speeds = tuple(map(self._situation.throughputs.__getitem__, replica.ranks))
+        key = tuple([(stage.stop_block, stage.shares) for stage in replica.stages]), speeds
+        kind = self._kinds.get(key)
+        if kind is None:
+            index = {rank: i for i, rank in enumerate(replica.ranks)}
+            local = _relabelled(replica.stages, index.__getitem__)
+            kind = self._kinds[key] = _Kind(self._situation, local, speeds)
+        self._kind_of[id(replica.stages)] = replica.stages, kind
+        return kind
+
+    def _some(self, kind: _Kind, quotas: tuple[int, ...], schedule: str, levers: _Levers) -> _Options:
+        """Shapes of a kind that were found for any of the quotas."""
+        key = id(kind), quotas, levers
+        found = self._options.get(key)
+        if found is None:
+            shapes = [shape for quota in quotas for shape in kind.shapes(quota, schedule, levers)]
+            found = self._options[key] = _Options(kind, list(dict.fromkeys(shapes)), schedule)
+        return found
+
+    def _replica(self, replica: Replica, options: _Options, quota: int, slowest: float) -> Replica:
+        """The replica in the first shape that is fast enough."""
+        shape = next(shape for shape in options.shapes if options.seconds_of(shape, quota) <= slowest)
+        if shape is options.kind.stages:
+            if quota == replica.num_micro_batches:
+                return replica
+            return Replica(stages=replica.stages, num_micro_batches=quota)
+        return Replica(stages=_relabelled(shape, replica.ranks.__getitem__), num_micro_batches=quota)

@@ -2,13 +2,16 @@
 
 A pipeline of stages with seconds c_s per micro-batch takes about sum(c) + (m - 1) max(c). Dynamic programming over
 (stage, border) keeps every split that no other beats in both sum and maximum, so the best of that form is exact for any
-m; the best few are then compared by their true longest path. With few micro-batches the formula is off by some percent;
-there comparing is cheap, and all splits are compared.
+m; the best few are then compared by their true longest path. Which borders can matter at all follows from the best
+split known so far: a stage may last no longer than that split leaves over for the slowest stage, and with that limit
+few borders are left. With few micro-batches the formula is off by some percent; there comparing is cheap, and all
+splits are compared.
 """
 
 import math
-from collections.abc import Iterable
-from itertools import accumulate, combinations
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.situation import Situation
@@ -16,11 +19,15 @@ from services.scheduler.planning.situation import Situation
 _NUM_COMPARED = 4
 _EXHAUSTIVE_WORK = 800
 _SLACK = 1.01
+_EPSILON = 1e-9
 _Front = list[tuple[float, float, tuple[int, ...]]]
+_Prefixes = Sequence[list[float]]
 
 
 def _prune(points: _Front) -> _Front:
     """Points (maximum, sum, borders) that no other beats in both maximum and sum."""
+    if len(points) == 1:
+        return points
     points.sort()
     kept: _Front = []
     for point in points:
@@ -29,100 +36,129 @@ def _prune(points: _Front) -> _Front:
     return kept
 
 
-def _least_left(prefix: list[list[float]], cap: float) -> list[list[tuple[float, float]]]:
-    """``[s][start]``: least (sum, maximum), each on its own, of blocks from ``start`` on stages from s on.
+def _windows(prefix: _Prefixes, cap: float) -> list[tuple[int, int]] | None:
+    """For each stage the borders [least, most] at which it may stop when no stage lasts longer than ``cap``.
 
-    Stages longer than ``cap`` seconds are not considered; infinite where nothing is left then.
+    None when no split keeps to the cap.
     """
     num_stages, num_blocks = len(prefix), len(prefix[0]) - 1
-    nothing = (math.inf, math.inf)
-    following = [nothing] * num_blocks + [(0.0, 0.0)]
+    most, stop = [], 0
+    for s, seconds_to in enumerate(prefix):
+        start, stop = stop, min(bisect_right(seconds_to, seconds_to[stop] + cap) - 1, num_blocks - num_stages + s + 1)
+        if stop == start:
+            return None
+        most.append(stop)
+    if stop < num_blocks:
+        return None
+    least, start = [num_blocks], num_blocks
+    for s in range(num_stages - 1, 0, -1):
+        stop, start = start, max(bisect_left(prefix[s], prefix[s][start] - cap), s)
+        if stop == start:
+            return None
+        least.append(start)
+    least.reverse()
+    if any(low > high for low, high in zip(least, most, strict=True)) or prefix[0][least[0]] > cap:
+        return None
+    return list(zip(least, most, strict=True))
+
+
+def _least_maximum(prefix: _Prefixes, low: float, high: float) -> float:
+    """The least cap with which a split exists, up to a thousandth, from above; ``high`` is one."""
+    while high - low > 1e-3 * high:
+        middle = 0.5 * (low + high)
+        if _windows(prefix, middle) is None:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _least_left(prefix: _Prefixes, windows: list[tuple[int, int]], cap: float) -> list[dict[int, tuple[float, float]]]:
+    """``[s][start]``: least (sum, maximum), each on its own, of the blocks from ``start`` on stages from s on.
+
+    Only starts from which the rest can be done within the cap are in it.
+    """
+    following = {len(prefix[0]) - 1: (0.0, 0.0)}
     tables = [following]
-    for s in range(num_stages - 1, -1, -1):
+    for s in range(len(prefix) - 1, -1, -1):
         seconds_to = prefix[s]
-        table = [nothing] * (num_blocks + 1)
-        for start in range(s, num_blocks - (num_stages - s) + 1):
+        low, high = windows[s - 1] if s else (0, 0)
+        table: dict[int, tuple[float, float]] = {}
+        for start in range(low, high + 1):
             least_sum = least_max = math.inf
             begin = seconds_to[start]
-            for stop in range(start + 1, num_blocks + 1):
+            for stop, (rest_sum, rest_max) in following.items():
                 seconds = seconds_to[stop] - begin
-                if seconds > cap:
-                    break
-                rest_sum, rest_max = following[stop]
-                if seconds + rest_sum < least_sum:
-                    least_sum = seconds + rest_sum
-                if rest_max < seconds:
-                    rest_max = seconds
-                if rest_max < least_max:
-                    least_max = rest_max
-            table[start] = least_sum, least_max
+                if stop <= start or seconds > cap:
+                    continue
+                least_sum = min(least_sum, seconds + rest_sum)
+                least_max = min(least_max, max(seconds, rest_max))
+            if least_sum < math.inf:
+                table[start] = least_sum, least_max
         tables.append(table)
         following = table
     return tables[::-1]
 
 
-def _by_speed(prefix: list[list[float]], weight: int) -> float:
-    """Sum + weight x max of a split by speed: a fair start for the search, whatever the split in force is."""
-    num_stages, num_blocks = len(prefix), len(prefix[0]) - 1
-    speeds = [num_blocks / seconds[-1] for seconds in prefix]
-    borders = [0]
-    for s in range(num_stages - 1):
-        stop = round(num_blocks * sum(speeds[: s + 1]) / sum(speeds))
-        borders.append(min(max(stop, borders[-1] + 1), num_blocks - (num_stages - s - 1)))
-    borders.append(num_blocks)
-    parts = [prefix[s][borders[s + 1]] - prefix[s][borders[s]] for s in range(num_stages)]
-    return sum(parts) + weight * max(parts)
+def _limits(
+    prefix: _Prefixes, weight: int, incumbent: float
+) -> tuple[float, float, list[dict[int, tuple[float, float]]]]:
+    """(limit of sum + weight x max, cap of a stage, what is left from each border) that good splits keep to."""
+    num_stages = len(prefix)
+    distinct = list({id(seconds_to): seconds_to for seconds_to in prefix}.values())
+    total = sum([min([p[b + 1] - p[b] for p in distinct]) for b in range(len(prefix[0]) - 1)])
+    limit = incumbent * (1.0 + _EPSILON)
+    if weight:
+        # A split with nearly the least maximum, and of those the least sum, is a good one to start from.
+        tight = _least_maximum(prefix, total / num_stages, (limit - total) / weight * (1.0 + _EPSILON))
+        windows = _windows(prefix, tight)
+        if windows is not None:
+            least_sum, _ = _least_left(prefix, windows, tight)[0].get(0, (math.inf, 0.0))
+            limit = min(limit, (least_sum + weight * tight) * (1.0 + _EPSILON))
+    limit *= _SLACK
+    left: list[dict[int, tuple[float, float]]] = [{}]
+    cap = math.inf
+    for _ in range(2 if weight else 1):
+        # No stage may be slower than what a split as good as the known one has left for its slowest.
+        cap = (limit - total) / weight * (1.0 + _EPSILON) if weight else limit
+        windows = _windows(prefix, cap)
+        left = [{}] if windows is None else _least_left(prefix, windows, cap)
+        if 0 not in left[0]:
+            break
+        total = left[0][0][0]
+    return limit, cap, left
 
 
-def _smoothest(prefix: list[list[float]], left: list[list[tuple[float, float]]], weight: int) -> float:
-    """Sum + weight x max of a split with the least maximum; infinite when ``left`` was cut too short to have one."""
-    num_stages, num_blocks = len(prefix), len(prefix[0]) - 1
-    most, total, start = left[0][0][1], 0.0, 0
-    if most == math.inf:
-        return math.inf
-    for s, seconds_to in enumerate(prefix):
-        last_stop = num_blocks - (num_stages - s - 1)
-        fitting = [
-            stop
-            for stop in range(start + 1, last_stop + 1)
-            if seconds_to[stop] - seconds_to[start] <= most and left[s + 1][stop][1] <= most
-        ]
-        stop = min(fitting, key=lambda stop: seconds_to[stop] - seconds_to[start] + left[s + 1][stop][0])
-        total += seconds_to[stop] - seconds_to[start]
-        start = stop
-    return total + weight * most
-
-
-def split_candidates(stage_costs: list[list[float]], num_micro_batches: int, incumbent: float) -> list[tuple[int, ...]]:
+def split_candidates(prefix: _Prefixes, num_micro_batches: int, incumbent: float) -> list[tuple[int, ...]]:
     """Inner borders of the most promising splits, best first.
 
     Args:
-        stage_costs: ``stage_costs[s][b]``: seconds of block b, forward and backward, on the devices of stage s.
+        prefix: ``prefix[s][b]``: seconds of blocks 0 to b - 1, forward and backward, on the devices of stage s.
         num_micro_batches: Weight of the slowest stage.
         incumbent: sum + (m - 1) max of a known split; worse ones are cut off.
     """
-    num_stages, num_blocks = len(stage_costs), len(stage_costs[0])
+    num_stages, num_blocks = len(prefix), len(prefix[0]) - 1
     weight = max(0, num_micro_batches - 1)
-    prefix = [list(accumulate(costs, initial=0.0)) for costs in stage_costs]
-    limit = min(incumbent, _by_speed(prefix, weight)) * _SLACK
-    left = _least_left(prefix, limit / (weight + 1))
-    limit = min(limit, _smoothest(prefix, left, weight) * _SLACK)
-    fronts: dict[int, _Front] = {0: [(0.0, 0.0, ())]}
-    for s in range(num_stages):
+    limit, cap, left = _limits(prefix, weight, incumbent)
+    if 0 not in left[0]:
+        return []
+    floor = left[0][0][1]
+    fronts: dict[int, _Front] = {0: [(floor, 0.0, ())]}
+    for s, seconds_to in enumerate(prefix):
         last = s == num_stages - 1
         points: dict[int, _Front] = {}
         for start, front in fronts.items():
-            for stop in range(num_blocks if last else start + 1, num_blocks - (num_stages - s - 1) + 1):
-                seconds = prefix[s][stop] - prefix[s][start]
-                rest_sum, rest_max = left[s + 1][stop]
-                if (weight + 1) * seconds > limit:
-                    break
-                if seconds + rest_sum + weight * max(seconds, rest_max) > limit:
+            begin = seconds_to[start]
+            for stop, (rest_sum, rest_max) in left[s + 1].items():
+                seconds = seconds_to[stop] - begin
+                if stop <= start or seconds > cap:
                     continue
+                room = limit - rest_sum - seconds
+                least = max(seconds, rest_max)
                 for slowest, total, borders in front:
-                    most, so_far = max(slowest, seconds), total + seconds
-                    if so_far + rest_sum + weight * max(most, rest_max) <= limit:
-                        points.setdefault(stop, []).append((most, so_far, borders if last else (*borders, stop)))
+                    if total + weight * max(slowest, least) <= room:
+                        longer = borders if last else (*borders, stop)
+                        points.setdefault(stop, []).append((max(slowest, seconds), total + seconds, longer))
         fronts = {stop: _prune(found) for stop, found in points.items()}
     front = fronts.get(num_blocks, [])
     front.sort(key=lambda point: (point[1] + weight * point[0], point[2]))
@@ -133,36 +169,33 @@ def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, sche
     """The stages with the split that is fastest for a quota; the given split when none is faster."""
     if len(stages) == 1:
         return stages
-    cost, throughputs = situation.cost, situation.throughputs
-    num_blocks = stages[-1].stop_block
-    costs: list[list[float]] = []
-    for stage in stages:
-        speeds = tuple(throughputs[rank] for rank in stage.ranks)
-        costs.append(cost.seconds_of_blocks(stage.shares, speeds))
-    incumbent_parts = [sum(costs[s][stage.first_block : stage.stop_block]) for s, stage in enumerate(stages)]
+    num_blocks, throughputs, cost = stages[-1].stop_block, situation.throughputs, situation.cost
+    prefix = [cost.seconds_to_block(stage.shares, tuple([throughputs[r] for r in stage.ranks])) for stage in stages]
     now = tuple(stage.stop_block for stage in stages[:-1])
     num_splits = math.comb(num_blocks - 1, len(stages) - 1)
     if num_splits * len(stages) * quota <= _EXHAUSTIVE_WORK:
         candidates = list(combinations(range(1, num_blocks), len(stages) - 1))
     else:
-        incumbent = sum(incumbent_parts) + max(0, quota - 1) * max(incumbent_parts)
-        candidates = split_candidates(costs, quota, incumbent)
+        parts = [p[stage.stop_block] - p[stage.first_block] for p, stage in zip(prefix, stages, strict=True)]
+        candidates = split_candidates(prefix, quota, sum(parts) + max(0, quota - 1) * max(parts))
 
-    def seconds(inner: tuple[int, ...]) -> float:
-        return cost.makespan(_with_borders(stages, inner), quota, throughputs, schedule)
+    def seconds(shape: tuple[Stage, ...]) -> float:
+        return situation.makespan(shape, quota, schedule)
 
-    best, best_seconds = now, seconds(now) * (1.0 - 1e-9)
+    best, best_seconds = stages, seconds(stages) * (1.0 - 1e-9)
     for inner in candidates:
-        if (taken := seconds(inner)) < best_seconds:
-            best, best_seconds = inner, taken
-    return stages if best == now else _with_borders(stages, best)
+        if inner != now and (taken := seconds(shape := _with_borders(stages, inner))) < best_seconds:
+            best, best_seconds = shape, taken
+    return best
 
 
 def _with_borders(stages: tuple[Stage, ...], inner: tuple[int, ...]) -> tuple[Stage, ...]:
-    """The stages with other inner borders."""
+    """The stages with other inner borders; a stage that stays as it is stays the same object."""
     borders = (0, *inner, stages[-1].stop_block)
     return tuple(
-        Stage(first_block=borders[s], stop_block=borders[s + 1], ranks=stage.ranks, shares=stage.shares)
+        stage
+        if (stage.first_block, stage.stop_block) == (borders[s], borders[s + 1])
+        else Stage(first_block=borders[s], stop_block=borders[s + 1], ranks=stage.ranks, shares=stage.shares)
         for s, stage in enumerate(stages)
     )
 
@@ -192,6 +225,8 @@ class LayerSplit:
         """Blocks per stage before and after, for replicas where they differ."""
         lines = []
         for d, (was, becomes) in enumerate(zip(before.replicas, after.replicas, strict=False)):
+            if was.stages is becomes.stages:
+                continue
             old = [stage.num_blocks for stage in was.stages]
             new = [stage.num_blocks for stage in becomes.stages]
             if old != new:

@@ -1,6 +1,7 @@
 """Lever: micro-batch quota. Replicas that are slower run fewer of the iteration's micro-batches; their number stays."""
 
 from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
 
 from layouts.layout import Layout, Replica
 from services.scheduler.planning.situation import Situation
@@ -19,18 +20,26 @@ def best_quotas(seconds_of: Callable[[int, int], float], start: Sequence[int]) -
     """
     quotas = list(start)
     seconds = [seconds_of(d, quota) for d, quota in enumerate(quotas)]
+    slowest = [(-each, d) for d, each in enumerate(seconds)]
+    takers = [(seconds_of(d, quota + 1), d, quota) for d, quota in enumerate(quotas)]
+    heapify(slowest)
+    heapify(takers)
     while True:
-        slowest = max(range(len(quotas)), key=lambda d: (seconds[d], -d))
-        after = [(seconds_of(d, quota + 1), d) for d, quota in enumerate(quotas) if d != slowest]
-        if not after or quotas[slowest] == 0:
+        # Entries of a replica whose quota has changed since are stale: its newer ones are in the heaps too.
+        while -slowest[0][0] != seconds[slowest[0][1]]:
+            heappop(slowest)
+        giver = slowest[0][1]
+        while takers and (takers[0][2] != quotas[takers[0][1]] or takers[0][1] == giver):
+            heappop(takers)
+        if not takers or quotas[giver] == 0 or takers[0][0] >= seconds[giver] * (1.0 - 1e-9):
             return tuple(quotas)
-        soonest, taker = min(after)
-        if soonest >= seconds[slowest] * (1.0 - 1e-9):
-            return tuple(quotas)
-        quotas[slowest] -= 1
+        soonest, taker, _ = heappop(takers)
+        quotas[giver] -= 1
         quotas[taker] += 1
-        seconds[slowest] = seconds_of(slowest, quotas[slowest])
-        seconds[taker] = soonest
+        for d, each in ((giver, seconds_of(giver, quotas[giver])), (taker, soonest)):
+            seconds[d] = each
+            heappush(slowest, (-each, d))
+            heappush(takers, (seconds_of(d, quotas[d] + 1), d, quotas[d]))
 
 
 class MicroBatchQuota:
@@ -44,7 +53,7 @@ class MicroBatchQuota:
 
         def seconds_of(replica: int, quota: int) -> float:
             stages = base.replicas[replica].stages
-            return situation.cost.makespan(stages, quota, situation.throughputs, base.schedule)
+            return situation.makespan(stages, quota, base.schedule)
 
         quotas = best_quotas(seconds_of, [replica.num_micro_batches for replica in base.replicas])
         yield Layout(

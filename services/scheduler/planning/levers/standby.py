@@ -15,7 +15,7 @@ def _seconds(situation: Situation, layout: Layout) -> float:
     """Time of a layout when its quotas are chosen well: what a further shard is worth shows only then."""
 
     def seconds_of(replica: int, quota: int) -> float:
-        return situation.cost.makespan(layout.replicas[replica].stages, quota, situation.throughputs, layout.schedule)
+        return situation.makespan(layout.replicas[replica].stages, quota, layout.schedule)
 
     quotas = best_quotas(seconds_of, [replica.num_micro_batches for replica in layout.replicas])
     return max(seconds_of(d, quota) for d, quota in enumerate(quotas))
@@ -51,6 +51,8 @@ class Standby:
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with its standbys placed one by one, fastest first, each where it helps most, while it helps."""
+        if not base.standbys:
+            return
         layout, seconds = base, _seconds(situation, base)
         waiting = sorted(base.standbys, key=lambda rank: (-situation.throughputs[rank], rank))
         for rank in waiting[:_MAX_PLACED]:

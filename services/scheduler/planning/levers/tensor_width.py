@@ -29,6 +29,9 @@ def best_stage(situation: Situation, stage: Stage) -> Stage:
     """The stage with the best widths for its live ranks; ranks that would only hold it up are left out."""
     cost, throughputs = situation.cost, situation.throughputs
     speeds = {rank: throughputs[rank] for rank in stage.ranks}
+    even = len(set(speeds.values())) == len(set(stage.shares)) == 1
+    if even and cost.main_width % len(stage.ranks) == 0:
+        return stage  # equal shards of equal devices, without a rest
     ordered = sorted(stage.ranks, key=lambda rank: (-speeds[rank], rank))
     best, best_seconds = stage, sum(cost.stage_seconds(stage, throughputs))
     for count in range(len(ordered), 0, -1):
