@@ -1,0 +1,169 @@
+"""Whom to probe, and what the probes said. Pure.
+
+A suspect is a device whose sequential test has gathered half of the evidence that it takes, or one that was just called
+slow without a probe. Its probe runs beside a peer that did the same work. Probes decide nothing: the test keeps its
+false-alarm budget whatever they say, and their figures stand in the verdict for a person to weigh.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+SUSPECT_AT = 0.5
+"""Of the evidence that a verdict takes."""
+
+ITERATIONS_BETWEEN_PROBES = 20
+"""A job pays for at most one probe in so many iterations, however noisy it is."""
+
+PROBE_SECONDS = 0.004
+"""One product on a healthy device; a suspicion costs three, or six on a device at half speed: below 35 ms."""
+
+SMALLEST_MATRIX, LARGEST_MATRIX = 64, 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """A question for the scheduler; fields as in ``evenkeel.detector.v1.Suspicion``."""
+
+    job_id: str
+    rank: int
+    incarnation: int
+    peer_rank: int
+    peer_incarnation: int
+    iteration: int
+    at_unix_seconds: float
+    matrix_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReport:
+    """What a probe took, seconds of the shortest repetition on suspect and peer."""
+
+    rank: int
+    incarnation: int
+    peer_rank: int
+    matrix_size: int
+    seconds: float
+    peer_seconds: float
+    iteration: int
+
+    @property
+    def throughput(self) -> float:
+        """The suspect's speed beside its peer's, 1.0 = the same."""
+        return self.peer_seconds / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where the devices of a frame stand in their tests; arrays over its rows.
+
+    Attributes:
+        ranks: Rank of each.
+        incarnations: Its process.
+        evidence: Evidence against it, as a part of what a verdict takes.
+        ill: Called slow already.
+        work_keys: Equal where devices do equal work.
+    """
+
+    ranks: npt.NDArray[np.int64]
+    incarnations: npt.NDArray[np.int64]
+    evidence: Floats
+    ill: Bools
+    work_keys: npt.NDArray[np.int64]
+
+
+class SuspicionDesk:
+    """Asks for probes, sparingly, and keeps their reports."""
+
+    def __init__(self) -> None:
+        self._asked_at = -ITERATIONS_BETWEEN_PROBES
+        self._asked: dict[int, int] = {}
+        self._reports: dict[int, ProbeReport] = {}
+
+    def consider(
+        self, job_id: str, standing: Standing, *, iteration: int, at_unix_seconds: float, seconds_per_flop: float
+    ) -> Suspicion | None:
+        """The question that this iteration raises, if it raises one.
+
+        Args:
+            job_id: The job.
+            standing: After the iteration's tests.
+            iteration: The iteration.
+            at_unix_seconds: Its time, on the clock of the data.
+            seconds_per_flop: Of a healthy device; it sets the size of the probe.
+        """
+        if iteration - self._asked_at < ITERATIONS_BETWEEN_PROBES or not seconds_per_flop > 0.0:
+            return None
+        unproven = np.array(
+            [
+                bool(ill) and self._asked.get(int(rank)) != int(incarnation)
+                for rank, incarnation, ill in zip(standing.ranks, standing.incarnations, standing.ill, strict=True)
+            ],
+            dtype=np.bool_,
+        )
+        wanted = np.where(standing.ill, np.where(unproven, 1.0, 0.0), standing.evidence)
+        if not len(wanted) or float(wanted.max()) < SUSPECT_AT:
+            return None
+        suspect = int(np.argmax(wanted))
+        peer = _peer_of(suspect, standing)
+        if peer is None:
+            return None
+        self._asked_at = iteration
+        self._asked[int(standing.ranks[suspect])] = int(standing.incarnations[suspect])
+        side = (PROBE_SECONDS / (2.0 * seconds_per_flop)) ** (1.0 / 3.0)
+        return Suspicion(
+            job_id=job_id,
+            rank=int(standing.ranks[suspect]),
+            incarnation=int(standing.incarnations[suspect]),
+            peer_rank=int(standing.ranks[peer]),
+            peer_incarnation=int(standing.incarnations[peer]),
+            iteration=iteration,
+            at_unix_seconds=at_unix_seconds,
+            matrix_size=int(min(max(side, SMALLEST_MATRIX), LARGEST_MATRIX)),
+        )
+
+    def take(self, report: ProbeReport) -> None:
+        """Keep a report; the newest of each rank counts."""
+        self._reports[report.rank] = report
+
+    def report_on(self, rank: int, incarnation: int, *, since_iteration: int) -> ProbeReport | None:
+        """The newest report about a process, if it was asked for at or after ``since_iteration``."""
+        report = self._reports.get(rank)
+        if report is None or report.incarnation != incarnation or report.iteration < since_iteration:
+            return None
+        return report
+
+    def recovered(self, ranks: Sequence[int]) -> None:
+        """These devices are healthy again: what was said of them is history."""
+        for rank in ranks:
+            self._asked.pop(rank, None)
+            self._reports.pop(rank, None)
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything, as plain values for a snapshot."""
+        return {
+            "asked_at": self._asked_at,
+            "asked": [[rank, incarnation] for rank, incarnation in sorted(self._asked.items())],
+            "reports": [asdict(report) for _, report in sorted(self._reports.items())],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`to_state`."""
+        self._asked_at = int(state["asked_at"])
+        self._asked = {int(rank): int(incarnation) for rank, incarnation in state["asked"]}
+        self._reports = {int(each["rank"]): ProbeReport(**each) for each in state["reports"]}
+
+
+def _peer_of(suspect: int, standing: Standing) -> int | None:
+    """The least suspicious healthy device, of those that do the same work if there are any."""
+    healthy = ~standing.ill & (standing.evidence < SUSPECT_AT)
+    healthy[suspect] = False
+    same = healthy & (standing.work_keys == standing.work_keys[suspect])
+    able = np.flatnonzero(same if same.any() else healthy)
+    return int(able[np.argmin(standing.evidence[able])]) if len(able) else None

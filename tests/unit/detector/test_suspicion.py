@@ -1,0 +1,105 @@
+"""Whom the detector has probed, how often, and which reports it keeps."""
+
+import numpy as np
+import pytest
+
+from services.detector.domain.suspicion import (
+    ITERATIONS_BETWEEN_PROBES,
+    LARGEST_MATRIX,
+    ProbeReport,
+    Standing,
+    Suspicion,
+    SuspicionDesk,
+)
+
+
+def standing(*, evidence: list[float], ill: tuple[int, ...] = (), keys: list[int] | None = None) -> Standing:
+    count = len(evidence)
+    return Standing(
+        ranks=np.arange(count, dtype=np.int64) + 10,
+        incarnations=np.zeros(count, dtype=np.int64),
+        evidence=np.array(evidence),
+        ill=np.isin(np.arange(count), ill),
+        work_keys=np.array(keys or [0] * count, dtype=np.int64),
+    )
+
+
+def consider(
+    desk: SuspicionDesk, where: Standing, iteration: int = 0, seconds_per_flop: float = 1e-9
+) -> Suspicion | None:
+    return desk.consider("job", where, iteration=iteration, at_unix_seconds=5.0, seconds_per_flop=seconds_per_flop)
+
+
+def report(rank: int, *, iteration: int = 4, incarnation: int = 0) -> ProbeReport:
+    return ProbeReport(
+        rank=rank,
+        incarnation=incarnation,
+        peer_rank=10,
+        matrix_size=128,
+        seconds=0.008,
+        peer_seconds=0.004,
+        iteration=iteration,
+    )
+
+
+def test_a_healthy_frame_raises_no_question() -> None:
+    assert consider(SuspicionDesk(), standing(evidence=[0.1, 0.49, 0.0])) is None
+    assert consider(SuspicionDesk(), standing(evidence=[])) is None
+
+
+def test_the_suspect_is_probed_beside_the_calmest_peer_that_does_the_same_work() -> None:
+    asked = consider(SuspicionDesk(), standing(evidence=[0.0, 0.7, 0.3, 0.2], keys=[1, 2, 2, 2]))
+    assert asked is not None
+    assert (asked.rank, asked.peer_rank) == (11, 13)
+
+
+def test_without_a_peer_of_the_same_work_any_healthy_one_serves_and_without_any_nobody_is_probed() -> None:
+    asked = consider(SuspicionDesk(), standing(evidence=[0.2, 0.7], keys=[1, 2]))
+    assert asked is not None
+    assert asked.peer_rank == 10
+    assert consider(SuspicionDesk(), standing(evidence=[0.9, 0.7])) is None
+    assert consider(SuspicionDesk(), standing(evidence=[0.0, 0.7], ill=(0,))) is None
+
+
+def test_a_job_is_not_probed_more_often_than_it_can_afford() -> None:
+    desk, noisy = SuspicionDesk(), standing(evidence=[0.0, 0.9])
+    asked = [i for i in range(100) if consider(desk, noisy, i) is not None]
+    assert asked == list(range(0, 100, ITERATIONS_BETWEEN_PROBES))
+
+
+def test_a_device_that_was_called_slow_without_a_probe_is_probed_once() -> None:
+    desk, sick = SuspicionDesk(), standing(evidence=[0.0, 0.0], ill=(1,))
+    assert [i for i in range(100) if consider(desk, sick, i) is not None] == [0]
+    desk.recovered([11])
+    assert consider(desk, sick, 200) is not None
+
+
+@pytest.mark.parametrize(("seconds_per_flop", "size"), [(1e-9, 125), (1e-16, LARGEST_MATRIX), (1.0, 64)])
+def test_a_product_takes_a_few_milliseconds_on_a_healthy_device(seconds_per_flop: float, size: int) -> None:
+    asked = consider(SuspicionDesk(), standing(evidence=[0.0, 0.9]), seconds_per_flop=seconds_per_flop)
+    assert asked is not None
+    assert asked.matrix_size == size
+
+
+def test_nothing_is_asked_before_the_speed_of_a_healthy_device_is_known() -> None:
+    assert consider(SuspicionDesk(), standing(evidence=[0.0, 0.9]), seconds_per_flop=0.0) is None
+    assert consider(SuspicionDesk(), standing(evidence=[0.0, 0.9]), seconds_per_flop=float("nan")) is None
+
+
+def test_a_report_counts_for_its_process_and_not_for_an_older_story() -> None:
+    desk = SuspicionDesk()
+    desk.take(report(11))
+    assert desk.report_on(11, 0, since_iteration=4) == report(11)
+    assert desk.report_on(11, 0, since_iteration=5) is None
+    assert desk.report_on(11, 1, since_iteration=0) is None
+    assert desk.report_on(12, 0, since_iteration=0) is None
+    assert report(11).throughput == 0.5
+
+
+def test_a_restored_desk_goes_on_where_the_other_was() -> None:
+    desk, other = SuspicionDesk(), SuspicionDesk()
+    consider(desk, standing(evidence=[0.0, 0.9]), 7)
+    desk.take(report(11))
+    other.restore(desk.to_state())
+    assert other.to_state() == desk.to_state()
+    assert consider(other, standing(evidence=[0.0, 0.9]), 8) is None
