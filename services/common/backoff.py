@@ -51,6 +51,7 @@ class Reachability:
         self._name = name
         self._on_change = on_change
         self._reachable: bool | None = None
+        self._said_down = False
 
     @property
     def reachable(self) -> bool:
@@ -61,8 +62,8 @@ class Reachability:
         """Report that the dependency answered."""
         if self._reachable is True:
             return
-        _log.info("reachable" if self._reachable is None else "reachable again", dependency=self._name)
-        self._reachable = True
+        _log.info("reachable again" if self._said_down else "reachable", dependency=self._name)
+        self._reachable, self._said_down = True, False
         if self._on_change:
             self._on_change(True, "")
 
@@ -70,11 +71,25 @@ class Reachability:
         """Report that the dependency did not answer; we go on trying."""
         if self._reachable is False:
             return
-        problem = f"{type(error).__name__}: {error}".strip()[:300]
-        _log.warning("unreachable, waiting for it", dependency=self._name, error=problem)
-        self._reachable = False
+        problem = _in_words(error)
+        if not self._said_down:
+            _log.warning("unreachable, waiting for it", dependency=self._name, error=problem)
+        self._reachable, self._said_down = False, True
         if self._on_change:
             self._on_change(False, problem)
+
+    def forget(self) -> None:
+        """Nobody waits for the dependency any more: what was last reported need not be so now. The log keeps quiet."""
+        if self._reachable is False:
+            self._reachable = None
+            if self._on_change:
+                self._on_change(True, "")
+
+
+def _in_words(error: BaseException) -> str:
+    """One line: libraries' errors go over several, and a time limit of our own says nothing."""
+    text = " ".join(str(error).split()) or ("no answer in time" if isinstance(error, TimeoutError) else "")
+    return f"{type(error).__name__}: {text}".removesuffix(": ")[:300]
 
 
 async def persist(

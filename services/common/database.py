@@ -1,7 +1,7 @@
 """PostgreSQL by SQLAlchemy and psycopg 3: one engine per process, explicit time limits, patient at the start."""
 
 import asyncio
-from collections.abc import Callable
+from functools import partial
 
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
@@ -9,6 +9,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.common.backoff import Reachability, persist
+from services.common.bounded_connection import connect_bounded
 
 DATABASE_AWAY: tuple[type[BaseException], ...] = (
     OperationalError,
@@ -18,6 +19,9 @@ DATABASE_AWAY: tuple[type[BaseException], ...] = (
     TimeoutError,
 )
 """Errors that mean that the database is away or overloaded: try again. Others are our fault."""
+
+# The server's own limit comes first wherever there is a server: its error says more.
+_SERVER_GRACE_SECONDS = 2.0
 
 
 def create_engine(
@@ -29,7 +33,9 @@ def create_engine(
     statement_timeout_seconds: float = 10.0,
     lock_timeout_seconds: float = 5.0,
 ) -> AsyncEngine:
-    """An engine whose every wait has an end. It connects when first used; dispose of it in the end.
+    """An engine whose every wait has an end, also when the server is frozen.
+
+    It connects when first used; dispose of it in the end.
 
     Args:
         url: ``postgresql://user:password@host:port/database``.
@@ -54,6 +60,9 @@ def create_engine(
             "application_name": application_name,
             "connect_timeout": connect_timeout_seconds,
             "options": options,
+            "async_creator_fn": partial(
+                connect_bounded, wait_limit_seconds=statement_timeout_seconds + _SERVER_GRACE_SECONDS
+            ),
         },
     )
 
@@ -65,16 +74,16 @@ def is_database_away(error: BaseException) -> bool:
     return isinstance(error, DATABASE_AWAY)
 
 
-async def wait_for_database(engine: AsyncEngine, on_change: Callable[[bool, str], None] | None = None) -> None:
-    """Returns when the database answers; pauses with back-off and says so once while it does not.
+async def wait_for_database(engine: AsyncEngine, reachability: Reachability) -> None:
+    """Returns when the database answers; pauses with back-off while it does not.
 
     Args:
         engine: From :func:`create_engine`.
-        on_change: Told (reachable, problem) at each change, for example to report health.
+        reachability: Told about every outcome; says it once in the log, and to whoever asked it.
     """
 
     async def ping() -> None:
         async with asyncio.timeout(10), engine.connect() as connection:
             await connection.execute(text("SELECT 1"))
 
-    await persist(ping, transient=DATABASE_AWAY, reachability=Reachability("postgres", on_change))
+    await persist(ping, transient=DATABASE_AWAY, reachability=reachability)

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -38,10 +38,32 @@ class Health:
             parts: Names of the parts that must report before the process counts as ready.
         """
         self._parts: dict[str, tuple[bool, str]] = dict.fromkeys(parts, (False, "starting"))
+        self._problems: dict[str, dict[str, str]] = {}
 
     def report(self, part: str, *, ready: bool, detail: str = "") -> None:
         """Sets the state of a part; an unknown one is added."""
         self._parts[part] = (ready, detail)
+
+    def witness(self, part: str, name: str) -> Callable[[bool, str], None]:
+        """For a part that several look at: it is ready when nobody who reported says otherwise.
+
+        Args:
+            part: The part.
+            name: Who looks; says so in the detail.
+
+        Returns:
+            To be told (ready, what is wrong) at each change.
+        """
+
+        def report(ready: bool, problem: str) -> None:
+            problems = self._problems.setdefault(part, {})
+            problems.pop(name, None)
+            if not ready:
+                problems[name] = problem
+            detail = "; ".join(f"{who}: {what}" for who, what in problems.items())
+            self.report(part, ready=not problems, detail=detail)
+
+        return report
 
     @property
     def ready(self) -> bool:

@@ -7,12 +7,15 @@ from typing import Any
 
 import structlog
 
-_CHATTY = ("aiokafka", "grpc", "sqlalchemy", "asyncio")
+_CHATTY = ("aiokafka", "grpc", "sqlalchemy", "psycopg", "asyncio")
 _REPEAT_SECONDS = 60.0
 
 
 class RepeatFilter(logging.Filter):
-    """Lets one message of a library through per minute: a client without its broker repeats itself every second."""
+    """Lets one message of a library through per minute: a client without its broker repeats itself every second.
+
+    Of a Kafka client that is one for each of its modules: it has many words for a broker that is away, and so have we.
+    """
 
     def __init__(self, repeat_seconds: float = _REPEAT_SECONDS) -> None:
         super().__init__()
@@ -23,7 +26,12 @@ class RepeatFilter(logging.Filter):
         """False for a message that was let through less than a minute ago, or that is below a warning."""
         if record.levelno < logging.WARNING:
             return False
-        key = (record.name, str(record.msg)[:60])
+        error = record.exc_info[1] if record.exc_info else None
+        kafka = "aiokafka" in (record.name.partition(".")[0], type(error).__module__.partition(".")[0])
+        if kafka and error is not None:
+            # Its own task ended with it, for nobody to see: where in the library says nothing.
+            record.msg, record.args, record.exc_info = f"{type(error).__name__}: {error}", (), None
+        key = (record.name, "" if kafka else str(record.msg)[:60])
         now_seconds = time.monotonic()
         if now_seconds - self._last_seconds.get(key, -self._repeat_seconds) < self._repeat_seconds:
             return False

@@ -1,7 +1,5 @@
 """The detector's composition root: ``python -m services.detector``."""
 
-from functools import partial
-
 from contracts.topics import OBSERVATIONS
 from services.common.backoff import Reachability
 from services.common.database import create_engine
@@ -25,14 +23,13 @@ async def serve(settings: DetectorSettings) -> None:
     kafka_metrics = KafkaMetrics(registry)
     health = Health("kafka", "assignment", "postgres")
 
-    def report(part: str, ready: bool, detail: str) -> None:
-        health.report(part, ready=ready, detail=detail)
-
     config = KafkaClientConfig.from_settings(settings, service=SERVICE)
     engine = create_engine(settings.database_url.get_secret_value(), application_name="evenkeel-detector")
-    producer = KafkaProducer(config, kafka_metrics, on_change=partial(report, "kafka"))
+    producer = KafkaProducer(config, kafka_metrics, on_change=health.witness("kafka", "producer"))
     store = PostgresSnapshotStore(
-        engine, group=settings.detector_group, reachability=Reachability("postgres", partial(report, "postgres"))
+        engine,
+        group=settings.detector_group,
+        reachability=Reachability("postgres", health.witness("postgres", "snapshots")),
     )
     handler = DetectorHandler(
         producer,
@@ -43,7 +40,10 @@ async def serve(settings: DetectorSettings) -> None:
     )
     loop = ConsumeLoop(
         KafkaConsumer(
-            config, topics=[OBSERVATIONS.name], group=settings.detector_group, on_change=partial(report, "kafka")
+            config,
+            topics=[OBSERVATIONS.name],
+            group=settings.detector_group,
+            on_change=health.witness("kafka", "consumer"),
         ),
         handler,
         decoders={OBSERVATIONS.name: decode_observation},

@@ -38,19 +38,18 @@ async def serve(settings: TelemetrySettings) -> None:
             settings.database_url.get_secret_value(), application_name=f"evenkeel-{SERVICE}", pool_size=2
         )
         stack.push_async_callback(engine.dispose)
-        producer = KafkaProducer(
-            config, kafka_metrics, on_change=lambda up, problem: health.report("kafka", ready=up, detail=problem)
-        )
+        producer = KafkaProducer(config, kafka_metrics, on_change=health.witness("kafka", "producer"))
         stack.push_async_callback(producer.stop)
         await producer.start()
         tail = KafkaTail(config)
         stack.push_async_callback(tail.stop)
-        consumer = KafkaConsumer(
-            config,
-            topics=[RECORDS.name],
-            group=settings.telemetry_group,
-            on_change=lambda up, _: handler.kafka_changed(up),
-        )
+        heard = health.witness("kafka", "consumer")
+
+        def kafka_changed(reachable: bool, problem: str) -> None:
+            heard(reachable, problem)
+            handler.kafka_changed(reachable)
+
+        consumer = KafkaConsumer(config, topics=[RECORDS.name], group=settings.telemetry_group, on_change=kafka_changed)
         rollup_writer = RollupWriter(
             engine,
             metrics,

@@ -63,8 +63,14 @@ class KafkaProducer:
         Raises:
             KafkaError: One of :data:`~services.common.kafka.client.KAFKA_REFUSES`: trying again would not help.
         """
+        try:
+            await self._send_patiently(list(records))
+        except asyncio.CancelledError:
+            self._reachability.forget()
+            raise
+
+    async def _send_patiently(self, remaining: Sequence[OutgoingRecord]) -> None:
         backoff = Backoff()
-        remaining = list(records)
         while remaining:
             client: AIOKafkaProducer | None = None
             try:

@@ -62,16 +62,19 @@ Result = TypeVar("Result")
 class Store:
     """History of the scheduler on one engine. Safe for many tasks: each call is a transaction of its own."""
 
-    def __init__(self, engine: AsyncEngine, *, timeout_seconds: float = 5.0) -> None:
+    def __init__(
+        self, engine: AsyncEngine, *, timeout_seconds: float = 5.0, reachability: Reachability | None = None
+    ) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             engine: From :func:`services.common.database.create_engine`; the caller disposes of it.
             timeout_seconds: Longest wait for one call; after it the database counts as away.
+            reachability: Told whether the database answers; None = only the log is.
         """
         self._engine = engine
         self._timeout_seconds = timeout_seconds
-        self._reachability = Reachability("postgres")
+        self._reachability = reachability or Reachability("postgres")
         self.outbox_filled = asyncio.Event()
         """Set whenever records for Kafka have been committed."""
 
@@ -150,8 +153,14 @@ class Store:
         return await self._transaction(lambda connection: reads.get_incident(connection, incident_id))
 
     async def _transaction(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
-        async with asyncio.timeout(self._timeout_seconds), self._engine.begin() as connection:
-            return await work(connection)
+        try:
+            async with asyncio.timeout(self._timeout_seconds), self._engine.begin() as connection:
+                result = await work(connection)
+        except DATABASE_AWAY as error:
+            self._reachability.down(error)
+            raise
+        self._reachability.up()
+        return result
 
 
 async def _apply(connection: AsyncConnection, change: Change) -> bool:

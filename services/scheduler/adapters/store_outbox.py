@@ -20,6 +20,7 @@ _BATCH_SIZE = 100
 _POLL_SECONDS = 1.0
 # While Kafka is away the transaction is given up now and then: an idle one keeps the database from tidying up.
 _SEND_SECONDS = 10.0
+_DATABASE_SECONDS = 5.0
 _TOPICS_BY_NAME = {topic.name: topic for topic in TOPICS}
 
 
@@ -30,18 +31,26 @@ class _KafkaAwayError(Exception):
 class OutboxPublisher:
     """Takes records out of the outbox, sends them, and only then lets them go. Belongs to one event loop."""
 
-    def __init__(self, engine: AsyncEngine, producer: Producer, filled: asyncio.Event) -> None:
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        producer: Producer,
+        filled: asyncio.Event,
+        *,
+        reachability: Reachability | None = None,
+    ) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             engine: Of the history.
             producer: Started; the caller stops it.
             filled: Set by whoever fills the outbox, so that nothing waits for the next look.
+            reachability: Told whether the database answers; None = only the log is.
         """
         self._engine = engine
         self._producer = producer
         self._filled = filled
-        self._reachability = Reachability("postgres")
+        self._reachability = reachability or Reachability("postgres")
 
     async def run(self) -> None:
         """Publishes until cancelled; waits while the database or Kafka is away."""
@@ -68,12 +77,15 @@ class OutboxPublisher:
             How many there were.
 
         Raises:
-            OperationalError, InterfaceError, OSError: The database is away; the records stay.
+            OperationalError, InterfaceError, OSError, TimeoutError: The database is away; the records stay.
         """
-        async with self._engine.begin() as connection:
+        clock = asyncio.get_running_loop().time
+        async with asyncio.timeout(_DATABASE_SECONDS) as limit, self._engine.begin() as connection:
             waiting = await writes.take_outbox(connection, limit=_BATCH_SIZE)
             if waiting:
+                limit.reschedule(None)
                 await self._send(waiting)
+                limit.reschedule(clock() + _DATABASE_SECONDS)
         return len(waiting)
 
     async def _send(self, waiting: Sequence[OutboxRecord]) -> None:

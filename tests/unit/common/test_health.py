@@ -68,3 +68,17 @@ async def test_the_ready_file_holds_the_ports_and_goes_with_the_process(tmp_path
     async with ready_file(path, metrics_port=1234, grpc_port=5678):
         assert json.loads(path.read_text()) == {"metrics_port": 1234, "grpc_port": 5678, "pid": os.getpid()}
     assert os.listdir(tmp_path) == []
+
+
+def test_a_part_that_several_look_at_is_ready_when_nobody_says_otherwise() -> None:
+    health = Health("kafka")
+    consumer, producer = health.witness("kafka", "consumer"), health.witness("kafka", "producer")
+    assert not health.ready
+    consumer(True, "")
+    assert health.ready
+    producer(False, "no answer in time")
+    consumer(True, "")
+    assert not health.ready
+    assert health.as_dict()["parts"] == {"kafka": {"ready": False, "detail": "producer: no answer in time"}}
+    producer(True, "")
+    assert health.ready

@@ -90,3 +90,16 @@ def test_pauses_double_up_to_a_limit_and_start_over() -> None:
     assert [backoff.next_seconds() for _ in range(4)] == [1.0, 2.0, 4.0, 5.0]
     backoff.reset()
     assert backoff.next_seconds() == 1.0
+
+
+def test_who_gives_up_waiting_takes_the_problem_back_and_the_log_says_it_once() -> None:
+    changes: list[tuple[bool, str]] = []
+    reachability = Reachability("example", lambda up, problem: changes.append((up, problem)))
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(2):
+            reachability.down(TimeoutError())
+            reachability.forget()
+        reachability.up()
+    assert [up for up, _ in changes] == [False, True, False, True, True]
+    assert [line["event"] for line in lines] == ["unreachable, waiting for it", "reachable again"]
+    assert lines[0]["error"] == "TimeoutError: no answer in time"
