@@ -14,6 +14,8 @@ from services.detector.domain import report
 from services.detector.domain.device_health import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS, DeviceHealth
 from services.detector.domain.hang import find_hangs
 from services.detector.domain.job_profile import JobProfile
+from services.detector.domain.link_report import link_verdict
+from services.detector.domain.link_watch import LinkWatch
 from services.detector.domain.loss_watch import LossWatch
 from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation, RankProgress
 from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
@@ -41,6 +43,7 @@ class JobDetector:
         self.job_id = job_id
         self._expectation = WorkExpectation()
         self._health = DeviceHealth(iterations_per_false_alarm=iterations_per_false_alarm)
+        self._links = LinkWatch(iterations_per_false_alarm=iterations_per_false_alarm)
         self._processes = ProcessWatch()
         self._losses = LossWatch()
         self._profile = JobProfile()
@@ -107,6 +110,7 @@ class JobDetector:
         if frame.epoch != self._profile.epoch:
             self._profile.begin_epoch(frame.epoch)
             self._health.begin_epoch()
+            self._links.begin_epoch()
         found: list[Verdict | Profile] = [
             self._process_verdict(finding, frame.closed_at_unix_seconds)
             for finding in self._processes.on_missing(frame.missing_ranks)
@@ -121,6 +125,8 @@ class JobDetector:
         # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
         if bool(frame.planned.any()):
             return found
+        for link in self._links.observe(frame):
+            found.append(link_verdict(frame, link, tuple(self._culprit(rank, None) for rank in link.ranks)))
         usable = (
             (frame.compute_seconds > 0)
             & np.isfinite(frame.compute_seconds + frame.other_seconds + frame.wall_seconds)
@@ -224,6 +230,7 @@ class JobDetector:
         return {
             "expectation": self._expectation.to_state(),
             "health": self._health.to_state(),
+            "links": self._links.to_state(),
             "processes": self._processes.to_state(),
             "losses": self._losses.to_state(),
             "profile": self._profile.to_state(),
@@ -239,6 +246,8 @@ class JobDetector:
         """Takes over what ``to_state`` gave."""
         self._expectation.restore(state["expectation"])
         self._health.restore(state["health"])
+        if "links" in state:
+            self._links.restore(state["links"])
         self._processes.restore(state["processes"])
         self._losses.restore(state["losses"])
         self._profile.restore(state["profile"])

@@ -9,6 +9,8 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.traffic import TrafficObservation
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -49,6 +51,7 @@ class FrameObservation:
         has_loss: True where a loss was reported, finite or not.
         gradient_norms: NaN where not measured.
         has_gradient_norm: True where one was reported.
+        traffic: Operations between ranks; None where nobody measures them.
     """
 
     job_id: str
@@ -81,6 +84,7 @@ class FrameObservation:
     has_loss: Bools
     gradient_norms: Floats
     has_gradient_norm: Bools
+    traffic: TrafficObservation | None = None
 
     def __len__(self) -> int:
         return len(self.ranks)

@@ -4,11 +4,10 @@ A verdict's id is a pure function of what it says about whom, so a finding publi
 verdict and readers drop the second one.
 """
 
-import uuid
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-_NAMESPACE = uuid.UUID("5d1f3f0c-6d0e-5a52-9d0a-0d2f6c1c7a11")
+from contracts import verdict_ids
 
 
 class VerdictKind(StrEnum):
@@ -21,6 +20,8 @@ class VerdictKind(StrEnum):
     SPIKE = "spike"
     RECOVERED = "recovered"
     REJOINED = "rejoined"
+    COMMUNICATION_SLOW = "communication_slow"
+    COMMUNICATION_RECOVERED = "communication_recovered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,4 +102,4 @@ class Profile:
 
 def verdict_id(job_id: str, kind: VerdictKind, *what: object) -> str:
     """The id of a finding: the same job, kind and particulars always give the same id."""
-    return str(uuid.uuid5(_NAMESPACE, "/".join((job_id, kind.value, *(str(part) for part in what)))))
+    return verdict_ids.verdict_id(job_id, kind.value, *what)

@@ -1,0 +1,235 @@
+"""Do transfers over a link or in a group take longer than they did? Judged against their own past and their class.
+
+A residual is the log of measured over expected seconds, less what its row has always been off the average of its class,
+less what the whole class has in common in this iteration (so a busy fabric accuses nobody). Tests and noise are those
+of the devices (:mod:`sequential_test`, :mod:`noise`); links vary more, so the smallest slowdown is larger.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain import sequential_test
+from services.detector.domain.level import could_be_below, locate_change, robust_level
+from services.detector.domain.link_bank import LinkBank
+from services.detector.domain.noise import Noise, estimate, row_scales
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+SMALLEST_SLOWDOWN = 0.07
+"""Levels below this, in log units of time, are not told."""
+
+REFERENCE_OBSERVATIONS = 8
+_LARGEST_OFFSET = 0.05
+_PRIOR_SCALE = 0.05
+_NOISE_EVERY = 8
+_FEWEST_OF_A_CLASS = 3
+_NATS_TO_RECOVER = 8.0
+_NATS_PER_RELAPSE = 3.0
+_YOUNG_OBSERVATIONS = 96
+_NATS_FOR_YOUTH = 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkChange:
+    """A row of the bank whose level changed.
+
+    Attributes:
+        row: Its row.
+        recovered: It was slow and is as before; otherwise it is slow, or slow in another measure.
+        level: Log slowdown now.
+        first_iteration: First iteration that showed it.
+        nats: Log-likelihood ratio behind the decision.
+        num_observations: Iterations the level rests on.
+    """
+
+    row: int
+    recovered: bool
+    level: float
+    first_iteration: int
+    nats: float
+    num_observations: int
+
+
+class LinkHealth:
+    """Judges all links and groups of one job, frame by frame.
+
+    Args:
+        iterations_per_false_alarm: Budget for all of them together.
+    """
+
+    def __init__(self, *, iterations_per_false_alarm: float) -> None:
+        self.iterations_per_false_alarm = iterations_per_false_alarm
+        self.bank = LinkBank()
+        self.noise = Noise(scale=_PRIOR_SCALE)
+        self._num_frames = 0
+
+    def begin_epoch(self) -> None:
+        """The layout changed, and with it how much goes over what: the healthy get a new reference."""
+        bank = self.bank
+        bank.num_to_reference[~bank.ill] = REFERENCE_OBSERVATIONS
+        bank.clear_tests(np.arange(len(bank)))
+        bank.residuals[~bank.ill] = np.nan
+
+    def observe(self, iteration: int, rows: Ints, log_ratios: Floats) -> list[LinkChange]:
+        """Takes one frame and returns whose level changed.
+
+        Args:
+            iteration: The frame's iteration.
+            rows: Rows measured, each at most once.
+            log_ratios: Log of measured over expected seconds of each.
+        """
+        bank = self.bank
+        if not len(rows):
+            return []
+        self._num_frames += 1
+        bank.num_observed[rows] += 1
+        waiting = bank.num_to_reference[rows] > 0
+        base = log_ratios - np.where(waiting, 0.0, bank.reference[rows] + bank.offset[rows])
+        settled = rows[~waiting]
+        residuals = base[~waiting] - self._centres(settled, base[~waiting])
+        base[~waiting] = residuals
+        bank.push(iteration, rows, base)
+        bank.num_to_reference[rows[waiting]] -= 1
+        ready = rows[waiting & (bank.num_to_reference[rows] == 0)]
+        if len(ready):
+            bank.reference[ready] = np.nanmedian(bank.residuals[ready][:, -2 * REFERENCE_OBSERVATIONS :], axis=1)
+            bank.offset[ready] = 0.0
+            bank.residuals[ready] = np.nan
+        if self._num_frames % _NOISE_EVERY == 0 or len(ready):
+            self._estimate_noise()
+        changes = self._test(settled, residuals)
+        self._follow(settled, residuals)
+        return changes
+
+    def calm(self, rows: Ints) -> npt.NDArray[np.bool_]:
+        """True for rows that are healthy and under no suspicion: those to learn from."""
+        limit = self._limit() / 4
+        sums = np.maximum(self.bank.sums_slower[rows].max(axis=1), self.bank.sums_faster[rows].max(axis=1))
+        return np.asarray(~self.bank.ill[rows] & (sums <= limit))
+
+    def _limit(self) -> float:
+        return sequential_test.threshold(
+            iterations_per_false_alarm=self.iterations_per_false_alarm, num_ranks=len(self.bank)
+        )
+
+    def _limits(self, rows: Ints) -> Floats:
+        youth: Floats = np.maximum(1.0 - self.bank.num_observed[rows] / _YOUNG_OBSERVATIONS, 0.0)
+        limits: Floats = self._limit() + _NATS_FOR_YOUTH * youth
+        return limits
+
+    def _centres(self, rows: Ints, base: Floats) -> Floats:
+        """What each row's class has in common: the lower median of its healthy rows, since faults only slow."""
+        centres = np.zeros(len(rows))
+        classes, healthy = self.bank.class_of[rows], ~self.bank.ill[rows]
+        for index in np.unique(classes):
+            values = np.sort(base[(classes == index) & healthy])
+            if len(values) >= _FEWEST_OF_A_CLASS:
+                centres[classes == index] = values[(len(values) - 1) // 2]
+        return centres
+
+    def _estimate_noise(self) -> None:
+        bank = self.bank
+        rows = np.arange(len(bank))
+        calm = self.calm(rows) & (bank.num_to_reference == 0)
+        self.noise = estimate(bank.residuals, calm, prior_scale=_PRIOR_SCALE)
+        scales = row_scales(bank.residuals, self.noise)
+        bank.scale[:] = np.where((bank.ill | ~calm) & (bank.scale > 0), bank.scale, scales)
+
+    def _test(self, rows: Ints, residuals: Floats) -> list[LinkChange]:
+        bank = self.bank
+        if not len(rows):
+            return []
+        scale = self._scales(rows)
+        apart = residuals - bank.level[rows]
+        limits = self._limits(rows)
+        back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[rows], 5)
+        back = np.where(bank.ill[rows], back, limits)
+        decided = np.zeros(len(rows), dtype=np.bool_)
+        for sums_of, ages_of, sign, height in (
+            (bank.sums_slower, bank.ages_slower, 1.0, limits),
+            (bank.sums_faster, bank.ages_faster, -1.0, back),
+        ):
+            sums, ages = sums_of[rows], ages_of[rows]
+            sequential_test.advance(
+                sums, ages, sequential_test.log_ratios(sign * apart, scale, self.noise.freedom), height
+            )
+            sums_of[rows], ages_of[rows] = sums, ages
+            decided |= sums.max(axis=1) >= height
+        changes = [self._change(int(row), float(one)) for row, one in zip(rows[decided], scale[decided], strict=True)]
+        return [change for change in changes if change is not None]
+
+    def _change(self, row: int, scale: float) -> LinkChange | None:
+        """Moves a row to the level its residuals now stand at; None where that is nobody's business."""
+        bank = self.bank
+        slower = bool(bank.sums_slower[row].max() >= bank.sums_faster[row].max())
+        sums = (bank.sums_slower if slower else bank.sums_faster)[row]
+        ages = (bank.ages_slower if slower else bank.ages_faster)[row]
+        nats, age = float(sums.max()), int(ages[int(np.argmax(sums))])
+        columns = np.flatnonzero(np.isfinite(bank.residuals[row]))
+        change = locate_change(
+            bank.residuals[row, columns], before=float(bank.level[row]), scale=scale, age=min(age, len(columns))
+        )
+        start, level, was_ill = int(columns[change.start]), change.level, bool(bank.ill[row])
+        since = bank.residuals[row, columns[change.start :]]
+        bank.clear_tests(np.array([row]))
+        if was_ill and not slower and could_be_below(since, scale, SMALLEST_SLOWDOWN / 2):
+            level = 0.0
+        if level < max(SMALLEST_SLOWDOWN, scale):
+            if not was_ill:
+                self._absorb(row, level)
+                return None
+            level = 0.0
+            bank.residuals[row, :start] = np.nan
+        elif not was_ill:
+            bank.num_relapses[row] += 1
+        bank.level[row], bank.ill[row] = level, level > 0
+        return LinkChange(
+            row=row,
+            recovered=not bank.ill[row],
+            level=level,
+            first_iteration=int(bank.iterations[start]),
+            nats=nats,
+            num_observations=change.num_residuals,
+        )
+
+    def refined_level(self, row: int, first_iteration: int) -> float:
+        """The level of a slow row as everything since an iteration shows it."""
+        bank = self.bank
+        since = bank.residuals[row, (bank.iterations >= first_iteration) & np.isfinite(bank.residuals[row])]
+        # The first iteration may mix both levels.
+        return robust_level(since[1:] if len(since) > 2 else since) if len(since) else float(bank.level[row])
+
+    def _absorb(self, row: int, level: float) -> None:
+        """A healthy row turned out to be a little off its reference."""
+        bank = self.bank
+        kept = min(max(bank.offset[row] + level, -_LARGEST_OFFSET), _LARGEST_OFFSET)
+        bank.residuals[row] -= kept - bank.offset[row]
+        bank.offset[row] = kept
+
+    def _follow(self, rows: Ints, residuals: Floats) -> None:
+        """Offsets of healthy rows follow slowly, within bounds, so that a lasting slowdown is never absorbed."""
+        bank = self.bank
+        calm = self.calm(rows)
+        rows, residuals = rows[calm], residuals[calm]
+        scale = self._scales(rows)
+        rate = np.maximum(1.0 / (bank.num_observed[rows] + 8.0), 1.0 / 64.0)
+        moved = bank.offset[rows] + rate * np.clip(residuals, -2 * scale, 2 * scale)
+        bank.offset[rows] = np.clip(moved, -_LARGEST_OFFSET, _LARGEST_OFFSET)
+
+    def _scales(self, rows: Ints) -> Floats:
+        return np.maximum(self.bank.scale[rows], 0.5 * self.noise.scale)
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything learned, as plain values and arrays."""
+        noise = {"scale": self.noise.scale, "freedom": self.noise.freedom, "correlation": self.noise.correlation}
+        return {"bank": self.bank.to_state(), "noise": noise, "num_frames": self._num_frames}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self.bank.restore(state["bank"])
+        self.noise = Noise(**state["noise"])
+        self._num_frames = state["num_frames"]

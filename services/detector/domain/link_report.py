@@ -1,0 +1,84 @@
+"""Slow communication in the words of a verdict."""
+
+import math
+
+from services.detector.domain.link_watch import LinkFinding
+from services.detector.domain.observation import FrameObservation
+from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
+
+_PRIOR_ODDS = 1e-4
+"""Odds that a link changed at a given iteration, before looking at it."""
+
+
+def link_verdict(frame: FrameObservation, finding: LinkFinding, culprits: tuple[Culprit, ...]) -> Verdict:
+    """A link, an endpoint or a group became slow, changed its speed, or recovered."""
+    kind = VerdictKind.COMMUNICATION_RECOVERED if finding.recovered else VerdictKind.COMMUNICATION_SLOW
+    ratio = 1 / finding.throughput
+    count = finding.num_observations
+    evidence = (
+        Evidence(
+            name="transfer seconds against the past and the class",
+            value=ratio,
+            unit="ratio",
+            text=f"{_whose(finding.ranks)}: {ratio:.3f} times what it was, over {count} iterations",
+        ),
+        Evidence(
+            name="measured transfer seconds",
+            value=finding.measured_seconds,
+            unit="s",
+            text=f"of one operation in iteration {frame.iteration}, counted from when the last participant entered it",
+        ),
+        Evidence(
+            name="expected transfer seconds",
+            value=finding.expected_seconds,
+            unit="s",
+            text="of the same bytes over the same link or in the same group, as it was before",
+        ),
+        Evidence(
+            name="peers",
+            value=finding.peers,
+            unit="ratio",
+            text="median of the others of its class against their own past, in the same iteration",
+        ),
+        Evidence(
+            name="links and groups that share it",
+            value=float(finding.num_links),
+            unit="",
+            text="measured one by one and slow together",
+        ),
+        Evidence(
+            name="distance from healthy",
+            value=math.log(ratio) / finding.scale if finding.scale > 0 else 0.0,
+            unit="sigma",
+            text=f"one iteration's noise is {100 * finding.scale:.2f} %",
+        ),
+        Evidence(
+            name="likelihood ratio",
+            value=finding.nats,
+            unit="nats",
+            text="of a lasting change against noise, summed over iterations",
+        ),
+    )
+    who = "-".join(str(rank) for rank in finding.ranks)
+    return Verdict(
+        verdict_id=verdict_id(frame.job_id, kind, who, frame.epoch, frame.iteration),
+        job_id=frame.job_id,
+        kind=kind,
+        culprits=culprits,
+        throughput=finding.throughput,
+        throughput_margin=finding.margin,
+        confidence=1 / (1 + math.exp(-min(finding.nats, 60.0)) / _PRIOR_ODDS) if finding.nats > 0 else 0.99,
+        first_iteration=finding.first_iteration,
+        decided_iteration=frame.iteration,
+        decided_at_unix_seconds=frame.closed_at_unix_seconds,
+        evidence=evidence,
+    )
+
+
+def _whose(ranks: tuple[int, ...]) -> str:
+    if len(ranks) == 1:
+        return f"all links of rank {ranks[0]}"
+    if len(ranks) == 2:
+        return f"the link between rank {ranks[0]} and rank {ranks[1]}"
+    shown = ", ".join(str(rank) for rank in ranks[:16])
+    return f"the group of ranks {shown}{', ...' if len(ranks) > 16 else ''}"

@@ -1,0 +1,307 @@
+"""Communication that became slow: from the stamps of a frame to what is told of whom.
+
+Waiting is not transfer: a straggler delays whoever waits for it and no transfer, a slow link lengthens transfers and
+no computation, so neither is taken for the other.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.level import INTERVAL_SCALES
+from services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkChange, LinkHealth
+from services.detector.domain.link_hypotheses import Explanation, explain
+from services.detector.domain.observation import FrameObservation
+from services.detector.domain.transfer_cost import TransferCost
+from services.detector.domain.transfer_ratios import log_ratios_of
+from services.detector.domain.transfer_times import TransferTimes
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+REPUBLISH_AT = 0.07
+"""Change of speed that is worth telling again."""
+
+# The budget is the devices' first: links together may raise a tenth of their false alarms.
+_SHARE_OF_BUDGET = 10.0
+_DECISIVE_NATS = 4.0
+_LONGEST_DOUBT = 3
+_REFINE_AFTER = 8
+_FRAMES_TO_LEARN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFinding:
+    """Somebody's transfers became slow, changed their speed, or recovered.
+
+    Attributes:
+        ranks: One is an endpoint, two are a link, more are a group.
+        recovered: They are as before.
+        throughput: Their speed, 1 = as before.
+        margin: Half-width of its 95 % interval.
+        first_iteration: First iteration that showed it.
+        nats: Log-likelihood ratio behind the decision.
+        num_observations: Iterations it rests on.
+        scale: One iteration's noise, log units of time.
+        expected_seconds: Of one operation, as it was before.
+        measured_seconds: The same now, counted from the last arrival.
+        peers: How others of its class stand against their own past, ratio.
+        num_links: Links and groups that share the slowdown.
+    """
+
+    ranks: tuple[int, ...]
+    recovered: bool
+    throughput: float
+    margin: float
+    first_iteration: int
+    nats: float
+    num_observations: int
+    scale: float
+    expected_seconds: float
+    measured_seconds: float
+    peers: float
+    num_links: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Complaint:
+    """What was told of some rows and is not over; ``slow`` are those of them that the tests hold to be slow."""
+
+    ranks: tuple[int, ...]
+    rows: set[int]
+    slow: set[int]
+    published: float
+    first_iteration: int
+    num_frames: int = 0
+
+    def to_state(self) -> list[Any]:
+        plain = [list(self.ranks), sorted(self.rows), sorted(self.slow)]
+        return [*plain, self.published, self.first_iteration, self.num_frames]
+
+    @classmethod
+    def from_state(cls, plain: list[Any]) -> "_Complaint":
+        ranks, rows, slow, published, first_iteration, num_frames = plain
+        return cls(
+            ranks=tuple(ranks),
+            rows=set(rows),
+            slow=set(slow),
+            published=published,
+            first_iteration=first_iteration,
+            num_frames=num_frames,
+        )
+
+
+class LinkWatch:
+    """Watches all links and groups of one job.
+
+    Args:
+        iterations_per_false_alarm: The operator's budget for the job.
+    """
+
+    def __init__(self, *, iterations_per_false_alarm: float) -> None:
+        self._times = TransferTimes()
+        self._cost = TransferCost()
+        self._health = LinkHealth(iterations_per_false_alarm=_SHARE_OF_BUDGET * iterations_per_false_alarm)
+        self._doubts: dict[int, tuple[int, LinkChange]] = {}
+        self._complaints: list[_Complaint] = []
+        self._rows_of_rank: dict[int, list[int]] = {}
+        self._num_frames = 0
+        self._new_epoch = False
+
+    def begin_epoch(self) -> None:
+        """The layout changed."""
+        self._new_epoch = True
+
+    def observe(self, frame: FrameObservation) -> list[LinkFinding]:
+        """Takes one plain frame and returns what is to be told."""
+        transfers = self._times.measure(frame)
+        if transfers is None:
+            return []
+        known = len(self._health.bank)
+        rows = self._health.bank.locate(transfers.ties, num_to_reference=REFERENCE_OBSERVATIONS)
+        if self._new_epoch:
+            self._forget_others(rows)
+            rows = self._health.bank.locate(transfers.ties, num_to_reference=REFERENCE_OBSERVATIONS)
+        if self._new_epoch or known != len(self._health.bank) or not self._rows_of_rank:
+            self._index()
+        first_of_epoch, self._new_epoch = self._new_epoch, False
+        operations = rows[transfers.tie_of]
+        usable = np.isfinite(transfers.seconds) & (transfers.num_bytes >= 0)
+        classes = self._health.bank.class_of[operations]
+        self._num_frames += 1
+        if self._num_frames <= _FRAMES_TO_LEARN:
+            self._cost.learn(classes[usable], transfers.num_bytes[usable], transfers.seconds[usable])
+            return []
+        if first_of_epoch:
+            return []
+        expected = self._cost.expect(classes, transfers.num_bytes)
+        log_ratios, usual_seconds = log_ratios_of(transfers, expected, usable)
+        told = np.isfinite(log_ratios)
+        changes = self._health.observe(frame.iteration, rows[told], log_ratios[told])
+        usual = np.full(len(self._health.bank), np.nan)
+        usual[rows] = usual_seconds
+        found = self._take(changes, usual)
+        calm = usable & self._health.calm(operations)
+        self._cost.learn(classes[calm], transfers.num_bytes[calm], transfers.seconds[calm])
+        return found
+
+    def _take(self, changes: list[LinkChange], usual: Floats) -> list[LinkFinding]:
+        """Tells recoveries at once; holds what became slow until it is clear whose fault it is."""
+        found = []
+        for change in changes:
+            if change.recovered:
+                self._doubts.pop(change.row, None)
+                found += self._recover(change, usual)
+            else:
+                mine = next((one for one in self._complaints if change.row in one.rows), None)
+                if mine is None or (len(mine.ranks) > 1 and change.row not in mine.slow):
+                    self._doubts[change.row] = (0, change)
+                else:
+                    mine.slow.add(change.row)
+        for row in list(self._doubts):
+            if row not in self._doubts:
+                continue
+            age, change = self._doubts[row]
+            why = explain(
+                self._health.bank, row, rows_of_rank=self._rows_of_rank, first_iteration=change.first_iteration
+            )
+            if why.lead_nats < _DECISIVE_NATS and age < _LONGEST_DOUBT:
+                self._doubts[row] = (age + 1, change)
+                continue
+            found.append(self._accuse(why, change, usual))
+        for complaint in self._complaints:
+            found += self._refine(complaint, usual)
+        return found
+
+    def _accuse(self, why: Explanation, change: LinkChange, usual: Floats) -> LinkFinding:
+        """Opens a complaint; earlier ones about a part of the same are taken up in it."""
+        slow = {row for row in why.rows if self._health.bank.ill[row]} | {change.row}
+        for row in why.rows:
+            self._doubts.pop(row, None)
+        self._doubts.pop(change.row, None)
+        rows = set(why.rows) | {change.row}
+        self._complaints = [one for one in self._complaints if not one.rows <= rows]
+        complaint = _Complaint(
+            ranks=why.ranks,
+            rows=rows,
+            slow=slow,
+            published=float(np.exp(-max(why.level, 0.0))),
+            first_iteration=change.first_iteration,
+        )
+        self._complaints.append(complaint)
+        return self._finding(complaint, change.nats, usual, recovered=False)
+
+    def _recover(self, change: LinkChange, usual: Floats) -> list[LinkFinding]:
+        found = []
+        for complaint in [one for one in self._complaints if change.row in one.slow]:
+            complaint.slow.discard(change.row)
+            if not complaint.slow:
+                self._complaints.remove(complaint)
+                complaint.published = 1.0
+                complaint.first_iteration = change.first_iteration
+                found.append(self._finding(complaint, change.nats, usual, recovered=True))
+        return found
+
+    def _refine(self, complaint: _Complaint, usual: Floats) -> list[LinkFinding]:
+        """The first estimate rests on few iterations: looked at again once there are more, and when tests say so."""
+        complaint.num_frames += 1
+        levels = [self._health.bank.level[row] for row in complaint.slow]
+        if complaint.num_frames == _REFINE_AFTER:
+            levels = [self._health.refined_level(row, complaint.first_iteration) for row in complaint.slow]
+        now = float(np.exp(-max(float(np.median(levels)), 0.0)))
+        if abs(now - complaint.published) < REPUBLISH_AT:
+            return []
+        complaint.published = now
+        return [self._finding(complaint, 0.0, usual, recovered=False)]
+
+    def _finding(self, complaint: _Complaint, nats: float, usual: Floats, *, recovered: bool) -> LinkFinding:
+        bank = self._health.bank
+        rows = sorted(complaint.rows)
+        seen = [row for row in rows if np.isfinite(usual[row])] or rows
+        since = (bank.iterations >= complaint.first_iteration)[None, :] & np.isfinite(bank.residuals[rows])
+        count = max(int(since.any(axis=0).sum()), 1)
+        scale = float(np.median(np.maximum(bank.scale[rows], 0.5 * self._health.noise.scale)))
+        # What it would take as before: what the class pays for these bytes, times what this row has always been off it.
+        row = max(seen, key=lambda one: float(np.nan_to_num(usual[one])))
+        expected = float(np.nan_to_num(usual[row]) * np.exp(bank.reference[row] + bank.offset[row]))
+        peers = np.flatnonzero((bank.class_of == bank.class_of[row]) & ~bank.ill & np.isfinite(bank.residuals[:, -1]))
+        peers = peers[~np.isin(peers, rows)]
+        return LinkFinding(
+            ranks=complaint.ranks,
+            recovered=recovered,
+            throughput=complaint.published,
+            margin=INTERVAL_SCALES * scale / float(np.sqrt(count)) * complaint.published,
+            first_iteration=complaint.first_iteration,
+            nats=nats,
+            num_observations=count,
+            scale=scale,
+            expected_seconds=expected,
+            measured_seconds=expected * float(np.exp(np.nan_to_num(bank.residuals[row, -1]))),
+            peers=float(np.exp(np.median(bank.residuals[peers, -1]))) if len(peers) else 1.0,
+            num_links=len(rows),
+        )
+
+    def _forget_others(self, rows: Ints) -> None:
+        """Keeps what the new layout still uses, with what is known of it."""
+        numbered = {int(row): place for place, row in enumerate(rows)}
+        self._health.bank.keep(rows)
+        self._health.begin_epoch()
+        self._doubts = {}
+        kept = []
+        for complaint in self._complaints:
+            complaint.rows = {numbered[row] for row in complaint.rows if row in numbered}
+            complaint.slow = {numbered[row] for row in complaint.slow if row in numbered}
+            if complaint.slow:
+                kept.append(complaint)
+        self._complaints = kept
+
+    def _index(self) -> None:
+        self._rows_of_rank = {}
+        for row, tie in enumerate(self._health.bank.ties):
+            for rank in tie.ranks:
+                self._rows_of_rank.setdefault(rank, []).append(row)
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything known, as plain values and arrays."""
+        return {
+            "times": self._times.to_state(),
+            "cost": self._cost.to_state(),
+            "health": self._health.to_state(),
+            "num_frames": self._num_frames,
+            "new_epoch": self._new_epoch,
+            "doubts": [
+                [age, one.row, one.level, one.first_iteration, one.nats, one.num_observations]
+                for age, one in self._doubts.values()
+            ],
+            "complaints": [
+                [
+                    list(one.ranks),
+                    sorted(one.rows),
+                    sorted(one.slow),
+                    one.published,
+                    one.first_iteration,
+                    one.num_frames,
+                ]
+                for one in self._complaints
+            ],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._times.restore(state["times"])
+        self._cost.restore(state["cost"])
+        self._health.restore(state["health"])
+        self._num_frames, self._new_epoch = state["num_frames"], state["new_epoch"]
+        self._doubts = {
+            row: (
+                age,
+                LinkChange(
+                    row=row, recovered=False, level=level, first_iteration=first, nats=nats, num_observations=count
+                ),
+            )
+            for age, row, level, first, nats, count in state["doubts"]
+        }
+        self._complaints = [_Complaint.from_state(plain) for plain in state["complaints"]]
+        self._index()

@@ -1,0 +1,63 @@
+"""What a transfer of so many bytes costs on average: a latency and seconds per byte for each class, learned online.
+
+Fitted so that relative errors count, which also keeps rare slow transfers from pulling the line up; older operations
+are forgotten.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+NUM_CLASSES = 4
+_KEPT_PER_ITERATION = 0.98
+_RIDGE = 1e-3
+_BYTES = 1e6
+
+
+class TransferCost:
+    """Learns ``seconds = latency + bytes / speed``."""
+
+    def __init__(self) -> None:
+        self._power = np.zeros((NUM_CLASSES, 2, 2))
+        self._target = np.zeros((NUM_CLASSES, 2))
+
+    def expect(self, classes: Ints, num_bytes: Floats) -> Floats:
+        """Expected seconds; a class of which nothing was learned costs a second each."""
+        lines = np.array([self._line(index) for index in range(NUM_CLASSES)])
+        seconds: Floats = lines[classes, 0] + lines[classes, 1] * num_bytes / _BYTES
+        return np.where(seconds > 0, seconds, 1.0)
+
+    def learn(self, classes: Ints, num_bytes: Floats, seconds: Floats) -> None:
+        """Takes one iteration's healthy operations; seconds are finite and above 0."""
+        for index in np.unique(classes):
+            mine = classes == index
+            features = np.stack([1.0 / seconds[mine], num_bytes[mine] / _BYTES / seconds[mine]], axis=1)
+            self._power[index] = _KEPT_PER_ITERATION * self._power[index] + features.T @ features
+            self._target[index] = _KEPT_PER_ITERATION * self._target[index] + features.sum(axis=0)
+
+    def _line(self, index: int) -> tuple[float, float]:
+        """Latency and seconds per megabyte, neither below 0; where the data cannot tell them apart, all is per byte."""
+        power, target = self._power[index], self._target[index]
+        if power[0, 0] <= 0:
+            return 0.0, 0.0
+        if power[1, 1] <= 0:
+            return float(target[0] / power[0, 0]), 0.0
+        ridge = np.diag([_RIDGE * power[0, 0], 0.0])
+        latency, per_byte = np.linalg.solve(power + ridge, target)
+        if per_byte < 0:
+            return float(target[0] / power[0, 0]), 0.0
+        if latency < 0:
+            return 0.0, float(target[1] / power[1, 1])
+        return float(latency), float(per_byte)
+
+    def to_state(self) -> dict[str, Any]:
+        """What was learned, as arrays."""
+        return {"power": self._power.copy(), "target": self._target.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._power, self._target = state["power"].copy(), state["target"].copy()
