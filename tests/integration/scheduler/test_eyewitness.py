@@ -1,0 +1,47 @@
+"""Nobody tells the scheduler of a death: Kafka or the detector is away. Real controllers, streams and database."""
+
+from dataclasses import replace
+
+import pytest
+
+from contracts.verdict_ids import verdict_id
+from history.vocabulary import PlanMode, PlanState, VerdictKind
+from tests.integration.scheduler.conftest import World
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio, pytest.mark.timeout(120)]
+
+
+async def park_all_but(world: World, dead: int) -> None:
+    """What survivors do when a connection to the dead one breaks."""
+    for rank, toy in world.toys.ranks.items():
+        if rank != dead:
+            toy.mailbox.interrupt(toy.epoch, leave=False)
+
+
+async def test_a_death_that_nobody_else_tells_is_recovered_from_and_told_later_counts_once(world: World) -> None:
+    await world.until(lambda: all(toy.steps > 2 for toy in world.toys.ranks.values()), "some steps")
+    world.toys.ranks[3].kill()
+    await park_all_but(world, 3)
+    await world.until_epoch(1)
+    (incident,) = await world.incidents()
+    assert incident.kind == VerdictKind.FAIL_STOP
+    assert [culprit.rank for culprit in incident.culprits] == [3]
+    (plan,) = await world.plans()
+    assert (plan.plan.mode, plan.state) == (PlanMode.RECOVER, PlanState.APPLIED)
+    # The detector is heard again: it names the same process, by the id that follows from that.
+    verdict = world.verdict(VerdictKind.FAIL_STOP, 3)
+    same = replace(verdict, verdict_id=verdict_id(world.toys.job_id, VerdictKind.FAIL_STOP, 3, 0))
+    await world.coordinator.take_verdicts(world.toys.job_id, [same])
+    assert len(await world.incidents()) == 1
+    assert len(await world.plans()) == 1
+    world.steps_are_gapless()
+
+
+async def test_a_process_whose_stream_broke_is_left_alone_while_the_others_train(world: World) -> None:
+    world.toys.ranks[3].server.stop(grace_seconds=0)
+    await world.until(lambda: world.scheduler.broken == [(3, 0)], "the report")
+    steps = world.toys.ranks[0].steps
+    # Longer than the scheduler's patience and two more looks, at a hundredth of a second each.
+    await world.until(lambda: world.toys.ranks[0].steps > steps + 300, "three seconds of training")
+    assert await world.incidents() == []
+    assert world.job.epoch == 0
