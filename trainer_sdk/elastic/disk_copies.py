@@ -34,6 +34,9 @@ _NOTES_POLL_SECONDS = 0.05
 _NOTES_TIMEOUT_SECONDS = 600.0
 """For the slowest writer; also ends the wait for one that died."""
 
+_AFTER_EPOCH_SECONDS = 30.0
+"""The same once another epoch began: most likely somebody died."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
@@ -86,7 +89,7 @@ class DiskCopies:
         self._thread.start()
 
     def enter(self, layout: Layout, epoch: int) -> None:
-        """An epoch begins. A checkpoint of an older one that is not complete by now stays so."""
+        """An epoch begins. A checkpoint of an older one that is not complete soon stays so."""
         self._layout, self._epoch = layout, epoch
         self._assigned = assign_writers(self._specs, layout)
 
@@ -171,7 +174,9 @@ class DiskCopies:
         notes = [path / f"rank-{rank}.json" for rank in part.writers]
         deadline = time.monotonic() + _NOTES_TIMEOUT_SECONDS
         while not all(note.exists() for note in notes):
-            if part.epoch != self._epoch or time.monotonic() > deadline:
+            if part.epoch != self._epoch:
+                deadline = min(deadline, time.monotonic() + _AFTER_EPOCH_SECONDS)
+            if time.monotonic() > deadline:
                 _log.info("the checkpoint of step %d stays incomplete: not every rank wrote", part.steps_applied)
                 return
             time.sleep(_NOTES_POLL_SECONDS)

@@ -2,7 +2,7 @@
 
 Everything here runs on the training thread. Control reaches it through the mailbox only, at three places: between the
 slices of a wait (interrupt), at the step vote (a boundary that everybody carries), and while parked. What is decided
-by whom is in docs/architecture.md, "How a plan is applied". Restoring slices that nobody alive holds is not done here.
+by whom is in docs/architecture.md, "How a plan is applied".
 """
 
 import logging
@@ -25,6 +25,7 @@ from trainer_sdk.elastic.gradient_sums import GradientSums
 from trainer_sdk.elastic.optimizer import clip_scale
 from trainer_sdk.elastic.report import iteration_sample
 from trainer_sdk.elastic.runtime import EpochRuntime
+from trainer_sdk.elastic.safekeeping import Safekeeping
 from trainer_sdk.elastic.shard_state import ShardState, initial_state
 from trainer_sdk.elastic.topology import WORLD
 from trainer_sdk.elastic.transfers import MissingSliceError
@@ -40,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 _PARKED_POLL_SECONDS = 0.25
 _FAREWELL_SECONDS = 60.0
+_LAST_CHECKPOINT_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,7 @@ class Engine:
         emitter: Where samples and progress go.
         store_address: ``host:port`` of the job's store, which no rank hosts.
         initial_layout: Layout of epoch 0; None for a process that joins later.
+        node_of: Node of a rank, so that copies go to another one; None when it is not known.
         on_step: Called after each step of this rank, on the training thread.
     """
 
@@ -77,6 +80,7 @@ class Engine:
         emitter: Emitter,
         store_address: str,
         initial_layout: Layout | None,
+        node_of: Callable[[int], str] | None = None,
         on_step: Callable[[Step], None] | None = None,
     ) -> None:
         self._config = config
@@ -99,7 +103,8 @@ class Engine:
             waiter=self._waiter,
             is_over=lambda: self._rendezvous.heard("finished"),
         )
-        self._transition = Transition(config, rank, self._builder)
+        self._safekeeping = Safekeeping(config, rank, node_of)
+        self._transition = Transition(config, rank, self._builder, self._safekeeping)
         self._epoch = -1
         self._layout: Layout | None = None
         self._held: dict[int, ShardState] = {}
@@ -136,6 +141,7 @@ class Engine:
             else:
                 self._guarded(self._iterate)
         self._abandon_groups()
+        self._safekeeping.close(_LAST_CHECKPOINT_SECONDS)
 
     # ---- one iteration
 
@@ -150,12 +156,14 @@ class Engine:
             # Before the vote: whoever voted can step alone after a failure, so it must know the scale.
             norms = self._all_gather([norm_part])
             self._gradient_scale = clip_scale(self._config.optimizer, float(norms.sum()) ** 0.5)
+        self._clock.wait(WaitKind.VOTE, self._safekeeping.partners, self._safekeeping.finish_round)
         self._voted = True
         votes = self._all_gather([float(self._mailbox.committed_epoch()), loss_part, norm_part])
         self._apply_step()
         loss = float(votes[:, 1].sum())
         self._emit(runtime, iteration, loss, float(votes[:, 2].sum()) ** 0.5)
         self._after_reshape = False
+        self._safekeeping.checkpoint(self._held[self._epoch])
         if self._on_step is not None:
             self._on_step(Step(iteration=iteration, epoch=self._epoch, loss=loss))
         if int(votes[:, 0].min()) > self._epoch:
@@ -164,6 +172,7 @@ class Engine:
                 raise Interrupted  # a recovery is being prepared: it comes first, on every rank
             self._switch(commit)
         else:
+            self._safekeeping.send(self._held[self._epoch])
             self._publish(RankPhase.TRAINING)
 
     def _emit(self, runtime: EpochRuntime, iteration: int, loss: float | None, gradient_norm: float | None) -> None:
@@ -195,6 +204,7 @@ class Engine:
         """Step with the reduced gradients that everybody holds; older epochs are not needed any more."""
         assert self._runtime is not None, "a rank that voted has a runtime"
         self._runtime.step(self._gradient_scale)
+        self._safekeeping.voted()
         self._voted = False
         self._last_step_at = time.time()
         self._steps_applied = self._held[self._epoch].steps_applied
@@ -234,9 +244,13 @@ class Engine:
         commit = self._mailbox.wait_for_commit(_PARKED_POLL_SECONDS)
         if commit is not None:
             self._guarded(lambda: self._switch(commit))
-        elif self._phase is RankPhase.JOINING:
+            return
+        if self._safekeeping.look():
+            self._publish(self._phase)
+        if self._phase is RankPhase.JOINING:
             if self._held and self._rendezvous.heard(f"epoch/{self._leaving_epoch}/voted"):
                 self._held, self._sums = {}, {}
+                self._safekeeping.forget()
                 self._publish(RankPhase.JOINING)
             if self._rendezvous.heard("finished"):
                 self._publish(RankPhase.FINISHED)
@@ -248,8 +262,12 @@ class Engine:
         assert layout is not None, "epoch 0 has a layout"
         if layout.position_of(self._rank) is None:
             return
-        state = initial_state(self._config, layout, self._rank)
-        self._held = {0: state}
+        steps = self._config.resume_steps
+        if steps:
+            state = self._safekeeping.restorer.read(layout, epoch=0, steps_applied=steps)
+        else:
+            state = initial_state(self._config, layout, self._rank)
+        self._held, self._steps_applied = {0: state}, steps
         self._epoch, self._layout = 0, layout
         self._publish(RankPhase.RESHAPING)
         self._groups = self._transition.begin(layout)
@@ -267,8 +285,9 @@ class Engine:
         sums = self._sums.get(commit.from_epoch) if source is not None else None
         try:
             arrival = self._transition.follow(commit, source, sums)
-        except MissingSliceError:
-            _log.exception("rank %d cannot apply plan %s and stays parked", self._rank, commit.reshape.plan_id)
+        except MissingSliceError as error:
+            _log.error("rank %d parks: plan %s cannot be carried out: %s", self._rank, commit.reshape.plan_id, error)
+            self._safekeeping.refuse(epoch, str(error))
             self._park()
             return
         self._groups = arrival.groups
@@ -284,7 +303,8 @@ class Engine:
 
     def _catch_up(self, commit: Commit) -> None:
         """Apply the step that others applied before the failure: this rank voted, so it holds the gradients."""
-        if commit.steps_applied < 0 or not self._held:
+        if commit.steps_applied < 0 or not self._held or commit.from_checkpoint:
+            self._voted = False
             return
         if self._voted and self._steps_applied == commit.steps_applied - 1:
             iteration = self._steps_applied
@@ -293,6 +313,10 @@ class Engine:
                 # The vote's outcome was lost with a peer, so loss and norm of the whole iteration are not known here.
                 self._emit(self._runtime, iteration, None, None)
         self._voted = False
+        earlier = self._safekeeping.earlier_state(commit.from_epoch, commit.steps_applied)
+        if self._steps_applied > commit.steps_applied and earlier is not None:
+            _log.warning("rank %d goes back from step %d to %d", self._rank, self._steps_applied, earlier.steps_applied)
+            self._held[commit.from_epoch], self._steps_applied = earlier, earlier.steps_applied
         if commit.from_epoch in self._held and self._steps_applied != commit.steps_applied:
             raise RuntimeError(
                 f"plan {commit.reshape.plan_id} says {commit.steps_applied} steps are applied, but rank {self._rank} "
@@ -317,6 +341,7 @@ class Engine:
         self._sums[epoch] = self._runtime.sums
         self._clock.take_compute()
         self._clock.take_waiting()
+        self._safekeeping.enter(self._layout, epoch, self._groups, state)
         self._mailbox.applied(epoch)
         self._publish(RankPhase.TRAINING)
 
@@ -346,20 +371,20 @@ class Engine:
 
     def _abandon_groups(self) -> None:
         groups, self._groups = self._groups, {}
+        self._safekeeping.give_up_round()
         self._builder.abandon(groups)
 
     def _publish(self, phase: RankPhase) -> None:
         self._phase = phase
-        self._mailbox.publish(
-            RankState(
-                rank=self._rank,
-                incarnation=self._incarnation,
-                phase=phase,
-                epoch=self._epoch,
-                iteration=self._steps_applied,
-                steps_applied=self._steps_applied,
-                voted=self._voted,
-                held_epochs=tuple(sorted(self._held)),
-                last_step_at_unix_seconds=self._last_step_at,
-            )
+        state = RankState(
+            rank=self._rank,
+            incarnation=self._incarnation,
+            phase=phase,
+            epoch=self._epoch,
+            iteration=self._steps_applied,
+            steps_applied=self._steps_applied,
+            voted=self._voted,
+            held_epochs=tuple(sorted(self._held)),
+            last_step_at_unix_seconds=self._last_step_at,
         )
+        self._mailbox.publish(self._safekeeping.described(state))

@@ -147,14 +147,10 @@ class PeerCopies:
         return tuple(sorted(one.steps_applied for one in mine))
 
     def own_state(self, epoch: int, steps_applied: int, device: torch.device) -> ShardState | None:
-        """This rank's own slices as they were; None when they are not there any more."""
+        """This rank's own slices as they were, to be read only; None when they are not there any more."""
         for one in (self._safe, self._last):
             if one is not None and (one.epoch, one.steps_applied) == (epoch, steps_applied):
-                state = one.as_state(device)
-                # Training goes on in these tensors; the buffer may be needed once more.
-                for parameter in state.parameters.values():
-                    parameter.value, parameter.exp_avg, parameter.exp_avg_sq = (t.clone() for t in parameter.tensors())
-                return state
+                return one.as_state(device)
         return None
 
     # ---- inside

@@ -19,11 +19,12 @@ from trainer_sdk.elastic.model import parameter_specs
 from trainer_sdk.elastic.mover import move_state
 from trainer_sdk.elastic.ownership import OwnershipMap
 from trainer_sdk.elastic.remainder import Remainder, remainder_of
+from trainer_sdk.elastic.safekeeping import Safekeeping
 from trainer_sdk.elastic.salvage import plan_salvage
 from trainer_sdk.elastic.shard_state import ShardState, empty_state
 from trainer_sdk.elastic.sum_mover import gather_ledgers, move_sums
 from trainer_sdk.elastic.topology import TRANSFER, WORLD, groups_of, transfer_participants
-from trainer_sdk.elastic.transfers import Copy, plan_transfers
+from trainer_sdk.elastic.transfers import Copy
 from trainer_sdk.groups.builder import GroupBuilder
 from trainer_sdk.groups.group import Group
 
@@ -52,12 +53,14 @@ class Transition:
         config: Job.
         rank: This rank.
         builder: Builds the groups.
+        safekeeping: Where the slices of a commit come from, besides ranks that hold them.
     """
 
-    def __init__(self, config: TrainingConfig, rank: int, builder: GroupBuilder) -> None:
+    def __init__(self, config: TrainingConfig, rank: int, builder: GroupBuilder, safekeeping: Safekeeping) -> None:
         self._config = config
         self._rank = rank
         self._builder = builder
+        self._safekeeping = safekeeping
         self._specs = parameter_specs(config.model)
 
     def begin(self, layout: Layout) -> dict[str, Group]:
@@ -67,7 +70,7 @@ class Transition:
             Interrupted: The rank should park.
             PeerLost: A peer is gone.
         """
-        specs = groups_of(layout, plan_exchange(self._specs, layout), ())
+        specs = (*groups_of(layout, plan_exchange(self._specs, layout), ()), *self._safekeeping.groups_of(layout))
         return self._builder.build(0, layout.ranks, specs, 0).groups
 
     def follow(self, commit: Commit, source: ShardState | None, sums: GradientSums | None) -> Arrival:
@@ -79,38 +82,46 @@ class Transition:
             sums: Its gradient sums of that epoch, if it has any.
 
         Raises:
-            MissingSliceError: Nobody who may be read holds a slice that is needed; nothing has changed.
+            MissingSliceError: A slice that is needed is nowhere where the commit says; nothing has changed.
             Interrupted: The rank should park; ``source`` is untouched.
             PeerLost: A participant is gone; ``source`` is untouched.
         """
         layout = commit.reshape.to_layout
-        copies = plan_transfers(self._specs, commit.from_layout, layout, commit.sources)
+        restorer = self._safekeeping.restorer
+        copies, kept = restorer.plan(commit), restorer.kept_for(commit)
         # Only a recovery can find an iteration unfinished. Its sums are worth having those that leave come along.
         recovers = commit.reshape.mode is ApplyMode.RECOVER
         participants = transfer_participants(layout, copies, commit.sources if recovers else ())
         if self._rank not in participants:
             return Arrival(groups={}, state=None)
-        specs = groups_of(layout, plan_exchange(self._specs, layout), participants)
+        epoch, from_disk = commit.reshape.epoch, None
+        if commit.from_checkpoint:  # before anybody meets: whoever cannot read it does not come
+            from_disk = restorer.read(layout, epoch=epoch, steps_applied=commit.steps_applied)
+        exchange = plan_exchange(self._specs, layout)
+        specs = (*groups_of(layout, exchange, participants), *self._safekeeping.groups_of(layout))
         steps = commit.steps_applied if source is None else source.steps_applied
-        built = self._builder.build(commit.reshape.epoch, participants, specs, steps)
+        built = self._builder.build(epoch, participants, specs, steps)
+        if from_disk is not None:
+            return Arrival(groups=built.groups, state=from_disk)
         try:
             steps_applied = _agreed_steps(built.announced)
-            target = self._move(commit, copies, source, built.groups, steps_applied)
-            kept, remainder = None, None
+            target = self._move(commit, copies, source, kept, built.groups, steps_applied)
+            salvaged, remainder = None, None
             if recovers:
-                kept, remainder = self._salvage(commit, steps_applied, sums, built.groups)
+                salvaged, remainder = self._salvage(commit, steps_applied, sums, built.groups)
         except BaseException:
             self._builder.abandon(built.groups)
             raise
         if not target.parameters:
             return Arrival(groups=built.groups, state=None)
-        return Arrival(groups=built.groups, state=target, sums=kept, remainder=remainder)
+        return Arrival(groups=built.groups, state=target, sums=salvaged, remainder=remainder)
 
     def _move(
         self,
         commit: Commit,
         copies: Sequence[Copy],
         source: ShardState | None,
+        kept: Mapping[int, ShardState],
         groups: Mapping[str, Group],
         steps_applied: int,
     ) -> ShardState:
@@ -118,7 +129,7 @@ class Transition:
         target = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
         mover_group = groups.get(TRANSFER, groups.get(WORLD)) if copies else None
         with torch.no_grad():
-            move_state(self._specs, copies, source, target, self._rank, mover_group)
+            move_state(self._specs, copies, source, target, self._rank, mover_group, kept)
         return target
 
     def _salvage(
@@ -126,6 +137,8 @@ class Transition:
     ) -> tuple[GradientSums | None, Remainder | None]:
         """Keep what survivors have of the interrupted iteration; nothing when nobody has anything of it."""
         layout, names = commit.reshape.to_layout, [spec.name for spec in self._specs]
+        if commit.from_layout.mix != layout.mix:
+            return None, None  # the same micro-batches have other documents now: the iteration is run as a whole
         group, device = groups.get(TRANSFER) or groups[WORLD], torch.device(self._config.device)
         told = gather_ledgers(group, GradientLedger() if sums is None else sums.ledger(), names, device)
         plan = plan_salvage(self._specs, {rank: told[rank] for rank in commit.sources}, layout, iteration=iteration)
