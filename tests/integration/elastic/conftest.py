@@ -1,14 +1,16 @@
 """Real rank processes on gloo, and a scheduler of a few lines that talks to their mailboxes through pipes."""
 
+import json
 import os
 import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
 
 import pytest
 import torch
@@ -27,11 +29,46 @@ from trainer_sdk.emit.progress import ProgressMark
 DEADLINE_SECONDS = 60.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Fate:
+    """A process kills itself when it reaches an operation of an iteration for the ``nth`` time."""
+
+    iteration: int
+    operation: str
+    nth: int = 1
+    epoch: int = 0
+
+
+class FatefulMark(ProgressMark):
+    """A progress mark that tells the test which waits for the other replicas were reached, and fulfils a fate."""
+
+    __slots__ = ("_connection", "_fate", "_left")
+
+    def __init__(self, connection: Connection, fate: Fate | None) -> None:
+        super().__init__()
+        self._connection = connection
+        self._fate = fate
+        self._left = 0 if fate is None else fate.nth
+
+    def enter(self, operation: str, waiting_for: tuple[int, ...] = ()) -> None:
+        super().enter(operation, waiting_for)
+        fate = self._fate
+        if operation == "wait:gradient":
+            self._connection.send_bytes(b"w" + json.dumps([self._epoch, self._iteration]).encode())
+        if fate is None or operation != fate.operation:
+            return
+        if (self._epoch, self._iteration) != (fate.epoch, fate.iteration):
+            return
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 class PipeEmitter:
     """An emitter that writes samples to the test."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.progress = ProgressMark()
+    def __init__(self, connection: Connection, fate: Fate | None) -> None:
+        self.progress = FatefulMark(connection, fate)
         self._connection = connection
 
     def emit_sample(self, sample: telemetry_pb2.Sample) -> None:
@@ -86,6 +123,7 @@ class Fleet:
         *,
         others: Sequence[int] = (),
         make_device: Callable[[int], Device] = lambda rank: UnpacedDevice(),
+        fates: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> None:
         self.config = config
         self.layout = layout
@@ -94,7 +132,9 @@ class Fleet:
         self.repeated: list[tuple[int, int]] = []
         self.events: list[telemetry_pb2.ProcessEvent] = []
         self.arrived: dict[tuple[int, int], float] = {}
+        self.reducing: set[tuple[int, int, int]] = set()
         self._make_device = make_device
+        self._fates = {rank: Fate(**fate) for rank, fate in (fates or {}).items()}
         self.ranks: dict[int, RankProcess] = {}
         self._pids: set[int] = set()
         preload(config)
@@ -135,7 +175,7 @@ class Fleet:
             incarnation=incarnation,
             mailbox=mailbox,
             device=self._make_device(rank),
-            emitter=PipeEmitter(output),
+            emitter=PipeEmitter(output, self._fates.get(rank) if incarnation == 0 else None),
             store_address=self.store_address,
             initial_layout=layout,
         ).run()
@@ -146,6 +186,15 @@ class Fleet:
         os.waitpid(process.pid, 0)
         self._pids.discard(process.pid)
         self._drain([process])
+
+    def mourn(self, rank: int) -> None:
+        """Wait until a rank met its fate."""
+        process = self.ranks[rank]
+        self.pump_until(lambda: process.output.closed, f"the fate of rank {rank}: {self._fates[rank]}")
+        _, status = os.waitpid(process.pid, 0)
+        assert os.WTERMSIG(status) == signal.SIGKILL, f"rank {rank} ended with status {status}"
+        self._pids.discard(process.pid)
+        del self.ranks[rank]
 
     def close(self) -> None:
         for pid in self._pids:
@@ -177,6 +226,10 @@ class Fleet:
         except (EOFError, OSError):
             process.output.close()
             return
+        if message[:1] == b"w":
+            epoch, iteration = json.loads(message[1:])
+            self.reducing.add((process.rank, epoch, iteration))
+            return
         if message[:1] == b"e":
             self.events.append(telemetry_pb2.ProcessEvent.FromString(message[1:]))
             return
@@ -190,6 +243,11 @@ class Fleet:
     def reached(self, iteration: int) -> None:
         """Wait until somebody finished an iteration."""
         self.pump_until(lambda: iteration in self.samples, f"iteration {iteration}")
+
+    def reduce_begun(self, ranks: Iterable[int], epoch: int, iteration: int) -> None:
+        """Wait until ranks are through with an iteration's micro-batches and wait for the other replicas."""
+        wanted = {(rank, epoch, iteration) for rank in ranks}
+        self.pump_until(lambda: wanted <= self.reducing, f"ranks {tuple(ranks)} reduce in iteration {iteration}")
 
     def finish(self) -> None:
         """Wait until every process ended by itself, with success."""

@@ -181,3 +181,110 @@ def test_kills_at_random_moments_with_clipping_change_no_loss(start_fleet: Calla
     fleet.finish()
 
     assert_as_if_nothing_happened(fleet, 60, 0.5)
+
+
+def test_a_rank_that_dies_at_any_operation_of_an_iteration_changes_no_loss(start_fleet: Callable) -> None:
+    moments = {
+        0: {"operation": "forward"},
+        1: {"operation": "backward", "nth": 2},
+        2: {"operation": "wait:tensor", "nth": 3},
+        3: {"operation": "wait:pipeline", "nth": 2},
+        4: {"operation": "wait:gradient"},
+        5: {"operation": "wait:gradient", "nth": 2},
+        6: {"operation": "wait:vote"},
+        7: {"operation": "optimizer"},
+    }
+    fates = {rank: {"iteration": 3 + 4 * rank, "epoch": rank, **moment} for rank, moment in moments.items()}
+    fleet = start_fleet(config(40), UNIFORM, fates=fates)
+    for rank, fate in fates.items():
+        fleet.mourn(rank)
+        assert fate["iteration"] - 1 in fleet.samples
+        fleet.start_rank(rank, 1, None)
+        fleet.recover(UNIFORM)
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 40)
+
+
+def test_what_survivors_had_finished_is_not_run_again(start_fleet: Callable) -> None:
+    fleet = start_fleet(config(12), UNIFORM, fates={1: {"iteration": 5, "operation": "backward", "nth": 2}})
+    fleet.mourn(1)
+    fleet.reduce_begun([4, 5], 0, 5)
+    fleet.recover(without(1))
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 12)
+    kept = {batch.index for sample in fleet.samples[5].values() for batch in sample.kept_micro_batches}
+    assert kept == {2, 3}, "replica 1 was through with its micro-batches, rank 1's gradients of the others are gone"
+    assert fleet.num_executed(5) == 2
+    assert all(fleet.num_executed(iteration) == 4 for iteration in range(12) if iteration != 5)
+
+
+def test_ranks_that_leave_hand_over_the_sums_of_what_they_finished(start_fleet: Callable) -> None:
+    pair = Layout(num_blocks=4, replicas=(replica(2, stage(0, 4, (0, 1), (2, 1))), replica(2, stage(0, 4, (2, 3)))))
+    alone = Layout(num_blocks=4, replicas=(replica(4, stage(0, 4, (2,))),), standbys=(0, 1))
+    fleet = start_fleet(config(12), pair, fates={3: {"iteration": 5, "operation": "backward", "nth": 2}})
+    fleet.mourn(3)
+    fleet.reduce_begun([0, 1], 0, 5)
+    fleet.recover(alone)
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 12)
+    (sample,) = fleet.samples[5].values()
+    assert {batch.index for batch in sample.kept_micro_batches} == {0, 1}
+    assert {batch.index for batch in sample.micro_batches} == {2, 3}
+
+
+def test_a_death_in_the_recovery_iteration_is_one_more_and_keeps_what_is_kept(start_fleet: Callable) -> None:
+    fates = {
+        1: {"iteration": 5, "operation": "wait:vote"},
+        5: {"iteration": 5, "operation": "wait:vote", "epoch": 1},
+    }
+    fleet = start_fleet(config(12, max_gradient_norm=0.5), UNIFORM, fates=fates)
+    fleet.mourn(1)
+    fleet.recover(without(1))
+    fleet.mourn(5)
+    narrow = tuple(replica(2, stage(0, 2, (first,)), stage(2, 4, (first + 2, first + 3))) for first in (0, 4))
+    fleet.recover(Layout(num_blocks=4, replicas=narrow))
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 12, 0.5)
+    # Who dies in the vote of a first stage has reduced, so everybody was through: only its own sums may be missing.
+    assert fleet.num_executed(5) <= 2
+
+
+def test_unequal_layouts_lose_only_what_the_dead_had(start_fleet: Callable) -> None:
+    fates = {
+        5: {"iteration": 5, "operation": "backward"},
+        1: {"iteration": 9, "operation": "wait:gradient", "epoch": 1},
+        3: {"iteration": 9, "operation": "backward", "epoch": 2},
+    }
+    fleet = start_fleet(config(16), SKEWED, fates=fates)
+    fleet.start_rank(3, 0, None)
+    fleet.mourn(5)
+    fleet.reduce_begun([0, 1, 2], 0, 5)
+    fleet.recover(
+        Layout(
+            num_blocks=4,
+            replicas=(
+                replica(1, stage(0, 2, (0, 3), (1, 2)), stage(2, 4, (2, 1))),
+                replica(3, stage(0, 3, (4, 6), (3, 1)), stage(3, 4, (7,))),
+            ),
+        )
+    )
+    fleet.mourn(1)
+    fleet.recover(
+        Layout(
+            num_blocks=4,
+            replicas=(
+                replica(4, stage(0, 3, (2, 3)), stage(3, 4, (0,))),
+                replica(0, stage(0, 4, (4, 6, 7), (1, 4, 1))),
+            ),
+        )
+    )
+    fleet.mourn(3)
+    fleet.recover(Layout(num_blocks=4, replicas=(replica(3, stage(0, 4, (2, 7))), replica(1, stage(0, 4, (4,))))))
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 16)
+    assert fleet.num_executed(5) == 1, "replica 0 was through with three of four"

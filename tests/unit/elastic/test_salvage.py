@@ -1,0 +1,234 @@
+"""What survivors keep of an interrupted iteration, with real sums: micro-batch m has the gradient 8^m everywhere.
+
+So the digits of an element's sum, written in base 8, say how often each micro-batch was counted there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layouts.layout import Layout, uniform_layout
+from trainer_sdk.elastic.exchange import plan_exchange
+from trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_from_json, ledger_to_json
+from trainer_sdk.elastic.gradient_sums import GradientSums
+from trainer_sdk.elastic.ownership import OwnershipMap
+from trainer_sdk.elastic.parameters import ParameterSpec
+from trainer_sdk.elastic.remainder import Remainder, remainder_of
+from trainer_sdk.elastic.salvage import SalvagePlan, plan_salvage
+
+CPU = torch.device("cpu")
+ITERATION = 3
+SPECS = (
+    ParameterSpec(name="embedding", block=0, shape=(5, 2)),
+    ParameterSpec(name="early.rows", block=1, shape=(7, 2), axis=0),
+    ParameterSpec(name="middle.heads", block=2, shape=(2, 12), axis=1, granule=3),
+    ParameterSpec(name="middle.norm", block=2, shape=(3,)),
+    ParameterSpec(name="late.columns", block=3, shape=(2, 6), axis=1),
+    ParameterSpec(name="head", block=4, shape=(9, 2), axis=0),
+)
+NAMES = [spec.name for spec in SPECS]
+
+
+def digit(micro_batch: int) -> float:
+    return float(8**micro_batch)
+
+
+@dataclass
+class Epoch:
+    """All ranks of a layout in an iteration."""
+
+    layout: Layout
+    sums: dict[int, GradientSums]
+    due: tuple[tuple[int, ...], ...]
+
+    @property
+    def ownership(self) -> OwnershipMap:
+        return OwnershipMap(SPECS, self.layout)
+
+    def run(self, rank: int, count: int) -> None:
+        """Finish the first ``count`` micro-batches of a rank's replica there."""
+        position = self.layout.position_of(rank)
+        is_last = self.layout.stage_at(position).stop_block == self.layout.num_blocks
+        for micro_batch in self.due[position.replica][:count]:
+            parameters = {}
+            for name, held in self.ownership.held_by(rank).items():
+                shape = self.ownership.specs[name].slice_shape(len(held))
+                parameters[name] = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+                parameters[name].grad = torch.full(shape, digit(micro_batch), dtype=torch.float64)
+            self.sums[rank].accumulate(parameters, micro_batch)
+            if is_last:
+                self.sums[rank].losses[micro_batch] = float(micro_batch)
+
+    def total(self, name: str) -> torch.Tensor:
+        """The sum over replicas of what contributors hold."""
+        spec = self.ownership.specs[name]
+        whole = torch.zeros(spec.shape, dtype=torch.float64)
+        for held in self.ownership.holdings(name):
+            if held.contributes and len(held.slice):
+                start, stop = held.slice.start, held.slice.stop
+                whole.narrow(spec.cut_axis, start, stop - start).add_(self.sums[held.rank].local(name, start, stop))
+        return whole
+
+    def settle(self, rank: int) -> None:
+        """Let a rank have the reduced gradients."""
+        for bucket in plan_exchange(SPECS, self.layout):
+            for piece in bucket.pieces if rank in bucket.ranks else ():
+                axis = self.ownership.specs[piece.name].cut_axis
+                reduced = self.total(piece.name).narrow(axis, piece.start, piece.stop - piece.start)
+                self.sums[rank].settle(piece.name, piece.start, piece.stop, reduced)
+
+
+def first_epoch(layout: Layout) -> Epoch:
+    ownership, buckets = OwnershipMap(SPECS, layout), plan_exchange(SPECS, layout)
+    sums = {rank: GradientSums(ownership, rank, buckets, CPU) for rank in layout.ranks}
+    for each in sums.values():
+        each.begin(ITERATION)
+    due = tuple(tuple(layout.micro_batches_of(d)) for d in range(len(layout.replicas)))
+    return Epoch(layout=layout, sums=sums, due=due)
+
+
+def salvage(old: Epoch, sources: set[int], layout: Layout) -> tuple[Epoch, SalvagePlan, Remainder]:
+    """What the engine does, without processes: ledgers over the wire, the plan, and the moves."""
+    ledgers = {
+        rank: ledger_from_json(ledger_to_json(old.sums[rank].ledger(), NAMES), NAMES) for rank in sorted(sources)
+    }
+    plan = plan_salvage(SPECS, ledgers, layout, iteration=ITERATION)
+    remainder = remainder_of(plan, layout)
+    new = first_epoch(layout)
+    for sums in new.sums.values():
+        sums.resume(ITERATION, plan.gaps, plan.losses)
+    for move in plan.moves:
+        assert move.source in sources
+        kept = old.sums[move.source].read(move.name, move.start, move.stop)
+        new.sums[move.destination].add(move.name, move.start, move.stop, kept, move.micro_batches)
+    new.due = remainder.by_replica
+    return new, plan, remainder
+
+
+def assert_complete_with_what_runs_again(epoch: Epoch, plan: SalvagePlan) -> None:
+    """Every element has each micro-batch once: kept, or due again just there."""
+    everything = sum(digit(m) for m in range(epoch.layout.num_micro_batches))
+    for spec in SPECS:
+        whole = epoch.total(spec.name)
+        for gap in plan.gaps[spec.name]:
+            whole.narrow(spec.cut_axis, gap.start, gap.stop - gap.start).add_(sum(map(digit, gap.micro_batches)))
+            assert gap.micro_batches <= set(plan.again)
+        assert torch.equal(whole, torch.full(spec.shape, everything, dtype=torch.float64)), spec.name
+
+
+def with_quotas(data: st.DataObject, layout: Layout, total: int) -> Layout:
+    left, replicas = total, []
+    for replica in layout.replicas[1:]:
+        quota = data.draw(st.integers(0, left))
+        replicas.append(replace(replica, num_micro_batches=quota))
+        left -= quota
+    return replace(layout, replicas=(replace(layout.replicas[0], num_micro_batches=left), *replicas))
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_whoever_dies_whenever_each_micro_batch_counts_once_everywhere(
+    data: st.DataObject, any_layout: st.SearchStrategy
+) -> None:
+    epoch = first_epoch(data.draw(any_layout))
+    total = epoch.layout.num_micro_batches
+    for _ in range(data.draw(st.integers(1, 3), label="failures")):
+        if data.draw(st.booleans(), label="everything ran, and some hold the result"):
+            for rank in epoch.layout.ranks:
+                epoch.run(rank, total)
+            for rank in data.draw(st.sets(st.sampled_from(epoch.layout.ranks)), label="hold the result"):
+                epoch.settle(rank)
+        else:
+            for rank in epoch.layout.ranks:
+                epoch.run(rank, data.draw(st.integers(0, total), label=f"progress of rank {rank}"))
+        sources = data.draw(st.sets(st.sampled_from(epoch.layout.ranks)), label="survivors")
+        layout = with_quotas(data, data.draw(any_layout), total)
+        epoch, plan, remainder = salvage(epoch, sources, layout)
+        assert_complete_with_what_runs_again(epoch, plan)
+        assert sorted(index for share in remainder.by_replica for index in share) == list(plan.again)
+        assert sorted([*plan.kept, *plan.again]) == list(range(total))
+        assert remainder.kept_loss == sum(plan.kept), "each kept micro-batch's loss, once"
+    for rank in epoch.layout.ranks:
+        epoch.run(rank, total)
+    everything = sum(digit(m) for m in range(total))
+    for spec in SPECS:
+        assert torch.equal(epoch.total(spec.name), torch.full(spec.shape, everything, dtype=torch.float64))
+
+
+@given(data=st.data())
+def test_a_sum_goes_to_one_contributor_and_stays_where_its_holder_is_one(
+    data: st.DataObject, any_layout: st.SearchStrategy
+) -> None:
+    old = first_epoch(data.draw(any_layout))
+    for rank in old.layout.ranks:
+        old.run(rank, data.draw(st.integers(0, 3), label=f"progress of rank {rank}"))
+    sources = data.draw(st.sets(st.sampled_from(old.layout.ranks)), label="survivors")
+    new, plan, _ = salvage(old, sources, with_quotas(data, data.draw(any_layout), old.layout.num_micro_batches))
+    for move in plan.moves:
+        contributors = {
+            held.rank
+            for held in new.ownership.holdings(move.name)
+            if held.contributes and held.slice.start <= move.start and move.stop <= held.slice.stop
+        }
+        assert move.destination in contributors
+        assert move.destination == move.source or move.source not in contributors, "moved without need"
+
+
+TWO_BY_TWO = uniform_layout(num_blocks=5, tensor=2, pipeline=2, data=2, num_micro_batches=4)
+
+
+def after(progress: Mapping[int, int]) -> Epoch:
+    epoch = first_epoch(TWO_BY_TWO)
+    for rank in TWO_BY_TWO.ranks:
+        epoch.run(rank, progress.get(rank, 2))
+    return epoch
+
+
+def test_what_only_the_dead_rank_had_is_all_that_runs_again() -> None:
+    _, plan, remainder = salvage(after({}), set(TWO_BY_TWO.ranks) - {1}, TWO_BY_TWO)
+    assert plan.again == (0, 1)
+    assert remainder.by_replica == ((0,), (1,)), "both replicas share the work"
+    lost = {name: [gap for gap in plan.gaps[name] if gap.micro_batches] for name in NAMES}
+    assert {name for name, gaps in lost.items() if gaps} == {"early.rows", "middle.heads"}
+    assert {(gap.start, gap.stop) for gap in lost["middle.heads"]} == {(6, 12)}
+
+
+def test_nothing_runs_again_once_survivors_hold_the_reduced_gradients_and_the_losses() -> None:
+    epoch = after({})
+    for rank in TWO_BY_TWO.ranks:
+        epoch.settle(rank)
+    _, plan, remainder = salvage(epoch, set(TWO_BY_TWO.ranks) - {1}, TWO_BY_TWO)
+    assert plan.again == ()
+    assert remainder.by_replica == ((), ())
+    assert plan.kept == (0, 1, 2, 3)
+
+
+def test_a_micro_batch_whose_loss_nobody_alive_knows_runs_again_and_is_added_nowhere() -> None:
+    epoch = after({})
+    for rank in TWO_BY_TWO.ranks:
+        epoch.settle(rank)
+    survivors = set(TWO_BY_TWO.ranks) - {2, 3}
+    new, plan, _ = salvage(epoch, survivors, TWO_BY_TWO)
+    assert plan.again == (0, 1)
+    before = {spec.name: new.total(spec.name) for spec in SPECS}
+    for rank in TWO_BY_TWO.ranks:
+        new.run(rank, 4)
+    assert all(torch.equal(new.total(name), before[name]) for name in NAMES)
+
+
+def test_a_shard_that_got_further_than_its_partner_speaks_for_what_both_hold_whole() -> None:
+    _, plan, _ = salvage(after({0: 1}), set(TWO_BY_TWO.ranks), TWO_BY_TWO)
+    assert plan.again == (1,), "rank 0 lacks it in its own slices"
+    (gap,) = plan.gaps["middle.norm"]
+    assert not gap.micro_batches
+
+
+def test_sums_of_another_iteration_count_for_nothing() -> None:
+    epoch = after({})
+    stale = {rank: replace(epoch.sums[rank].ledger(), iteration=ITERATION - 1) for rank in TWO_BY_TWO.ranks}
+    plan = plan_salvage(SPECS, {**stale, 0: GradientLedger()}, TWO_BY_TWO, iteration=ITERATION)
+    assert plan.again == (0, 1, 2, 3)
+    assert plan.moves == ()
