@@ -4,6 +4,7 @@ from simulator.baselines.adaptra import Adaptra
 from simulator.baselines.checkpoint_restart import CheckpointRestart
 from simulator.baselines.drop_replica import DropReplica
 from simulator.baselines.evenkeel import Evenkeel, EvenkeelMix
+from simulator.baselines.ft_hsdp import FtHsdp
 from simulator.baselines.greyhound import Greyhound
 from simulator.baselines.no_mitigation import NoMitigation
 from simulator.baselines.ntp import NonuniformTensor
@@ -13,6 +14,7 @@ from simulator.baselines.recycle import ReCycle
 from simulator.baselines.resihp import ResiHP
 from simulator.baselines.strengthened_oobleck import StrengthenedOobleck
 from simulator.baselines.strengthened_recycle import StrengthenedReCycle
+from simulator.baselines.synchronous_restart import SynchronousRestart
 from simulator.fleet.strategy import Strategy
 
 STRATEGIES: dict[str, Strategy] = {
@@ -20,7 +22,9 @@ STRATEGIES: dict[str, Strategy] = {
     for strategy in (
         NoMitigation(),
         CheckpointRestart(),
+        SynchronousRestart(),
         DropReplica(),
+        FtHsdp(),
         ReCoVer(),
         ReCycle(),
         StrengthenedReCycle(),

@@ -52,7 +52,8 @@ class NonuniformTensor:
             )
         if operation == question.current:
             return Answer(operation=operation)
-        return Answer(operation=operation, pause_seconds=rollback_seconds(question.at_seconds, question.costs))
+        pause = rollback_seconds(question.at_seconds, question.costs)
+        return Answer(operation=operation, pause_seconds=pause, reruns_iteration=False)
 
     @staticmethod
     def _stages(question: Question) -> list[Stage]:

@@ -44,4 +44,5 @@ class ReCoVer:
             replicas=tuple(home.replicas[d].stages for d in kept), quotas=roles(len(kept), home.num_micro_batches)
         )
         layout_of(operation, home.num_blocks)
-        return Answer(operation=operation, pause_seconds=0.0 if operation == question.current else STALL_SECONDS)
+        pause = 0.0 if operation == question.current else STALL_SECONDS
+        return Answer(operation=operation, pause_seconds=pause, reruns_iteration=False)

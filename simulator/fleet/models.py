@@ -46,6 +46,7 @@ MODELS: dict[str, TransformerShape] = {
     "llama2-7b": TransformerShape(num_layers=32, hidden=4096, heads=32, kv_heads=32, feed_forward=11008),
     "llama2-13b": TransformerShape(num_layers=40, hidden=5120, heads=40, kv_heads=40, feed_forward=13824),
     "llama2-30b": TransformerShape(num_layers=60, hidden=6656, heads=52, kv_heads=52, feed_forward=17920),
+    "llama3-405b": TransformerShape(num_layers=126, hidden=16384, heads=128, kv_heads=8, feed_forward=53248),
     "llama2-70b": TransformerShape(num_layers=80, hidden=8192, heads=64, kv_heads=8, feed_forward=28672),
     "qwen2.5-7b": TransformerShape(num_layers=28, hidden=3584, heads=28, kv_heads=4, feed_forward=18944),
     "qwen2.5-14b": TransformerShape(num_layers=48, hidden=5120, heads=40, kv_heads=8, feed_forward=13824),

@@ -20,6 +20,7 @@ class Costs:
         restart_seconds: Stopping and starting a whole job, loading its checkpoint included.
         checkpoint_seconds: Between checkpoints.
         device_bytes: Memory of a device that a job may fill with its state.
+        replacement_seconds: Part of a synchronous restart that has passed when a replacement is there.
     """
 
     transition: TransitionCosts = field(
@@ -28,6 +29,7 @@ class Costs:
     restart_seconds: float = 180.0
     checkpoint_seconds: float = 1800.0
     device_bytes: float = 64e9
+    replacement_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,72 @@
+"""FT-HSDP: replicas of thousands of devices, of which one leaves with any of its devices.
+
+Source: arXiv 2602.00277, by two independent summaries. About a dozen HSDP replicas; inside a replica tensor, pipeline
+and fully sharded data parallelism that cannot lose anybody; across replicas only the gradient exchange. A death costs
+a stall of all (60 s collective timeout, reconfiguration, the failed step of about 20 s once more, two bugs of 45 s
+each: about 3 min, "target 1.5 min"); then the others go on with a smaller batch. A replica that is back fetches its
+state without stopping anybody. Deviations: an HSDP replica is a row of the home layout's replicas that leave together;
+the stall at the return (published: 100 to 120 s) is zero unless asked for, as in the published estimate of 80 %; slow
+devices are not acted upon, as there.
+"""
+
+from simulator.baselines._cells import whole_replicas
+from simulator.fleet.operation import Operation, operation_of
+from simulator.fleet.strategy import Answer, Question
+
+NUM_REPLICAS = 12
+STALL_SECONDS = 180.0
+REJOIN_SECONDS = 110.0
+"""Published stall when a replica comes back: 100 to 120 s."""
+
+
+class FtHsdp:
+    """Whole HSDP replicas go on, with a smaller batch.
+
+    Args:
+        num_replicas: HSDP replicas; the home layout's replicas are dealt to them in order.
+        stall_seconds: Of everybody, for each death.
+        rejoin_seconds: Of everybody, for each return.
+    """
+
+    name = "FT-HSDP"
+
+    def __init__(
+        self,
+        num_replicas: int = NUM_REPLICAS,
+        stall_seconds: float = STALL_SECONDS,
+        rejoin_seconds: float = 0.0,
+    ) -> None:
+        if num_replicas < 1:
+            raise ValueError(f"num_replicas is {num_replicas}: FT-HSDP needs at least 1")
+        self._num_replicas = num_replicas
+        self._stall_seconds, self._rejoin_seconds = stall_seconds, rejoin_seconds
+
+    def answer(self, question: Question) -> Answer:
+        """The home layout's replicas whose HSDP replica is whole, with their home quotas."""
+        home = question.home
+        whole = set(whole_replicas(home, question.throughputs))
+        rows = self._rows(len(home.replicas))
+        kept = [d for row in rows if whole.issuperset(row) for d in row]
+        if not kept:
+            return Answer(operation=None)
+        quotas = tuple(home.replicas[d].num_micro_batches for d in kept)
+        operation = Operation(
+            replicas=tuple(home.replicas[d].stages for d in kept),
+            quotas=quotas,
+            batch_fraction=sum(quotas) / home.num_micro_batches,
+        )
+        if len(kept) == len(home.replicas):
+            operation = operation_of(home)
+        current = question.current
+        if current is not None and operation.replicas == current.replicas:
+            return Answer(operation=current)
+        if current is None:
+            pause = question.costs.restart_seconds
+        else:
+            pause = self._rejoin_seconds if current.ranks <= operation.ranks else self._stall_seconds
+        return Answer(operation=operation, pause_seconds=pause, reruns_iteration=False)
+
+    def _rows(self, count: int) -> list[range]:
+        num_rows = min(self._num_replicas, count)
+        borders = [count * row // num_rows for row in range(num_rows + 1)]
+        return [range(borders[row], borders[row + 1]) for row in range(num_rows)]
