@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x65venkeel/common/v1/layout.proto\x12\x12\x65venkeel.common.v1\"O\n\x05Stage\x12\x13\n\x0b\x66irst_block\x18\x01 \x01(\x05\x12\x12\n\nstop_block\x18\x02 \x01(\x05\x12\r\n\x05ranks\x18\x03 \x03(\x05\x12\x0e\n\x06shares\x18\x04 \x03(\x05\"O\n\x07Replica\x12)\n\x06stages\x18\x01 \x03(\x0b\x32\x19.evenkeel.common.v1.Stage\x12\x19\n\x11num_micro_batches\x18\x02 \x01(\x05\"o\n\x06Layout\x12\x12\n\nnum_blocks\x18\x01 \x01(\x05\x12-\n\x08replicas\x18\x02 \x03(\x0b\x32\x1b.evenkeel.common.v1.Replica\x12\x10\n\x08standbys\x18\x03 \x03(\x05\x12\x10\n\x08schedule\x18\x04 \x01(\t\"\xd0\x01\n\tBlockCost\x12\x1f\n\x17\x66orward_flops_per_token\x18\x01 \x01(\x01\x12(\n forward_flops_per_squared_length\x18\x02 \x01(\x01\x12\x19\n\x11\x62\x61\x63kward_multiple\x18\x03 \x01(\x01\x12\x17\n\x0fparameter_bytes\x18\x04 \x01(\x03\x12\x17\n\x0foptimizer_bytes\x18\x05 \x01(\x03\x12\x18\n\x10\x61\x63tivation_bytes\x18\x06 \x01(\x03\x12\x11\n\tmax_width\x18\x07 \x01(\x05\"^\n\tModelSpec\x12-\n\x06\x62locks\x18\x01 \x03(\x0b\x32\x1d.evenkeel.common.v1.BlockCost\x12\"\n\x1a\x61\x63tivation_bytes_per_token\x18\x02 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x65venkeel/common/v1/layout.proto\x12\x12\x65venkeel.common.v1\"O\n\x05Stage\x12\x13\n\x0b\x66irst_block\x18\x01 \x01(\x05\x12\x12\n\nstop_block\x18\x02 \x01(\x05\x12\r\n\x05ranks\x18\x03 \x03(\x05\x12\x0e\n\x06shares\x18\x04 \x03(\x05\"O\n\x07Replica\x12)\n\x06stages\x18\x01 \x03(\x0b\x32\x19.evenkeel.common.v1.Stage\x12\x19\n\x11num_micro_batches\x18\x02 \x01(\x05\"\x95\x01\n\x06Layout\x12\x12\n\nnum_blocks\x18\x01 \x01(\x05\x12-\n\x08replicas\x18\x02 \x03(\x0b\x32\x1b.evenkeel.common.v1.Replica\x12\x10\n\x08standbys\x18\x03 \x03(\x05\x12\x10\n\x08schedule\x18\x04 \x01(\t\x12$\n\x03mix\x18\x05 \x01(\x0b\x32\x17.evenkeel.common.v1.Mix\"b\n\x03Mix\x12\x0e\n\x06\x63ounts\x18\x01 \x03(\x05\x12\x0f\n\x07weights\x18\x02 \x03(\x05\x12\x12\n\ntoken_cost\x18\x03 \x01(\x01\x12\x13\n\x0bsquare_cost\x18\x04 \x01(\x01\x12\x11\n\tmax_scale\x18\x05 \x01(\x01\"\xd0\x01\n\tBlockCost\x12\x1f\n\x17\x66orward_flops_per_token\x18\x01 \x01(\x01\x12(\n forward_flops_per_squared_length\x18\x02 \x01(\x01\x12\x19\n\x11\x62\x61\x63kward_multiple\x18\x03 \x01(\x01\x12\x17\n\x0fparameter_bytes\x18\x04 \x01(\x03\x12\x17\n\x0foptimizer_bytes\x18\x05 \x01(\x03\x12\x18\n\x10\x61\x63tivation_bytes\x18\x06 \x01(\x03\x12\x11\n\tmax_width\x18\x07 \x01(\x05\"^\n\tModelSpec\x12-\n\x06\x62locks\x18\x01 \x03(\x0b\x32\x1d.evenkeel.common.v1.BlockCost\x12\"\n\x1a\x61\x63tivation_bytes_per_token\x18\x02 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STAGE']._serialized_end=134
   _globals['_REPLICA']._serialized_start=136
   _globals['_REPLICA']._serialized_end=215
-  _globals['_LAYOUT']._serialized_start=217
-  _globals['_LAYOUT']._serialized_end=328
-  _globals['_BLOCKCOST']._serialized_start=331
-  _globals['_BLOCKCOST']._serialized_end=539
-  _globals['_MODELSPEC']._serialized_start=541
-  _globals['_MODELSPEC']._serialized_end=635
+  _globals['_LAYOUT']._serialized_start=218
+  _globals['_LAYOUT']._serialized_end=367
+  _globals['_MIX']._serialized_start=369
+  _globals['_MIX']._serialized_end=467
+  _globals['_BLOCKCOST']._serialized_start=470
+  _globals['_BLOCKCOST']._serialized_end=678
+  _globals['_MODELSPEC']._serialized_start=680
+  _globals['_MODELSPEC']._serialized_end=774
 # @@protoc_insertion_point(module_scope)

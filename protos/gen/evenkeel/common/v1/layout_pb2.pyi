@@ -96,6 +96,7 @@ class Layout(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     STANDBYS_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    MIX_FIELD_NUMBER: _builtins.int
     num_blocks: _builtins.int
     """Model blocks in total."""
     schedule: _builtins.str
@@ -108,6 +109,12 @@ class Layout(_message.Message):
     def standbys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ranks that are alive and hold no position."""
 
+    @_builtins.property
+    def mix(self) -> Global___Mix:
+        """Which documents of the iteration go to which micro-batch; not set = as they were drawn. A job whose first layout
+        has one says by it that its engine follows such rules.
+        """
+
     def __init__(
         self,
         *,
@@ -115,14 +122,57 @@ class Layout(_message.Message):
         replicas: _abc.Iterable[Global___Replica] | None = ...,
         standbys: _abc.Iterable[_builtins.int] | None = ...,
         schedule: _builtins.str = ...,
+        mix: Global___Mix | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mix", b"mix"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_blocks", b"num_blocks", "replicas", b"replicas", "schedule", b"schedule", "standbys", b"standbys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mix", b"mix", "num_blocks", b"num_blocks", "replicas", b"replicas", "schedule", b"schedule", "standbys", b"standbys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Layout: _TypeAlias = Layout  # noqa: Y015
+
+@_typing.final
+class Mix(_message.Message):
+    """Sequence mix: a rule from which every rank computes the same assignment of documents to micro-batches."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNTS_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    TOKEN_COST_FIELD_NUMBER: _builtins.int
+    SQUARE_COST_FIELD_NUMBER: _builtins.int
+    MAX_SCALE_FIELD_NUMBER: _builtins.int
+    token_cost: _builtins.float
+    """What a token of a document costs, in relation to square_cost."""
+    square_cost: _builtins.float
+    """What a unit of a document's squared length costs."""
+    max_scale: _builtins.float
+    """No micro-batch gets more tokens than the job's token budget times this; at least 1."""
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Runs of consecutive micro-batches that are to be of one size; their sum is the iteration's number of micro-batches."""
+
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Size of the micro-batches of each run in relation to the others; as many as counts, each at least 1."""
+
+    def __init__(
+        self,
+        *,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+        weights: _abc.Iterable[_builtins.int] | None = ...,
+        token_cost: _builtins.float = ...,
+        square_cost: _builtins.float = ...,
+        max_scale: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "max_scale", b"max_scale", "square_cost", b"square_cost", "token_cost", b"token_cost", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Mix: _TypeAlias = Mix  # noqa: Y015
 
 @_typing.final
 class BlockCost(_message.Message):
