@@ -6,6 +6,7 @@ from typing import Any
 
 from history.records import EvidenceRecord
 from layouts.layout import Layout, Replica, Stage
+from layouts.mix import Mix
 from layouts.model import BlockCost, ModelSpec
 
 Document = dict[str, Any]
@@ -13,7 +14,10 @@ Document = dict[str, Any]
 
 def layout_to_document(layout: Layout) -> Document:
     """The layout as JSON: field names as in :class:`~layouts.layout.Layout`, tuples as arrays."""
+    # Only where there is a mix: documents from before there were any look the same.
+    mix = {} if layout.mix is None else {"mix": dataclasses.asdict(layout.mix)}
     return {
+        **mix,
         "num_blocks": layout.num_blocks,
         "schedule": layout.schedule,
         "standbys": list(layout.standbys),
@@ -45,6 +49,7 @@ def layout_from_document(document: Mapping[str, Any]) -> Layout:
         num_blocks=document["num_blocks"],
         schedule=document["schedule"],
         standbys=tuple(document["standbys"]),
+        mix=None if document.get("mix") is None else _mix_from_document(document["mix"]),
         replicas=tuple(
             Replica(
                 num_micro_batches=replica["num_micro_batches"],
@@ -60,6 +65,16 @@ def layout_from_document(document: Mapping[str, Any]) -> Layout:
             )
             for replica in document["replicas"]
         ),
+    )
+
+
+def _mix_from_document(document: Mapping[str, Any]) -> Mix:
+    return Mix(
+        counts=tuple(document["counts"]),
+        weights=tuple(document["weights"]),
+        token_cost=float(document["token_cost"]),
+        square_cost=float(document["square_cost"]),
+        max_scale=float(document["max_scale"]),
     )
 
 

@@ -4,7 +4,8 @@ from dataclasses import asdict, fields
 
 from evenkeel.common.v1 import layout_pb2 as pb
 
-from layouts.layout import Layout, Replica, Stage
+from layouts.layout import Layout, LayoutError, Replica, Stage
+from layouts.mix import Mix
 from layouts.model import BlockCost, ModelSpec
 
 
@@ -14,6 +15,7 @@ def layout_to_proto(layout: Layout) -> pb.Layout:
         num_blocks=layout.num_blocks,
         standbys=layout.standbys,
         schedule=layout.schedule,
+        mix=None if layout.mix is None else pb.Mix(**asdict(layout.mix)),
         replicas=[
             pb.Replica(
                 num_micro_batches=replica.num_micro_batches,
@@ -42,6 +44,7 @@ def layout_from_proto(message: pb.Layout) -> Layout:
         num_blocks=message.num_blocks,
         standbys=tuple(message.standbys),
         schedule=message.schedule or "1f1b",
+        mix=_mix_from_proto(message.mix) if message.HasField("mix") else None,
         replicas=tuple(
             Replica(
                 num_micro_batches=replica.num_micro_batches,
@@ -58,6 +61,19 @@ def layout_from_proto(message: pb.Layout) -> Layout:
             for replica in message.replicas
         ),
     )
+
+
+def _mix_from_proto(message: pb.Mix) -> Mix:
+    try:
+        return Mix(
+            counts=tuple(message.counts),
+            weights=tuple(message.weights),
+            token_cost=message.token_cost,
+            square_cost=message.square_cost,
+            max_scale=message.max_scale,
+        )
+    except ValueError as error:
+        raise LayoutError(str(error)) from error
 
 
 def model_to_proto(model: ModelSpec) -> pb.ModelSpec:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
+from layouts.mix import Mix
+
 
 class LayoutError(ValueError):
     """The layout contradicts itself; the message says where and shows the numbers."""
@@ -93,6 +95,7 @@ class Layout:
         replicas: Replicas in order; at least one.
         standbys: Ranks that are alive and hold no position.
         schedule: Name of the pipeline schedule in :mod:`layouts.schedules`.
+        mix: Which documents go to which micro-batch; None = as they were drawn.
         ranks: Ranks that hold a position, ascending; standbys excluded.
         num_micro_batches: Of the whole iteration: the same under every layout of a job.
 
@@ -105,6 +108,7 @@ class Layout:
     replicas: tuple[Replica, ...]
     standbys: tuple[int, ...] = ()
     schedule: str = "1f1b"
+    mix: Mix | None = None
     ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
     num_micro_batches: int = field(init=False, repr=False, compare=False)
 
@@ -119,6 +123,10 @@ class Layout:
         object.__setattr__(self, "num_micro_batches", sum([replica.num_micro_batches for replica in self.replicas]))
         if self.num_micro_batches < 1:
             raise LayoutError("no replica has any micro-batch")
+        if self.mix is not None and self.mix.num_micro_batches != self.num_micro_batches:
+            raise LayoutError(
+                f"the mix is for {self.mix.num_micro_batches} micro-batches, the replicas run {self.num_micro_batches}"
+            )
         ranks = sorted(chain.from_iterable([replica.ranks for replica in self.replicas]))
         object.__setattr__(self, "ranks", tuple(ranks))
         everyone = {*ranks, *self.standbys}

@@ -1,9 +1,12 @@
 """Micro-batches: which documents they contain is a pure function of (seed, iteration, micro-batch index).
 
 So any rank can make any micro-batch, knows the size of all others, and a reshaped or repeated iteration consumes
-exactly the samples that it would have consumed anyway.
+exactly the samples that it would have consumed anyway. A sequence mix (:mod:`layouts.mix`) deals the same documents of
+the iteration out to its micro-batches in another way.
 """
 
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from layouts.mix import Mix, mixed
 from trainer_sdk.elastic.config import TrainingConfig, WorkloadConfig
 from trainer_sdk.elastic.corpus import Corpus, load_corpus
 
@@ -71,15 +75,42 @@ class Dataset:
         self._longest = min(config.model.max_document_length, config.workload.token_budget)
         self._corpus = load_corpus(config.workload.corpus_bytes)
         self._device = device or torch.device("cpu")
+        self._mix: Mix | None = None
+        self._drawn: tuple[int, tuple[Documents, ...]] = -1, ()
+        self._dealt: tuple[int, tuple[Documents, ...]] = -1, ()
+
+    def under(self, mix: Mix | None) -> "Dataset":
+        """The same samples with another mix."""
+        view = copy(self)
+        view._mix = mix
+        view._dealt = -1, ()
+        return view
 
     def documents(self, iteration: int, index: int) -> Documents:
         """What micro-batch ``index`` of an iteration contains."""
-        return choose_documents(self._corpus, self._workload, self._longest, self._seed, iteration, index)
+        if self._mix is None:
+            return self._all_drawn(iteration)[index]
+        if self._dealt[0] != iteration:
+            max_tokens = int(self._workload.token_budget * self._mix.max_scale)
+            self._dealt = iteration, dealt_documents(self._all_drawn(iteration), self._mix, max_tokens)
+        return self._dealt[1][index]
+
+    def _all_drawn(self, iteration: int) -> tuple[Documents, ...]:
+        """The iteration's micro-batches as they were drawn."""
+        if self._drawn[0] != iteration:
+            indices = range(self._workload.num_micro_batches)
+            self._drawn = (
+                iteration,
+                tuple(
+                    choose_documents(self._corpus, self._workload, self._longest, self._seed, iteration, index)
+                    for index in indices
+                ),
+            )
+        return self._drawn[1]
 
     def total_tokens(self, iteration: int) -> int:
         """Tokens of the whole iteration: what its loss is normalised by."""
-        indices = range(self._workload.num_micro_batches)
-        return sum(self.documents(iteration, index).num_tokens for index in indices)
+        return sum(documents.num_tokens for documents in self._all_drawn(iteration))
 
     def micro_batch(self, iteration: int, index: int) -> MicroBatch:
         """Micro-batch ``index`` of an iteration."""
@@ -111,6 +142,21 @@ def choose_documents(
         lengths.append(length)
         room -= length
     return Documents(starts=tuple(starts), lengths=tuple(lengths))
+
+
+def dealt_documents(drawn: Sequence[Documents], mix: Mix, max_tokens: int) -> tuple[Documents, ...]:
+    """The documents of an iteration, dealt out to its micro-batches by a mix; as drawn where they do not fit."""
+    everything = [each for documents in drawn for each in zip(documents.starts, documents.lengths, strict=True)]
+    packs = mixed(mix, [length for _, length in everything], max_tokens)
+    if packs is None:
+        return tuple(drawn)
+    return tuple(
+        Documents(
+            starts=tuple(everything[number][0] for number in pack),
+            lengths=tuple(everything[number][1] for number in pack),
+        )
+        for pack in packs
+    )
 
 
 def _pack(index: int, documents: Documents, data: npt.NDArray[np.uint8], device: torch.device) -> MicroBatch:

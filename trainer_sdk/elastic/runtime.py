@@ -78,7 +78,7 @@ class EpochRuntime:
         position = layout.position_of(rank)
         assert position is not None, f"rank {rank} has no position in the layout"
         self.position: Position = position
-        self._dataset = dataset
+        self._dataset = dataset.under(layout.mix)
         self._clock = clock
         stage = layout.stage_at(position)
         self._layout = layout

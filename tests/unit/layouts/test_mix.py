@@ -1,0 +1,94 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layouts.codec import layout_from_proto, layout_to_proto
+from layouts.layout import Layout, LayoutError, Replica, Stage
+from layouts.mix import Mix, even_mix, mixed
+
+LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=60)
+
+
+@st.composite
+def rules(draw):
+    counts = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
+    weights = tuple(draw(st.lists(st.integers(300, 1500), min_size=len(counts), max_size=len(counts))))
+    return Mix(counts=counts, weights=weights, token_cost=1.0, square_cost=draw(st.floats(0.0, 0.1)))
+
+
+@given(rules(), LENGTHS, st.integers(1, 4000))
+@settings(max_examples=200, deadline=None)
+def test_every_document_is_in_exactly_one_micro_batch_and_none_is_too_large_or_empty(rule, lengths, max_tokens):
+    packs = mixed(rule, lengths, max_tokens)
+    if packs is None:
+        return
+    assert len(packs) == rule.num_micro_batches
+    assert sorted(number for pack in packs for number in pack) == list(range(len(lengths)))
+    assert all(1 <= len(pack) and sum(lengths[number] for number in pack) <= max_tokens for pack in packs)
+
+
+@given(rules(), LENGTHS)
+@settings(max_examples=100, deadline=None)
+def test_documents_find_a_place_whenever_there_are_enough_of_them_and_memory_is_no_limit(rule, lengths):
+    assert (mixed(rule, lengths, sum(lengths)) is None) == (len(lengths) < rule.num_micro_batches)
+
+
+@given(rules(), LENGTHS, st.integers(1, 4000))
+@settings(max_examples=50, deadline=None)
+def test_every_rank_computes_the_same_assignment(rule, lengths, max_tokens):
+    assert mixed(rule, lengths, max_tokens) == mixed(rule, list(lengths), max_tokens)
+
+
+def slowest_over_mean(rule, lengths, packs):
+    sizes = rule.sizes()
+    loads = [sum(rule.cost(lengths[n]) for n in pack) / size for pack, size in zip(packs, sizes, strict=True)]
+    return max(loads) / (sum(rule.cost(n) for n in lengths) / rule.num_micro_batches)
+
+
+@given(st.lists(st.integers(8, 100), min_size=80, max_size=120), rules())
+@settings(max_examples=60, deadline=None)
+def test_micro_batches_take_as_long_as_the_rule_says_within_3_percent_when_documents_are_many(lengths, rule):
+    packs = mixed(rule, lengths, sum(lengths))
+    assert packs is not None
+    assert slowest_over_mean(rule, lengths, packs) < 1.03 + rule.cost(max(lengths)) / sum(map(rule.cost, lengths))
+
+
+def test_a_slow_replicas_micro_batches_are_smaller_by_as_much_as_the_rule_says():
+    rule = Mix(counts=(4, 4), weights=(500, 1500), token_cost=1.0, square_cost=0.0)
+    packs = mixed(rule, [10] * 160, 1000)
+    assert packs is not None
+    assert [len(pack) for pack in packs] == [10] * 4 + [30] * 4
+    assert rule.scales((4, 4)) == (0.5, 1.5)
+    assert rule.scales((6, 2)) == pytest.approx((5 / 6, 1.5))
+
+
+def layout_with(mix):
+    stage = Stage(first_block=0, stop_block=2, ranks=(0,), shares=(1,))
+    return Layout(num_blocks=2, replicas=(Replica(stages=(stage,), num_micro_batches=4),), mix=mix)
+
+
+def test_a_mix_survives_the_wire():
+    layout = layout_with(even_mix(4, token_cost=3.0, square_cost=0.25, max_scale=1.25))
+    assert layout_from_proto(layout_to_proto(layout)) == layout
+    assert layout_from_proto(layout_to_proto(layout_with(None))).mix is None
+
+
+def test_a_mix_for_another_number_of_micro_batches_is_refused():
+    with pytest.raises(LayoutError, match="5 micro-batches, the replicas run 4"):
+        layout_with(even_mix(5, token_cost=1.0, square_cost=0.0))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": (0,)},
+        {"weights": (1, 2)},
+        {"token_cost": -1.0},
+        {"token_cost": 0.0},
+        {"square_cost": float("nan")},
+        {"max_scale": 0.9},
+    ],
+)
+def test_a_rule_that_cannot_be_followed_is_refused(change):
+    with pytest.raises(ValueError, match="mix:"):
+        Mix(**{"counts": (4,), "weights": (1,), "token_cost": 1.0, "square_cost": 0.0, **change})
