@@ -1,0 +1,173 @@
+"""Slow links, endpoints and groups: ``python -m benchmarks.detection.communication --shapes 4x2x2 --traces 100``.
+
+The very code of the service reads the messages of the topic. Prints a table and writes JSON. Every number is simulated;
+no hardware is measured.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.detection.link_traces import LinkTrace, Victim, make_link_trace
+from benchmarks.detection.traces import SHAPES
+from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.verdict import Verdict, VerdictKind
+
+_HEADINGS = (
+    "shape",
+    "slow",
+    "%",
+    "traces",
+    "found %",
+    "right %",
+    "delay",
+    "p95",
+    "severity error",
+    "recovery told %",
+    "false / 1000 it",
+    "devices accused",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceScore:
+    """The detector on one trace.
+
+    Attributes:
+        num_iterations: Length of the trace.
+        has_fault: Whether any communication was slow.
+        found: It was told of while it lasted, whoever was named.
+        right: The first that was named then was the victim.
+        delay: Iterations from the onset to the victim's verdict; 1 = in the first slow iteration.
+        severity_error: Error of the victim's speed as last told while it lasted, in points.
+        ended: The fault was found, and ended ten iterations or more before the trace did.
+        told_of_end: And the recovery was told.
+        num_false: Verdicts about communication that name anybody else, or come when nothing is slow.
+        num_devices: Healthy devices called slow.
+    """
+
+    num_iterations: int
+    has_fault: bool
+    found: bool = False
+    right: bool = False
+    delay: int | None = None
+    severity_error: float | None = None
+    ended: bool = False
+    told_of_end: bool = False
+    num_false: int = 0
+    num_devices: int = 0
+
+
+def score_trace(trace: LinkTrace) -> TraceScore:
+    """Runs the detector over a trace and compares what it says with the truth."""
+    detector = JobDetector(trace.name)
+    verdicts: list[Verdict] = []
+    for observation in trace.observations():
+        frame = frame_from_proto(observation.job_id, observation.sequence, observation.frame)
+        verdicts += [one for one in detector.observe(frame) if isinstance(one, Verdict)]
+    slow = [one for one in verdicts if one.kind is VerdictKind.COMMUNICATION_SLOW]
+    over = [one for one in verdicts if one.kind is VerdictKind.COMMUNICATION_RECOVERED]
+    compute = [one for one in verdicts if one.kind is VerdictKind.COMPUTE_SLOW]
+    accused = {one.culprits[0].rank for one in compute} - {trace.slow_device}
+    fault = trace.fault
+    if fault is None:
+        return TraceScore(
+            num_iterations=trace.num_iterations, has_fault=False, num_false=len(slow), num_devices=len(accused)
+        )
+    # A verdict may come in the iteration after the last slow one.
+    during = [one for one in slow if fault.onset <= one.decided_iteration <= fault.stop]
+    right = [one for one in during if _ranks(one) == fault.ranks]
+    ended = bool(right) and fault.stop + 10 <= trace.num_iterations
+    return TraceScore(
+        num_iterations=trace.num_iterations,
+        has_fault=True,
+        found=bool(during),
+        right=bool(during) and _ranks(during[0]) == fault.ranks,
+        delay=right[0].decided_iteration - fault.onset + 1 if right else None,
+        severity_error=100.0 * abs(right[-1].throughput - 1.0 / fault.factor) if right else None,
+        ended=ended,
+        told_of_end=ended and any(_ranks(one) == fault.ranks for one in over if one.decided_iteration >= fault.stop),
+        num_false=len(slow) - len(right),
+        num_devices=len(accused),
+    )
+
+
+def _ranks(verdict: Verdict) -> tuple[int, ...]:
+    return tuple(sorted(culprit.rank for culprit in verdict.culprits))
+
+
+def row_of(shape: str, victim: Victim, percent: float, scores: Sequence[TraceScore]) -> str:
+    """One line of the table."""
+    faults = [one for one in scores if one.has_fault]
+    delays = sorted(one.delay for one in faults if one.delay is not None)
+    errors = [one.severity_error for one in faults if one.severity_error is not None]
+    found = [one for one in faults if one.found]
+    ended = [one for one in faults if one.ended]
+
+    def share(some: int, all_of: int) -> str:
+        return f"{100.0 * some / all_of:.1f}" if all_of else "-"
+
+    cells = (
+        shape,
+        victim,
+        f"{percent:g}",
+        str(len(scores)),
+        share(len(found), len(faults)),
+        share(sum(one.right for one in found), len(found)),
+        f"{median(delays):.0f}" if delays else "-",
+        f"{delays[min(len(delays) - 1, int(0.95 * len(delays)))]}" if delays else "-",
+        f"{median(errors):.2f}" if errors else "-",
+        share(sum(one.told_of_end for one in ended), len(ended)),
+        f"{1000.0 * sum(one.num_false for one in scores) / sum(one.num_iterations for one in scores):.3f}",
+        str(sum(one.num_devices for one in scores)),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    """Parses the arguments, runs all cells, prints and writes the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", nargs="+", default=["4x2x2"], choices=sorted(SHAPES))
+    parser.add_argument("--victims", nargs="+", type=Victim, choices=list(Victim), default=list(Victim))
+    parser.add_argument("--slowdowns", nargs="+", type=float, default=[10, 25, 50, 100], metavar="PERCENT")
+    parser.add_argument("--traces", type=int, default=100, help="traces a cell")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--iterations", type=int, default=300, help="iterations a trace")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/detection_communication.json"))
+    arguments = parser.parse_args()
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    print("| " + " | ".join(_HEADINGS) + " |")
+    print("|" + "---|" * len(_HEADINGS))
+    results = []
+    for shape in arguments.shapes:
+        for victim in arguments.victims:
+            for percent in [0.0] if victim is Victim.NONE else arguments.slowdowns:
+                started = time.monotonic()
+                scores = []
+                for seed in range(arguments.first_seed, arguments.first_seed + arguments.traces):
+                    trace = make_link_trace(
+                        seed,
+                        shape=shape,
+                        victim=victim,
+                        slowdown_percent=percent,
+                        num_iterations=arguments.iterations,
+                    )
+                    score = score_trace(trace)
+                    scores.append(score)
+                    results.append(
+                        {"shape": shape, "victim": victim, "slowdown_percent": percent, "seed": seed, **asdict(score)}
+                    )
+                print(row_of(shape, victim, percent, scores), flush=True)
+                # After every cell: a run that is stopped keeps what it measured.
+                arguments.out.write_text(json.dumps(results, indent=1))
+                print(f"{shape} {victim} {percent:g} %: {time.monotonic() - started:.1f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Traces with slow communication: victims, onsets and durations drawn at random, nodes with clocks that are apart."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from benchmarks.detection.traces import (
+    DEVICE_FLOPS_PER_SECOND,
+    LAYERS_PER_STAGE,
+    OPERATION_NOISE_SIGMA,
+    SHAPES,
+    SMALLEST_DISTANCE,
+    TOKEN_BUDGET,
+    transformer,
+)
+from layouts.layout import Layout, uniform_layout
+from layouts.model import ModelSpec
+from simulator.links import LinkConditions, SlowLinks
+from simulator.noise import rank_noise, resampled_factors
+from simulator.observations import NodeClock, observations
+from simulator.pipeline_run import Hardware, RankTimes, run_pipeline
+from simulator.workload import Workload, packed_workload
+
+CLOCK_OFFSET_SECONDS = 5e-3
+CLOCK_SKEW = 2e-5
+_BYTES_PER_TOKEN = 8192
+_SHORTEST_FAULT = 30
+
+
+class Victim(StrEnum):
+    """What is slow. COMPUTE is a slow device whose links are healthy: nobody's communication may be accused."""
+
+    NONE = "none"
+    LINK = "link"
+    ENDPOINT = "endpoint"
+    GROUP = "group"
+    COMPUTE = "compute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkTrace:
+    """One simulated run and its truth; ``fault`` is None where no link was slow."""
+
+    name: str
+    layout: Layout
+    model: ModelSpec
+    hardware: Hardware
+    workload: Workload
+    times: RankTimes
+    devices_per_node: int
+    clocks: tuple[NodeClock, ...]
+    fault: SlowLinks | None
+    slow_device: int | None
+
+    @property
+    def num_iterations(self) -> int:
+        """Iterations of the run."""
+        return int(self.times.wall.shape[0])
+
+    def observations(self) -> Iterator[pb.Observation]:
+        """What the detector would read."""
+        return observations(
+            job_id=self.name,
+            model=self.model,
+            layout=self.layout,
+            hardware=self.hardware,
+            workload=self.workload,
+            times=self.times,
+            devices_per_node=self.devices_per_node,
+            node_clocks=self.clocks,
+        )
+
+
+def make_link_trace(
+    seed: int, *, shape: str, victim: Victim, slowdown_percent: float, num_iterations: int = 300
+) -> LinkTrace:
+    """One trace.
+
+    Args:
+        seed: Same seed, same trace.
+        shape: A name in ``SHAPES``.
+        victim: What becomes slow.
+        slowdown_percent: How much longer its transfers take, or its compute.
+        num_iterations: Length of the run.
+    """
+    rng = np.random.default_rng(seed)
+    tensor, data, pipeline = SHAPES[shape]
+    num_micro_batches = data * 2 * pipeline
+    layout = uniform_layout(
+        num_blocks=LAYERS_PER_STAGE * pipeline,
+        tensor=tensor,
+        pipeline=pipeline,
+        data=data,
+        num_micro_batches=num_micro_batches,
+    )
+    model, ranks = transformer(layout.num_blocks), layout.ranks
+    workload = packed_workload(
+        rng,
+        num_iterations=num_iterations,
+        num_micro_batches=num_micro_batches,
+        token_budget=TOKEN_BUDGET,
+        length_scale=16.0,
+        tail=1.5,
+    )
+    # A stage a node, so that activations cross, or a replica a node (4x2x2), so that gradients do.
+    devices_per_node = int(rng.choice([4, 8]))
+    num_nodes = -(-len(ranks) // devices_per_node)
+    clocks = tuple(
+        NodeClock(
+            offset_seconds=float(rng.uniform(-CLOCK_OFFSET_SECONDS, CLOCK_OFFSET_SECONDS)),
+            skew=float(rng.uniform(-CLOCK_SKEW, CLOCK_SKEW)),
+        )
+        for _ in range(num_nodes)
+    )
+    onset = int(rng.integers(SMALLEST_DISTANCE, num_iterations - SMALLEST_DISTANCE))
+    stop = num_iterations
+    if rng.random() < 0.5:
+        stop = min(onset + int(rng.integers(_SHORTEST_FAULT, 101)), num_iterations)
+    factor = 1.0 + slowdown_percent / 100.0
+    hit = _victim_ranks(rng, layout, victim)
+    fault = None
+    if victim in (Victim.LINK, Victim.ENDPOINT, Victim.GROUP):
+        fault = SlowLinks(ranks=hit, factor=factor, onset=onset, stop=stop)
+    slowdown = resampled_factors(rng, num_iterations)[:, None] * rank_noise(
+        rng, (num_iterations, len(ranks)), sigma=OPERATION_NOISE_SIGMA
+    )
+    if victim is Victim.COMPUTE:
+        slowdown[onset:stop, ranks.index(hit[0])] *= factor
+    hardware = Hardware(
+        seconds_per_flop=1.0 / DEVICE_FLOPS_PER_SECOND,
+        tensor_seconds=1e-3,
+        transfer_seconds=1e-3,
+        exchange_seconds=0.2,
+        optimizer_seconds=0.05,
+    )
+    links = LinkConditions(
+        rng=rng,
+        num_iterations=num_iterations,
+        bytes_per_token=_BYTES_PER_TOKEN,
+        faults=() if fault is None else (fault,),
+        common=resampled_factors(rng, num_iterations),
+    )
+    times = run_pipeline(
+        model=model, layout=layout, hardware=hardware, workload=workload, slowdown=slowdown, links=links
+    )
+    return LinkTrace(
+        name=f"{shape}-{victim}-{slowdown_percent:g}-{seed}",
+        layout=layout,
+        model=model,
+        hardware=hardware,
+        workload=workload,
+        times=times,
+        devices_per_node=devices_per_node,
+        clocks=clocks,
+        fault=fault,
+        slow_device=hit[0] if victim is Victim.COMPUTE else None,
+    )
+
+
+def _victim_ranks(rng: np.random.Generator, layout: Layout, victim: Victim) -> tuple[int, ...]:
+    """One rank, the two ends of a border between stages, or the shards of a stage."""
+    replica = layout.replicas[rng.integers(len(layout.replicas))]
+    if victim is Victim.GROUP:
+        return replica.stages[rng.integers(len(replica.stages))].ranks
+    if victim is Victim.LINK:
+        s = rng.integers(len(replica.stages) - 1)
+        t = rng.integers(len(replica.stages[s].ranks))
+        return replica.stages[s].ranks[t], replica.stages[s + 1].ranks[t]
+    return (int(rng.choice(layout.ranks)),)
