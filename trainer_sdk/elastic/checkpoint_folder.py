@@ -7,6 +7,7 @@ folder at once; only the rank that writes a manifest removes anything while a jo
 
 import contextlib
 import hashlib
+import importlib.util
 import logging
 import os
 import re
@@ -22,6 +23,7 @@ _log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 _UNSOUND = "manifest.unsound.json"
+_RUNS = "runs"
 _NAME = re.compile(r"step-(\d+)\.epoch-(\d+)")
 
 
@@ -38,11 +40,11 @@ class CheckpointFolder:
 
     Args:
         directory: As in the job file; the job's own folder lies in it.
-        job_id: The job.
+        name: The job's id, without the number of the run.
     """
 
-    def __init__(self, directory: Path, job_id: str) -> None:
-        self.root = directory / job_id
+    def __init__(self, directory: Path, name: str) -> None:
+        self.root = directory / name
 
     def require_writable(self) -> None:
         """Make the job's folder and try to write to it.
@@ -60,6 +62,18 @@ class CheckpointFolder:
                 f"checkpoint directory {self.root}: {error.strerror or error}; name a folder that this job may write "
                 "to in the job file's config.checkpoint.directory"
             ) from error
+
+    def next_run(self) -> int:
+        """Count one more run of the job over these checkpoints: 1 for the first.
+
+        Raises:
+            OSError: The count cannot be written.
+        """
+        counted = self.root / _RUNS
+        text = counted.read_text().strip() if counted.exists() else ""
+        run = int(text) + 1 if text.isdecimal() else 1
+        write_durably(counted, f"{run}\n".encode())
+        return run
 
     def path_of(self, steps_applied: int, epoch: int) -> Path:
         """The folder of a checkpoint, complete or not."""
@@ -158,6 +172,16 @@ class CheckpointFolder:
             return []
         matches = [(match, path) for path in entries if (match := _NAME.fullmatch(path.name))]
         return sorted((int(match[1]), int(match[2]), path) for match, path in matches)
+
+
+def require_safetensors() -> None:
+    """Fail now rather than at the first checkpoint.
+
+    Raises:
+        ValueError: The package is not installed.
+    """
+    if importlib.util.find_spec("safetensors") is None:
+        raise ValueError("checkpoints need safetensors: pip install 'evenkeel[elastic]'")
 
 
 def sha256_of(path: Path) -> str:

@@ -19,18 +19,6 @@ def tensor_key(extent: Extent, kind: str) -> str:
     return f"{extent.name}[{extent.start}:{extent.stop}].{kind}"
 
 
-def require_safetensors() -> None:
-    """Fail now rather than at the first checkpoint.
-
-    Raises:
-        ValueError: The package is not installed.
-    """
-    try:
-        import safetensors  # noqa: F401, PLC0415 - only jobs with checkpoints need it
-    except ImportError as error:
-        raise ValueError("checkpoints need safetensors: pip install 'evenkeel[elastic]'") from error
-
-
 def read_state(
     folder: CheckpointFolder, checkpoint: Checkpoint, ownership: OwnershipMap, rank: int, target: ShardState
 ) -> None:

@@ -112,11 +112,14 @@ class CheckpointConfig:
         directory: Where they go, on storage that all nodes share; each job has a folder of its own in it. Empty = none.
         every_iterations: A checkpoint after every so many steps.
         keep: How many complete ones stay.
+        name: The job's folder in the directory; empty = the job id. The launcher sets it: ids of later runs have a
+            number.
     """
 
     directory: str = ""
     every_iterations: int = 100
     keep: int = 2
+    name: str = ""
 
     def __post_init__(self) -> None:
         if self.every_iterations < 1 or self.keep < 1:

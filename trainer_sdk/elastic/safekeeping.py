@@ -7,9 +7,8 @@ from pathlib import Path
 
 from layouts.layout import Layout
 from trainer_sdk.control.state import EarlierState, RankPhase, RankState
-from trainer_sdk.elastic.checkpoint_folder import CheckpointFolder
+from trainer_sdk.elastic.checkpoint_folder import CheckpointFolder, require_safetensors
 from trainer_sdk.elastic.checkpoint_manifest import training_identity
-from trainer_sdk.elastic.checkpoint_reader import require_safetensors
 from trainer_sdk.elastic.config import TrainingConfig, config_to_json
 from trainer_sdk.elastic.disk_copies import DiskCopies
 from trainer_sdk.elastic.model import parameter_specs
@@ -46,7 +45,7 @@ class Safekeeping:
         self._disk: DiskCopies | None = None
         if config.checkpoint.directory:
             require_safetensors()
-            self._folder = CheckpointFolder(Path(config.checkpoint.directory), config.job_id)
+            self._folder = CheckpointFolder(Path(config.checkpoint.directory), config.checkpoint.name or config.job_id)
             self._disk = DiskCopies(
                 self._folder,
                 specs,

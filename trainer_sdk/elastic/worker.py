@@ -36,6 +36,7 @@ def train(context: RankContext) -> None:
         emitter=context.emitter,
         store_address=f"{host}:{port}",
         initial_layout=context.initial_layout,
+        node_of=context.node_of,
     ).run()
 
 

@@ -11,6 +11,7 @@ from types import FrameType
 
 from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
+from trainer_sdk.launcher.resume import resumed
 
 EXIT_USAGE = 2
 
@@ -22,6 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--run-dir", type=Path, help="folder for job.json, the speed table and logs")
     parser.add_argument("--restart-delay", type=float, metavar="SECONDS", help="bring dead ranks back after this long")
     parser.add_argument("--logs-to-files", action="store_true", help="each rank writes to <run-dir>/logs")
+    parser.add_argument("--fresh", action="store_true", help="start anew: set the job's checkpoints aside")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s launcher: %(message)s")
     try:
@@ -30,10 +32,13 @@ def main(arguments: list[str] | None = None) -> int:
             spec = replace(spec, restart_delay_seconds=options.restart_delay)
         if options.logs_to_files:
             spec = replace(spec, logs_to_files=True)
+        spec, begins = resumed(spec, fresh=options.fresh)
         launcher = Launcher(spec, model)
     except ValueError as error:
         print(f"evenkeel run: {error}", file=sys.stderr)
         return EXIT_USAGE
+    if begins:
+        print(begins, flush=True)
     return run_in_foreground(launcher)
 
 

@@ -1,5 +1,6 @@
 """What a rank's entry point is given."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ class RankContext:
         config: The job's own configuration.
         initial_layout: Layout of epoch 0; None for a replacement, which waits for a plan.
         run_dir: The job's folder.
+        node_of: Node of a rank.
     """
 
     job_id: str
@@ -41,3 +43,4 @@ class RankContext:
     config: dict[str, Any]
     initial_layout: Layout | None
     run_dir: Path
+    node_of: Callable[[int], str]

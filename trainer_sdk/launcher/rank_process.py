@@ -79,6 +79,7 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: tuple[st
                 config=spec.config,
                 initial_layout=spec.layout if incarnation == 0 else None,
                 run_dir=spec.run_dir,
+                node_of=spec.node_of,
             )
         )
     except Exception:
