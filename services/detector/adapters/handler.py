@@ -3,7 +3,7 @@
 Findings are acknowledged by Kafka before the offset behind them can be committed. A job's state is saved every few
 seconds with the offset it covers; nothing is committed beyond the first observation that some job's snapshot lacks. So
 a restart reads again what it must, and jobs whose snapshot is newer ignore what they know already. A database that is
-away delays commits and never verdicts.
+away or slow delays commits and never verdicts: what is saved is taken between two batches and written beside them.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ Arrived = tuple[Observation, float]
 
 _YIELD_SECONDS = 0.02
 _RETRY_SECONDS = 2.0
+# A healthy database is done by then, and the offsets go with this very commit.
+_SAVE_WAIT_SECONDS = 0.2
 _FORGET_SECONDS = 86_400.0
 
 _log = structlog.get_logger(__name__)
@@ -39,6 +41,7 @@ class _Watched:
     detector: JobDetector
     next_offset: int
     first_unsaved: int | None = None
+    saving_from: int | None = None
     save_due_seconds: float
     last_seen_seconds: float
 
@@ -73,9 +76,11 @@ class DetectorHandler:
         self._clock = clock
         self._jobs: dict[Partition, dict[str, _Watched]] = {}
         self._retry_at_seconds = 0.0
+        self._saving: asyncio.Task[None] | None = None
 
     async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Loads the snapshots of the jobs in these partitions; reading starts at the committed offsets."""
+        await self._end_save()
         snapshots = await self._store.load(partitions)
         self._jobs = {partition: {} for partition in partitions}
         now = self._clock()
@@ -136,35 +141,35 @@ class DetectorHandler:
     async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
         """Saves the jobs that are due; allows commits up to the first observation that a snapshot lacks."""
         now = self._clock()
-        if now >= self._retry_at_seconds:
-            try:
-                await self._save(now)
-                await self._forget(now)
-            except OSError:
-                self._metrics.snapshot_failures.inc()
-                self._retry_at_seconds = now + _RETRY_SECONDS
+        if self._saving is None and now >= self._retry_at_seconds:
+            self._saving = await self._begin_save(now)
+        if self._saving is not None:
+            await asyncio.wait([self._saving], timeout=_SAVE_WAIT_SECONDS)
+            if self._saving.done():
+                saved, self._saving = self._saving, None
+                saved.result()
         allowed = {}
         for partition, position in positions.items():
             jobs = self._jobs.get(partition, {}).values()
-            unsaved = [watched.first_unsaved for watched in jobs if watched.first_unsaved is not None]
-            allowed[partition] = min([position, *unsaved])
+            needed = [offset for each in jobs for offset in (each.first_unsaved, each.saving_from)]
+            allowed[partition] = min([position, *(offset for offset in needed if offset is not None)])
         return allowed
 
     async def revoked(self, partitions: Collection[Partition]) -> None:
         """Forgets the jobs of these partitions; whoever gets them loads the snapshots."""
+        await self._end_save()
         for partition in partitions:
             self._jobs.pop(partition, None)
         self._count_jobs()
 
-    async def _save(self, now: float) -> None:
+    async def _begin_save(self, now: float) -> asyncio.Task[None]:
+        """Takes the states of the jobs that are due, and starts to write them and to drop those that are over."""
         due = [
             (partition, job_id, watched)
             for partition, jobs in self._jobs.items()
             for job_id, watched in jobs.items()
             if watched.first_unsaved is not None and now >= watched.save_due_seconds
         ]
-        if not due:
-            return
         snapshots = [
             JobSnapshot(
                 partition=partition,
@@ -174,25 +179,49 @@ class DetectorHandler:
             )
             for partition, job_id, watched in due
         ]
-        await self._store.save(snapshots)
         for _, _, watched in due:
-            watched.first_unsaved = None
-            watched.save_due_seconds = now + self._snapshot_seconds
-        self._metrics.snapshot_bytes.inc(sum(len(snapshot.state) for snapshot in snapshots))
+            watched.saving_from, watched.first_unsaved = watched.first_unsaved, None
+        return asyncio.create_task(self._save([watched for _, _, watched in due], snapshots))
+
+    async def _save(self, due: Sequence[_Watched], snapshots: Sequence[JobSnapshot]) -> None:
+        try:
+            if snapshots:
+                await self._store.save(snapshots)
+            for watched in due:
+                watched.saving_from = None
+                watched.save_due_seconds = self._clock() + self._snapshot_seconds
+            self._metrics.snapshot_bytes.inc(sum(len(snapshot.state) for snapshot in snapshots))
+            await self._forget(self._clock())
+        except OSError:
+            self._metrics.snapshot_failures.inc()
+            self._retry_at_seconds = self._clock() + _RETRY_SECONDS
+        finally:
+            for watched in due:
+                if watched.saving_from is not None:
+                    watched.first_unsaved, watched.saving_from = watched.saving_from, None
+
+    async def _end_save(self) -> None:
+        """Partitions change hands: a snapshot written late would contradict those of their next owner."""
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.cancel()
+            await asyncio.gather(saving, return_exceptions=True)
 
     async def _forget(self, now: float) -> None:
         """Drops jobs that ended, or that were silent for a day, once their last state is saved."""
-        for partition, jobs in self._jobs.items():
-            over = [
-                job_id
+        for partition, jobs in list(self._jobs.items()):
+            over = {
+                job_id: watched
                 for job_id, watched in jobs.items()
                 if watched.first_unsaved is None
                 and (watched.detector.finished or now - watched.last_seen_seconds > _FORGET_SECONDS)
-            ]
+            }
             if over:
-                await self._store.forget(partition.topic, over)
-                for job_id in over:
-                    del jobs[job_id]
+                await self._store.forget(partition.topic, list(over))
+                for job_id, watched in over.items():
+                    # It may have spoken meanwhile; then its next snapshot brings the row back.
+                    if watched.first_unsaved is None:
+                        jobs.pop(job_id, None)
                 self._count_jobs()
 
     def _begin(self, job_id: str, offset: int) -> _Watched:

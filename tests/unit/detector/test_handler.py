@@ -26,12 +26,15 @@ class FakeStore:
         self.kept: dict[tuple[Partition, str], JobSnapshot] = {}
         self.away = False
         self.num_failed = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def load(self, partitions: Collection[Partition]) -> list[JobSnapshot]:
         return [snapshot for (partition, _), snapshot in self.kept.items() if partition in partitions]
 
     async def save(self, snapshots: Sequence[JobSnapshot]) -> None:
         self._check()
+        await self.answers.wait()
         for snapshot in snapshots:
             known = self.kept.get((snapshot.partition, snapshot.job_id))
             if known is not None and known.next_offset > snapshot.next_offset:
@@ -149,6 +152,33 @@ async def test_a_database_that_is_away_delays_commits_and_never_verdicts() -> No
         assert world.broker.committed.get(("detector", world.partition), 0) == 0
         world.store.away = False
         await world.until_committed(121)
+
+
+@pytest.mark.asyncio
+async def test_a_database_that_hangs_delays_commits_and_never_verdicts() -> None:
+    world = World()
+    world.store.answers.clear()
+    async with world.detector():
+        await world.tell(*story())
+        await world.until_verdicts(3)
+        assert world.broker.committed.get(("detector", world.partition), 0) == 0
+        assert world.store.kept == {}
+        world.store.answers.set()
+        await world.until_committed(121)
+
+
+@pytest.mark.asyncio
+async def test_killed_while_a_snapshot_hangs_nothing_is_lost() -> None:
+    world, messages = World(), story()
+    world.store.answers.clear()
+    async with world.detector():
+        await world.tell(*messages[:100])
+        await world.until_verdicts(2)
+    world.store.answers.set()
+    async with world.detector():
+        await world.tell(*messages[100:])
+        await world.until_committed(len(messages))
+    assert len({verdict.verdict_id for verdict in world.verdicts()}) == 3
 
 
 @pytest.mark.asyncio
