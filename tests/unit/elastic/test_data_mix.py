@@ -40,13 +40,17 @@ def test_an_iteration_consumes_the_same_documents_under_every_mix(iteration, wei
     assert max(view.documents(iteration, index).num_tokens for index in range(6)) <= 256 * 1.5
 
 
-def test_micro_batches_are_more_even_with_a_mix():
-    view = DATASET.under(even_mix(6, token_cost=1.0, square_cost=0.003))
-
-    def slowest(dataset):
-        return sum(max(work_of(dataset, i)) / sum(work_of(dataset, i)) * 6 for i in range(40)) / 40
-
-    assert slowest(view) < 1.0 + 0.6 * (slowest(DATASET) - 1.0)
+def test_micro_batches_are_as_even_as_the_longest_document_allows():
+    rule = even_mix(6, token_cost=1.0, square_cost=0.003)
+    view = DATASET.under(rule)
+    drawn = dealt = possible = 0.0
+    for iteration in range(40):
+        drawn += max(work_of(DATASET, iteration))
+        dealt += max(work_of(view, iteration))
+        longest = max(rule.cost(length) for _, length in documents_of(DATASET, iteration))
+        possible += max(longest, sum(work_of(DATASET, iteration)) / 6)
+    assert dealt < 1.03 * possible
+    assert drawn > 1.08 * dealt
 
 
 def test_a_view_leaves_its_dataset_as_it_was():

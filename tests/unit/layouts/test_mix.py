@@ -24,7 +24,7 @@ def test_every_document_is_in_exactly_one_micro_batch_and_none_is_too_large_or_e
         return
     assert len(packs) == rule.num_micro_batches
     assert sorted(number for pack in packs for number in pack) == list(range(len(lengths)))
-    assert all(1 <= len(pack) and sum(lengths[number] for number in pack) <= max_tokens for pack in packs)
+    assert all(len(pack) >= 1 and sum(lengths[number] for number in pack) <= max_tokens for pack in packs)
 
 
 @given(rules(), LENGTHS)
