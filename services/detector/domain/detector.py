@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain import report
-from services.detector.domain.device_health import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS, DeviceHealth
+from services.detector.domain.device_health import DeviceHealth
+from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
 from services.detector.domain.hang import find_hangs
 from services.detector.domain.job_profile import JobProfile
 from services.detector.domain.link_report import link_verdict

@@ -29,6 +29,7 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
     ("num_to_baseline", (), np.int64, 0),
     ("num_to_skip", (), np.int64, 0),
     ("num_observed", (), np.int64, 0),
+    ("num_settled", (), np.int64, 0),
     ("level", (), np.float64, 0.0),
     ("ill", (), np.bool_, False),
     ("published", (), np.float64, 1.0),
@@ -54,6 +55,7 @@ class DeviceBank:
         num_to_baseline: Observations still to come before its baseline is taken.
         num_to_skip: Observations still to be left out.
         num_observed: Observations of this row.
+        num_settled: Observations that its offset rests on.
         level: Log slowdown that is established for the device; 0 when healthy.
         ill: A slow verdict stands.
         published: Throughput last published.
@@ -75,6 +77,7 @@ class DeviceBank:
     num_to_baseline: Ints
     num_to_skip: Ints
     num_observed: Ints
+    num_settled: Ints
     level: Floats
     ill: npt.NDArray[np.bool_]
     published: Floats
@@ -185,8 +188,10 @@ class DeviceBank:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        for name, _, _, _ in _COLUMNS:
-            setattr(self, name, state[name].copy())
+        count = len(state["rank"])
+        for name, shape, kind, fresh in _COLUMNS:
+            # A column that an older snapshot does not have begins afresh.
+            setattr(self, name, state[name].copy() if name in state else np.full((count, *shape), fresh, dtype=kind))
         self.nodes = list(state["nodes"])
         self.devices = list(state["devices"])
         self.iterations = state["iterations"].copy()

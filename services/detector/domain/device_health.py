@@ -13,8 +13,17 @@ import numpy.typing as npt
 
 from services.detector.domain import sequential_test
 from services.detector.domain.device_bank import WINDOW, DeviceBank
+from services.detector.domain.device_offsets import (
+    BASELINE_AFTER_RESHAPE,
+    BASELINE_OBSERVATIONS,
+    LARGEST_OWN_OFFSET,
+    absorb,
+    recentre,
+    take_baseline,
+)
 from services.detector.domain.level import INTERVAL_SCALES, could_be_below, locate_change, robust_level, row_medians
-from services.detector.domain.noise import Noise, estimate, row_scales
+from services.detector.domain.noise import Noise, block_scale, estimate, row_scales
+from services.detector.domain.sequential_test import NUM_TESTS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -22,24 +31,23 @@ Ints = npt.NDArray[np.int64]
 SMALLEST_SLOWDOWN = 0.03
 """Levels below this, in log units of time, are not an illness."""
 
-LARGEST_OWN_OFFSET = 0.03
-"""How much slower or faster than its peers a healthy device may always be: the spread between good devices."""
-
 REPUBLISH_AT = 0.07
 """Change of throughput that is worth telling a planner about."""
 
-BASELINE_OBSERVATIONS = 5
-BASELINE_AFTER_RESHAPE = 3
 _REFINE_AFTER = (8, 24)
 _NOISE_EVERY = 8
-_LONE_OFFSET = 0.5
-_RESHAPE_OFFSET = 0.1
 _NATS_TO_RECOVER = 8.0
 _NATS_PER_RELAPSE = 3.0
 # A young row's baseline and noise rest on few iterations: it takes more to convince us.
 _YOUNG_OBSERVATIONS = 96
 _NATS_FOR_YOUTH = 8.0
 _FAR_OFF = 0.08
+# Share of the way to a verdict from which a row's newest residuals no longer say what healthy noise is.
+_SHIFTING, _JUMPING = 0.5, 0.25
+# How far off a healthy row's offset may be, in standard errors, before it speaks against the row.
+_OFFSET_DOUBT = 2.5
+_OFFSET_MEMORY = 64
+_STRAYS = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +116,10 @@ class DeviceHealth:
         bank.num_since_change[rows] += 1
         waiting = bank.num_to_baseline[rows] > 0
         bank.num_to_baseline[rows[waiting]] -= 1
+        bank.num_settled[rows[~waiting]] += 1
         ready = rows[waiting & (bank.num_to_baseline[rows] == 0)]
         if len(ready):
-            self._take_baseline(ready)
+            take_baseline(bank, ready)
         tested = rows[~waiting]
         if self._num_frames % _NOISE_EVERY == 0 or len(ready):
             self._estimate_noise(ready)
@@ -171,43 +180,15 @@ class DeviceHealth:
         self.bank.num_to_baseline[healthy] = BASELINE_AFTER_RESHAPE
         self.bank.clear_tests(rows)
 
-    def _take_baseline(self, ready: Ints) -> None:
-        bank = self.bank
-        recent = bank.residuals[ready][:, -BASELINE_OBSERVATIONS:]
-        found = bank.shared_offset[ready] + bank.own_offset[ready] + row_medians(recent)
-        for key in np.unique(bank.work_key[ready]):
-            members = ready[bank.work_key[ready] == key]
-            own = found[bank.work_key[ready] == key]
-            settled = np.flatnonzero((bank.work_key == key) & bank.has_offset & ~bank.ill & (bank.num_to_baseline == 0))
-            settled = settled[~np.isin(settled, members)]
-            everyone = np.sort(np.concatenate([own, (bank.shared_offset + bank.own_offset)[settled]]))
-            if len(everyone) >= 3:
-                shared = np.full(len(own), everyone[(len(everyone) - 1) // 2])
-            elif len(everyone) == 2:
-                shared = np.minimum(own, everyone[0] + LARGEST_OWN_OFFSET)
-            else:
-                before = bank.shared_offset[members] + bank.own_offset[members]
-                reach = np.where(bank.has_offset[members], _RESHAPE_OFFSET, _LONE_OFFSET)
-                shared = np.clip(own, before - reach, before + reach)
-            shift = bank.shared_offset[members] + bank.own_offset[members]
-            bank.shared_offset[members] = shared
-            bank.own_offset[members] = np.clip(own - shared, -0.02, 0.02)
-            shift = bank.shared_offset[members] + bank.own_offset[members] - shift
-            bank.residuals[members] -= shift[:, None]
-            # What came before was measured on other work.
-            bank.residuals[members, : WINDOW - BASELINE_OBSERVATIONS] = np.nan
-        bank.has_offset[ready] = True
-        bank.clear_tests(ready)
-
     def _estimate_noise(self, fresh: Ints) -> None:
         bank = self.bank
-        # A row that may be shifting a little counts too: without it wandering noise would be taken for calm. A row that
-        # may have shifted a lot does not: it would hide itself. A fresh baseline shows that by its level alone.
-        jumped = (bank.sums_slower[:, -1] > self._limit() / 4) | (bank.sums_faster[:, -1] > self._limit() / 4)
+        known = self._unsuspected()
+        # A fresh baseline shows by its level alone that its row has shifted: no test has looked at it yet.
+        far_off = np.zeros(len(bank), dtype=np.bool_)
         if len(fresh):
-            jumped[fresh] |= np.abs(row_medians(bank.residuals[fresh][:, -BASELINE_OBSERVATIONS:])) > _FAR_OFF
-        calm = bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill & ~jumped
-        found = estimate(bank.residuals, calm)
+            far_off[fresh] = np.abs(row_medians(known[fresh][:, -BASELINE_OBSERVATIONS:])) > _FAR_OFF
+        calm = bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill & ~far_off
+        found = estimate(known, calm)
         if self._num_frames > WINDOW:
             # Up at once, down slowly: a quiet spell is no promise.
             found = Noise(
@@ -215,26 +196,27 @@ class DeviceHealth:
                 freedom=min(found.freedom, 0.8 * self.noise.freedom + 0.2 * found.freedom),
                 correlation=found.correlation,
             )
-            self._recentre(np.flatnonzero(calm))
+            recentre(bank, np.flatnonzero(calm))
         self.noise = found
-        scales = row_scales(bank.residuals, found)
+        scales = row_scales(known, found)
         bank.scale[:] = np.where(bank.ill & (bank.scale > 0), bank.scale, scales)
 
-    def _recentre(self, rows: Ints) -> None:
-        """Moves what holders of equal shares have in common from their own offsets, which are bounded, to the shared.
+    def _unsuspected(self) -> Floats:
+        """The windows without the last residuals of rows under suspicion: a victim must not widen its own noise.
 
-        The first baseline rests on few iterations; this is how its error is made good later.
+        A row that may be shifting a little counts until the suspicion is strong: without it wandering noise would be
+        taken for calm.
         """
         bank = self.bank
-        for key in np.unique(bank.work_key[rows]):
-            members = rows[bank.work_key[rows] == key]
-            own = np.sort(bank.own_offset[members])
-            if len(own) == 2:
-                common = float(own[0] + min(own[1] - own[0], LARGEST_OWN_OFFSET) / 2)
-            else:
-                common = float(np.median(own))
-            bank.shared_offset[members] += common
-            bank.own_offset[members] -= common
+        limit = self._limit()
+        tests = np.concatenate([bank.sums_slower, bank.sums_faster], axis=1)
+        ages = np.concatenate([bank.ages_slower, bank.ages_faster], axis=1)
+        enough = np.tile(np.append(np.full(NUM_TESTS - 1, _SHIFTING * limit), _JUMPING * limit), 2)
+        age = np.where(tests > enough, ages, 0).max(axis=1)
+        if not age.any():
+            return bank.residuals
+        newest = np.arange(WINDOW - 1, -1, -1)
+        return np.where(newest[None, :] < age[:, None], np.nan, bank.residuals)
 
     def _test(self, iteration: int, rows: Ints, residuals: Floats) -> list[HealthChange]:
         bank = self.bank
@@ -242,6 +224,7 @@ class DeviceHealth:
             return []
         scale = np.maximum(bank.scale[rows], sequential_test_floor(self.noise))
         apart = residuals - bank.level[rows]
+        doubt = self._offset_doubt(rows, scale)
         limit = self._limit_of(rows)
         back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[rows], 5)
         back = np.where(bank.ill[rows], back, limit)
@@ -249,7 +232,7 @@ class DeviceHealth:
         for slower, sign, height in ((True, 1.0, limit), (False, -1.0, back)):
             sums = (bank.sums_slower if slower else bank.sums_faster)[rows]
             ages = (bank.ages_slower if slower else bank.ages_faster)[rows]
-            ratios = sequential_test.log_ratios(sign * apart, scale, self.noise.freedom)
+            ratios = sequential_test.log_ratios(_towards_zero(sign * apart, doubt), scale, self.noise.freedom)
             sequential_test.advance(sums, ages, ratios, height)
             if slower:
                 bank.sums_slower[rows], bank.ages_slower[rows] = sums, ages
@@ -282,6 +265,8 @@ class DeviceHealth:
                 level = 0.0
             elif not sequential_test.decides(since, scale, self.noise.freedom, self._limit_of(np.array([row]))):
                 return None  # Neither is certain yet: the tests stand, and the next iteration is asked again.
+        if slower and not was_ill and self._could_be_wandering(row, change.level, len(columns) - change.start):
+            return None
         bank.clear_tests(np.array([row]))
         # What is smaller than one iteration's noise cannot be told from noise that wanders.
         if level >= max(SMALLEST_SLOWDOWN, scale):
@@ -292,7 +277,7 @@ class DeviceHealth:
             bank.num_since_change[row] = change.num_residuals
         else:
             if not was_ill:
-                self._absorb(row, level)
+                absorb(bank, row, level)
                 return None
             bank.level[row] = 0.0
             bank.ill[row] = False
@@ -313,21 +298,29 @@ class DeviceHealth:
             scale=scale,
         )
 
+    def _could_be_wandering(self, row: int, level: float, length: int) -> bool:
+        """Do healthy devices of this job stray as far as ``level`` over as many iterations?
+
+        The test's evidence holds for noise that is forgotten as fast as it was seen to be. This asks the windows
+        themselves, so it holds for noise that hangs together in any way, and for a young job that has seen little.
+        """
+        bank = self.bank
+        known = self._unsuspected()[bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill]
+        usual, count = block_scale(known, length)
+        # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
+        return count > 1 and level < usual * _STRAYS * (1 + (_STRAYS**2 + 1) / (4 * (count - 1)))
+
     def _limit_of(self, rows: Ints) -> Floats:
         """Evidence that it takes to call a healthy device slow, in nats."""
         youth: Floats = np.maximum(1.0 - self.bank.num_observed[rows] / _YOUNG_OBSERVATIONS, 0.0)
         limit: Floats = self._limit() + _NATS_FOR_YOUTH * youth
         return limit
 
-    def _absorb(self, row: int, level: float) -> None:
-        """A healthy device turned out to be a little off its baseline, or faster than when that was taken."""
-        bank = self.bank
-        wanted = bank.own_offset[row] + level
-        kept = min(max(wanted, -LARGEST_OWN_OFFSET), LARGEST_OWN_OFFSET)
-        shared = min(wanted - kept, 0.0)
-        bank.residuals[row] -= shared + kept - bank.own_offset[row]
-        bank.shared_offset[row] += shared
-        bank.own_offset[row] = kept
+    def _offset_doubt(self, rows: Ints, scale: Floats) -> Floats:
+        """By how much a healthy row's offset may be wrong: it rests on noisy iterations, few of them at first."""
+        count = np.clip(self.bank.num_settled[rows], 1, _OFFSET_MEMORY)
+        doubt: Floats = np.where(self.bank.ill[rows], 0.0, _OFFSET_DOUBT * scale / np.sqrt(count))
+        return doubt
 
     def _refine(self, rows: Ints) -> list[HealthChange | None]:
         """The first estimate rests on few iterations: looks again when there are more."""
@@ -392,6 +385,12 @@ class DeviceHealth:
         self.noise = Noise(**state["noise"])
         self.centre = state["centre"]
         self._num_frames = state["num_frames"]
+
+
+def _towards_zero(values: Floats, doubt: Floats) -> Floats:
+    """Values above 0 less what may be in doubt, but not below 0."""
+    lessened: Floats = np.where(values > 0, np.maximum(values - doubt, 0.0), values)
+    return lessened
 
 
 def sequential_test_floor(noise: Noise) -> float:

@@ -11,6 +11,10 @@ INTERVAL_SCALES = 1.96 * 1.2
 """Half-width of a 95 % interval in scales; a trimmed mean of Student-t noise is a fifth wider than a Gaussian's."""
 
 
+_TAIL = 4.0
+_APART = 4.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A change of level.
@@ -29,9 +33,10 @@ class Change:
 def locate_change(residuals: Floats, *, before: float, scale: float, age: int) -> Change:
     """The change that ends a window of residuals.
 
-    The start is the maximum-likelihood one for a shift of unknown size from the known level ``before``. The first
-    residual after the start may mix both levels, because a device changes in the middle of an iteration; the level
-    leaves it out when it stands apart from what follows.
+    The start is the maximum-likelihood one for a shift from the known level ``before`` to the middle of what follows,
+    under tails that let a lone outlier stand before the start without being taken for it. A device changes in the
+    middle of an iteration: a residual between both levels just before the start counts as the first that showed it,
+    not for the level.
 
     Args:
         residuals: Finite residuals, oldest first; at least one.
@@ -40,23 +45,31 @@ def locate_change(residuals: Floats, *, before: float, scale: float, age: int) -
         age: Residuals in the sum that decided.
     """
     first = max(len(residuals) - max(age + 1, 2), 0)
-    tail = residuals[first:] - before
-    # Bounded by the newest few, so that one wild residual long ago is not taken for the start.
-    bound = max(float(np.median(np.abs(tail[-3:]))), 3 * scale)
-    tail = np.clip(tail, -bound, bound)
-    counts = np.arange(len(tail), 0, -1)
-    gains = np.cumsum(tail[::-1])[::-1] ** 2 / counts
+    gains = [_gain(residuals[start:], before, scale) for start in range(first, len(residuals))]
     start = first + int(np.argmax(gains))
     values = residuals[start:]
-    if len(values) >= 2 and abs(float(values[0] - np.median(values[1:]))) > 4 * scale:
+    if len(values) >= 2 and abs(float(values[0] - np.median(values[1:]))) > _APART * scale:
         values = values[1:]
-    return Change(start=start, level=robust_level(values), num_residuals=len(values))
+    level = robust_level(values)
+    if start > first:
+        mixed = (float(residuals[start - 1]) - before) * (1.0 if level > before else -1.0)
+        if _APART * scale < mixed < abs(level - before) - _APART * scale:
+            start -= 1
+    return Change(start=start, level=level, num_residuals=len(values))
+
+
+def _gain(values: Floats, before: float, scale: float) -> float:
+    """Log-likelihood of these residuals around their middle, less that around ``before``."""
+    apart, near = (values - before) / scale, (values - robust_level(values)) / scale
+    return float(np.sum(np.log1p(apart**2 / _TAIL) - np.log1p(near**2 / _TAIL))) * (_TAIL + 1) / 2
 
 
 def robust_level(residuals: Floats) -> float:
-    """The middle of some residuals: their mean while there are few, without the extreme fifths when there are many."""
-    if len(residuals) < 5:
+    """The middle of some residuals: the mean of two, the median of a few, of many the mean of the inner fifths."""
+    if len(residuals) < 3:
         return float(np.mean(residuals))
+    if len(residuals) < 5:
+        return float(np.median(residuals))
     cut = len(residuals) // 5
     return float(np.mean(np.sort(residuals)[cut : len(residuals) - cut]))
 

@@ -36,7 +36,7 @@ _PRIOR_CORRELATION = 0.4
 _PRIOR_PAIRS = 128.0
 _DOUBT = 2.0
 _FAR_OFF = 0.08
-_BODY = 3.0
+_BODY = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +108,31 @@ def row_scales(residuals: Floats, pooled: Noise) -> Floats:
     return floored
 
 
+def block_scale(residuals: Floats, length: int) -> tuple[float, int]:
+    """How far the mean of ``length`` healthy residuals in a row strays from 0, whatever way they hang together.
+
+    Args:
+        residuals: One row a device, one column an iteration; NaN where there was none or where it shall not count.
+        length: Residuals in a block.
+
+    Returns:
+        The root mean square of the means of all such blocks, and how many of them do not overlap; (0.0, 0) for none.
+    """
+    length = min(length, residuals.shape[1])
+    known = np.isfinite(residuals)
+    sums = np.cumsum(np.pad(np.where(known, residuals, 0.0), ((0, 0), (1, 0))), axis=1)
+    counts = np.cumsum(np.pad(known, ((0, 0), (1, 0))), axis=1)
+    full = (counts[:, length:] - counts[:, :-length]) == length
+    if not full.any():
+        return 0.0, 0
+    means = (sums[:, length:] - sums[:, :-length])[full] / length
+    num_apart = int((np.ceil(full.sum(axis=1) / length)).sum())
+    return float(np.sqrt(np.mean(means**2))), num_apart
+
+
 def _correlation(window: Floats, middle: float) -> float:
     # Lone outliers would hide what the body of the noise does.
-    bound = max(_BODY * middle, 1e-9)
-    bounded = np.clip(window, -bound, bound)
+    bounded = np.where(np.abs(window) > max(_BODY * middle, 1e-9), np.nan, window)
     before, after = bounded[:, :-1], bounded[:, 1:]
     both = np.isfinite(before) & np.isfinite(after)
     count = int(both.sum())

@@ -141,6 +141,42 @@ def test_noise_that_wanders_is_no_illness_while_a_job_is_young(correlation: floa
     assert accused == []
 
 
+@pytest.mark.parametrize(("sigma", "correlation"), [(0.02, 0.8), (0.03, 0.8), (0.02, 0.9)])
+def test_outliers_on_top_of_noise_that_wanders_are_no_illness_while_a_job_is_young(
+    sigma: float, correlation: float
+) -> None:
+    accused = []
+    for seed in range(20):
+        job = SyntheticJob(places=cube(), noise=contended(sigma, correlation), seed=seed)
+        accused += verdicts_of(JobDetector("job"), job.frames(0, 100))
+    assert accused == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_victim_of_a_young_job_does_not_hide_behind_its_own_slowness(seed: int) -> None:
+    """Seen once: its residuals became the job's noise, and it took twenty iterations to find a third of slowdown."""
+    job = SyntheticJob(places=cube(), noise=gaussian(0.02), seed=seed, throughput=slow_from(seed, 20, 1 / 1.3))
+    found = verdicts_of(JobDetector("job"), job.frames(0, 26))
+    assert [verdict.culprits[0].rank for verdict in found] == [seed]
+
+
+@pytest.mark.parametrize("before", [1, 2])
+@pytest.mark.parametrize(("throughput", "outlier"), [(0.5, 0.15), (0.75, 0.4), (0.9, 0.2)])
+def test_an_outlier_just_before_the_onset_does_not_spoil_the_first_severity(
+    before: int, throughput: float, outlier: float
+) -> None:
+    def one_slow_step(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        noise = rng.normal(0, 0.01, shape)
+        noise[ONSET - before, 2] += outlier
+        return noise
+
+    for seed in range(4):
+        slow = slow_from(2, ONSET, throughput)
+        job = SyntheticJob(places=cube(), noise=one_slow_step, seed=seed, throughput=slow)
+        found = verdicts_of(JobDetector("job"), job.frames(0, ONSET + 6))
+        assert [verdict.throughput for verdict in found] == [pytest.approx(throughput, abs=0.03)]
+
+
 def test_a_device_that_gets_worse_is_reported_again_and_a_small_change_is_not() -> None:
     def throughput(rank: int, iteration: int) -> float:
         if rank != 5 or iteration < 100:

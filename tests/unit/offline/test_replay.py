@@ -135,9 +135,15 @@ def test_the_production_job_with_a_heavy_last_stage_accuses_nobody() -> None:
     assert summary.num_rank_samples == 32 * 8
 
 
-def test_a_worker_that_becomes_slow_in_recorded_operations_is_accused(tmp_path: Path) -> None:
-    operations = Operations.from_columns(pipeline(num_steps=110, num_dp=4, num_stages=2, num_micro_batches=2, seed=9))
-    victim = (operations.dp_rank == 1) & (operations.stage == 1) & (operations.step >= 80)
+@pytest.mark.parametrize(
+    ("onset", "num_steps", "num_micro_batches", "patience"), [(80, 110, 2, 4), (20, 40, 4, 6)], ids=["grown", "young"]
+)
+def test_a_worker_that_becomes_slow_in_recorded_operations_is_accused(
+    tmp_path: Path, onset: int, num_steps: int, num_micro_batches: int, patience: int
+) -> None:
+    table = pipeline(num_steps=num_steps, num_dp=4, num_stages=2, num_micro_batches=num_micro_batches, seed=9)
+    operations = Operations.from_columns(table)
+    victim = (operations.dp_rank == 1) & (operations.stage == 1) & (operations.step >= onset)
     slow = replayed_with(operations, np.where(victim & (operations.micro_batch >= 0), 1.3, 1.0))
     names = ("step", "dp_rank", "stage", "optype", "start_seconds", "duration_seconds", "micro_batch")
     header = ("step", "dp_rank", "stage", "optype", "start_ts", "duration", "mb_id")
@@ -149,7 +155,8 @@ def test_a_worker_that_becomes_slow_in_recorded_operations_is_accused(tmp_path: 
         )
     found, _ = run(path, RecordingFormat.OPS)
     assert [culprit.rank for culprit in found[0].culprits] == [3]
-    assert 80 <= found[0].first_iteration <= 81
+    assert onset <= found[0].first_iteration <= onset + 1
+    assert found[0].decided_iteration < onset + patience
 
 
 def test_a_series_says_that_the_job_is_slow_and_accuses_no_rank(tmp_path: Path) -> None:

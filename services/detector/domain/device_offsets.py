@@ -1,0 +1,77 @@
+"""How much a healthy device's compute seconds always differ: what its work has in common, and its own small deviation.
+
+The shared part is what all holders of an equal share deviate from the expectation by; the own part is bounded, so that
+a lasting slowdown is never taken for a property of the device.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.device_bank import WINDOW, DeviceBank
+from services.detector.domain.level import row_medians
+
+Ints = npt.NDArray[np.int64]
+
+LARGEST_OWN_OFFSET = 0.03
+"""How much slower or faster than its peers a healthy device may always be: the spread between good devices."""
+
+BASELINE_OBSERVATIONS = 5
+BASELINE_AFTER_RESHAPE = 3
+_LONE_OFFSET = 0.5
+_RESHAPE_OFFSET = 0.1
+
+
+def take_baseline(bank: DeviceBank, ready: Ints) -> None:
+    """Takes the offsets of rows whose baseline is complete from their newest residuals."""
+    recent = bank.residuals[ready][:, -BASELINE_OBSERVATIONS:]
+    found = bank.shared_offset[ready] + bank.own_offset[ready] + row_medians(recent)
+    for key in np.unique(bank.work_key[ready]):
+        members = ready[bank.work_key[ready] == key]
+        own = found[bank.work_key[ready] == key]
+        settled = np.flatnonzero((bank.work_key == key) & bank.has_offset & ~bank.ill & (bank.num_to_baseline == 0))
+        settled = settled[~np.isin(settled, members)]
+        everyone = np.sort(np.concatenate([own, (bank.shared_offset + bank.own_offset)[settled]]))
+        if len(everyone) >= 3:
+            shared = np.full(len(own), everyone[(len(everyone) - 1) // 2])
+        elif len(everyone) == 2:
+            shared = np.minimum(own, everyone[0] + LARGEST_OWN_OFFSET)
+        else:
+            before = bank.shared_offset[members] + bank.own_offset[members]
+            reach = np.where(bank.has_offset[members], _RESHAPE_OFFSET, _LONE_OFFSET)
+            shared = np.clip(own, before - reach, before + reach)
+        shift = bank.shared_offset[members] + bank.own_offset[members]
+        bank.shared_offset[members] = shared
+        bank.own_offset[members] = np.clip(own - shared, -0.02, 0.02)
+        shift = bank.shared_offset[members] + bank.own_offset[members] - shift
+        bank.residuals[members] -= shift[:, None]
+        # What came before was measured on other work.
+        bank.residuals[members, : WINDOW - BASELINE_OBSERVATIONS] = np.nan
+    bank.has_offset[ready] = True
+    bank.num_settled[ready] = BASELINE_AFTER_RESHAPE
+    bank.clear_tests(ready)
+
+
+def recentre(bank: DeviceBank, rows: Ints) -> None:
+    """Moves what holders of equal shares have in common from their own offsets, which are bounded, to the shared.
+
+    The first baseline rests on few iterations; this is how its error is made good later.
+    """
+    for key in np.unique(bank.work_key[rows]):
+        members = rows[bank.work_key[rows] == key]
+        own = np.sort(bank.own_offset[members])
+        if len(own) == 2:
+            common = float(own[0] + min(own[1] - own[0], LARGEST_OWN_OFFSET) / 2)
+        else:
+            common = float(np.median(own))
+        bank.shared_offset[members] += common
+        bank.own_offset[members] -= common
+
+
+def absorb(bank: DeviceBank, row: int, level: float) -> None:
+    """A healthy device turned out to be a little off its baseline, or faster than when that was taken."""
+    wanted = bank.own_offset[row] + level
+    kept = min(max(wanted, -LARGEST_OWN_OFFSET), LARGEST_OWN_OFFSET)
+    shared = min(wanted - kept, 0.0)
+    bank.residuals[row] -= shared + kept - bank.own_offset[row]
+    bank.shared_offset[row] += shared
+    bank.own_offset[row] = kept
