@@ -99,8 +99,9 @@ class Safekeeping:
             self._peers.stepped(state)
 
     def give_up_round(self) -> None:
-        """The groups are abandoned."""
+        """The groups are abandoned: the round on its way is lost, and the checkpoints on disk may soon be asked for."""
         self._peers.give_up_round()
+        self._looked_at_seconds = float("-inf")
 
     def forget(self) -> None:
         """This rank's copies are not needed any more: an epoch without it has voted."""
@@ -120,7 +121,6 @@ class Safekeeping:
     def refuse(self, epoch: int, reason: str) -> None:
         """This rank could not carry out the plan of an epoch."""
         self._refused = epoch, reason
-        self._looked_at_seconds = float("-inf")
 
     def look(self) -> bool:
         """Look at the folder of checkpoints if that is due; whether something changed there."""

@@ -1,4 +1,4 @@
-"""One replica, so every rank is the only holder of something: what a death costs with copies, with disk, and without."""
+"""One replica, so every rank is the only holder of something: what a death costs with copies, with disk, with none."""
 
 import json
 import os
@@ -117,3 +117,128 @@ def test_the_only_holder_of_a_shard_dies_and_training_goes_on_from_its_peers_cop
 
     assert [one.owner for one in commit.stand_ins] == [dead]
     assert_as_if_nothing_happened(final_losses(fleet), 40)
+
+
+def test_copies_of_every_third_step_cost_the_steps_since(start_fleet: Callable) -> None:
+    fleet = start_fleet(with_copies(3), FOUR)
+    fleet.reached(10)
+    fleet.kill(2)
+    commit = recover(fleet, without(2), {0: FOUR})
+    fleet.finish()
+
+    assert commit.steps_applied % 3 == 0
+    assert_as_if_nothing_happened(final_losses(fleet), 40)
+
+
+def test_a_second_death_right_after_the_first_recovery_is_one_more_recovery(start_fleet: Callable) -> None:
+    fleet = start_fleet(with_copies(1), FOUR)
+    fleet.reached(5)
+    fleet.kill(1)
+    recover(fleet, without(1), {0: FOUR})
+    fleet.kill(2)
+    recover(fleet, without(1, 2), {0: FOUR, 1: without(1)})
+    fleet.reached(15)
+    fleet.kill(3)
+    recover(fleet, without(1, 2, 3), {0: FOUR, 1: without(1), 2: without(1, 2)})
+    fleet.finish()
+
+    assert_as_if_nothing_happened(final_losses(fleet), 40)
+
+
+def test_a_replacement_gets_the_place_and_the_slices_of_the_rank_that_died(start_fleet: Callable) -> None:
+    fleet = start_fleet(with_copies(1), FOUR)
+    for incarnation, dead in enumerate((3, 0, 2), start=1):
+        fleet.reached(max(fleet.samples, default=0) + 3)
+        fleet.kill(dead)
+        fleet.start_rank(dead, incarnation, None)
+        recover(fleet, FOUR, dict.fromkeys(range(incarnation), FOUR))
+    fleet.finish()
+
+    assert_as_if_nothing_happened(final_losses(fleet), 40)
+
+
+def test_without_copies_everybody_goes_back_to_the_checkpoint_and_no_loss_changes(
+    start_fleet: Callable, tmp_path: Path
+) -> None:
+    fleet = start_fleet(with_copies(0, directory=tmp_path), FOUR)
+    folder = CheckpointFolder(tmp_path, BASE.job_id)
+    fleet.pump_until(lambda: 10 in folder.steps(), "a checkpoint of step 10")
+    fleet.kill(1)
+    commit = recover(fleet, without(1), {0: FOUR})
+    fleet.finish()
+
+    assert commit.from_checkpoint
+    assert commit.steps_applied >= 10
+    assert_as_if_nothing_happened(final_losses(fleet), 40)
+    assert folder.steps() == (35, 40), "only as many as the job wants stay"
+
+
+def test_with_neither_the_plan_is_refused_with_words_and_everybody_stays_parked(start_fleet: Callable) -> None:
+    fleet = start_fleet(with_copies(0), FOUR)
+    fleet.reached(4)
+    fleet.kill(3)
+    with pytest.raises(NothingLeftError, match=r"blocks \[2, 3\].*held by nobody alive.*rank.*3.*no checkpoint"):
+        recover(fleet, without(3), {0: FOUR})
+    states = {rank: process.call("status") for rank, process in fleet.ranks.items()}
+    assert {state.phase for state in states.values()} == {RankPhase.PARKED}
+    assert {state.epoch for state in states.values()} == {0}
+
+
+def test_a_rank_that_cannot_carry_out_a_commit_says_why_and_the_next_plan_goes_on(
+    start_fleet: Callable, tmp_path: Path
+) -> None:
+    fleet = start_fleet(with_copies(0, directory=tmp_path), FOUR)
+    folder = CheckpointFolder(tmp_path, BASE.job_id)
+    fleet.pump_until(lambda: len(folder.steps()) == 2, "two checkpoints")
+    fleet.kill(1)
+    older, newer = folder.steps()
+    for path in folder.find(newer).path.glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-8] + b"damaged.")
+    first = recover(fleet, without(1), {0: FOUR})
+    assert first.steps_applied == newer
+
+    def somebody_refused() -> bool:
+        return any("were written" in process.call("status").refusal for process in fleet.ranks.values())
+
+    fleet.pump_until(somebody_refused, "a refusal")
+    second = recover(fleet, without(1), {0: FOUR, 1: without(1)})
+    fleet.finish()
+
+    assert second.steps_applied == older
+    assert_as_if_nothing_happened(final_losses(fleet), 40)
+
+
+def test_a_whole_job_goes_on_from_disk_under_another_layout(start_fleet: Callable, tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, BASE.job_id)
+    first = start_fleet(with_copies(1, directory=tmp_path), FOUR)
+    first.pump_until(lambda: 10 in folder.steps(), "a checkpoint of step 10")
+    for rank in FOUR.ranks:
+        first.kill(rank)
+    sound = folder.newest_sound()
+    assert sound is not None
+    steps = sound.manifest.steps_applied
+    folder.clear_after(steps)
+    wide = uniform_layout(num_blocks=4, tensor=3, pipeline=1, data=2, num_micro_batches=4)
+    second = start_fleet(replace(with_copies(1, directory=tmp_path), resume_steps=steps), wide)
+    second.finish()
+
+    assert min(second.samples) == steps
+    losses = [next(iter(second.samples[i].values())).loss for i in range(steps, 40)]
+    assert_as_if_nothing_happened(losses, 40, first=steps)
+
+
+def test_kill_9_while_checkpoints_are_written_leaves_only_whole_ones(start_fleet: Callable, tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, BASE.job_id)
+    fleet = start_fleet(with_copies(0, num_iterations=4000, directory=tmp_path, each=1), FOUR)
+    fleet.pump_until(lambda: any(folder.root.glob("step-*/*.new")) and folder.steps(), "a file that is being written")
+    for rank in FOUR.ranks:
+        os.kill(fleet.ranks[rank].pid, signal.SIGKILL)
+    for rank in FOUR.ranks:
+        fleet.kill(rank)
+    sound = folder.newest_sound()
+    assert sound is not None
+    assert sound.manifest.steps_applied == max(folder.steps()), "nothing that looks complete is damaged"
+    folder.clear_after(sound.manifest.steps_applied)
+    assert all((path / MANIFEST).exists() for path in folder.root.glob("step-*"))
+    assert not list(folder.root.glob("*/*.new"))
+    assert json.loads((sound.path / MANIFEST).read_text())["steps_applied"] == sound.manifest.steps_applied
