@@ -1,16 +1,20 @@
 """Evenkeel: the very solver and pays-or-not rule of the scheduler, asked by the simulation.
 
-:class:`Evenkeel` uses what the engine of today can do. :class:`EvenkeelMix` adds the sequence mix: which of the same
-global batch's documents go to which replica, so that replicas of unequal speed get micro-batches of unequal size; the
-engine does not have that lever yet. It assumes that documents are small against a replica's share.
+:class:`EvenkeelMix` is the same for a job that was registered with a sequence mix, as the engine runs it: which of the
+same global batch's documents go to which replica, so that replicas of unequal speed get micro-batches of unequal size.
+The simulation takes documents as small against a replica's share.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from layouts.layout import Layout
+from layouts.mix import Mix, even_mix
 from services.scheduler.planning.decision import Choice, DecisionRule, decide
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import NoPlanError, Solution
 from services.scheduler.planning.solver import solve
-from simulator.fleet.operation import Operation, layout_of, operation_of, operation_seconds
+from simulator.fleet.operation import Operation, layout_of, operation_of
 from simulator.fleet.strategy import Answer, Question
 from simulator.fleet.transition import transition_seconds
 
@@ -34,7 +38,10 @@ class Evenkeel:
         solution, forced = solved
         if decide(self._rule, solution, forced=forced).choice is Choice.KEEP:
             return Answer(operation=question.current)
-        return self._moved(question, operation_of(solution.layout))
+        operation, mix = operation_of(solution.layout), solution.layout.mix
+        if mix is not None and len(mix.weights) > 1:
+            operation = replace(operation, scales=mix.scales(operation.quotas))
+        return self._moved(question, operation)
 
     def _solved(self, question: Question) -> tuple[Solution, bool] | None:
         try:
@@ -50,8 +57,11 @@ class Evenkeel:
 
 def situation_of(question: Question) -> Situation:
     """The question as the planner puts it."""
-    current = question.current
-    layout: Layout = question.home if current is None else layout_of(current, question.home.num_blocks)
+    current, home = question.current, question.home
+    layout = home if current is None else layout_of(current, home.num_blocks)
+    if home.mix is not None:
+        scales = (current.scales if current else ()) or (1.0,) * len(layout.replicas)
+        layout = replace(layout, mix=mix_of(home.mix, layout, scales))
     live = frozenset(question.throughputs)
     return Situation(
         layout=layout,
@@ -63,44 +73,29 @@ def situation_of(question: Question) -> Situation:
     )
 
 
+def mix_of(rule: Mix, layout: Layout, scales: Sequence[float]) -> Mix:
+    """The rule under which the replicas of a layout have micro-batches of these sizes."""
+    runs = [
+        (replica.num_micro_batches, round(1000.0 * scale))
+        for replica, scale in zip(layout.replicas, scales, strict=True)
+        if replica.num_micro_batches
+    ]
+    if len({weight for _, weight in runs}) == 1:
+        return even_mix(layout.num_micro_batches, token_cost=rule.token_cost, square_cost=rule.square_cost)
+    return replace(rule, counts=tuple(count for count, _ in runs), weights=tuple(weight for _, weight in runs))
+
+
 class EvenkeelMix(Evenkeel):
-    """The same, with micro-batches whose size follows the speed of their replica."""
+    """The same, for a job whose engine follows a sequence mix."""
 
     name = "Evenkeel + sequence mix"
 
     def answer(self, question: Question) -> Answer:
-        """The solver's plan, its replicas evened out to the last document."""
-        solved = self._solved(question)
-        if solved is None:
-            return Answer(operation=None)
-        solution, forced = solved
-        mixed = mixed_operation(question, solution.layout)
-        if not forced and question.current is not None:
-            now = operation_seconds(question.cost, question.current, question.throughputs)
-            then = operation_seconds(question.cost, mixed, question.throughputs)
-            pause = transition_seconds(question.cost.model, question.current, mixed, question.costs)
-            gain = (1.0 - then / now) * self._rule.horizon_seconds
-            if 1.0 - then / now < self._rule.min_gain or gain <= self._rule.safety * pause:
-                return Answer(operation=question.current)
-        return self._moved(question, mixed)
+        """The solver's plan for the job with its mix, when it pays."""
+        return super().answer(replace(question, home=with_mix(question.home)))
 
 
-def mixed_operation(question: Question, layout: Layout) -> Operation:
-    """The layout with the sizes of micro-batches that make its replicas end together."""
-    home = question.home
-    base = operation_of(layout)
-    quota = max(replica.num_micro_batches for replica in home.replicas)
-    # As many micro-batches as at home keep the pipeline full; sizes do the balancing. Fewer replicas need more of them.
-    quota = max(quota, -(-home.num_micro_batches // len(layout.replicas)))
-    seconds = [
-        question.cost.makespan(replica.stages, quota, question.throughputs, layout.schedule)
-        for replica in layout.replicas
-    ]
-    rate = sum(quota / each for each in seconds)
-    scales = [home.num_micro_batches / rate / each for each in seconds]
-    mixed = Operation(replicas=base.replicas, quotas=(quota,) * len(scales), scales=tuple(scales))
-    if max(scales) > MAX_SCALE or operation_seconds(question.cost, mixed, question.throughputs) >= (
-        operation_seconds(question.cost, base, question.throughputs) * (1.0 - 1e-6)
-    ):
-        return base
-    return mixed
+def with_mix(home: Layout) -> Layout:
+    """The job, registered with a mix."""
+    # Costs are only used when documents are dealt out, which the simulation does not do one by one.
+    return replace(home, mix=even_mix(home.num_micro_batches, token_cost=1.0, square_cost=0.0, max_scale=MAX_SCALE))

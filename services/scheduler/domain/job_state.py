@@ -130,6 +130,7 @@ class JobKnowledge:
         cause: Incident that the next plan answers.
         flips: For each rank the Unix seconds at which it turned slow or healthy.
         stuck: Why no plan can keep the job going; empty = it goes on.
+        vacant: Ranks of the layout in force that have a new process, which holds nothing of it yet.
         iteration: Newest profiled iteration.
         finished: The job has ended.
     """
@@ -156,6 +157,7 @@ class JobKnowledge:
     cause: str | None = None
     flips: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     stuck: str = ""
+    vacant: frozenset[int] = frozenset()
     iteration: int = -1
     finished: bool = False
 
@@ -172,13 +174,13 @@ class JobKnowledge:
     def lost(self) -> tuple[int, ...]:
         """Ranks that are counted on, by the layout in force or by the plan in flight, and are gone."""
         counted = set(self.layout.ranks) | (set(self.flight.layout.ranks) if self.flight else set())
-        return tuple(rank for rank in sorted(counted) if not self.ranks[rank].alive)
+        return tuple(rank for rank in sorted(counted) if rank in self.vacant or not self.ranks[rank].alive)
 
     @property
     def at_home(self) -> bool:
         """True when the full shape is in force and every device healthy: nothing is asked of a planner then."""
         healthy = all(info.alive and info.throughput >= HEALTHY for info in self.ranks.values())
-        return healthy and self.layout.replicas == self.home.replicas
+        return healthy and self.layout.replicas == self.home.replicas and self.layout.mix == self.home.mix
 
     @property
     def need(self) -> PlanNeed:
@@ -215,7 +217,7 @@ class JobKnowledge:
             home=self.home,
             throughputs=usable,
             cost=cost,
-            holders=frozenset(usable) & frozenset(self.layout.ranks),
+            holders=(frozenset(usable) & frozenset(self.layout.ranks)) - self.vacant,
             transition=transition,
         )
 

@@ -237,12 +237,24 @@ class CostModel:
         Raises:
             ValueError: A rank of the layout is dead.
         """
-        return self.total(
-            max(
-                self.makespan(replica.stages, replica.num_micro_batches, throughputs, layout.schedule)
-                for replica in layout.replicas
-            )
-        )
+        seconds = [
+            self.makespan(replica.stages, replica.num_micro_batches, throughputs, layout.schedule)
+            for replica in layout.replicas
+        ]
+        return self.total(slowest_seconds(layout, seconds))
+
+
+def slowest_seconds(layout: Layout, seconds: Sequence[float]) -> float:
+    """Seconds of the slowest replica.
+
+    Args:
+        layout: Its mix makes micro-batches of replicas larger or smaller.
+        seconds: Of each replica, with micro-batches of mean size.
+    """
+    if layout.mix is None:
+        return max(seconds)
+    scales = layout.mix.scales([replica.num_micro_batches for replica in layout.replicas])
+    return max([each * scale for each, scale in zip(seconds, scales, strict=True)])
 
 
 def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[int, float], measured: float) -> float:

@@ -6,6 +6,7 @@ micro-batches.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 from enum import StrEnum
 from heapq import heapify, heapreplace
 from itertools import pairwise
@@ -25,7 +26,7 @@ def with_standbys(layout: Layout, live: Collection[int]) -> Layout:
     standbys = tuple(sorted(set(live).difference(layout.ranks)))
     if standbys == layout.standbys:
         return layout
-    return Layout(num_blocks=layout.num_blocks, replicas=layout.replicas, schedule=layout.schedule, standbys=standbys)
+    return replace(layout, standbys=standbys)
 
 
 def spread_quotas(quotas: list[int], total: int) -> list[int]:
@@ -96,9 +97,9 @@ def repaired(layout: Layout, live: Collection[int], on_empty: EmptyStage = Empty
     if not shapes:
         return None
     quotas = spread_quotas(quotas, layout.num_micro_batches)
-    bare = Layout(
-        num_blocks=layout.num_blocks,
-        schedule=layout.schedule,
+    bare = replace(
+        layout,
+        standbys=(),
         replicas=tuple(
             sound[d]
             if d in sound and sound[d].num_micro_batches == quota

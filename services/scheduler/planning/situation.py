@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from layouts.layout import Layout, Stage
-from services.scheduler.planning.cost_model import CostModel, replica_makespan
+from services.scheduler.planning.cost_model import CostModel, replica_makespan, slowest_seconds
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 
 RISK_MARGIN = 0.04
@@ -70,9 +70,8 @@ class Situation:
 
     def seconds(self, layout: Layout) -> float:
         """Predicted seconds per iteration of a layout of live ranks."""
-        return self.cost.total(
-            max([self.makespan(r.stages, r.num_micro_batches, layout.schedule) for r in layout.replicas])
-        )
+        seconds = [self.makespan(r.stages, r.num_micro_batches, layout.schedule) for r in layout.replicas]
+        return self.cost.total(slowest_seconds(layout, seconds))
 
     def judged_seconds(self, layout: Layout) -> float:
         """Predicted seconds per iteration, plus a margin for each structural risk that the cost model does not see.

@@ -16,13 +16,12 @@ from services.scheduler.planning.price import Price
 from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.situation import RISK_MARGIN, Situation
 from services.scheduler.planning.solution import Action, Alternative, NoPlanError, Solution
-from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, TENSOR_WIDTH, Tuner
+from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX, TENSOR_WIDTH, Tuner
 
 TIE = 0.005
 """Relative difference below which two layouts count as equally fast."""
 
-_TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA)
-_SUBSETS = tuple(subset for size in range(len(_TUNING) + 1) for subset in combinations(_TUNING, size))
+_TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_ALTERNATIVES = 8
 
 
@@ -52,7 +51,7 @@ def _structures(situation: Situation) -> list[tuple[tuple[str, ...], Layout]]:
     found: list[tuple[tuple[str, ...], Layout]] = []
 
     def add(names: tuple[str, ...], layout: Layout) -> None:
-        if all(layout.replicas != other.replicas for _, other in found):
+        if not any(_same(layout, other) for _, other in found):
             found.append((names, layout))
 
     if not situation.dead:
@@ -78,10 +77,12 @@ def solve(situation: Situation) -> Solution:
             "complete replica; start replacements and let them register"
         )
     tuner = Tuner(situation)
+    tuning = _TUNING if situation.home.mix is not None else _TUNING[:-1]
+    subsets = [subset for size in range(len(tuning) + 1) for subset in combinations(tuning, size)]
     candidates: list[_Candidate] = []
 
     def add(names: tuple[str, ...], base: Layout, layout: Layout) -> None:
-        if any(layout.replicas == other.layout.replicas for other in candidates):
+        if any(_same(layout, other.layout) for other in candidates):
             return
         seconds = situation.seconds(layout)
         judged = seconds * (1.0 + RISK_MARGIN * situation.num_risks(layout))
@@ -89,16 +90,21 @@ def solve(situation: Situation) -> Solution:
         candidates.append(_Candidate(levers=levers, layout=layout, base=base, seconds=seconds, judged=judged))
 
     for names, base in structures:
-        add(names, base, tuner.tuned(base, _TUNING))
+        add(names, base, tuner.tuned(base, tuning))
     fastest = min(candidate.judged for candidate in candidates)
     for near in [candidate for candidate in candidates if candidate.judged <= fastest * (1.0 + TIE)]:
         names = tuple(name for name in near.levers if REGISTRY[name].structural)
-        for subset in _SUBSETS:
+        for subset in subsets:
             add(names, near.base, tuner.tuned(near.base, subset))
     fastest = min(candidate.judged for candidate in candidates)
     tied = [(situation.price(c.layout), c) for c in candidates if c.judged <= fastest * (1.0 + TIE)]
     price, chosen = min(tied, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1].judged))
     return _solution(situation, tuner, chosen, price, candidates)
+
+
+def _same(one: Layout, other: Layout) -> bool:
+    """True when everybody does the same under both; standbys do nothing."""
+    return one.mix == other.mix and one.replicas == other.replicas
 
 
 def _pulled(base: Layout, layout: Layout) -> tuple[str, ...]:
@@ -109,7 +115,7 @@ def _pulled(base: Layout, layout: Layout) -> tuple[str, ...]:
 def _solution(
     situation: Situation, tuner: Tuner, chosen: _Candidate, price: Price, candidates: list[_Candidate]
 ) -> Solution:
-    changes = chosen.layout.replicas != situation.layout.replicas
+    changes = not _same(chosen.layout, situation.layout)
     bound = situation.proportional_bound
     idle = situation.idle_seconds
     bound_seconds = situation.healthy_seconds / bound

@@ -8,13 +8,16 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from layouts.layout import Layout, Replica, Stage
+from layouts.mix import Mix
 from services.scheduler.planning.levers.layer_split import best_split
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
+from services.scheduler.planning.levers.sequence_mix import best_mix, even_quotas
 from services.scheduler.planning.levers.tensor_width import best_stage
 from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.situation import Situation
 
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
+SEQUENCE_MIX = "sequence_mix"
 _SAME = 1.0 + 1e-6
 _Stages = tuple[Stage, ...]
 _Levers = frozenset[str]
@@ -113,17 +116,32 @@ class Tuner:
                     if quotas[d] not in (0, replica.num_micro_batches):
                         options[d] = self._some(kinds[d], (*asked[d], quotas[d]), base.schedule, chosen)
                 quotas = best_quotas(lambda d, quota: options[d].best_seconds(quota), quotas)
-        slowest = max([options[d].best_seconds(quota) for d, quota in enumerate(quotas)]) * _SAME
+        mix = base.mix
+        if SEQUENCE_MIX in chosen and self._situation.home.mix is not None:
+            found = self._mixed(options, quotas, self._situation.home.mix)
+            if found is not None:
+                quotas, mix = found
+        scales = [1.0] * len(quotas) if mix is None else mix.scales(quotas)
+        slowest = max([options[d].best_seconds(quota) * scales[d] for d, quota in enumerate(quotas)]) * _SAME
         replicas = tuple(
             [
-                self._replica(replica, option, quota, slowest)
-                for replica, option, quota in zip(base.replicas, options, quotas, strict=True)
+                self._replica(replica, option, quota, slowest / scale)
+                for replica, option, quota, scale in zip(base.replicas, options, quotas, scales, strict=True)
             ]
         )
-        if all(new is old for new, old in zip(replicas, base.replicas, strict=True)):
+        if mix == base.mix and all(new is old for new, old in zip(replicas, base.replicas, strict=True)):
             return base
-        bare = Layout(num_blocks=base.num_blocks, replicas=replicas, schedule=base.schedule)
+        bare = replace(base, replicas=replicas, mix=mix, standbys=())
         return with_standbys(bare, self._situation.throughputs.keys())
+
+    def _mixed(self, options: list[_Options], quotas: tuple[int, ...], rule: Mix) -> tuple[tuple[int, ...], Mix] | None:
+        """Quotas and the mix for them, the fastest of some; equal quotas keep the pipelines equally full."""
+        best: tuple[float, tuple[int, ...], Mix] | None = None
+        for some in dict.fromkeys((quotas, even_quotas(sum(quotas), len(quotas)))):
+            found = best_mix(lambda d, quota: options[d].best_seconds(quota), some, rule)
+            if found is not None and (best is None or found[0] < best[0] * (1.0 - 1e-6)):
+                best = found[0], some, found[1]
+        return None if best is None else best[1:]
 
     def _kind(self, replica: Replica) -> _Kind:
         known = self._kind_of.get(id(replica.stages))

@@ -11,6 +11,7 @@ splits are compared.
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from layouts.layout import Layout, Replica, Stage
@@ -208,10 +209,8 @@ class LayerSplit:
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` with the best split in every replica."""
-        yield Layout(
-            num_blocks=base.num_blocks,
-            schedule=base.schedule,
-            standbys=base.standbys,
+        yield replace(
+            base,
             replicas=tuple(
                 Replica(
                     stages=best_split(situation, replica.stages, replica.num_micro_batches, base.schedule),

@@ -1,6 +1,7 @@
 """Lever: micro-batch quota. Replicas that are slower run fewer of the iteration's micro-batches; their number stays."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from layouts.layout import Layout, Replica
@@ -56,10 +57,8 @@ class MicroBatchQuota:
             return situation.makespan(stages, quota, base.schedule)
 
         quotas = best_quotas(seconds_of, [replica.num_micro_batches for replica in base.replicas])
-        yield Layout(
-            num_blocks=base.num_blocks,
-            schedule=base.schedule,
-            standbys=base.standbys,
+        yield replace(
+            base,
             replicas=tuple(
                 Replica(stages=replica.stages, num_micro_batches=quota)
                 for replica, quota in zip(base.replicas, quotas, strict=True)

@@ -1,6 +1,7 @@
 """Lever: standby. Live ranks without a position become further shards where they speed up the job most."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
@@ -39,7 +40,7 @@ def _with_shard(situation: Situation, layout: Layout, rank: int, replica: int, s
     stages[stage] = wider
     replicas = list(layout.replicas)
     replicas[replica] = Replica(stages=tuple(stages), num_micro_batches=replicas[replica].num_micro_batches)
-    bare = Layout(num_blocks=layout.num_blocks, replicas=tuple(replicas), schedule=layout.schedule)
+    bare = replace(layout, replicas=tuple(replicas), standbys=())
     return with_standbys(bare, situation.throughputs.keys())
 
 

@@ -6,6 +6,7 @@ speeds, up to the rounding to whole granules.
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 from layouts.layout import Layout, Replica, Stage
@@ -67,13 +68,9 @@ class TensorWidth:
             )
             for replica in base.replicas
         )
-        bare = Layout(num_blocks=base.num_blocks, replicas=replicas, schedule=base.schedule)
-        yield Layout(
-            num_blocks=bare.num_blocks,
-            replicas=bare.replicas,
-            schedule=bare.schedule,
-            standbys=tuple(sorted({*base.ranks, *base.standbys} - set(bare.ranks))),
-        )
+        working = {rank for replica in replicas for rank in replica.ranks}
+        standbys = tuple(sorted({*base.ranks, *base.standbys} - working))
+        yield replace(base, replicas=replicas, standbys=standbys)
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Which stages have new widths."""
