@@ -11,6 +11,7 @@ from types import FrameType
 
 from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
+from trainer_sdk.launcher.progress_lines import ProgressLines
 from trainer_sdk.launcher.resume import resumed
 
 EXIT_USAGE = 2
@@ -24,6 +25,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--restart-delay", type=float, metavar="SECONDS", help="bring dead ranks back after this long")
     parser.add_argument("--logs-to-files", action="store_true", help="each rank writes to <run-dir>/logs")
     parser.add_argument("--fresh", action="store_true", help="start anew: set the job's checkpoints aside")
+    parser.add_argument(
+        "--progress", type=float, default=5.0, metavar="SECONDS", help="between two lines on its progress; default 5"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no lines on its progress")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s launcher: %(message)s")
     try:
@@ -39,11 +44,16 @@ def main(arguments: list[str] | None = None) -> int:
         return EXIT_USAGE
     if begins:
         print(begins, flush=True)
-    return run_in_foreground(launcher)
+    return run_in_foreground(launcher, progress_seconds=0.0 if options.quiet else max(0.0, options.progress))
 
 
-def run_in_foreground(launcher: Launcher) -> int:
-    """Start a job and wait for its end; SIGINT and SIGTERM end it in order. Main thread only."""
+def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> int:
+    """Start a job and wait for its end; SIGINT and SIGTERM end it in order. Main thread only.
+
+    Args:
+        launcher: The job, not started yet.
+        progress_seconds: Time between two lines on its progress; 0 = none.
+    """
     received: list[int] = []
 
     def remember(number: int, _frame: FrameType | None) -> None:
@@ -53,10 +63,14 @@ def run_in_foreground(launcher: Launcher) -> int:
     try:
         launcher.start()
         print(f"job {launcher.spec.job_id} runs in {launcher.spec.run_dir}", flush=True)
+        lines = ProgressLines(launcher.progress, progress_seconds)
         status: int | None = None
         # Python runs signal handlers between the slices of this wait.
         while status is None and not received:
             status = launcher.wait(0.2)
+            line = lines.line(len(launcher.pids), launcher.spec.world_size)
+            if line is not None:
+                print(line, flush=True)
         return 128 + received[0] if status is None else status
     except RuntimeError as error:
         print(f"evenkeel run: {error}", file=sys.stderr)

@@ -110,6 +110,11 @@ class JobSpec:
         """The table of emulated devices' speeds."""
         return self.run_dir / "speeds"
 
+    @property
+    def progress_board_path(self) -> Path:
+        """Where ranks say how far they are, for the launcher to show."""
+        return self.run_dir / "progress"
+
     def node_of(self, rank: int) -> str:
         """Name of the node a rank runs on."""
         return f"node-{rank // self.devices_per_node}"

@@ -22,6 +22,7 @@ from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.record_builder import Source
 from trainer_sdk.launcher.job_registration import JobRegistration
 from trainer_sdk.launcher.job_spec import JobSpec
+from trainer_sdk.launcher.progress_board import ProgressBoard
 from trainer_sdk.launcher.rank_process import EXIT_EVICTED, EXIT_FINISHED
 from trainer_sdk.launcher.run_state import RankProcess, RunState
 from trainer_sdk.launcher.zygote import END_GRACE_SECONDS, STORE
@@ -72,6 +73,7 @@ class Launcher:
         self._restart_at_exit: set[int] = set()
         self._link: ZygoteLink | None = None
         self._speeds: SpeedTable | None = None
+        self._progress: ProgressBoard | None = None
         self._emitter: Emitter = NullEmitter()
         self._registration: JobRegistration | None = None
         self._thread = threading.Thread(target=self._read_events, name="evenkeel-launcher", daemon=True)
@@ -98,6 +100,7 @@ class Launcher:
         spec = self._spec
         spec.run_dir.mkdir(parents=True, exist_ok=True)
         self._speeds = SpeedTable.create(spec.speed_table_path, spec.world_size)
+        self._progress = ProgressBoard.create(spec.progress_board_path, spec.world_size)
         if spec.kafka_bootstrap_servers:
             source = Source(job_id=spec.job_id, rank=-1, node=spec.node_of(0))
             self._emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source, reports_progress=False)
@@ -143,6 +146,12 @@ class Launcher:
         """The table of emulated devices' speeds; available from :meth:`start` on."""
         assert self._speeds is not None, "start() first"
         return self._speeds
+
+    @property
+    def progress(self) -> ProgressBoard:
+        """What ranks say of their progress; available from :meth:`start` on."""
+        assert self._progress is not None, "start() first"
+        return self._progress
 
     @property
     def store_address(self) -> str:
@@ -208,6 +217,8 @@ class Launcher:
             self._emitter.close(_LAST_WORDS_SECONDS)
             if self._speeds is not None:
                 self._speeds.close()
+            if self._progress is not None:
+                self._progress.close()
         finally:
             self._stopped.set()
 

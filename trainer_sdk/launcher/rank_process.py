@@ -26,6 +26,8 @@ from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.record_builder import Source
 from trainer_sdk.launcher.context import RankContext
 from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
+from trainer_sdk.launcher.noting_emitter import NotingEmitter
+from trainer_sdk.launcher.progress_board import ProgressBoard
 
 EXIT_FINISHED = 0
 EXIT_FAILED = 1
@@ -112,12 +114,13 @@ def _set_up_process(spec: JobSpec, rank: int, incarnation: int) -> None:
 
 
 def _emitter(spec: JobSpec, rank: int, incarnation: int) -> Emitter:
-    if not spec.kafka_bootstrap_servers:
-        return NullEmitter()
-    source = Source(
-        job_id=spec.job_id, rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)
-    )
-    return KafkaEmitter(spec.kafka_bootstrap_servers, source)
+    emitter: Emitter = NullEmitter()
+    if spec.kafka_bootstrap_servers:
+        source = Source(
+            job_id=spec.job_id, rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)
+        )
+        emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source)
+    return NotingEmitter(emitter, ProgressBoard(spec.progress_board_path), rank)
 
 
 def _device(spec: JobSpec, rank: int) -> Device:

@@ -1,0 +1,57 @@
+import math
+from pathlib import Path
+
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from trainer_sdk.emit.null_emitter import NullEmitter
+from trainer_sdk.launcher.noting_emitter import NotingEmitter
+from trainer_sdk.launcher.progress_board import Note, ProgressBoard
+from trainer_sdk.launcher.progress_lines import ProgressLines
+
+
+class Clock:
+    seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_lines_say_iteration_loss_pace_epoch_and_who_is_there(tmp_path: Path) -> None:
+    board, clock = ProgressBoard.create(tmp_path / "progress", 2), Clock()
+    lines = ProgressLines(board, 5.0, clock=clock)
+    assert lines.line(2, 2) is None
+    clock.seconds += 5
+    assert lines.line(2, 2) is None, "nobody has said anything"
+    board.write(0, Note(9, 0, math.nan, clock.seconds))
+    board.write(1, Note(9, 0, 4.25, clock.seconds))
+    assert lines.line(2, 2) == "iteration 9  loss 4.2500  epoch 0  2 of 2 ranks"
+    clock.seconds += 4
+    assert lines.line(2, 2) is None, "not due"
+    clock.seconds += 1
+    ProgressBoard(tmp_path / "progress").write(1, Note(19, 1, 4.0, clock.seconds))
+    assert lines.line(1, 2) == "iteration 19  loss 4.0000  0.500 s/iteration  epoch 1  1 of 2 ranks"
+    clock.seconds += 7
+    assert lines.line(1, 2) == "iteration 19  loss 4.0000  standing still for 7 s  epoch 1  1 of 2 ranks"
+
+
+def test_no_lines_are_no_lines(tmp_path: Path) -> None:
+    board = ProgressBoard.create(tmp_path / "progress", 1)
+    board.write(0, Note(1, 0, 1.0, 1.0))
+    assert ProgressLines(board, 0.0).line(1, 1) is None
+
+
+def test_a_rank_leaves_a_note_now_and_then_and_builds_no_other_sample(tmp_path: Path) -> None:
+    board = ProgressBoard.create(tmp_path / "progress", 3)
+    emitter = NotingEmitter(NullEmitter(), board, rank=2)
+    built: list[int] = []
+
+    def sample(iteration: int) -> pb.Sample:
+        built.append(iteration)
+        return pb.Sample(iteration=iteration, epoch=4, loss=2.5)
+
+    for iteration in range(50):
+        emitter.emit_later(lambda iteration=iteration: sample(iteration))  # type: ignore[misc]
+    note = board.newest()
+    assert note is not None
+    assert (note.iteration, note.epoch, note.loss) == (0, 4, 2.5)
+    assert built == [0]

@@ -1,0 +1,62 @@
+"""A small file that all ranks of a job map: how far each has got, for the launcher to show. No rank waits for it."""
+
+import math
+import mmap
+import struct
+from pathlib import Path
+from typing import NamedTuple, Self
+
+_NOTE = struct.Struct("dddd")
+
+
+class Note(NamedTuple):
+    """What a rank last said; ``loss`` is NaN where it has none."""
+
+    iteration: int
+    epoch: int
+    loss: float
+    at_unix_seconds: float
+
+
+class ProgressBoard:
+    """One note per rank, shared between processes through a file; each rank writes its own.
+
+    Args:
+        path: File made by :meth:`create`.
+
+    Raises:
+        OSError: The file cannot be opened.
+        ValueError: The file is empty.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
+
+    @classmethod
+    def create(cls, path: Path, num_ranks: int) -> Self:
+        """A new board on which nobody has said anything; replaces an older file."""
+        fresh = path.with_name(path.name + ".new")
+        fresh.write_bytes(bytes(num_ranks * _NOTE.size))
+        fresh.replace(path)
+        return cls(path)
+
+    def write(self, rank: int, note: Note) -> None:
+        """Replaces a rank's note."""
+        _NOTE.pack_into(self._map, rank * _NOTE.size, *note)
+
+    def newest(self) -> Note | None:
+        """The note of whoever got furthest, a loss preferred; None while nobody has said anything.
+
+        A note that is being written meanwhile may be half old: good enough for the eye.
+        """
+        notes = [
+            Note(int(iteration), int(epoch), loss, at)
+            for iteration, epoch, loss, at in _NOTE.iter_unpack(self._map[:])
+            if at > 0.0
+        ]
+        return max(notes, key=lambda note: (note.epoch, note.iteration, not math.isnan(note.loss)), default=None)
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._map.close()
