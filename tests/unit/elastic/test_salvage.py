@@ -128,7 +128,7 @@ def with_quotas(data: st.DataObject, layout: Layout, total: int) -> Layout:
     return replace(layout, replicas=(replace(layout.replicas[0], num_micro_batches=left), *replicas))
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_whoever_dies_whenever_each_micro_batch_counts_once_everywhere(
     data: st.DataObject, any_layout: st.SearchStrategy
@@ -158,6 +158,7 @@ def test_whoever_dies_whenever_each_micro_batch_counts_once_everywhere(
         assert torch.equal(epoch.total(spec.name), torch.full(spec.shape, everything, dtype=torch.float64))
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_sum_goes_to_one_contributor_and_stays_where_its_holder_is_one(
     data: st.DataObject, any_layout: st.SearchStrategy
