@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from layouts.model import ModelSpec
+
 _MAX_SWAPS = 64
 
 
@@ -84,6 +86,16 @@ def even_mix(num_micro_batches: int, *, token_cost: float, square_cost: float, m
         weights=(1,),
         token_cost=token_cost,
         square_cost=square_cost,
+        max_scale=max_scale,
+    )
+
+
+def mix_for(model: ModelSpec, num_micro_batches: int, max_scale: float = 1.5) -> Mix:
+    """The even rule for a model: documents cost what they cost in all its blocks together."""
+    return even_mix(
+        num_micro_batches,
+        token_cost=sum(block.forward_flops_per_token for block in model.blocks),
+        square_cost=sum(block.forward_flops_per_squared_length for block in model.blocks),
         max_scale=max_scale,
     )
 

@@ -5,6 +5,7 @@ import importlib
 import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from evenkeel.common.v1 import layout_pb2
 from google.protobuf import json_format
 
 from layouts.codec import layout_to_proto, model_from_proto
-from layouts.layout import uniform_layout
+from layouts.layout import Layout, uniform_layout
+from layouts.mix import mix_for
 from layouts.model import ModelSpec
 from trainer_sdk.launcher.job_spec import JobSpec
 
-_UNIFORM = frozenset({"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule"})
+_UNIFORM = frozenset({"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule", "mix"})
 
 
 def load_job(
@@ -47,8 +49,8 @@ def load_job(
     layout = plain["layout"]
     if set(layout) <= _UNIFORM and "data" in layout:
         try:
-            plain["layout"] = json_format.MessageToDict(layout_to_proto(uniform_layout(**layout)))
-        except TypeError as error:
+            plain["layout"] = json_format.MessageToDict(layout_to_proto(_uniform(layout, model)))
+        except (TypeError, ValueError) as error:
             raise ValueError(f"job file {path}: layout: {error}") from error
     job_id = environment.get("EVENKEEL_JOB_ID") or str(plain.get("job_id", ""))
     settings = {
@@ -60,6 +62,21 @@ def load_job(
         "job_token": environment.get("EVENKEEL_JOB_TOKEN") or secrets.token_urlsafe(24),
     }
     return JobSpec.from_json({**plain, **settings}), model
+
+
+def _uniform(degrees: dict[str, Any], model: ModelSpec | None) -> Layout:
+    """The layout of these degrees; with a sequence mix when ``mix`` is true or the largest size of a micro-batch."""
+    degrees = dict(degrees)
+    mix = degrees.pop("mix", False)
+    layout = uniform_layout(**degrees)
+    if mix is False:
+        return layout
+    if model is None:
+        raise ValueError("mix needs the model's costs: name them under model")
+    if mix is not True and not isinstance(mix, int | float):
+        raise ValueError(f"mix is {json.dumps(mix)}: true, or the largest micro-batch in relation to the token budget")
+    largest = {} if mix is True else {"max_scale": float(mix)}
+    return replace(layout, mix=mix_for(model, layout.num_micro_batches, **largest))
 
 
 def _check_entries(path: Path, plain: dict[str, Any]) -> None:

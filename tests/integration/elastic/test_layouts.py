@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from layouts.layout import Layout, Replica, Stage
+from layouts.mix import Mix
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.elastic.clock import Clock
 from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
@@ -56,6 +57,10 @@ LAYOUTS = {
     ),
     "a replica without micro-batches": layout((5, (stage(0, 4, (0,)),)), (0, (stage(0, 4, (1, 2)),))),
     "a shard without a head": layout((5, (stage(0, 4, (0, 1), (15, 1)),))),
+    "documents dealt out by a mix": replace(
+        layout((3, (stage(0, 2, (0,)), stage(2, 4, (1,)))), (2, (stage(0, 4, (2, 3)),))),
+        mix=Mix(counts=(3, 2), weights=(2, 3), token_cost=1.0, square_cost=0.01),
+    ),
     "three stages beside one": layout(
         (4, (stage(0, 1, (0,)), stage(1, 3, (1, 2)), stage(3, 4, (3,)))), (1, (stage(0, 4, (4,)),))
     ),

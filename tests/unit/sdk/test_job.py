@@ -14,6 +14,7 @@ from trainer_sdk.launcher.run_state import RankProcess, RunState, read_run_state
 
 LAYOUT = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=2, num_micro_batches=8)
 UNIFORM = {"num_blocks": 4, "tensor": 2, "pipeline": 2, "data": 2, "num_micro_batches": 8}
+MODEL = {"blocks": [{"forwardFlopsPerToken": 7.0, "forwardFlopsPerSquaredLength": 0.5}] * 4}
 DESCRIPTION = {"job_id": "job-1", "entry_point": "package.module:function", "layout": UNIFORM}
 
 
@@ -91,6 +92,9 @@ def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
         ("{}", "missing: job_id, entry_point, layout"),
         (json.dumps({**DESCRIPTION, "layout": {"data": 2}}), "layout"),
         (json.dumps({**DESCRIPTION, "layout": 3}), "layout must be a JSON object, not 3"),
+        (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": True}}), "mix needs the model's costs"),
+        (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": 0.5}, "model": MODEL}), "max_scale is 0.5: at least"),
+        (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": "yes"}, "model": MODEL}), 'mix is "yes": true, or'),
         (json.dumps({**DESCRIPTION, "typo": 1}), "unknown: typo"),
         (json.dumps({**DESCRIPTION, "model": "no.such:thing"}), "No module named 'no'"),
         (json.dumps({**DESCRIPTION, "model": "os.path:basename"}), "does not take this config"),
@@ -101,6 +105,16 @@ def test_a_file_that_is_no_job_is_refused_with_the_reason(tmp_path: Path, text: 
     path.write_text(text)
     with pytest.raises(ValueError, match=complaint):
         load_job(path, {})
+
+
+def test_a_job_with_a_mix_weighs_documents_as_its_model_does(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": 1.25}, "model": MODEL}))
+    loaded, _ = load_job(path, {}, tmp_path)
+    mix = loaded.layout.mix
+    assert mix is not None
+    assert (mix.num_micro_batches, mix.token_cost, mix.square_cost, mix.max_scale) == (8, 28.0, 2.0, 1.25)
+    assert JobSpec.from_json(loaded.to_json()) == loaded
 
 
 def test_the_run_state_is_read_back_and_its_absence_says_what_to_do(tmp_path: Path) -> None:
