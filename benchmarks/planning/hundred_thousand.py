@@ -166,7 +166,10 @@ def run(days: float, seeds: Sequence[int], group_costs: Sequence[float], mix_hou
         )
     bound = found["Evenkeel"]["drawn"]["bound"]
     lines.append(["bound", "-", percent(bound, 3), "-", "-", "-"])
-    print(f"## {where.topology.num_devices:,} devices, percent of time that is effective\n\n{table(header, lines)}\n")
+    print(
+        f"## {where.topology.num_devices:,} devices, percent of time that is effective\n\n{table(header, lines)}\n",
+        flush=True,
+    )
     mix_seconds = 3600.0 * mix_hours
     few = [replace(fault) for fault in drawn[0] if fault.at_seconds < mix_seconds]
     mixed = run_one(where, EvenkeelMix(), few, mix_seconds, building.total)
@@ -174,7 +177,8 @@ def run(days: float, seeds: Sequence[int], group_costs: Sequence[float], mix_hou
     found["sequence mix"] = {"hours": mix_hours, "mix": mixed, "without": same}
     print(
         f"With the sequence mix, {mix_hours:g} h of the first run, the solver asked about all devices: "
-        f"{percent(mixed['effective'])} (without {percent(same['effective'])}).\n"
+        f"{percent(mixed['effective'])} (without {percent(same['effective'])}).\n",
+        flush=True,
     )
     found["by_group_seconds"] = []
     lines = []

@@ -41,8 +41,33 @@ class TransformerShape:
         )
         return ModelSpec(blocks=(layer,) * self.num_layers, activation_bytes_per_token=2 * self.hidden)
 
+    def halved_spec(self, feed_forward_granule: int = 64) -> ModelSpec:
+        """The same with attention and feed-forward as blocks of their own: heads are coarse, the inner width is fine.
+
+        Args:
+            feed_forward_granule: Columns of the inner width that stay together.
+        """
+        feed_forward = 3 * self.hidden * self.feed_forward
+        attention = self.layer_parameters - feed_forward
+
+        def block(parameters: int, squared: float, width: int) -> BlockCost:
+            return BlockCost(
+                forward_flops_per_token=2.0 * parameters,
+                forward_flops_per_squared_length=squared,
+                parameter_bytes=6 * parameters,
+                optimizer_bytes=12 * parameters,
+                max_width=width,
+            )
+
+        layer = (
+            block(attention, 2.0 * self.hidden, self.heads),
+            block(feed_forward, 0.0, self.feed_forward // feed_forward_granule),
+        )
+        return ModelSpec(blocks=layer * self.num_layers, activation_bytes_per_token=2 * self.hidden)
+
 
 MODELS: dict[str, TransformerShape] = {
+    "dense-480b": TransformerShape(num_layers=96, hidden=20480, heads=128, kv_heads=128, feed_forward=54272),
     "llama2-7b": TransformerShape(num_layers=32, hidden=4096, heads=32, kv_heads=32, feed_forward=11008),
     "llama2-13b": TransformerShape(num_layers=40, hidden=5120, heads=40, kv_heads=40, feed_forward=13824),
     "llama2-30b": TransformerShape(num_layers=60, hidden=6656, heads=52, kv_heads=52, feed_forward=17920),
