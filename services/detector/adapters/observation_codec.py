@@ -1,14 +1,16 @@
 """Observations from the wire: validated, and frames as arrays."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from services.common.kafka import ConsumedRecord, RejectedRecordError
+from services.detector.adapters.frame_rows import FrameRows, rows_of
+from services.detector.adapters.traffic_codec import traffic_from_protos
 from services.detector.domain.observation import (
+    Floats,
     FrameObservation,
     LivenessObservation,
     Observation,
@@ -62,19 +64,13 @@ def frame_from_proto(job_id: str, sequence: int, frame: pb.Frame) -> FrameObserv
     """A frame as arrays.
 
     Raises:
-        RejectedRecordError: A rank appears twice, or a time is not a number.
+        RejectedRecordError: A rank appears twice, a time is not a number, or columns do not fit together.
     """
     _check_time(frame.closed_at_unix_seconds)
-    entries = sorted(frame.entries, key=lambda entry: entry.rank)
-    ranks = [entry.rank for entry in entries]
-    if len(set(ranks)) != len(ranks) or (ranks and ranks[0] < 0):
-        raise RejectedRecordError("bad_ranks", f"ranks of frame {frame.iteration} are negative or appear twice")
-    samples = [entry.sample for entry in entries]
-    numbers = np.array([_numbers(sample) for sample in samples], dtype=np.float64).reshape(len(samples), 14)
-    work = np.array([_work(sample) for sample in samples], dtype=np.float64).reshape(len(samples), 7)
+    rows = rows_of(frame)
     # One rank's nonsense must not spoil its frame: what cannot be a measurement is none.
-    measured = numbers[:, :7]
-    measured[~((measured >= 0) & (measured < _LARGEST_NUMBER))] = np.nan
+    seconds = np.where((rows.seconds >= 0) & (rows.seconds < _LARGEST_NUMBER), rows.seconds, np.nan)
+    work = _work(rows)
     work[~(np.abs(work) < _LARGEST_NUMBER).all(axis=1)] = 0.0
     return FrameObservation(
         job_id=job_id,
@@ -83,23 +79,23 @@ def frame_from_proto(job_id: str, sequence: int, frame: pb.Frame) -> FrameObserv
         epoch=frame.epoch,
         closed_at_unix_seconds=frame.closed_at_unix_seconds,
         missing_ranks=tuple(frame.missing_ranks),
-        ranks=np.array(ranks, dtype=np.int64),
-        incarnations=np.array([entry.incarnation for entry in entries], dtype=np.int64),
-        nodes=tuple(entry.node for entry in entries),
-        devices=tuple(entry.device for entry in entries),
-        epochs=np.array([sample.epoch for sample in samples], dtype=np.int64),
-        planned=np.array([sample.mark != pb.MARK_UNSPECIFIED for sample in samples], dtype=np.bool_),
-        compute_seconds=numbers[:, 0],
-        other_seconds=numbers[:, 1],
-        wall_seconds=numbers[:, 2],
-        wait_seconds=numbers[:, 3:7],
-        replicas=numbers[:, 7].astype(np.int64),
-        stages=numbers[:, 8].astype(np.int64),
-        shards=numbers[:, 9].astype(np.int64),
-        losses=numbers[:, 10],
-        has_loss=numbers[:, 11] > 0,
-        gradient_norms=numbers[:, 12],
-        has_gradient_norm=numbers[:, 13] > 0,
+        ranks=rows.ranks,
+        incarnations=rows.incarnations,
+        nodes=tuple(rows.nodes),
+        devices=tuple(rows.devices),
+        epochs=rows.epochs,
+        planned=rows.marks != pb.MARK_UNSPECIFIED,
+        compute_seconds=seconds[:, 0],
+        other_seconds=seconds[:, 1],
+        wall_seconds=seconds[:, 2],
+        wait_seconds=seconds[:, 3:7],
+        replicas=rows.positions[:, 0],
+        stages=rows.positions[:, 1],
+        shards=rows.positions[:, 2],
+        losses=rows.losses,
+        has_loss=rows.has_loss,
+        gradient_norms=rows.gradient_norms,
+        has_gradient_norm=rows.has_gradient_norm,
         token_flops=work[:, 0],
         square_flops=work[:, 1],
         has_flops=work[:, 2] > 0,
@@ -107,6 +103,7 @@ def frame_from_proto(job_id: str, sequence: int, frame: pb.Frame) -> FrameObserv
         tokens=work[:, 4],
         sums_of_squares=work[:, 5],
         work_keys=work[:, 6],
+        traffic=traffic_from_protos(rows.traffic, rows.started_at_unix_seconds),
     )
 
 
@@ -141,45 +138,20 @@ def liveness_from_proto(job_id: str, sequence: int, liveness: pb.Liveness) -> Li
     )
 
 
-def _numbers(sample: pb.Sample) -> Sequence[float]:
-    compute, waiting, position = sample.compute, sample.waiting, sample.position
-    has_loss, has_norm = sample.HasField("loss"), sample.HasField("gradient_norm")
-    return (
-        compute.forward + compute.backward,
-        compute.optimizer + compute.data,
-        sample.wall_seconds,
-        waiting.tensor,
-        waiting.pipeline,
-        waiting.gradient,
-        waiting.vote,
-        position.replica,
-        position.stage,
-        position.shard,
-        sample.loss if has_loss else math.nan,
-        has_loss,
-        sample.gradient_norm if has_norm else math.nan,
-        has_norm,
-    )
-
-
-def _work(sample: pb.Sample) -> Sequence[float]:
+def _work(rows: FrameRows) -> Floats:
     """Token flops, square flops, whether they are known, micro-batches, tokens, sum of squares, key of the share."""
-    position = sample.position
-    tokens = squares = 0.0
-    for micro_batch in sample.micro_batches:
-        tokens += micro_batch.tokens
-        squares += micro_batch.sum_of_squares
-    count = len(sample.micro_batches)
-    passes = 1.0 + position.backward_multiple
-    per_token, per_square = position.forward_flops_per_token, position.forward_flops_per_squared_length
-    if per_token > 0 or per_square > 0:
-        key = passes * (per_token + math.pi * per_square)
-        return per_token * tokens * passes, per_square * squares * passes, 1.0, count, tokens, squares, key
-    # A loop that does not say what its model costs: tokens stand in for flops, or each iteration is like any other.
-    key = -1.0 - position.stage
-    if tokens > 0:
-        return tokens, 0.0, 0.0, count, tokens, squares, key
-    return 1.0, 0.0, 0.0, max(count, 1), tokens, squares, key
+    per_token, per_square, multiple = rows.flops.T
+    count, tokens, squares = rows.workloads.T
+    with np.errstate(over="ignore", invalid="ignore"):  # what is beyond numbers is thrown out by the caller
+        passes = 1.0 + multiple
+        known = (per_token > 0) | (per_square > 0)
+        counted = tokens > 0
+        # A loop that does not say what its model costs: tokens stand in for flops, or each iteration is like any other.
+        token_flops = np.where(known, per_token * tokens * passes, np.where(counted, tokens, 1.0))
+        square_flops = np.where(known, per_square * squares * passes, 0.0)
+        keys = np.where(known, passes * (per_token + math.pi * per_square), -1.0 - rows.positions[:, 1])
+    count = np.where(known | counted, count, np.maximum(count, 1.0))
+    return np.column_stack([token_flops, square_flops, known.astype(np.float64), count, tokens, squares, keys])
 
 
 def _progress(one: pb.RankProgress) -> RankProgress:
