@@ -52,9 +52,7 @@ lint: setup ## Style, types, import rules, contracts; generated code and migrati
 	mypy
 	lint-imports --no-logo
 	cd protos && buf lint
-	@release=$$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null || true); \
-	if [ -n "$$release" ]; then cd protos && buf breaking --against "../.git#tag=$$release,subdir=protos"; \
-	else echo "buf breaking: no release yet to compare with"; fi
+	python protos/breaking.py
 	python protos/generate.py --check
 	python -m cli.settings_page --check
 	python -m cli.topics_page --check
