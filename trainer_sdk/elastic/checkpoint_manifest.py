@@ -110,7 +110,9 @@ def manifest_from_text(text: str) -> Manifest:
     try:
         plain = json.loads(text)
         if plain["format"] != FORMAT:
-            raise ValueError(f"format {plain['format']}: this version reads format {FORMAT}")
+            raise ValueError(
+                f"not a checkpoint's manifest: format {plain['format']}: this version reads format {FORMAT}"
+            )
         return Manifest(
             steps_applied=int(plain["steps_applied"]),
             epoch=int(plain["epoch"]),
@@ -118,7 +120,7 @@ def manifest_from_text(text: str) -> Manifest:
             training=dict(plain["training"]),
             files=tuple(file_from_json(file) for file in plain["files"]),
         )
-    except (KeyError, TypeError, json_format.ParseError) as error:
+    except (KeyError, TypeError, json.JSONDecodeError, json_format.ParseError) as error:
         raise ValueError(f"not a checkpoint's manifest: {error!r}") from error
 
 
