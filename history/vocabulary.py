@@ -42,6 +42,9 @@ class IncidentEventKind(StrEnum):
     LOSS = "loss"
     """A newer account of the time lost; the reference is the iteration it reaches to."""
 
+    NOTE = "note"
+    """Something that a person should know; the reference is the plan's id."""
+
     RESOLVED = "resolved"
     """It is over; at most once, the reference is empty."""
 

@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 
 import structlog
 
-from history.records import IncidentEventRecord, PlanEventRecord, PlanRecord, RankRecord, VerdictRecord
-from history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState
+from history.records import PlanEventRecord, PlanRecord, RankRecord, VerdictRecord
+from history.vocabulary import JobState, PlanMode, PlanState
 from services.common.backoff import Backoff
 from services.scheduler.adapters.fleet_port import JobNews, JobView
 from services.scheduler.adapters.store import Change, JobStateRecord
-from services.scheduler.dispatch.agreement import NoAgreementError
+from services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError
 from services.scheduler.dispatch.protocol import (
     Decision,
     RankAwayError,
@@ -32,11 +32,17 @@ from services.scheduler.dispatch.two_phase import Flight
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
 from services.scheduler.domain.profiles import JobProfile, on_profile
 from services.scheduler.domain.restart import Resumed
-from services.scheduler.domain.transitions import num_flips, on_applied, on_rank_registered, on_verdict
+from services.scheduler.domain.transitions import num_flips, on_applied, on_rank_registered, on_verdict, promoted
 from services.scheduler.news import Newsroom
 from services.scheduler.parts import Parts
 from services.scheduler.plan_log import PlanLog
-from services.scheduler.plan_records import decision_from_document, decision_to_document, plan_record
+from services.scheduler.plan_records import (
+    decision_from_document,
+    decision_to_document,
+    note_of,
+    plan_record,
+    resolution_at_end,
+)
 from services.scheduler.planning.decision import Choice, decide
 from services.scheduler.planning.solution import NoPlanError, Solution
 from services.scheduler.planning.solver import solve
@@ -138,9 +144,7 @@ class JobActor:
             if self.job.finished:
                 return
             await self._ground("the job finished")
-            changes: list[Change] = [
-                self._resolution(incident.incident_id, incident.lost_seconds) for incident in self.job.incidents
-            ]
+            changes: list[Change] = [resolution_at_end(incident, at=self._now()) for incident in self.job.incidents]
             await self._parts.store.save([*changes, self._state_record(JobState.FINISHED, "finished")])
             self.job = replace(self.job, finished=True, incidents=(), flight=None)
             self._processes.close()
@@ -230,6 +234,7 @@ class JobActor:
         if isinstance(solution, NoPlanError):
             _log.error("no plan", job_id=job.job_id, problem=str(solution))
             self.job = replace(job, stuck=str(solution))
+            await self._take_newcomers()
             return
         parts.metrics.solve_seconds.observe(solve_seconds)
         decision = decide(
@@ -300,6 +305,8 @@ class JobActor:
             if proposal is not None:
                 await proposal
             await self._failed(flight, record, error)
+            if isinstance(error, NothingLeftError):
+                await self._go_on_when_possible(dispatch, str(error))
         else:
             await self._applied(flight, record, first)
 
@@ -349,10 +356,28 @@ class JobActor:
             if decided:
                 self._overtaken.append(record.plan_id)
             else:
-                await self._log.entered(record, PlanState.ABORTED, detail=str(error))
+                notes = [note_of(flight, str(error), at=self._now())] if flight.incident_id and self.job.stuck else []
+                await self._log.entered(record, PlanState.ABORTED, detail=str(error), more=notes)
             await self._announce()
+            if self.job.stuck:
+                await self._take_newcomers()
             if not self.job.stuck:
                 self._parts.spawn(self._look_again(self._retries.next_seconds()))
+
+    async def _go_on_when_possible(self, dispatch: Flight, stuck: str) -> None:
+        """Some slice is nowhere: parked ranks wait, and so does this, until a copy or a checkpoint turns up."""
+        if await dispatch.until_possible(lambda: self.job.stuck == stuck and not self.job.finished):
+            async with self._lock:
+                if self.job.stuck == stuck and self.job.flight is None and not self.job.finished:
+                    self.job = replace(self.job, stuck="", changed=True)
+                    await self._react()
+
+    async def _take_newcomers(self) -> None:
+        """Nothing can be made of those that are left: whoever waits to replace one of the dead is counted in."""
+        vacant = self.job.vacant
+        self.job = promoted(self.job)
+        if self.job.vacant != vacant:
+            await self._react()
 
     async def _look_again(self, after_seconds: float) -> None:
         await asyncio.sleep(after_seconds)
@@ -394,15 +419,6 @@ class JobActor:
 
     def _state_record(self, state: JobState, detail: str) -> JobStateRecord:
         return JobStateRecord(job_id=self.job.job_id, state=state, at=self._now(), detail=detail)
-
-    def _resolution(self, incident_id: str, lost_seconds: float) -> Change:
-        return IncidentEventRecord(
-            incident_id=incident_id,
-            kind=IncidentEventKind.RESOLVED,
-            at=self._now(),
-            lost_seconds=lost_seconds,
-            detail="the job finished",
-        )
 
     def _phase(self, rank: int) -> RankPhase | None:
         state = self._processes.board.states.get(rank)

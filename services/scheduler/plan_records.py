@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from history.records import ActionRecord, AlternativeRecord, PlanRecord
-from history.vocabulary import PlanMode
+from history.records import ActionRecord, AlternativeRecord, IncidentEventRecord, PlanRecord
+from history.vocabulary import IncidentEventKind, PlanMode
 from layouts.layout import Layout
 from services.scheduler.dispatch.protocol import Decision, StandIn
-from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from services.scheduler.domain.job_state import JobKnowledge, OpenIncident, PlanInFlight
 from services.scheduler.planning.solution import Solution
 
 
@@ -48,6 +48,29 @@ def plan_record(
         reason=f"{solution.reason} {why}",
         solve_seconds=solve_seconds,
         proposed_at=at,
+    )
+
+
+def note_of(flight: PlanInFlight, problem: str, *, at: datetime) -> IncidentEventRecord:
+    """What a person should know of an incident: a plan for it was refused, and the job stands still."""
+    assert flight.incident_id is not None, "a note belongs to an incident"
+    return IncidentEventRecord(
+        incident_id=flight.incident_id,
+        kind=IncidentEventKind.NOTE,
+        reference=flight.plan_id,
+        at=at,
+        detail=f"the job cannot go on: {problem}",
+    )
+
+
+def resolution_at_end(incident: OpenIncident, *, at: datetime) -> IncidentEventRecord:
+    """The job finished, and with it what was wrong."""
+    return IncidentEventRecord(
+        incident_id=incident.incident_id,
+        kind=IncidentEventKind.RESOLVED,
+        at=at,
+        lost_seconds=incident.lost_seconds,
+        detail="the job finished",
     )
 
 

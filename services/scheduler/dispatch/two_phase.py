@@ -7,6 +7,7 @@ slowest rank.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from history.vocabulary import PlanMode
 from layouts.layout import Layout
 from layouts.model import ModelSpec
 from services.common.backoff import Backoff
-from services.scheduler.dispatch.agreement import boundary_decision, recovery_decision
+from services.scheduler.dispatch.agreement import NoAgreementError, boundary_decision, recovery_decision
 from services.scheduler.dispatch.board import StateBoard
 from services.scheduler.dispatch.protocol import (
     Decision,
@@ -110,6 +111,28 @@ class Flight:
             return decision.steps_applied
         running = [self.board.states[rank].steps_applied for rank in self.reshape.to_layout.ranks]
         return min(running)
+
+    async def until_possible(self, still_wanted: Callable[[], bool]) -> bool:
+        """Wait until the ranks' states would allow a plan that was refused because nobody has some slice.
+
+        Args:
+            still_wanted: Looked at now and then; False ends the wait.
+
+        Returns:
+            Whether they do; False when the wait ended first.
+        """
+        backoff = Backoff(first_seconds=0.5, longest_seconds=5.0)
+        while still_wanted():
+            answers = await asyncio.gather(
+                *(calls.status(self.times.commit) for calls in self.calls.values()), return_exceptions=True
+            )
+            states = {answer.rank: answer for answer in answers if isinstance(answer, RankState)}
+            if set(self.reshape.to_layout.ranks) <= states.keys():
+                with contextlib.suppress(NoAgreementError):
+                    self._decide(states)
+                    return True
+            await asyncio.sleep(backoff.next_seconds())
+        return False
 
     def _decide(self, states: Mapping[int, RankState]) -> Decision:
         if self.reshape.mode is PlanMode.BOUNDARY:

@@ -255,16 +255,22 @@ def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
 
 
 def promoted(job: JobKnowledge) -> JobKnowledge:
-    """Newcomers that are announced and registered take their ranks over, where nobody counts on the earlier process."""
+    """Newcomers that are announced and registered take their ranks over, where nobody counts on the earlier process.
+
+    Where nothing can be made of those that are left, they take over the dead's places too: what they lack comes from a
+    copy or from disk.
+    """
     counted = set(job.layout.ranks) | (set(job.flight.layout.ranks) if job.flight else set())
     for rank, newcomer in sorted(job.newcomers.items()):
-        if newcomer.announced and newcomer.info.address and rank not in counted:
+        dead = job.stuck and job.flight is None and not job.ranks[rank].alive
+        if newcomer.announced and newcomer.info.address and (rank not in counted or dead):
             job = replace(
                 job.with_rank(newcomer.info),
                 newcomers={other: n for other, n in job.newcomers.items() if other != rank},
                 changed=True,
                 cause=_incident_of(job, rank) or job.cause,
-                stuck="",
+                vacant=job.vacant | ({rank} & counted),
+                stuck="" if rank not in counted else job.stuck,
             )
         elif newcomer.announced and job.ranks[rank].alive and rank in counted:
             # The earlier process cannot be alive beside a later one: its death was not seen.
@@ -300,6 +306,7 @@ def on_applied(
         flight=None,
         unmeasured=AppliedPlan(plan_id=plan_id, epoch=epoch, first_iteration=first_iteration),
         stuck="",
+        vacant=frozenset(),
     )
     records: list[IncidentChange] = []
     for incident in job.incidents:

@@ -6,6 +6,7 @@ the protocol between scheduler and ranks is the real one.
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from layouts.layout import Layout
 from trainer_sdk.control.mailbox import Mailbox
@@ -51,6 +52,7 @@ class ToyRank:
         self.dead = threading.Event()
         self.history: list[tuple[int, int]] = []
         self.probe_seconds = 0.004
+        self.checkpoint_steps: tuple[int, ...] = ()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -66,6 +68,11 @@ class ToyRank:
         self.server.stop(grace_seconds=0)
         self._thread.join(5)
 
+    def see_checkpoints(self, *steps: int) -> None:
+        """Checkpoints of these steps are on disk now."""
+        self.checkpoint_steps = steps
+        self.mailbox.publish(replace(self.mailbox.state, checkpoint_steps=steps))
+
     def _publish(self, phase: RankPhase, voted: bool = False) -> None:
         self.mailbox.publish(
             RankState(
@@ -77,6 +84,7 @@ class ToyRank:
                 steps_applied=self.steps,
                 voted=voted,
                 held_epochs=self.held,
+                checkpoint_steps=self.checkpoint_steps,
             )
         )
 
@@ -120,7 +128,7 @@ class ToyRank:
     def _apply(self, commit: Commit) -> None:
         reshape = commit.reshape
         members = reshape.to_layout.ranks
-        if commit.steps_applied >= 0 and self.epoch >= 0:
+        if commit.steps_applied >= 0 and self.epoch >= 0 and not commit.from_checkpoint:
             assert self.steps in (commit.steps_applied, commit.steps_applied - 1)
         if self.rank not in members:
             self.layout, self.epoch, self.held = None, reshape.epoch, ()
