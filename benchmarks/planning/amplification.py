@@ -7,7 +7,7 @@ a device's own compute; extra is against the healthy job. Mean over all places o
 """
 
 import argparse
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,7 @@ class Waiting:
 
 def busy_seconds(case: Case, operation: Operation, throughputs: Mapping[int, float]) -> dict[int, float]:
     """Own compute of each device in one iteration."""
-    executed: Counter[tuple[int, int]] = Counter()
+    executed: defaultdict[tuple[int, int], float] = defaultdict(float)
     for d, quota in enumerate(operation.quotas):
         scale = operation.scales[d] if operation.scales else 1.0
         for m in range(quota):
