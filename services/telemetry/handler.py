@@ -8,27 +8,28 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import structlog
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
+from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
 from services.common.kafka.ports import Producer
 from services.common.kafka.tail import Tail
 from services.telemetry.adapters.observation_codec import observation_record
-from services.telemetry.adapters.record_decoder import event_from_proto, newest_progress_of, samples_of
+from services.telemetry.adapters.record_batch import ArrivedRecord, RecordBatchDecoder
 from services.telemetry.adapters.recovery import PartitionMemory, remember
 from services.telemetry.adapters.rollup_writer import RollupWriter
 from services.telemetry.domain.frames import Outcome
 from services.telemetry.domain.job_stream import JobStream
-from services.telemetry.domain.observed import ClosedFrame, Numbered, Picture
-from services.telemetry.domain.rollups import FinishedWindow, RollupAggregator
+from services.telemetry.domain.observed import ClosedFrame, EventKind, Numbered, Picture
+from services.telemetry.domain.rollups import RollupAggregator
+from services.telemetry.domain.sample_block import SampleBlock
 from services.telemetry.domain.sequences import RecordSequences
 from services.telemetry.metrics import TelemetryMetrics
 
 # A restart makes an unwritten rollup again if it is not older than this: it bounds what is read again.
 ROLLUP_HOLD_SECONDS = 30.0
 _HOUSEKEEPING_SECONDS = 5.0
-_ENDS = frozenset((pb.PROCESS_EVENT_KIND_DIED, pb.PROCESS_EVENT_KIND_FINISHED))
+_ENDS = frozenset((EventKind.DIED, EventKind.FINISHED))
 
 _log = structlog.get_logger(__name__)
 
@@ -41,6 +42,7 @@ class _Job:
     rollups: RollupAggregator
     sequences: RecordSequences
     counted: dict[Outcome, int] = field(default_factory=dict)
+    new_rows: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ class TelemetryHandler:
         self._rollup_iterations = rollup_iterations
         self._job_idle_seconds = job_idle_seconds
         self._clock = clock
+        self._decoder = RecordBatchDecoder()
         self._shards: dict[int, _Shard] = {}
         self._housekept_at_seconds = 0.0
         self._deaf = False
@@ -118,22 +121,26 @@ class TelemetryHandler:
                 )
         return starts
 
-    async def handle(self, batch: Batch[pb.Record]) -> Sequence[Rejection]:
+    async def handle(self, batch: Batch[ConsumedRecord]) -> Sequence[Rejection]:
         """Takes in records; returns when Kafka has acknowledged what follows from them."""
         shard = self._shards[batch.partition.number]
         now_seconds = batch.received_at_seconds
+        arrived = self._decoder.decode([message.content for message in batch.messages])
         outgoing: list[OutgoingRecord] = []
         frames: list[ClosedFrame] = []
-        for message in batch.messages:
-            record, offset = message.content, message.record.offset
-            shard.newest_offset = offset
-            job = self._job(shard, record.job_id, now_seconds)
-            numbered = self._take(job, record, offset, now_seconds)
+        job = None
+        for record in arrived.records:
+            shard.newest_offset = record.offset
+            if job is None or job.stream.job_id != record.job_id:
+                job = self._job(shard, record.job_id, now_seconds)
+            numbered = self._take(job, record, arrived.block, now_seconds)
             if numbered:
                 self._encode(shard, job, numbered, outgoing, frames)
+        for each in shard.jobs.values():
+            self._sum_up(each, arrived.block, now_seconds)
         shard.newest_offset = batch.next_offset - 1
         await self._send(outgoing, frames)
-        return ()
+        return arrived.rejections
 
     async def tick(self, now_seconds: float) -> None:
         """Closes what is overdue and takes pictures."""
@@ -196,35 +203,35 @@ class TelemetryHandler:
         self._count_jobs()
         return job
 
-    def _take(self, job: _Job, record: pb.Record, offset: int, now_seconds: float) -> list[Numbered]:
+    def _take(self, job: _Job, record: ArrivedRecord, block: SampleBlock, now_seconds: float) -> list[Numbered]:
         numbered: list[Numbered] = []
-        stream = job.stream
+        stream, samples = job.stream, record.samples
         gap, dropped = job.sequences.add(record.rank, record.incarnation, record.sequence, record.num_dropped)
         if gap:
             self._metrics.lost_records.inc(gap)
         if dropped:
             self._metrics.dropped_by_ranks.inc(dropped)
-        if record.rank >= 0 and (record.samples or record.progress):
+        if record.rank >= 0 and (samples or record.progress):
             stream.heard(record.rank, record.incarnation, now_seconds)
         for event in record.events:
-            numbered.extend(stream.event(event_from_proto(event), now_seconds))
-        finished: list[FinishedWindow] = []
-        for sample in samples_of(record, offset=offset):
+            numbered.extend(stream.event(event, now_seconds))
+        for sample in samples:
             numbered.extend(stream.sample(sample, now_seconds))
-            content = sample.payload
-            loss = content.loss if content.HasField("loss") else None
-            window = job.rollups.add(sample, content, loss=loss, now_seconds=now_seconds)
-            if window is not None:
-                finished.append(window)
+        job.new_rows.extend(range(record.first_row, record.first_row + len(samples)))
         for event in record.events:
             if event.kind in _ENDS:
-                finished.extend(job.rollups.finish_process(event.rank, event.incarnation))
-        if finished:
-            self._rollup_writer.put(finished)
-        progress = newest_progress_of(record)
-        if progress is not None:
-            stream.progress(progress, now_seconds)
+                self._sum_up(job, block, now_seconds)
+                self._rollup_writer.put(job.rollups.finish_process(event.rank, event.incarnation))
+        if record.progress is not None:
+            stream.progress(record.progress, now_seconds)
         return numbered
+
+    def _sum_up(self, job: _Job, block: SampleBlock, now_seconds: float) -> None:
+        """Puts the job's newest samples, which were only noted so far, into its rollups."""
+        if job.new_rows:
+            rows = np.array(job.new_rows, dtype=np.int64)
+            job.new_rows.clear()
+            self._rollup_writer.put(job.rollups.add(block, rows, now_seconds))
 
     def _encode(
         self,

@@ -27,6 +27,12 @@ M_contra = TypeVar("M_contra", contravariant=True)
 Decoder = Callable[[ConsumedRecord], M]
 """Makes a message of a record, or raises :class:`RejectedRecordError` (or any ValueError) if it is poison."""
 
+
+def as_it_came(record: ConsumedRecord) -> ConsumedRecord:
+    """The decoder of a handler that decodes whole batches itself, and returns the poison among them."""
+    return record
+
+
 _log = structlog.get_logger(__name__)
 
 

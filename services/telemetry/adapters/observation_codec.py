@@ -9,6 +9,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from contracts.headers import record_headers
 from contracts.topics import OBSERVATIONS
 from services.common.kafka import ConsumedRecord, OutgoingRecord
+from services.telemetry.adapters.frame_writer import frame_observation
 from services.telemetry.domain.observed import ArrivedSample, ClosedFrame, Numbered, Picture
 
 INPUT_OFFSET_HEADER = "evenkeel-input-offset"
@@ -24,22 +25,24 @@ def observation_record(job_id: str, numbered: Numbered, *, input_offset: int) ->
         input_offset: Offset of the newest input record taken in by now.
     """
     observed = numbered.observed
-    message = pb.Observation(job_id=job_id, sequence=numbered.sequence)
     if isinstance(observed, ClosedFrame):
-        _fill_frame(message.frame, observed)
+        value = frame_observation(job_id, numbered.sequence, observed)
         event_id = f"{job_id}/frame/{observed.epoch}/{observed.iteration}"
-    elif isinstance(observed, Picture):
-        _fill_picture(message.liveness, observed)
-        event_id = f"{job_id}/picture/{numbered.sequence}"
     else:
-        message.liveness.at_unix_seconds = observed.at_seconds
-        message.liveness.event.CopyFrom(observed.payload)
-        event_id = f"{job_id}/{observed.kind}/{observed.rank}/{observed.incarnation}/{observed.at_seconds}"
+        message = pb.Observation(job_id=job_id, sequence=numbered.sequence)
+        if isinstance(observed, Picture):
+            _fill_picture(message.liveness, observed)
+            event_id = f"{job_id}/picture/{numbered.sequence}"
+        else:
+            message.liveness.at_unix_seconds = observed.at_seconds
+            message.liveness.event.CopyFrom(observed.payload)
+            event_id = f"{job_id}/{observed.kind}/{observed.rank}/{observed.incarnation}/{observed.at_seconds}"
+        value = message.SerializeToString()
     headers = record_headers(OBSERVATIONS, SOURCE, event_id=event_id)
     return OutgoingRecord(
         topic=OBSERVATIONS.name,
         key=job_id.encode(),
-        value=message.SerializeToString(),
+        value=value,
         headers=[*headers, (INPUT_OFFSET_HEADER, str(input_offset).encode())],
     )
 
@@ -54,43 +57,42 @@ def input_offset_of(record: ConsumedRecord) -> int:
 
 def frame_from_proto(frame: pb.Frame) -> ClosedFrame:
     """A frame without its payloads: enough to go on after it."""
-    return ClosedFrame(
-        epoch=frame.epoch,
-        iteration=frame.iteration,
-        entries=tuple(
+    columns = frame.columns
+    names, size = columns.names, len(columns.ranks)
+    entries = [
+        ArrivedSample(rank, incarnation, names[node], names[device], frame.epoch, frame.iteration, wall, -1, None)
+        for rank, incarnation, node, device, wall in zip(
+            columns.ranks,
+            columns.incarnations or [0] * size,
+            columns.node_of or [0] * size,
+            columns.device_of or [0] * size,
+            columns.wall_seconds or [0.0] * size,
+            strict=True,
+        )
+    ]
+    for entry in frame.entries:
+        at = entry.sample
+        entries.append(
             ArrivedSample(
                 entry.rank,
                 entry.incarnation,
                 entry.node,
                 entry.device,
-                entry.sample.epoch,
-                entry.sample.iteration,
-                entry.sample.wall_seconds,
+                at.epoch,
+                at.iteration,
+                at.wall_seconds,
                 -1,
                 None,
             )
-            for entry in frame.entries
-        ),
+        )
+    return ClosedFrame(
+        epoch=frame.epoch,
+        iteration=frame.iteration,
+        entries=tuple(entries),
         missing_ranks=tuple(frame.missing_ranks),
         closed_at_seconds=frame.closed_at_unix_seconds,
         last_sample_at_seconds=frame.last_sample_at_unix_seconds,
     )
-
-
-def _fill_frame(frame: pb.Frame, closed: ClosedFrame) -> None:
-    frame.iteration = closed.iteration
-    frame.epoch = closed.epoch
-    for entry in closed.entries:
-        frame.entries.add(
-            rank=entry.rank,
-            incarnation=entry.incarnation,
-            node=entry.node,
-            device=entry.device,
-            sample=entry.payload,
-        )
-    frame.missing_ranks.extend(closed.missing_ranks)
-    frame.closed_at_unix_seconds = closed.closed_at_seconds
-    frame.last_sample_at_unix_seconds = closed.last_sample_at_seconds
 
 
 def _fill_picture(liveness: pb.Liveness, picture: Picture) -> None:

@@ -1,6 +1,6 @@
 """From a Kafka record to the domain's values, or to the dead letters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
@@ -21,21 +21,32 @@ _KINDS = {
 }
 
 
+def check_envelope(record: ConsumedRecord) -> bytes:
+    """The record's value, if there is one and its headers do not say that it is something else.
+
+    Raises:
+        RejectedRecordError: Otherwise.
+    """
+    value = record.value
+    if value is None:
+        raise RejectedRecordError("empty", "no value")
+    if len(value) > MAX_RECORD_BYTES:
+        raise RejectedRecordError("size", f"{len(value)} bytes, at most {MAX_RECORD_BYTES}")
+    for name, content in record.headers:
+        if (name == "content-type" and content != _CONTENT_TYPE) or (name == "ce_type" and content != _TYPE):
+            raise RejectedRecordError("version", f"header {name} is {content[:80]!r}, which this version cannot read")
+    return value
+
+
 def decode_record(record: ConsumedRecord) -> pb.Record:
     """The message in a Kafka record.
 
     Raises:
         RejectedRecordError: It is none, is of another type or version, or says what nobody can have measured.
     """
-    if record.value is None:
-        raise RejectedRecordError("empty", "no value")
-    if len(record.value) > MAX_RECORD_BYTES:
-        raise RejectedRecordError("size", f"{len(record.value)} bytes, at most {MAX_RECORD_BYTES}")
-    for name, value in record.headers:
-        if (name == "content-type" and value != _CONTENT_TYPE) or (name == "ce_type" and value != _TYPE):
-            raise RejectedRecordError("version", f"header {name} is {value[:80]!r}, which this version cannot read")
+    value = check_envelope(record)
     try:
-        message = pb.Record.FromString(record.value)
+        message = pb.Record.FromString(value)
     except DecodeError as error:
         raise RejectedRecordError("malformed", f"not an {pb.Record.DESCRIPTOR.full_name}: {error}") from None
     try:
@@ -46,7 +57,7 @@ def decode_record(record: ConsumedRecord) -> pb.Record:
 
 
 def samples_of(record: pb.Record, *, offset: int) -> Iterator[ArrivedSample]:
-    """The samples of a checked record."""
+    """The samples of a checked record, carried as they are."""
     rank, incarnation, node, device = record.rank, record.incarnation, record.node, record.device
     for sample in record.samples:
         yield ArrivedSample(
@@ -64,10 +75,15 @@ def samples_of(record: pb.Record, *, offset: int) -> Iterator[ArrivedSample]:
 
 def newest_progress_of(record: pb.Record) -> ArrivedProgress | None:
     """The newest progress of a checked record; the older ones are of no interest once it is there."""
-    if not record.progress:
+    return newest_progress(record.rank, record.incarnation, record.progress)
+
+
+def newest_progress(rank: int, incarnation: int, progress: Sequence[pb.Progress]) -> ArrivedProgress | None:
+    """The newest of some checked progress reports; None if there is none."""
+    if not progress:
         return None
-    newest = record.progress[-1]
-    return ArrivedProgress(record.rank, record.incarnation, newest.operation_count, newest.seconds_in_operation, newest)
+    newest = progress[-1]
+    return ArrivedProgress(rank, incarnation, newest.operation_count, newest.seconds_in_operation, newest)
 
 
 def event_from_proto(event: pb.ProcessEvent) -> ArrivedEvent:

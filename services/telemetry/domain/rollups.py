@@ -2,51 +2,53 @@
 
 A window starts at a multiple of its length, so that a replay cuts the same windows and a row is never there twice. It
 ends when its rank, or its job's idleness, shows that no more is to come. A row says how many iterations went in.
+
+Windows are rows of arrays, one a process, and samples come in blocks: a block is cut into runs, one a process and
+window, and the first runs of all processes are summed up at once, then the second ones.
 """
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from history.records import RollupRecord
-from services.telemetry.domain.observed import ArrivedSample
-from services.telemetry.domain.shapes import SampleShape
+from services.telemetry.domain.sample_block import SECONDS, Bools, Ints, SampleBlock
 
 _LAST_WORDS_SECONDS = 2.0
 """What a process sent before its end is all there so long after it."""
 
-
-class _Slot(NamedTuple):
-    rank: int
-    incarnation: int
-
-
-@dataclass(slots=True)
-class _Window:
-    """Running sums of one window; ``sums`` in the order of :data:`_KINDS`."""
-
-    epoch: int
-    start: int
-    first_iteration: int
-    node: str
-    device: str
-    started_at_unix_seconds: float
-    opened_at_seconds: float
-    first_offset: int
-    sums: list[float]
-    newest_iteration: int = -1
-    num_iterations: int = 0
-    wall_seconds: float = 0.0
-    wall_seconds_min: float = math.inf
-    wall_seconds_max: float = 0.0
-    tokens: int = 0
-    sum_of_squares: float = 0.0
-    loss: float = 0.0
-    num_losses: int = 0
-    peak_memory_bytes: int = 0
-    updated_at_seconds: float = 0.0
+# Name, shape behind the row axis, type, value in a window that was just opened.
+_STATE: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
+    ("epoch", (), np.int64, 0),
+    ("start", (), np.int64, 0),
+    ("first_iteration", (), np.int64, 0),
+    ("newest_iteration", (), np.int64, -1),
+    ("num_iterations", (), np.int64, 0),
+    ("first_offset", (), np.int64, 0),
+    ("started_at_unix_seconds", (), np.float64, 0.0),
+    ("opened_at_seconds", (), np.float64, 0.0),
+    ("updated_at_seconds", (), np.float64, 0.0),
+    ("wall_seconds", (), np.float64, 0.0),
+    ("wall_seconds_min", (), np.float64, np.inf),
+    ("wall_seconds_max", (), np.float64, 0.0),
+    ("seconds", (8,), np.float64, 0.0),
+    ("tokens", (), np.int64, 0),
+    ("sum_of_squares", (), np.float64, 0.0),
+    ("loss", (), np.float64, 0.0),
+    ("num_losses", (), np.int64, 0),
+    ("peak_memory_bytes", (), np.float64, 0.0),
+)
+# These outlive a window: whether one is open, whether the process ended, and which window was written before its time.
+_LASTING: tuple[tuple[str, Any, float], ...] = (
+    ("open", np.bool_, False),
+    ("gone", np.bool_, False),
+    ("written_epoch", np.int64, -1),
+    ("written_start", np.int64, -1),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,25 @@ class FinishedWindow:
     opened_at_seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runs:
+    """Consecutive samples of one process in one window, process by process.
+
+    Attributes:
+        rows: Rows of the block, run after run.
+        firsts: Where each run starts in ``rows``.
+        slots: Process of each run.
+        starts: Start of its window.
+        turns: How many runs of the same process come before it.
+    """
+
+    rows: Ints
+    firsts: Ints
+    slots: Ints
+    starts: Ints
+    turns: Ints
+
+
 class RollupAggregator:
     """The open windows of one job."""
 
@@ -78,143 +99,201 @@ class RollupAggregator:
         self._job_id = job_id
         self._window_iterations = window_iterations
         self._idle_seconds = idle_seconds
-        self._windows: dict[_Slot, _Window] = {}
-        self._gone: set[_Slot] = set()
-        self._written_idle: dict[_Slot, tuple[int, int]] = {}
+        self._slots: dict[tuple[int, int], int] = {}
+        self._processes: list[tuple[int, int]] = []
+        self._places: list[tuple[str, str]] = []
+        self._state: dict[str, npt.NDArray[Any]] = {}
+        self._grow(8)
 
-    def add(
-        self, sample: ArrivedSample, content: SampleShape, *, loss: float | None, now_seconds: float
-    ) -> FinishedWindow | None:
-        """Takes in a sample; returns the window that it ends.
+    def add(self, block: SampleBlock, rows: Ints, now_seconds: float) -> list[FinishedWindow]:
+        """Takes in samples of this job; returns the windows that they end.
 
         Args:
-            sample: Whose and which.
-            content: What was measured.
-            loss: Its loss; None if it carries none.
+            block: Where they are.
+            rows: Which rows, in the order in which they came.
             now_seconds: Unix seconds.
         """
-        slot = _Slot(sample.rank, sample.incarnation)
-        start = sample.iteration - sample.iteration % self._window_iterations
-        window = self._windows.get(slot)
-        finished = None
-        if window is None or window.start != start or window.epoch != sample.epoch:
-            if window is not None:
-                if (sample.epoch, start) < (window.epoch, window.start):
-                    return None  # came twice, or far too late: its window is written
-                finished = self._finish(slot, window)
-            # What comes after an idle window was written is a row of its own, or it would be taken for a repetition.
-            written = self._written_idle.get(slot) == (sample.epoch, start)
-            window = _Window(
-                epoch=sample.epoch,
-                start=start,
-                first_iteration=sample.iteration if written else start,
-                node=sample.node,
-                device=sample.device,
-                started_at_unix_seconds=content.started_at_unix_seconds,
-                opened_at_seconds=now_seconds,
-                first_offset=sample.offset,
-                sums=[0.0] * 8,
-            )
-            self._windows[slot] = window
-        if sample.iteration > window.newest_iteration:  # else it came twice
-            _accumulate(window, sample, content, loss, now_seconds)
+        finished: list[FinishedWindow] = []
+        runs = self._cut(block, rows)
+        lengths = np.diff(np.append(runs.firsts, len(runs.rows)))
+        for turn in range(int(runs.turns.max(initial=-1)) + 1):
+            which = np.flatnonzero(runs.turns == turn)
+            which = which[self._open_windows(block, runs, which, now_seconds, finished)]
+            if len(which):
+                self._sum_up(block, runs, which, lengths[which], now_seconds)
         return finished
 
     def finish_idle(self, now_seconds: float) -> list[FinishedWindow]:
         """Ends the windows to which nothing came lately; to be called now and then."""
-        limits = {True: now_seconds - _LAST_WORDS_SECONDS, False: now_seconds - self._idle_seconds}
-        return self._end(
-            [slot for slot, each in self._windows.items() if each.updated_at_seconds < limits[slot in self._gone]]
-        )
+        state = self._state
+        limits = np.where(state["gone"], now_seconds - _LAST_WORDS_SECONDS, now_seconds - self._idle_seconds)
+        return self._end(np.flatnonzero(state["open"] & (state["updated_at_seconds"] < limits)).tolist())
 
     def finish_process(self, rank: int, incarnation: int) -> list[FinishedWindow]:
         """Ends the window of a process that is gone, so that its last iterations are there at once.
 
         What it sent last may arrive after the news of its end: that window does not wait for long either.
         """
-        self._gone.add(_Slot(rank, incarnation))
-        return self._end([slot for slot in (_Slot(rank, incarnation),) if slot in self._windows])
-
-    def _end(self, slots: Iterable[_Slot]) -> list[FinishedWindow]:
-        finished = []
-        for slot in slots:
-            window = self._windows.pop(slot)
-            self._written_idle[slot] = (window.epoch, window.start)
-            finished.append(self._finish(slot, window))
-        return finished
+        slot = self._slot_of(rank, incarnation)
+        self._state["gone"][slot] = True
+        return self._end([slot] if self._state["open"][slot] else [])
 
     def finish_all(self) -> list[FinishedWindow]:
         """Ends all windows: the job is over, or its partition goes elsewhere."""
-        windows, self._windows = self._windows, {}
-        return [self._finish(slot, window) for slot, window in windows.items()]
+        slots = np.flatnonzero(self._state["open"]).tolist()
+        self._state["open"][:] = False
+        return [self._finish(slot) for slot in slots]
 
     def oldest_offset(self, *, opened_after_seconds: float) -> int | None:
         """Offset of the oldest record in a window that was opened after a time; None if there is none."""
-        offsets = [
-            each.first_offset for each in self._windows.values() if each.opened_at_seconds > opened_after_seconds
-        ]
-        return min(offsets, default=None)
+        state = self._state
+        offsets = state["first_offset"][state["open"] & (state["opened_at_seconds"] > opened_after_seconds)]
+        return int(offsets.min()) if len(offsets) else None
 
-    def _finish(self, slot: _Slot, window: _Window) -> FinishedWindow:
-        count = window.num_iterations
-        means: Sequence[float] = [total / count for total in window.sums]
+    def _end(self, slots: Iterable[int]) -> list[FinishedWindow]:
+        finished, state = [], self._state
+        for slot in slots:
+            state["open"][slot] = False
+            state["written_epoch"][slot], state["written_start"][slot] = state["epoch"][slot], state["start"][slot]
+            finished.append(self._finish(slot))
+        return finished
+
+    def _cut(self, block: SampleBlock, rows: Ints) -> _Runs:
+        processes, inverse = np.unique((block.ranks[rows] << 32) | block.incarnations[rows], return_inverse=True)
+        known = [self._slot_of(each >> 32, each & 0xFFFFFFFF) for each in processes.tolist()]
+        slots = np.array(known, dtype=np.int64)[inverse]
+        order = np.argsort(slots, kind="stable")
+        rows, slots = rows[order], slots[order]
+        epochs, iterations = block.epochs[rows], block.iterations[rows]
+        starts = iterations - iterations % self._window_iterations
+        new_slot = np.diff(slots, prepend=-1) != 0
+        firsts = np.flatnonzero(new_slot | (np.diff(starts, prepend=-1) != 0) | (np.diff(epochs, prepend=-1) != 0))
+        number = np.arange(len(firsts))
+        begins = np.where(new_slot[firsts], number, 0)
+        turns = number - np.maximum.accumulate(begins)
+        return _Runs(rows=rows, firsts=firsts, slots=slots[firsts], starts=starts[firsts], turns=turns)
+
+    def _open_windows(
+        self, block: SampleBlock, runs: _Runs, which: Ints, now_seconds: float, finished: list[FinishedWindow]
+    ) -> Bools:
+        """Makes sure that some runs, of different processes, have their windows; False for those written long ago."""
+        state, slots, starts = self._state, runs.slots[which], runs.starts[which]
+        firsts = runs.rows[runs.firsts[which]]
+        epochs, is_open = block.epochs[firsts], state["open"][slots]
+        older = (epochs < state["epoch"][slots]) | (
+            (epochs == state["epoch"][slots]) & (starts < state["start"][slots])
+        )
+        late = is_open & older  # came twice, or far too late: its window is written
+        fits = is_open & (epochs == state["epoch"][slots]) & (starts == state["start"][slots])
+        finished.extend(self._finish(slot) for slot in slots[is_open & ~fits & ~late].tolist())
+        fresh = ~fits & ~late
+        if fresh.any():
+            rows, slots, starts, epochs = firsts[fresh], slots[fresh], starts[fresh], epochs[fresh]
+            for name, _, _, value in _STATE:
+                state[name][slots] = value
+            # What comes after an idle window was written is a row of its own, or it would be taken for a repetition.
+            again = (state["written_epoch"][slots] == epochs) & (state["written_start"][slots] == starts)
+            state["open"][slots] = True
+            state["epoch"][slots], state["start"][slots] = epochs, starts
+            state["first_iteration"][slots] = np.where(again, block.iterations[rows], starts)
+            state["first_offset"][slots] = block.offsets[rows]
+            state["started_at_unix_seconds"][slots] = block.numbers[rows, 0]
+            state["opened_at_seconds"][slots] = state["updated_at_seconds"][slots] = now_seconds
+            for slot, row in zip(slots.tolist(), rows.tolist(), strict=True):
+                self._places[slot] = (block.nodes[row], block.devices[row])
+        in_time: Bools = ~late
+        return in_time
+
+    def _sum_up(self, block: SampleBlock, runs: _Runs, which: Ints, lengths: Ints, now_seconds: float) -> None:
+        """Adds some runs, of different processes, to their windows; each iteration counts once."""
+        state, slots = self._state, runs.slots[which]
+        places = np.repeat(runs.firsts[which] - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))
+        rows, owners = runs.rows[places], np.repeat(np.arange(len(which)), lengths)
+        firsts = np.cumsum(lengths) - lengths
+        # Counted is what is beyond everything before it in the run, and beyond what the window has.
+        reached = owners * self._window_iterations + block.iterations[rows] - runs.starts[which][owners]
+        before = np.append(-1, np.maximum.accumulate(reached)[:-1])
+        counts = (reached > before) & (block.iterations[rows] > state["newest_iteration"][slots][owners])
+        if not counts.any():
+            return
+        numbers, walls = block.numbers[rows], block.numbers[rows, 1]
+        has_loss = counts & block.has_loss[rows]
+        tokens, squares = block.work[block.workload_of[rows]].T
+
+        def total(values: npt.NDArray[Any], mask: Bools) -> npt.NDArray[Any]:
+            kept = np.where(mask if values.ndim == 1 else mask[:, None], values, 0)
+            return np.add.reduceat(kept, firsts)
+
+        state["num_iterations"][slots] += total(np.ones(len(rows), dtype=np.int64), counts)
+        state["newest_iteration"][slots] = np.maximum(
+            state["newest_iteration"][slots], np.maximum.reduceat(block.iterations[rows], firsts)
+        )
+        state["wall_seconds"][slots] += total(walls, counts)
+        lowest, highest = np.where(counts, walls, np.inf), np.where(counts, walls, 0.0)
+        for name, extreme, values in (
+            ("wall_seconds_min", np.minimum, lowest),
+            ("wall_seconds_max", np.maximum, highest),
+            ("peak_memory_bytes", np.maximum, np.where(counts, numbers[:, 16], 0.0)),
+        ):
+            state[name][slots] = extreme(state[name][slots], extreme.reduceat(values, firsts))
+        state["seconds"][slots] += total(numbers[:, SECONDS], counts)
+        state["tokens"][slots] += total(tokens, counts).astype(np.int64)
+        state["sum_of_squares"][slots] += total(squares, counts)
+        state["loss"][slots] += total(numbers[:, 18], has_loss)
+        state["num_losses"][slots] += total(np.ones(len(rows), dtype=np.int64), has_loss)
+        state["updated_at_seconds"][slots[np.logical_or.reduceat(counts, firsts)]] = now_seconds
+
+    def _slot_of(self, rank: int, incarnation: int) -> int:
+        slot = self._slots.get((rank, incarnation))
+        if slot is None:
+            slot = self._slots[rank, incarnation] = len(self._processes)
+            self._processes.append((rank, incarnation))
+            self._places.append(("", ""))
+            if slot >= len(self._state["open"]):
+                self._grow(2 * slot)
+        return slot
+
+    def _grow(self, size: int) -> None:
+        for name, shape, kind, value in (*_STATE, *((name, (), kind, value) for name, kind, value in _LASTING)):
+            fresh = np.full((size, *shape), value, dtype=kind)
+            known = self._state.get(name, fresh[:0])
+            fresh[: len(known)] = known
+            self._state[name] = fresh
+
+    def _finish(self, slot: int) -> FinishedWindow:
+        state = {name: self._state[name][slot].tolist() for name, _, _, _ in _STATE}
+        (rank, incarnation), (node, device) = self._processes[slot], self._places[slot]
+        count = state["num_iterations"]
+        forward, backward, optimizer, data, tensor, pipeline, gradient, vote = (
+            seconds / count for seconds in state["seconds"]
+        )
         record = RollupRecord(
             job_id=self._job_id,
-            rank=slot.rank,
-            incarnation=slot.incarnation,
-            epoch=window.epoch,
-            first_iteration=window.first_iteration,
-            stop_iteration=window.start + self._window_iterations,
+            rank=rank,
+            incarnation=incarnation,
+            epoch=state["epoch"],
+            first_iteration=state["first_iteration"],
+            stop_iteration=state["start"] + self._window_iterations,
             num_iterations=count,
-            node=window.node,
-            device=window.device,
-            started_at=datetime.fromtimestamp(window.started_at_unix_seconds, UTC),
-            wall_seconds=window.wall_seconds / count,
-            wall_seconds_min=window.wall_seconds_min,
-            wall_seconds_max=window.wall_seconds_max,
-            forward_seconds=means[0],
-            backward_seconds=means[1],
-            optimizer_seconds=means[2],
-            data_seconds=means[3],
-            tensor_wait_seconds=means[4],
-            pipeline_wait_seconds=means[5],
-            gradient_wait_seconds=means[6],
-            vote_wait_seconds=means[7],
-            tokens=window.tokens,
-            sum_of_squares=window.sum_of_squares,
-            loss=window.loss / window.num_losses if window.num_losses else None,
-            peak_memory_bytes=window.peak_memory_bytes,
+            node=node,
+            device=device,
+            started_at=datetime.fromtimestamp(state["started_at_unix_seconds"], UTC),
+            wall_seconds=state["wall_seconds"] / count,
+            wall_seconds_min=state["wall_seconds_min"],
+            wall_seconds_max=state["wall_seconds_max"],
+            forward_seconds=forward,
+            backward_seconds=backward,
+            optimizer_seconds=optimizer,
+            data_seconds=data,
+            tensor_wait_seconds=tensor,
+            pipeline_wait_seconds=pipeline,
+            gradient_wait_seconds=gradient,
+            vote_wait_seconds=vote,
+            tokens=state["tokens"],
+            sum_of_squares=state["sum_of_squares"],
+            loss=state["loss"] / state["num_losses"] if state["num_losses"] else None,
+            peak_memory_bytes=int(state["peak_memory_bytes"]),
         )
         return FinishedWindow(
-            record=record, first_offset=window.first_offset, opened_at_seconds=window.opened_at_seconds
+            record=record, first_offset=state["first_offset"], opened_at_seconds=state["opened_at_seconds"]
         )
-
-
-def _accumulate(
-    window: _Window, sample: ArrivedSample, content: SampleShape, loss: float | None, now_seconds: float
-) -> None:
-    compute, waiting, wall = content.compute, content.waiting, sample.wall_seconds
-    spent = (
-        compute.forward,
-        compute.backward,
-        compute.optimizer,
-        compute.data,
-        waiting.tensor,
-        waiting.pipeline,
-        waiting.gradient,
-        waiting.vote,
-    )
-    window.sums = [total + seconds for total, seconds in zip(window.sums, spent, strict=True)]
-    window.newest_iteration = sample.iteration
-    window.num_iterations += 1
-    window.wall_seconds += wall
-    window.wall_seconds_min = min(window.wall_seconds_min, wall)
-    window.wall_seconds_max = max(window.wall_seconds_max, wall)
-    for each in content.micro_batches:
-        window.tokens += each.tokens
-        window.sum_of_squares += each.sum_of_squares
-    if loss is not None:
-        window.loss += loss
-        window.num_losses += 1
-    window.peak_memory_bytes = max(window.peak_memory_bytes, content.peak_memory_bytes)
-    window.updated_at_seconds = now_seconds

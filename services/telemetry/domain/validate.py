@@ -4,7 +4,9 @@ Protobuf already refuses bytes that are no message. What is left are numbers tha
 poison averages, hold frames open for ever, or take all memory.
 """
 
-from services.telemetry.domain.shapes import ProgressShape, RecordShape, SampleShape
+from collections.abc import Sequence
+
+from services.telemetry.domain.shapes import MicroBatchShape, PositionShape, ProgressShape, RecordShape, SampleShape
 
 MAX_RECORD_BYTES = 8 * 1024 * 1024
 MAX_RANK = 1_000_000
@@ -16,6 +18,9 @@ MAX_JOB_ID_CHARACTERS = 200
 MAX_SECONDS = 7 * 24 * 3600.0
 MAX_UNIX_SECONDS = 1e11
 MAX_COUNT = 2**53
+MAX_INT32 = 2**31 - 1
+MAX_FLOPS = 1e30
+MAX_BACKWARD_MULTIPLE = 1e6
 LAUNCHER = -1
 
 
@@ -55,7 +60,7 @@ def check_record(record: RecordShape, *, key: bytes | None) -> None:
     for sample in record.samples:
         check_sample(sample)
     for progress in record.progress:
-        _check_progress(progress)
+        check_progress(progress)
     for event in record.events:
         _check_between("event.at_unix_seconds", event.at_unix_seconds, MAX_UNIX_SECONDS)
         _check_count("event.rank", event.rank + 1, MAX_RANK + 1)
@@ -90,7 +95,16 @@ def check_sample(sample: SampleShape) -> None:
     for name, seconds in spent:
         if not 0.0 <= seconds <= MAX_SECONDS:
             _refuse(name, seconds, MAX_SECONDS)
-    micro_batches = sample.micro_batches
+    check_micro_batches(sample.micro_batches)
+    check_position(sample.position)
+
+
+def check_micro_batches(micro_batches: Sequence[MicroBatchShape]) -> None:
+    """Returns if a sample can have had these.
+
+    Raises:
+        HostileRecordError: It cannot.
+    """
     if len(micro_batches) > MAX_MICRO_BATCHES:
         raise HostileRecordError("size", f"{len(micro_batches)} micro-batches, at most {MAX_MICRO_BATCHES}")
     for each in micro_batches:
@@ -98,15 +112,27 @@ def check_sample(sample: SampleShape) -> None:
             _refuse("micro_batch.tokens", min(each.tokens, each.index), MAX_COUNT)
         if not 0.0 <= each.sum_of_squares <= MAX_COUNT**2:
             _refuse("micro_batch.sum_of_squares", each.sum_of_squares, MAX_COUNT**2)
-    position = sample.position
+
+
+def check_position(position: PositionShape) -> None:
+    """Returns if a rank can hold this share of a model.
+
+    Raises:
+        HostileRecordError: It cannot.
+    """
     if min(position.replica, position.stage, position.shard) < 0:
         _refuse("position", min(position.replica, position.stage, position.shard), MAX_RANK)
-    _check_between("position.forward_flops_per_token", position.forward_flops_per_token, 1e30)
-    _check_between("position.forward_flops_per_squared_length", position.forward_flops_per_squared_length, 1e30)
-    _check_between("position.backward_multiple", position.backward_multiple, 1e6)
+    _check_between("position.forward_flops_per_token", position.forward_flops_per_token, MAX_FLOPS)
+    _check_between("position.forward_flops_per_squared_length", position.forward_flops_per_squared_length, MAX_FLOPS)
+    _check_between("position.backward_multiple", position.backward_multiple, MAX_BACKWARD_MULTIPLE)
 
 
-def _check_progress(progress: ProgressShape) -> None:
+def check_progress(progress: ProgressShape) -> None:
+    """Returns if a progress report can have been made.
+
+    Raises:
+        HostileRecordError: It cannot.
+    """
     _check_between("progress.at_unix_seconds", progress.at_unix_seconds, MAX_UNIX_SECONDS)
     _check_between("progress.seconds_in_operation", progress.seconds_in_operation, MAX_UNIX_SECONDS)
     # A process that has not begun its first iteration may say -1.

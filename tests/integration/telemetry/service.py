@@ -176,6 +176,12 @@ class Observations:
                     )
 
 
+def ranks_in(frame: pb.Frame) -> list[int]:
+    """The ranks of a frame, in columns as the service writes them."""
+    assert not frame.entries
+    return list(frame.columns.ranks)
+
+
 @contextlib.asynccontextmanager
 async def observations_of(bootstrap_servers: str, job_id: str) -> AsyncIterator[Observations]:
     consumer = AIOKafkaConsumer(

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from contracts.topics import RECORDS
 from services.common.database import create_engine
-from tests.integration.telemetry.service import Observations, Ranks, Service, observations_of, ranks_of
+from tests.integration.telemetry.service import Observations, Ranks, Service, observations_of, ranks_in, ranks_of
 
 pytestmark = pytest.mark.integration
 
@@ -79,7 +79,7 @@ async def test_records_become_frames_events_pictures_and_rollups(
             assert time.monotonic() - began_seconds < 20
         await service.until_metric('evenkeel_telemetry_rollups_total{outcome="written"}', lambda rows: rows >= 9)
     assert [(each.epoch, each.iteration) for each in seen.frames] == [(0, iteration) for iteration in range(9)]
-    assert all([entry.rank for entry in each.entries] == [0, 1, 2, 3] for each in seen.frames)
+    assert all(ranks_in(each) == [0, 1, 2, 3] for each in seen.frames)
     assert_numbered_without_gap(seen)
     assert seen.events[0].detail == "signal 9"
     picture = seen.pictures[0]
@@ -121,7 +121,7 @@ async def test_after_kill_9_the_stream_goes_on_without_hole_or_repetition(
         await ranks.iteration(30, range(4))
         await seen.until(lambda: len(seen.frames) >= 31)
     assert [each.iteration for each in seen.frames] == list(range(31))
-    assert all(len(each.entries) == 4 and not each.missing_ranks for each in seen.frames)
+    assert all(len(ranks_in(each)) == 4 and not each.missing_ranks for each in seen.frames)
     assert_numbered_without_gap(seen)
     print(f"ready {seconds:.2f} s after the restart")
 

@@ -1,27 +1,45 @@
+import math
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.telemetry.domain.rollups import FinishedWindow, RollupAggregator
 from services.telemetry.domain.sequences import RecordSequences
-from tests.unit.telemetry.samples import sample
+from tests.unit.telemetry.blocks import block_of
 
 
 def feed(
-    aggregator: RollupAggregator, iterations: list[int], *, epoch: int = 0, now_seconds: float = 0.0
+    aggregator: RollupAggregator,
+    iterations: list[int],
+    *,
+    epoch: int = 0,
+    now_seconds: float = 0.0,
+    at_once: bool = False,
 ) -> list[FinishedWindow]:
-    finished = []
-    for iteration in iterations:
-        content = pb.Sample(
-            started_at_unix_seconds=1.7e9 + iteration,
-            compute=pb.ComputeSeconds(forward=float(iteration)),
-            waiting=pb.WaitingSeconds(vote=1.0),
-            micro_batches=[pb.MicroBatch(tokens=10, sum_of_squares=50.0)] * 2,
+    samples = [
+        (
+            0,
+            pb.Sample(
+                iteration=iteration,
+                epoch=epoch,
+                wall_seconds=1.0 + iteration,
+                started_at_unix_seconds=1.7e9 + iteration,
+                compute=pb.ComputeSeconds(forward=float(iteration)),
+                waiting=pb.WaitingSeconds(vote=1.0),
+                micro_batches=[pb.MicroBatch(tokens=10, sum_of_squares=50.0)] * 2,
+                loss=float(iteration),
+            ),
         )
-        arrived = sample(0, iteration, epoch=epoch, wall_seconds=1.0 + iteration, offset=iteration)
-        window = aggregator.add(arrived, content, loss=float(iteration), now_seconds=now_seconds)
-        if window is not None:
-            finished.append(window)
-    return finished
+        for iteration in iterations
+    ]
+    block = block_of(samples, offsets=iterations)
+    if at_once:
+        return aggregator.add(block, np.arange(len(samples)), now_seconds)
+    return [found for row in range(len(samples)) for found in aggregator.add(block, np.array([row]), now_seconds)]
 
 
 def test_a_window_starts_at_a_multiple_of_its_length_and_ends_with_the_next_one() -> None:
@@ -33,8 +51,9 @@ def test_a_window_starts_at_a_multiple_of_its_length_and_ends_with_the_next_one(
     assert (record.tokens, record.sum_of_squares) == (80, 400.0)
 
 
-def test_what_comes_twice_counts_once() -> None:
-    [window] = feed(RollupAggregator("job", window_iterations=4), [0, 1, 1, 0, 2, 3, 3, 4])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_comes_twice_counts_once(at_once: bool) -> None:
+    [window] = feed(RollupAggregator("job", window_iterations=4), [0, 1, 1, 0, 2, 3, 3, 4], at_once=at_once)
     assert window.record.num_iterations == 4
 
 
@@ -101,3 +120,68 @@ def test_gaps_in_record_numbers_are_counted_per_process() -> None:
     assert sequences.add(0, 0, 14, 5) == (2, 5)
     assert sequences.add(0, 0, 14, 5) == (0, 0)
     assert sequences.add(0, 1, 0, 0) == (0, 0)
+
+
+def summed_one_by_one(told: Sequence[tuple[int, pb.Sample]], window_iterations: int) -> dict[tuple[int, ...], object]:
+    """What the windows that end should hold, by the plainest code there is."""
+    open_windows: dict[int, list[pb.Sample]] = {}
+    finished: dict[tuple[int, ...], object] = {}
+    for rank, sample in told:
+        key = (sample.epoch, sample.iteration - sample.iteration % window_iterations)
+        held = open_windows.get(rank, [])
+        if held:
+            known = (held[0].epoch, held[0].iteration - held[0].iteration % window_iterations)
+            if key < known:
+                continue
+            if key > known:
+                finished[rank, *known] = (
+                    len(held),
+                    sum(each.wall_seconds for each in held),
+                    max(each.wall_seconds for each in held),
+                    sum(each.compute.backward for each in held),
+                    sum(batch.tokens for each in held for batch in each.micro_batches),
+                    [each.loss for each in held if each.HasField("loss")],
+                )
+                held = open_windows[rank] = []
+        if not held or sample.iteration > held[-1].iteration:
+            open_windows.setdefault(rank, []).append(sample)
+    return finished
+
+
+@st.composite
+def told_samples(draw: st.DrawFn) -> list[tuple[int, pb.Sample]]:
+    told = []
+    for _ in range(draw(st.integers(1, 60))):
+        seconds = draw(st.floats(0.0, 100.0))
+        sample = pb.Sample(
+            iteration=draw(st.integers(0, 12)),
+            epoch=draw(st.sampled_from([0, 0, 0, 1])),
+            wall_seconds=seconds,
+            compute=pb.ComputeSeconds(backward=seconds / 2),
+            micro_batches=[pb.MicroBatch(tokens=draw(st.integers(0, 9)))] * draw(st.integers(0, 2)),
+            loss=draw(st.sampled_from([None, 1.0, math.nan])),
+        )
+        told.append((draw(st.integers(0, 3)), sample))
+    return told
+
+
+@given(told_samples(), st.integers(1, 4), st.integers(1, 60))
+def test_blocks_are_summed_up_as_if_sample_by_sample(
+    told: list[tuple[int, pb.Sample]], window_iterations: int, most_at_once: int
+) -> None:
+    aggregator = RollupAggregator("job", window_iterations=window_iterations)
+    block, found = block_of(told), {}
+    for first in range(0, len(told), most_at_once):
+        for window in aggregator.add(block, np.arange(first, min(first + most_at_once, len(told))), 0.0):
+            record = window.record
+            key = (record.rank, record.epoch, record.first_iteration)
+            assert key not in found
+            found[key] = record
+    expected = summed_one_by_one(told, window_iterations)
+    assert set(found) == set(expected)
+    for key, (count, wall, highest, backward, tokens, losses) in expected.items():  # type: ignore[misc]
+        record = found[key]
+        assert (record.num_iterations, record.tokens, record.wall_seconds_max) == (count, tokens, highest)
+        assert record.wall_seconds == pytest.approx(wall / count)
+        assert record.backward_seconds == pytest.approx(backward / count)
+        assert record.loss == (pytest.approx(sum(losses) / len(losses), nan_ok=True) if losses else None)

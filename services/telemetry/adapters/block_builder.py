@@ -1,0 +1,160 @@
+"""Makes one block of arrays of the samples of many records; samples come as the bytes that they are in the record.
+
+Every field is read out of all samples at once. Lists of micro-batches, which ranks of one replica share, are cut out as
+they are and parsed once each.
+"""
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+import numpy as np
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError
+
+from services.telemetry.adapters.wire_cursor import WireCursor
+from services.telemetry.domain.sample_block import COLUMNS, Bools, Floats, Ints, SampleBlock, Workload
+from services.telemetry.domain.validate import HostileRecordError, check_micro_batches
+
+
+def _numbers_of(message: Descriptor) -> dict[str, int]:
+    return {field.name: field.number for field in message.fields}
+
+
+_NUMBER = _numbers_of(pb.Sample.DESCRIPTOR)
+_POSITION = _numbers_of(pb.Position.DESCRIPTOR)
+_COMPUTE = {"forward": "forward_seconds", "backward": "backward_seconds"} | {
+    "optimizer": "optimizer_seconds",
+    "data": "data_seconds",
+}
+_WAITING = {name: f"{name}_wait_seconds" for name in ("tensor", "pipeline", "gradient", "vote")}
+_SHARE = {"replica": "replicas", "stage": "stages", "shard": "shards"}
+_COST = ("forward_flops_per_token", "forward_flops_per_squared_length", "backward_multiple")
+# A list that is longer is read the slow way.
+_MAX_MICRO_BATCHES = 1024
+_micro_batch_fields = attrgetter("index", "tokens", "sum_of_squares")
+
+
+class BlockBuilder:
+    """One block in the making."""
+
+    def __init__(self) -> None:
+        self._heads: list[tuple[int, int, int]] = []
+        self._counts: list[int] = []
+        self._places: list[tuple[str, str]] = []
+        self._raws: list[bytes] = []
+
+    def add(self, samples: Sequence[bytes], *, head: tuple[int, int, int], place: tuple[str, str]) -> None:
+        """Adds rows.
+
+        Args:
+            samples: Serialised samples of one record.
+            head: Rank, incarnation, offset.
+            place: Node, device.
+        """
+        self._heads.append(head)
+        self._counts.append(len(samples))
+        self._places.append(place)
+        self._raws.extend(samples)
+
+    def build(self) -> tuple[SampleBlock, Bools]:
+        """The block, and for each row whether it can be believed; a row that cannot holds no numbers to use."""
+        counts = np.array(self._counts, dtype=np.int64)
+        heads = np.repeat(np.array(self._heads, dtype=np.int64).reshape(-1, 3), counts, axis=0)
+        places = [place for place, count in zip(self._places, self._counts, strict=True) for _ in range(count)]
+        cursor, raws = WireCursor(self._raws), self._raws
+        numbers: dict[str, Floats | Ints] = {}
+        iterations, epochs = cursor.int64s(_NUMBER["iteration"]), cursor.int64s(_NUMBER["epoch"])
+        for name in ("started_at_unix_seconds", "wall_seconds"):
+            numbers[name] = cursor.doubles(_NUMBER[name])
+        for message, columns, fields in (
+            ("compute", _COMPUTE, _numbers_of(pb.ComputeSeconds.DESCRIPTOR)),
+            ("waiting", _WAITING, _numbers_of(pb.WaitingSeconds.DESCRIPTOR)),
+        ):
+            entered = cursor.enter(_NUMBER[message])
+            for name, column in columns.items():
+                numbers[column] = cursor.doubles(fields[name])
+            cursor.leave(entered)
+        begins, ends = cursor.spans(_NUMBER["micro_batches"], most=_MAX_MICRO_BATCHES)
+        self._read_position(cursor, numbers)
+        has_loss = cursor.here(_NUMBER["loss"])
+        numbers["losses"] = cursor.doubles(_NUMBER["loss"])
+        has_norm = cursor.here(_NUMBER["gradient_norm"])
+        numbers["gradient_norms"] = cursor.doubles(_NUMBER["gradient_norm"])
+        numbers["peak_memory_bytes"] = cursor.int64s(_NUMBER["peak_memory_bytes"])
+        numbers["marks"] = cursor.int32s(_NUMBER["mark"])
+        traffic_begins, traffic_ends = cursor.spans(_NUMBER["traffic"], most=1)
+        cursor.end()
+        believed = cursor.plain
+        lists: dict[bytes, int] = {}
+        workload_of = [
+            lists.setdefault(raw[begin:end], len(lists))
+            for raw, begin, end in zip(raws, begins.tolist(), ends.tolist(), strict=True)
+        ]
+        workloads, hostile = _parsed_workloads(list(lists))
+        traffic: list[bytes] = []
+        if (traffic_ends > traffic_begins).any():
+            traffic = _checked_traffic(raws, traffic_begins.tolist(), traffic_ends.tolist(), believed)
+        block = SampleBlock(
+            ranks=heads[:, 0],
+            incarnations=heads[:, 1],
+            epochs=epochs,
+            iterations=iterations,
+            offsets=heads[:, 2],
+            nodes=[node for node, _ in places],
+            devices=[device for _, device in places],
+            numbers=np.column_stack([numbers[name] for name in COLUMNS]).astype(np.float64, copy=False),
+            has_loss=has_loss,
+            has_gradient_norm=has_norm,
+            workload_of=np.array(workload_of, dtype=np.int64),
+            workloads=workloads,
+            work=np.array(
+                [(sum(each.tokens), sum(each.sums_of_squares)) for each in workloads], dtype=np.float64
+            ).reshape(-1, 2),
+            traffic=traffic,
+        )
+        believed &= block.credible()
+        if hostile:
+            believed &= ~np.isin(block.workload_of, hostile)
+        return block, believed
+
+    @staticmethod
+    def _read_position(cursor: WireCursor, numbers: dict[str, Floats | Ints]) -> None:
+        entered = cursor.enter(_NUMBER["position"])
+        for name, column in _SHARE.items():
+            numbers[column] = cursor.int32s(_POSITION[name])
+        for name in _COST:
+            numbers[name] = cursor.doubles(_POSITION[name])
+        cursor.leave(entered)
+
+
+def _parsed_workloads(raws: Sequence[bytes]) -> tuple[list[Workload], list[int]]:
+    """The lists, and the indexes of those that nobody can have meant."""
+    parsed, hostile = [], []
+    for index, raw in enumerate(raws):
+        try:
+            # What was cut out is a sample of nothing but its micro-batches.
+            micro_batches = pb.Sample.FromString(raw).micro_batches
+            check_micro_batches(micro_batches)
+            parsed.append(Workload(*zip(*map(_micro_batch_fields, micro_batches), strict=True)) if raw else _NO_WORK)
+        except (HostileRecordError, DecodeError):
+            hostile.append(index)
+            parsed.append(_NO_WORK)
+    return parsed, hostile
+
+
+def _checked_traffic(raws: Sequence[bytes], begins: Sequence[int], ends: Sequence[int], believed: Bools) -> list[bytes]:
+    """Each sample's serialised traffic; empty where there is none."""
+    found = []
+    for row, (raw, begin, end) in enumerate(zip(raws, begins, ends, strict=True)):
+        traffic = b""
+        if end > begin:
+            try:
+                traffic = pb.Sample.FromString(raw[begin:end]).traffic.SerializeToString()
+            except DecodeError:
+                believed[row] = False
+        found.append(traffic)
+    return found
+
+
+_NO_WORK = Workload((), (), ())

@@ -1,0 +1,117 @@
+"""Many samples as arrays, one row each: what a batch of records brought, whichever jobs and ranks they are of."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from services.telemetry.domain.validate import (
+    MAX_BACKWARD_MULTIPLE,
+    MAX_COUNT,
+    MAX_FLOPS,
+    MAX_INT32,
+    MAX_SECONDS,
+    MAX_UNIX_SECONDS,
+)
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+COLUMNS = (
+    "started_at_unix_seconds",
+    "wall_seconds",
+    "forward_seconds",
+    "backward_seconds",
+    "optimizer_seconds",
+    "data_seconds",
+    "tensor_wait_seconds",
+    "pipeline_wait_seconds",
+    "gradient_wait_seconds",
+    "vote_wait_seconds",
+    "replicas",
+    "stages",
+    "shards",
+    "forward_flops_per_token",
+    "forward_flops_per_squared_length",
+    "backward_multiple",
+    "peak_memory_bytes",
+    "marks",
+    "losses",
+    "gradient_norms",
+)
+"""Columns of ``SampleBlock.numbers``; named as in the contract's ``FrameColumns``."""
+
+SECONDS = slice(2, 10)
+"""Columns of device-busy and waiting seconds."""
+
+# A mark, a loss and a norm may be anything. The rules are those of `check_sample`.
+_CHECKED = slice(0, 17)
+_HIGHEST = np.array(
+    [MAX_UNIX_SECONDS, *[MAX_SECONDS] * 9, *[MAX_INT32] * 3, MAX_FLOPS, MAX_FLOPS, MAX_BACKWARD_MULTIPLE, MAX_COUNT]
+)
+
+
+class Workload(NamedTuple):
+    """The micro-batches of one sample, in order; ranks of one replica share theirs."""
+
+    indexes: tuple[int, ...]
+    tokens: tuple[int, ...]
+    sums_of_squares: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleBlock:
+    """Samples in the order in which they came.
+
+    Attributes:
+        ranks: Rank.
+        incarnations: Which process of the rank.
+        epochs: Epoch of the layout.
+        iterations: Which iteration.
+        offsets: Offset of the record that brought it.
+        nodes: Where it ran.
+        devices: On which device of the node.
+        numbers: One column each of ``COLUMNS``; 0 where a loss or norm was not reported.
+        has_loss: Whether a loss was reported.
+        has_gradient_norm: Whether a norm was reported.
+        workload_of: Index in ``workloads``.
+        workloads: Lists of micro-batches, each once.
+        work: Columns tokens and sum of squares, one row a list of micro-batches.
+        traffic: Serialised operations with other ranks, empty where there are none; no items where nobody has any.
+    """
+
+    ranks: Ints
+    incarnations: Ints
+    epochs: Ints
+    iterations: Ints
+    offsets: Ints
+    nodes: list[str]
+    devices: list[str]
+    numbers: Floats
+    has_loss: Bools
+    has_gradient_norm: Bools
+    workload_of: Ints
+    workloads: list[Workload]
+    work: Floats
+    traffic: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def credible(self) -> Bools:
+        """False for the rows whose numbers nobody can have measured; the rules are those of ``check_sample``."""
+        numbers = self.numbers[:, _CHECKED]
+        within = np.logical_and.reduce((numbers >= 0.0) & (numbers <= _HIGHEST), axis=1)  # NaN is within nothing
+        for counts in (self.epochs, self.iterations):
+            within &= (counts >= 0) & (counts <= MAX_COUNT)
+        credible: Bools = within
+        return credible
+
+
+class SampleRow(NamedTuple):
+    """Where in a block a sample is: what an ``ArrivedSample`` carries."""
+
+    block: SampleBlock
+    row: int

@@ -1,0 +1,266 @@
+"""A batch decoded at once says what its records say one by one, of good bytes and of bad ones."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.headers import record_headers
+from contracts.topics import RECORDS
+from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
+from services.telemetry.adapters.frame_writer import frame_observation
+from services.telemetry.adapters.record_batch import ArrivedBatch, RecordBatchDecoder
+from services.telemetry.adapters.record_decoder import decode_record, samples_of
+from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
+
+
+def consumed(value: bytes | None, offset: int = 0, *, key: bytes = b"job") -> ConsumedRecord:
+    return ConsumedRecord(
+        partition=Partition(RECORDS.name, 0),
+        offset=offset,
+        timestamp_seconds=0.0,
+        key=key,
+        value=value,
+        headers=record_headers(RECORDS, "test"),
+    )
+
+
+def decode(values: Sequence[bytes]) -> ArrivedBatch:
+    decoder = RecordBatchDecoder()
+    records = [consumed(value, offset) for offset, value in enumerate(values)]
+    decoder.decode(records)  # the second time it knows the names
+    return decoder.decode(records)
+
+
+def frame_of(samples: Sequence[ArrivedSample]) -> pb.Frame:
+    closed = ClosedFrame(
+        epoch=0,
+        iteration=0,
+        entries=tuple(samples),
+        missing_ranks=(),
+        closed_at_seconds=0.0,
+        last_sample_at_seconds=0.0,
+    )
+    return pb.Observation.FromString(frame_observation("job", 0, closed)).frame
+
+
+def sample_in(columns: pb.FrameColumns, entry: int) -> pb.Sample:
+    """The sample that one entry of the columns describes, without its iteration and epoch."""
+
+    def value(name: str) -> float:
+        column = getattr(columns, name)
+        return column[entry] if column else 0
+
+    sample = pb.Sample(
+        started_at_unix_seconds=value("started_at_unix_seconds"),
+        wall_seconds=value("wall_seconds"),
+        compute=pb.ComputeSeconds(
+            **{name: value(f"{name}_seconds") for name in ("forward", "backward", "optimizer", "data")}
+        ),
+        waiting=pb.WaitingSeconds(
+            **{name: value(f"{name}_wait_seconds") for name in ("tensor", "pipeline", "gradient", "vote")}
+        ),
+        position=pb.Position(
+            replica=int(value("replicas")),
+            stage=int(value("stages")),
+            shard=int(value("shards")),
+            forward_flops_per_token=value("forward_flops_per_token"),
+            forward_flops_per_squared_length=value("forward_flops_per_squared_length"),
+            backward_multiple=value("backward_multiple"),
+        ),
+        peak_memory_bytes=int(value("peak_memory_bytes")),
+        mark=int(value("marks")),  # type: ignore[arg-type]
+        loss=value("losses") if value("has_loss") else None,
+        gradient_norm=value("gradient_norms") if value("has_gradient_norm") else None,
+    )
+    which = int(value("workload_of"))
+    first = sum(columns.workload_sizes[:which])
+    for place in range(first, first + columns.workload_sizes[which]):
+        sample.micro_batches.add(
+            index=columns.micro_batch_indexes[place] if columns.micro_batch_indexes else 0,
+            tokens=columns.micro_batch_tokens[place] if columns.micro_batch_tokens else 0,
+            sum_of_squares=columns.micro_batch_sums_of_squares[place] if columns.micro_batch_sums_of_squares else 0.0,
+        )
+    if columns.traffic and columns.traffic[entry].ByteSize():
+        sample.traffic.CopyFrom(columns.traffic[entry])
+    return sample
+
+
+def without_key(sample: pb.Sample) -> pb.Sample:
+    copied = pb.Sample.FromString(sample.SerializeToString())
+    copied.iteration = copied.epoch = 0
+    for name in ("compute", "waiting", "position"):  # left out or empty is the same
+        getattr(copied, name).SetInParent()
+    if not copied.traffic.ByteSize():
+        copied.ClearField("traffic")
+    return copied
+
+
+seconds = st.one_of(st.just(0.0), st.floats(0.0, 1000.0))
+hostile_seconds = st.one_of(seconds, st.sampled_from([math.nan, math.inf, -1.0, 1e9, -0.0]))
+
+
+@st.composite
+def samples(draw: st.DrawFn, *, times: st.SearchStrategy[float] = seconds) -> pb.Sample:
+    sample = pb.Sample(
+        iteration=draw(st.sampled_from([0, 1, 127, 128, 300_000, 2**40])),
+        epoch=draw(st.integers(0, 3)),
+        wall_seconds=draw(times),
+        started_at_unix_seconds=draw(seconds),
+        peak_memory_bytes=draw(st.sampled_from([0, 5, 80 << 30])),
+        mark=draw(st.sampled_from(pb.Mark.values())),  # type: ignore[arg-type]
+        micro_batches=[
+            pb.MicroBatch(index=index, tokens=draw(st.integers(0, 2**20)), sum_of_squares=draw(seconds))
+            for index in range(draw(st.integers(0, 4)))
+        ],
+    )
+    if draw(st.booleans()):
+        sample.compute.MergeFrom(pb.ComputeSeconds(forward=draw(times), backward=draw(seconds), data=draw(seconds)))
+    if draw(st.booleans()):
+        sample.waiting.MergeFrom(pb.WaitingSeconds(tensor=draw(seconds), vote=draw(times)))
+    if draw(st.booleans()):
+        sample.position.MergeFrom(
+            pb.Position(replica=draw(st.integers(0, 2**31 - 1)), shard=1, backward_multiple=draw(seconds))
+        )
+    if draw(st.booleans()):
+        sample.loss = draw(st.floats())
+    if draw(st.booleans()):
+        sample.gradient_norm = draw(st.floats())
+    if draw(st.booleans()):
+        sample.traffic.MergeFrom(pb.Traffic(parties=[1, 2], num_bytes=[3, 4], entered_microseconds=[7] * 200))
+    return sample
+
+
+@st.composite
+def records(draw: st.DrawFn, *, times: st.SearchStrategy[float] = seconds) -> pb.Record:
+    return pb.Record(
+        job_id="job",
+        rank=draw(st.integers(0, 5)),
+        incarnation=draw(st.integers(0, 2)),
+        sequence=draw(st.integers(0, 2**40)),
+        num_dropped=draw(st.integers(0, 3)),
+        node=draw(st.sampled_from(["", "node-1", "knoten-ä"])),
+        device=draw(st.sampled_from(["gpu-0", "gpu-1"])),
+        samples=draw(st.lists(samples(times=times), max_size=3)),
+        progress=[pb.Progress(iteration=3, operation="forward", operation_count=7)] * draw(st.integers(0, 2)),
+        events=[pb.ProcessEvent(rank=2, kind=pb.PROCESS_EVENT_KIND_DIED)] * draw(st.sampled_from([0, 0, 0, 1])),
+    )
+
+
+@given(st.lists(records(), min_size=1, max_size=6))
+def test_what_arrives_is_what_was_sent(sent: list[pb.Record]) -> None:
+    batch = decode([record.SerializeToString() for record in sent])
+    assert not batch.rejections
+    assert len(batch.records) == len(sent)
+    assert len(batch.block) == sum(len(record.samples) for record in sent)
+    for offset, (record, arrived) in enumerate(zip(sent, batch.records, strict=True)):
+        assert arrived[:6] == (
+            record.job_id,
+            record.rank,
+            record.incarnation,
+            record.sequence,
+            record.num_dropped,
+            offset,
+        )
+        assert [event.payload for event in arrived.events] == list(record.events)
+        assert (arrived.progress is None) == (not record.progress)
+        expected = list(samples_of(record, offset=offset))
+        assert [each[:8] for each in arrived.samples] == [each[:8] for each in expected]
+        assert [each.payload.row for each in arrived.samples] == list(
+            range(arrived.first_row, arrived.first_row + len(expected))
+        )
+        if expected:
+            frame = frame_of(arrived.samples)
+            assert not frame.entries
+            for entry, each in enumerate(expected):
+                found, wanted = sample_in(frame.columns, entry), without_key(each.payload)
+                assert found.SerializeToString(deterministic=True) == wanted.SerializeToString(deterministic=True)
+
+
+@given(st.lists(records(times=hostile_seconds), min_size=1, max_size=5))
+def test_a_batch_refuses_what_its_records_are_refused_for(sent: list[pb.Record]) -> None:
+    values = [record.SerializeToString() for record in sent]
+    refused = {}
+    for offset, value in enumerate(values):
+        try:
+            decode_record(consumed(value, offset))
+        except RejectedRecordError as error:
+            refused[offset] = (error.error, error.reason)
+    batch = decode(values)
+    assert {each.record.offset: (each.error, each.reason) for each in batch.rejections} == refused
+    assert [each.offset for each in batch.records] == [each for each in range(len(sent)) if each not in refused]
+
+
+@given(st.lists(records(), min_size=1, max_size=4), st.data())
+def test_spoiled_bytes_are_read_as_one_by_one_or_refused(sent: list[pb.Record], data: st.DataObject) -> None:
+    values = []
+    for record in sent:
+        value = bytearray(record.SerializeToString())
+        for _ in range(data.draw(st.integers(0, 3))):
+            place = data.draw(st.integers(0, len(value) - 1))
+            value[place] = data.draw(st.integers(0, 255))
+        values.append(bytes(value[: data.draw(st.integers(len(value) // 2, len(value)))]))
+    batch = decode(values)
+    refused = {each.record.offset for each in batch.rejections}
+    arrived = {each.offset: each for each in batch.records}
+    assert refused.isdisjoint(arrived)
+    assert len(refused) + len(arrived) == len(values)
+    for offset, value in enumerate(values):
+        try:
+            record = decode_record(consumed(value, offset))
+        except RejectedRecordError:
+            assert offset in refused
+        else:
+            assert offset in arrived
+            expected = list(samples_of(record, offset=offset))
+            assert [each[:6] for each in arrived[offset].samples] == [each[:6] for each in expected]
+
+
+def test_fields_of_a_newer_writer_do_not_hide_the_rest() -> None:
+    sample = pb.Sample(iteration=3, wall_seconds=0.5, compute=pb.ComputeSeconds(forward=0.25))
+    value = sample.SerializeToString() + b"\xa2\x06\x02hi"  # field 100
+    record = pb.Record(job_id="job", rank=1).SerializeToString() + b"\x42" + bytes([len(value)]) + value
+    [arrived] = decode([record]).records
+    assert arrived.samples[0].wall_seconds == 0.5
+    assert frame_of(arrived.samples).columns.forward_seconds == [0.25]
+
+
+def test_a_list_of_micro_batches_that_ranks_share_is_there_once() -> None:
+    shared = [pb.MicroBatch(index=index, tokens=100 + index, sum_of_squares=7.0) for index in range(3)]
+    values = [
+        pb.Record(job_id="job", rank=rank, samples=[pb.Sample(iteration=1, micro_batches=shared[: 2 + rank // 4])])
+        for rank in range(8)
+    ]
+    batch = decode([value.SerializeToString() for value in values])
+    columns = frame_of([each.samples[0] for each in batch.records]).columns
+    assert list(columns.workload_sizes) == [2, 3]
+    assert list(columns.workload_of) == [0] * 4 + [1] * 4
+    assert list(columns.micro_batch_tokens) == [100, 101, 100, 101, 102]
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\xff", b"{}"])
+def test_what_is_no_record_is_refused(value: bytes | None) -> None:
+    batch = RecordBatchDecoder().decode([consumed(value)])
+    assert len(batch.rejections) == 1
+    assert not batch.records
+
+
+def test_a_record_under_the_wrong_key_is_refused_however_often_the_job_was_seen() -> None:
+    decoder, value = RecordBatchDecoder(), pb.Record(job_id="job", rank=1).SerializeToString()
+    assert len(decoder.decode([consumed(value)] * 2).records) == 2
+    [rejection] = decoder.decode([consumed(value, key=b"other")]).rejections
+    assert rejection.error == "key"
+
+
+def test_a_sample_longer_than_any_field_of_it_says_is_not_read_beyond_its_end() -> None:
+    """Lengths that point behind the record: the numbers of the next one must not be taken for this one's."""
+    sample = pb.Sample(iteration=1, compute=pb.ComputeSeconds(forward=1.0)).SerializeToString()
+    lying = sample.replace(b"\x2a\x09", b"\x2a\x7f")
+    good = pb.Record(job_id="job", rank=1, samples=[pb.Sample(iteration=1, wall_seconds=2.0)]).SerializeToString()
+    bad = pb.Record(job_id="job", rank=0).SerializeToString() + b"\x42" + bytes([len(lying)]) + lying
+    batch = decode([bad, good])
+    assert [each.record.offset for each in batch.rejections] == [0]
+    assert [each.samples[0].wall_seconds for each in batch.records] == [2.0]
