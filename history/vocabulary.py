@@ -28,6 +28,8 @@ class VerdictKind(StrEnum):
     RECOVERED = "recovered"
     REJOINED = "rejoined"
     COMMUNICATION_RECOVERED = "communication_recovered"
+    INPUT_STALL = "input_stall"
+    PERIODIC_PAUSE = "periodic_pause"
 
 
 class IncidentEventKind(StrEnum):

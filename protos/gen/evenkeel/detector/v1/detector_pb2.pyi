@@ -55,6 +55,10 @@ class _VerdictKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_VerdictKi
     """A replacement process is up and can join."""
     VERDICT_KIND_COMMUNICATION_RECOVERED: _VerdictKind.ValueType  # 13
     """A link, endpoint or group that was slow transfers as before; it says nothing of anybody's device."""
+    VERDICT_KIND_INPUT_STALL: _VerdictKind.ValueType  # 14
+    """Ranks wait for their input. Reported with advice."""
+    VERDICT_KIND_PERIODIC_PAUSE: _VerdictKind.ValueType  # 15
+    """Pauses that come by the clock: garbage collection, an unmarked checkpoint. Reported with advice."""
 
 class VerdictKind(_VerdictKind, metaclass=_VerdictKindEnumTypeWrapper):
     """What is wrong, or no longer wrong."""
@@ -89,6 +93,10 @@ VERDICT_KIND_REJOINED: VerdictKind.ValueType  # 12
 """A replacement process is up and can join."""
 VERDICT_KIND_COMMUNICATION_RECOVERED: VerdictKind.ValueType  # 13
 """A link, endpoint or group that was slow transfers as before; it says nothing of anybody's device."""
+VERDICT_KIND_INPUT_STALL: VerdictKind.ValueType  # 14
+"""Ranks wait for their input. Reported with advice."""
+VERDICT_KIND_PERIODIC_PAUSE: VerdictKind.ValueType  # 15
+"""Pauses that come by the clock: garbage collection, an unmarked checkpoint. Reported with advice."""
 Global___VerdictKind: _TypeAlias = VerdictKind  # noqa: Y015
 
 @_typing.final
