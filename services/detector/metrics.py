@@ -8,11 +8,21 @@ _LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 class DetectorMetrics:
     """Metrics of one detector process; made once, passed down."""
 
-    __slots__ = ("jobs", "lag_seconds", "profiles", "rank_samples", "snapshot_bytes", "snapshot_failures", "verdicts")
+    __slots__ = (
+        "jobs",
+        "lag_seconds",
+        "profiles",
+        "rank_samples",
+        "snapshot_bytes",
+        "snapshot_failures",
+        "suspicions",
+        "verdicts",
+    )
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.verdicts = Counter("evenkeel_detector_verdicts", "Verdicts published", ("kind",), registry=registry)
         self.profiles = Counter("evenkeel_detector_profiles", "Profiles published", registry=registry)
+        self.suspicions = Counter("evenkeel_detector_suspicions", "Probes asked for", registry=registry)
         self.rank_samples = Counter("evenkeel_detector_rank_samples", "Samples judged", registry=registry)
         self.jobs = Gauge("evenkeel_detector_jobs", "Jobs watched by this instance", registry=registry)
         self.lag_seconds = Histogram(

@@ -3,8 +3,10 @@
 from evenkeel.detector.v1 import detector_pb2 as pb
 
 from contracts.headers import record_headers
-from contracts.topics import PROFILES, VERDICTS, Topic
+from contracts.topics import PROFILES, SUSPICIONS, VERDICTS, Topic
 from services.common.kafka import OutgoingRecord
+from services.detector.domain.detector import Finding
+from services.detector.domain.suspicion import Suspicion
 from services.detector.domain.verdict import Profile, Verdict, VerdictKind
 
 SOURCE = "evenkeel/detector"
@@ -19,15 +21,38 @@ _KINDS = {
     VerdictKind.REJOINED: pb.VERDICT_KIND_REJOINED,
     VerdictKind.COMMUNICATION_SLOW: pb.VERDICT_KIND_COMMUNICATION_SLOW,
     VerdictKind.COMMUNICATION_RECOVERED: pb.VERDICT_KIND_COMMUNICATION_RECOVERED,
+    VerdictKind.STAGE_IMBALANCE: pb.VERDICT_KIND_STAGE_IMBALANCE,
+    VerdictKind.SEQUENCE_IMBALANCE: pb.VERDICT_KIND_SEQUENCE_IMBALANCE,
+    VerdictKind.JITTER: pb.VERDICT_KIND_JITTER,
+    VerdictKind.SUSPECTED_CORRUPTION: pb.VERDICT_KIND_SUSPECTED_CORRUPTION,
+    VerdictKind.INPUT_STALL: pb.VERDICT_KIND_INPUT_STALL,
+    VerdictKind.PERIODIC_PAUSE: pb.VERDICT_KIND_PERIODIC_PAUSE,
 }
 
 
-def record_of(finding: Verdict | Profile) -> OutgoingRecord:
+def record_of(finding: Finding) -> OutgoingRecord:
     """The record that publishes a finding; the same finding always gets the same id."""
     if isinstance(finding, Verdict):
         return _record(VERDICTS, finding.job_id, verdict_to_proto(finding).SerializeToString(), finding.verdict_id)
+    if isinstance(finding, Suspicion):
+        event_id = f"{finding.job_id}/suspicion/{finding.rank}/{finding.incarnation}/{finding.iteration}"
+        return _record(SUSPICIONS, finding.job_id, suspicion_to_proto(finding).SerializeToString(), event_id)
     event_id = f"{finding.job_id}/profile/{finding.epoch}/{finding.iteration}"
     return _record(PROFILES, finding.job_id, profile_to_proto(finding).SerializeToString(), event_id)
+
+
+def suspicion_to_proto(suspicion: Suspicion) -> pb.Suspicion:
+    """The wire form of a suspicion."""
+    return pb.Suspicion(
+        job_id=suspicion.job_id,
+        rank=suspicion.rank,
+        incarnation=suspicion.incarnation,
+        peer_rank=suspicion.peer_rank,
+        peer_incarnation=suspicion.peer_incarnation,
+        iteration=suspicion.iteration,
+        at_unix_seconds=suspicion.at_unix_seconds,
+        matrix_size=suspicion.matrix_size,
+    )
 
 
 def verdict_to_proto(verdict: Verdict) -> pb.Verdict:

@@ -17,7 +17,7 @@ from services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
 from services.common.kafka.ports import Producer
 from services.detector.adapters.finding_codec import record_of
 from services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
-from services.detector.domain.detector import JobDetector
+from services.detector.domain.detector import Finding, JobDetector
 from services.detector.domain.observation import FrameObservation, Observation
 from services.detector.domain.state import StateError, state_from_bytes, state_to_bytes
 from services.detector.domain.verdict import Profile, Verdict
@@ -238,11 +238,13 @@ class DetectorHandler:
     def _new_detector(self, job_id: str) -> JobDetector:
         return JobDetector(job_id, iterations_per_false_alarm=self._iterations_per_false_alarm)
 
-    def _count(self, finding: Verdict | Profile) -> None:
+    def _count(self, finding: Finding) -> None:
         if isinstance(finding, Verdict):
             self._metrics.verdicts.labels(finding.kind.value).inc()
-        else:
+        elif isinstance(finding, Profile):
             self._metrics.profiles.inc()
+        else:
+            self._metrics.suspicions.inc()
 
     def _count_jobs(self) -> None:
         self._metrics.jobs.set(sum(len(jobs) for jobs in self._jobs.values()))

@@ -18,6 +18,7 @@ from services.detector.domain.observation import (
     ProcessEventKind,
     RankProgress,
 )
+from services.detector.domain.suspicion import ProbeReport
 
 _EVENT_KINDS = {
     pb.PROCESS_EVENT_KIND_STARTED: ProcessEventKind.STARTED,
@@ -25,6 +26,7 @@ _EVENT_KINDS = {
     pb.PROCESS_EVENT_KIND_FINISHED: ProcessEventKind.FINISHED,
     pb.PROCESS_EVENT_KIND_STREAM_BROKEN: ProcessEventKind.STREAM_BROKEN,
     pb.PROCESS_EVENT_KIND_CONNECTION_LOST: ProcessEventKind.CONNECTION_LOST,
+    pb.PROCESS_EVENT_KIND_PROBED: ProcessEventKind.PROBED,
 }
 _LARGEST_INT64 = (1 << 63) - 1
 # Beyond any seconds or operations there are, and far from where their products overflow.
@@ -127,6 +129,7 @@ def liveness_from_proto(job_id: str, sequence: int, liveness: pb.Liveness) -> Li
             detail=liveness.event.detail,
             node=liveness.event.node,
             device=liveness.event.device,
+            probe=_probe(liveness.event) if kind is ProcessEventKind.PROBED else None,
         )
     return LivenessObservation(
         job_id=job_id,
@@ -152,6 +155,21 @@ def _work(rows: FrameRows) -> Floats:
         keys = np.where(known, passes * (per_token + math.pi * per_square), -1.0 - rows.positions[:, 1])
     count = np.where(known | counted, count, np.maximum(count, 1.0))
     return np.column_stack([token_flops, square_flops, known.astype(np.float64), count, tokens, squares, keys])
+
+
+def _probe(event: pb.ProcessEvent) -> ProbeReport:
+    probe = event.probe
+    if not (0.0 < probe.seconds < math.inf and 0.0 < probe.peer_seconds < math.inf):
+        raise RejectedRecordError("bad_probe", f"a probe of {probe.seconds} s beside {probe.peer_seconds} s")
+    return ProbeReport(
+        rank=event.rank,
+        incarnation=event.incarnation,
+        peer_rank=probe.peer_rank,
+        matrix_size=probe.matrix_size,
+        seconds=probe.seconds,
+        peer_seconds=probe.peer_seconds,
+        iteration=probe.iteration,
+    )
 
 
 def _progress(one: pb.RankProgress) -> RankProgress:

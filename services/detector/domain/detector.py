@@ -11,20 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain import report
-from services.detector.domain.device_health import DeviceHealth
+from services.detector.domain.device_health import DeviceHealth, HealthChange
 from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
 from services.detector.domain.hang import find_hangs
 from services.detector.domain.job_profile import JobProfile
+from services.detector.domain.kind_board import KindBoard, kind_verdict
 from services.detector.domain.link_report import link_verdict
 from services.detector.domain.link_watch import LinkWatch
 from services.detector.domain.loss_watch import LossWatch
 from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation, RankProgress
 from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
+from services.detector.domain.suspicion import Accusation, ProbeReport, Standing, Suspicion, SuspicionDesk
 from services.detector.domain.verdict import Culprit, Profile, RankThroughput, Verdict
 from services.detector.domain.workload import WorkExpectation
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Finding = Verdict | Profile | Suspicion
 
 PROFILE_EVERY = 5
 _FRAMES_TO_LEARN = 3
@@ -47,6 +50,8 @@ class JobDetector:
         self._links = LinkWatch(iterations_per_false_alarm=iterations_per_false_alarm)
         self._processes = ProcessWatch()
         self._losses = LossWatch()
+        self._kinds = KindBoard(iterations_per_false_alarm=iterations_per_false_alarm)
+        self._desk = SuspicionDesk()
         self._profile = JobProfile()
         self._hung: dict[int, tuple[int, int]] = {}
         self._last_sequence = -1
@@ -66,7 +71,7 @@ class JobDetector:
         """Newest iteration seen; -1 before the first."""
         return self._iteration
 
-    def observe(self, observation: Observation) -> list[Verdict | Profile]:
+    def observe(self, observation: Observation) -> list[Finding]:
         """Takes the job's next observation; one that was taken before changes nothing and finds nothing.
 
         Returns:
@@ -90,6 +95,8 @@ class JobDetector:
             findings += self._processes.on_event(liveness.event)
         findings += self._processes.on_progress(liveness.at_unix_seconds, liveness.progress)
         found = [self._process_verdict(finding, liveness.at_unix_seconds) for finding in findings]
+        if liveness.event is not None and liveness.event.probe is not None:
+            found += self._probed(liveness.event.probe, liveness.at_unix_seconds)
         alive = tuple(one for one in liveness.progress if self._takes_part(one))
         hangs = find_hangs(alive, iteration_seconds=self._profile.iteration_seconds, epoch=self._profile.epoch)
         for hang in hangs:
@@ -100,19 +107,49 @@ class JobDetector:
             found.append(report.hang_verdict(self.job_id, hang, culprit, liveness.at_unix_seconds))
         return found
 
+    def _probed(self, probe: ProbeReport, at_unix_seconds: float) -> list[Verdict]:
+        """A probe's report: evidence for a verdict to come, or for one that was given before it arrived."""
+        accusation, row = self._desk.take(probe), self._health.bank.row_of(probe.rank)
+        if accusation is None or row is None or not bool(self._health.bank.ill[row]):
+            return []
+        throughputs, margins = self._health.throughputs(np.array([row]))
+        now = RankThroughput(rank=probe.rank, throughput=float(throughputs[0]), margin=float(margins[0]))
+        culprit = self._culprit(probe.rank, probe.incarnation)
+        return [report.probe_verdict(self.job_id, probe, accusation, now, culprit, at_unix_seconds)]
+
+    def _suspect(self, frame: FrameObservation, rows: Ints) -> list[Suspicion]:
+        if not self._desk.is_due(frame.iteration):
+            return []
+        standing = Standing(
+            ranks=frame.ranks,
+            incarnations=frame.incarnations,
+            evidence=self._health.evidence(rows),
+            ill=self._health.bank.ill[rows],
+            work_keys=frame.work_keys,
+        )
+        suspicion = self._desk.consider(
+            self.job_id,
+            standing,
+            iteration=frame.iteration,
+            at_unix_seconds=frame.closed_at_unix_seconds,
+            seconds_per_flop=self._profile.seconds_per_flop if bool(frame.has_flops.all()) else float("nan"),
+        )
+        return [] if suspicion is None else [suspicion]
+
     def _takes_part(self, one: RankProgress) -> bool:
         """False for the dead, and for those who hold no position under the epoch in force: nobody waits for them."""
         if self._processes.is_dead(one.rank, one.incarnation):
             return False
         return not self._members or one.rank in self._members or one.epoch > self._profile.epoch
 
-    def _on_frame(self, frame: FrameObservation) -> list[Verdict | Profile]:
+    def _on_frame(self, frame: FrameObservation) -> list[Finding]:
         self._iteration = frame.iteration
         if frame.epoch != self._profile.epoch:
             self._profile.begin_epoch(frame.epoch)
             self._health.begin_epoch()
             self._links.begin_epoch()
-        found: list[Verdict | Profile] = [
+            self._kinds.begin_epoch()
+        found: list[Finding] = [
             self._process_verdict(finding, frame.closed_at_unix_seconds)
             for finding in self._processes.on_missing(frame.missing_ranks)
         ]
@@ -139,8 +176,15 @@ class JobDetector:
         if not bool(usable.any()):
             return found
         self._num_frames += 1
-        verdicts = self._judge(frame, rows, usable)
+        learned = self._expectation.num_learned >= _FRAMES_TO_LEARN
+        expected = self._expectation.expect(frame) if learned else None
+        verdicts = self._kinds.revise(frame, self._judge(frame, rows, usable, expected))
         found += verdicts
+        for one in self._kinds.observe(
+            frame, usable=usable, expected_seconds=expected, bank=self._health.bank, rows=rows
+        ):
+            found.append(kind_verdict(frame, one, tuple(self._culprit(rank, None) for rank in one.ranks)))
+        found += self._suspect(frame, rows)
         self._profile.observe(frame, usable, ~self._health.bank.ill[rows])
         if verdicts or self._num_frames % PROFILE_EVERY == 0 or self._profile.num_frames == 1:
             profile = self._profile.profile(self.job_id, frame.iteration, self._throughputs(frame, rows))
@@ -148,29 +192,42 @@ class JobDetector:
                 found.append(profile)
         return found
 
-    def _judge(self, frame: FrameObservation, rows: Ints, usable: Bools) -> list[Verdict]:
+    def _judge(
+        self, frame: FrameObservation, rows: Ints, usable: Bools, expected: npt.NDArray[np.float64] | None
+    ) -> list[Verdict]:
         """Compares a plain frame with what was expected of it, then learns it."""
-        if self._expectation.num_learned < _FRAMES_TO_LEARN:
+        if expected is None:
             self._expectation.learn(frame, usable, None)
             return []
-        expected = self._expectation.expect(frame)
         log_ratios = np.log(np.where(usable, frame.compute_seconds, 1.0) / expected)
         changes = self._health.observe(frame.iteration, rows[usable], log_ratios[usable], frame.work_keys[usable])
         entry_of = {int(row): entry for entry, row in enumerate(rows)} if changes else {}
         verdicts = [
-            report.health_verdict(
-                frame,
-                entry_of[change.row],
-                change,
-                expected_seconds=float(expected[entry_of[change.row]]),
-                culprit=self._culprit(int(frame.ranks[entry_of[change.row]]), None),
-            )
+            self._health_verdict(frame, entry_of[change.row], change, float(expected[entry_of[change.row]]))
             for change in changes
         ]
         centre = float(np.median(log_ratios[usable]))
         ordinary = np.abs(log_ratios - centre) < 5 * self._health.noise.scale + 0.1
         self._expectation.learn(frame, usable & ordinary & self._health.quiet(rows), expected)
         return verdicts
+
+    def _health_verdict(
+        self, frame: FrameObservation, entry: int, change: HealthChange, expected_seconds: float
+    ) -> Verdict:
+        culprit = self._culprit(int(frame.ranks[entry]), None)
+        first = change.first_iteration
+        probe = self._desk.report_on(culprit.rank, culprit.incarnation, since_iteration=first)
+        verdict = report.health_verdict(
+            frame, entry, change, expected_seconds=expected_seconds, culprit=culprit, probe=probe
+        )
+        if change.recovered:
+            self._desk.recovered((culprit.rank,))
+        elif probe is None:
+            accusation = Accusation(
+                incarnation=culprit.incarnation, first_iteration=first, confidence=verdict.confidence
+            )
+            self._desk.accuse(culprit.rank, accusation)
+        return verdict
 
     def _locate(self, frame: FrameObservation) -> Ints:
         started = self._expectation.num_learned >= _FRAMES_TO_LEARN
@@ -234,6 +291,8 @@ class JobDetector:
             "links": self._links.to_state(),
             "processes": self._processes.to_state(),
             "losses": self._losses.to_state(),
+            "kinds": self._kinds.to_state(),
+            "desk": self._desk.to_state(),
             "profile": self._profile.to_state(),
             "hung": sorted((rank, *what) for rank, what in self._hung.items()),
             "last_sequence": self._last_sequence,
@@ -251,6 +310,9 @@ class JobDetector:
             self._links.restore(state["links"])
         self._processes.restore(state["processes"])
         self._losses.restore(state["losses"])
+        self._kinds.restore(state.get("kinds", {}))
+        if "desk" in state:
+            self._desk.restore(state["desk"])
         self._profile.restore(state["profile"])
         self._hung = {rank: (incarnation, iteration) for rank, incarnation, iteration in state["hung"]}
         self._last_sequence = state["last_sequence"]

@@ -136,6 +136,11 @@ class DeviceHealth:
         calm: npt.NDArray[np.bool_] = ~self.bank.ill[rows] & ~suspected
         return calm
 
+    def evidence(self, rows: Ints) -> Floats:
+        """Evidence against some devices, as a part of what it takes to call a healthy one slow."""
+        found: Floats = self.bank.sums_slower[rows].max(axis=1) / self._limit_of(rows)
+        return found
+
     def throughputs(self, rows: Ints) -> tuple[Floats, Floats]:
         """Throughput of some devices and the half-widths of their 95 % intervals."""
         count = np.clip(self.bank.num_since_change[rows], 1, WINDOW)

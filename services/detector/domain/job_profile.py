@@ -39,6 +39,11 @@ class JobProfile:
         """Usual wall seconds of an iteration; of the epoch before while there is none of the new one; 0 at first."""
         return self._iteration_seconds
 
+    @property
+    def seconds_per_flop(self) -> float:
+        """Recent median of a healthy device; 0 before the first plain frame of the epoch."""
+        return self._median("seconds_per_flop") if self._recent else 0.0
+
     def begin_epoch(self, epoch: int) -> None:
         """The layout changed: what iterations took before no longer counts."""
         self._epoch = epoch

@@ -26,6 +26,7 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
     ("offset", (), np.float64, 0.0),
     ("num_to_reference", (), np.int64, 0),
     ("num_observed", (), np.int64, 0),
+    ("num_settled", (), np.int64, 0),
     ("level", (), np.float64, 0.0),
     ("ill", (), np.bool_, False),
     ("num_relapses", (), np.int64, 0),
@@ -48,6 +49,7 @@ class LinkBank:
         offset: What that has changed by since, bounded.
         num_to_reference: Observations still to come before the reference is taken.
         num_observed: Observations of this row.
+        num_settled: Observations that reference and offset rest on.
         level: Log slowdown that is established; 0 when healthy.
         ill: It is slow.
         num_relapses: How often it became slow.
@@ -63,6 +65,7 @@ class LinkBank:
     offset: Floats
     num_to_reference: Ints
     num_observed: Ints
+    num_settled: Ints
     level: Floats
     ill: Bools
     num_relapses: Ints

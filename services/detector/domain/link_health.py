@@ -2,7 +2,8 @@
 
 A residual is the log of measured over expected seconds, less what its row has always been off the average of its class,
 less what the whole class has in common in this iteration (so a busy fabric accuses nobody). Tests and noise are those
-of the devices (:mod:`sequential_test`, :mod:`noise`); links vary more, so the smallest slowdown is larger.
+of the devices (:mod:`sequential_test`, :mod:`noise`), noise class by class: one exchange an iteration varies more than
+the middle of many transfers. Links vary more than devices, so the smallest slowdown is larger.
 """
 
 from dataclasses import dataclass
@@ -15,11 +16,12 @@ from services.detector.domain import sequential_test
 from services.detector.domain.level import could_be_below, locate_change, robust_level
 from services.detector.domain.link_bank import LinkBank
 from services.detector.domain.noise import Noise, estimate, row_scales
+from services.detector.domain.transfer_cost import NUM_CLASSES
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-SMALLEST_SLOWDOWN = 0.07
+SMALLEST_SLOWDOWN = 0.08
 """Levels below this, in log units of time, are not told."""
 
 REFERENCE_OBSERVATIONS = 8
@@ -31,6 +33,10 @@ _NATS_TO_RECOVER = 8.0
 _NATS_PER_RELAPSE = 3.0
 _YOUNG_OBSERVATIONS = 96
 _NATS_FOR_YOUTH = 8.0
+# A level must stand out from one iteration's noise by so many scales: what is smaller may be noise that wanders.
+_SCALES_APART = 1.5
+# How far off a row's reference may be, in standard errors, before it speaks against the row.
+_REFERENCE_DOUBT = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,7 @@ class LinkHealth:
     def __init__(self, *, iterations_per_false_alarm: float) -> None:
         self.iterations_per_false_alarm = iterations_per_false_alarm
         self.bank = LinkBank()
-        self.noise = Noise(scale=_PRIOR_SCALE)
+        self.noises = [Noise(scale=_PRIOR_SCALE)] * NUM_CLASSES
         self._num_frames = 0
 
     def begin_epoch(self) -> None:
@@ -97,7 +103,7 @@ class LinkHealth:
         ready = rows[waiting & (bank.num_to_reference[rows] == 0)]
         if len(ready):
             bank.reference[ready] = np.nanmedian(bank.residuals[ready][:, -2 * REFERENCE_OBSERVATIONS :], axis=1)
-            bank.offset[ready] = 0.0
+            bank.offset[ready], bank.num_settled[ready] = 0.0, 0
             bank.residuals[ready] = np.nan
         if self._num_frames % _NOISE_EVERY == 0 or len(ready):
             self._estimate_noise()
@@ -135,16 +141,20 @@ class LinkHealth:
         bank = self.bank
         rows = np.arange(len(bank))
         calm = self.calm(rows) & (bank.num_to_reference == 0)
-        self.noise = estimate(bank.residuals, calm, prior_scale=_PRIOR_SCALE)
-        scales = row_scales(bank.residuals, self.noise)
-        bank.scale[:] = np.where((bank.ill | ~calm) & (bank.scale > 0), bank.scale, scales)
+        for index in np.unique(bank.class_of).tolist():
+            mine = bank.class_of == index
+            noise = self.noises[index] = estimate(bank.residuals[mine], calm[mine], prior_scale=_PRIOR_SCALE)
+            scales = row_scales(bank.residuals[mine], noise)
+            bank.scale[mine] = np.where(~calm[mine] & (bank.scale[mine] > 0), bank.scale[mine], scales)
 
     def _test(self, rows: Ints, residuals: Floats) -> list[LinkChange]:
         bank = self.bank
         if not len(rows):
             return []
         scale = self._scales(rows)
+        doubt = _REFERENCE_DOUBT * scale / np.sqrt(REFERENCE_OBSERVATIONS + bank.num_settled[rows])
         apart = residuals - bank.level[rows]
+        apart = np.sign(apart) * np.maximum(np.abs(apart) - doubt, 0.0)
         limits = self._limits(rows)
         back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[rows], 5)
         back = np.where(bank.ill[rows], back, limits)
@@ -154,13 +164,19 @@ class LinkHealth:
             (bank.sums_faster, bank.ages_faster, -1.0, back),
         ):
             sums, ages = sums_of[rows], ages_of[rows]
-            sequential_test.advance(
-                sums, ages, sequential_test.log_ratios(sign * apart, scale, self.noise.freedom), height
-            )
+            sequential_test.advance(sums, ages, self._log_ratios(rows, sign * apart, scale), height)
             sums_of[rows], ages_of[rows] = sums, ages
             decided |= sums.max(axis=1) >= height
         changes = [self._change(int(row), float(one)) for row, one in zip(rows[decided], scale[decided], strict=True)]
         return [change for change in changes if change is not None]
+
+    def _log_ratios(self, rows: Ints, residuals: Floats, scale: Floats) -> Floats:
+        ratios = np.empty((len(rows), sequential_test.NUM_TESTS))
+        classes = self.bank.class_of[rows]
+        for index in np.unique(classes).tolist():
+            mine = classes == index
+            ratios[mine] = sequential_test.log_ratios(residuals[mine], scale[mine], self.noises[index].freedom)
+        return ratios
 
     def _change(self, row: int, scale: float) -> LinkChange | None:
         """Moves a row to the level its residuals now stand at; None where that is nobody's business."""
@@ -178,7 +194,7 @@ class LinkHealth:
         bank.clear_tests(np.array([row]))
         if was_ill and not slower and could_be_below(since, scale, SMALLEST_SLOWDOWN / 2):
             level = 0.0
-        if level < max(SMALLEST_SLOWDOWN, scale):
+        if level < max(SMALLEST_SLOWDOWN, _SCALES_APART * scale):
             if not was_ill:
                 self._absorb(row, level)
                 return None
@@ -206,7 +222,8 @@ class LinkHealth:
     def _absorb(self, row: int, level: float) -> None:
         """A healthy row turned out to be a little off its reference."""
         bank = self.bank
-        kept = min(max(bank.offset[row] + level, -_LARGEST_OFFSET), _LARGEST_OFFSET)
+        reach = max(_LARGEST_OFFSET, float(bank.scale[row]))
+        kept = min(max(bank.offset[row] + level, -reach), reach)
         bank.residuals[row] -= kept - bank.offset[row]
         bank.offset[row] = kept
 
@@ -216,20 +233,27 @@ class LinkHealth:
         calm = self.calm(rows)
         rows, residuals = rows[calm], residuals[calm]
         scale = self._scales(rows)
-        rate = np.maximum(1.0 / (bank.num_observed[rows] + 8.0), 1.0 / 64.0)
+        bank.num_settled[rows] += 1
+        rate = np.maximum(1.0 / (bank.num_settled[rows] + REFERENCE_OBSERVATIONS), 1.0 / 64.0)
         moved = bank.offset[rows] + rate * np.clip(residuals, -2 * scale, 2 * scale)
-        bank.offset[rows] = np.clip(moved, -_LARGEST_OFFSET, _LARGEST_OFFSET)
+        reach = np.maximum(_LARGEST_OFFSET, scale)
+        bank.offset[rows] = np.clip(moved, -reach, reach)
 
     def _scales(self, rows: Ints) -> Floats:
-        return np.maximum(self.bank.scale[rows], 0.5 * self.noise.scale)
+        floors = np.array([0.5 * noise.scale for noise in self.noises])
+        scales: Floats = np.maximum(self.bank.scale[rows], floors[self.bank.class_of[rows]])
+        return scales
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""
-        noise = {"scale": self.noise.scale, "freedom": self.noise.freedom, "correlation": self.noise.correlation}
-        return {"bank": self.bank.to_state(), "noise": noise, "num_frames": self._num_frames}
+        noises = [[noise.scale, noise.freedom, noise.correlation] for noise in self.noises]
+        return {"bank": self.bank.to_state(), "noises": noises, "num_frames": self._num_frames}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self.bank.restore(state["bank"])
-        self.noise = Noise(**state["noise"])
+        self.noises = [
+            Noise(scale=scale, freedom=freedom, correlation=correlation)
+            for scale, freedom, correlation in state["noises"]
+        ]
         self._num_frames = state["num_frames"]

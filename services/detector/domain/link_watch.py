@@ -222,7 +222,7 @@ class LinkWatch:
         seen = [row for row in rows if np.isfinite(usual[row])] or rows
         since = (bank.iterations >= complaint.first_iteration)[None, :] & np.isfinite(bank.residuals[rows])
         count = max(int(since.any(axis=0).sum()), 1)
-        scale = float(np.median(np.maximum(bank.scale[rows], 0.5 * self._health.noise.scale)))
+        scale = float(np.median(bank.scale[rows]))
         # What it would take as before: what the class pays for these bytes, times what this row has always been off it.
         row = max(seen, key=lambda one: float(np.nan_to_num(usual[one])))
         expected = float(np.nan_to_num(usual[row]) * np.exp(bank.reference[row] + bank.offset[row]))

@@ -9,6 +9,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.suspicion import ProbeReport
 from services.detector.domain.traffic import TrafficObservation
 
 Floats = npt.NDArray[np.float64]
@@ -51,6 +52,7 @@ class FrameObservation:
         has_loss: True where a loss was reported, finite or not.
         gradient_norms: NaN where not measured.
         has_gradient_norm: True where one was reported.
+        data_seconds: Fetching and packing input, part of ``other_seconds``; None where it is not known.
         traffic: Operations between ranks; None where nobody measures them.
     """
 
@@ -85,6 +87,7 @@ class FrameObservation:
     gradient_norms: Floats
     has_gradient_norm: Bools
     traffic: TrafficObservation | None = None
+    data_seconds: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ranks)
@@ -98,6 +101,7 @@ class ProcessEventKind(StrEnum):
     FINISHED = "finished"
     STREAM_BROKEN = "stream_broken"
     CONNECTION_LOST = "connection_lost"
+    PROBED = "probed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,7 @@ class ProcessEvent:
         detail: One line for a person.
         node: Where the process runs or ran; empty when the one who tells does not know.
         device: The same for its device.
+        probe: Of a probed process: what the probe took.
     """
 
     at_unix_seconds: float
@@ -121,6 +126,7 @@ class ProcessEvent:
     detail: str = ""
     node: str = ""
     device: str = ""
+    probe: ProbeReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,8 @@ class ProcessWatch:
             case ProcessEventKind.CONNECTION_LOST:
                 self._lost = [*self._lost[-15:], (rank, event.at_unix_seconds)]
                 return self._supported(event.at_unix_seconds)
+            case ProcessEventKind.PROBED:
+                return []
 
     def on_progress(self, at_unix_seconds: float, progress: tuple[RankProgress, ...]) -> list[ProcessFinding]:
         """Takes a picture of who was heard when."""

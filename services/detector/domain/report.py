@@ -7,16 +7,53 @@ from services.detector.domain.hang import Hang
 from services.detector.domain.loss_watch import LossFinding
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.process_watch import ProcessFinding
-from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
+from services.detector.domain.suspicion import Accusation, ProbeReport
+from services.detector.domain.verdict import Culprit, Evidence, RankThroughput, Verdict, VerdictKind, verdict_id
 
 _PRIOR_ODDS = 1e-4
 """Odds that a device changed at a given iteration, before looking at it."""
 
 
-def health_verdict(
-    frame: FrameObservation, entry: int, change: HealthChange, *, expected_seconds: float, culprit: Culprit
+def probe_evidence(probe: ProbeReport) -> Evidence:
+    """What a probe found."""
+    size = probe.matrix_size
+    text = (
+        f"a product of {size} x {size} matrices took {1000 * probe.seconds:.2f} ms, "
+        f"{1000 * probe.peer_seconds:.2f} ms on rank {probe.peer_rank} at the same time (iteration {probe.iteration})"
+    )
+    return Evidence(name="probe against a peer", value=1 / probe.throughput, unit="ratio", text=text)
+
+
+def probe_verdict(
+    job_id: str, probe: ProbeReport, accusation: Accusation, throughput: RankThroughput, culprit: Culprit, at: float
 ) -> Verdict:
-    """A device became slow, changed its speed, or recovered."""
+    """A device that was called slow before its probe was done: the same accusation, with the probe's figures."""
+    kind = VerdictKind.COMPUTE_SLOW
+    return Verdict(
+        verdict_id=verdict_id(job_id, kind, "probe", culprit.rank, culprit.incarnation, probe.iteration),
+        job_id=job_id,
+        kind=kind,
+        culprits=(culprit,),
+        throughput=throughput.throughput,
+        throughput_margin=throughput.margin,
+        confidence=accusation.confidence,
+        first_iteration=accusation.first_iteration,
+        decided_iteration=probe.iteration,
+        decided_at_unix_seconds=at,
+        evidence=(probe_evidence(probe),),
+    )
+
+
+def health_verdict(
+    frame: FrameObservation,
+    entry: int,
+    change: HealthChange,
+    *,
+    expected_seconds: float,
+    culprit: Culprit,
+    probe: ProbeReport | None = None,
+) -> Verdict:
+    """A device became slow, changed its speed, or recovered; ``probe`` is what a probe of it found in time."""
     kind = VerdictKind.RECOVERED if change.recovered else VerdictKind.COMPUTE_SLOW
     observed = float(frame.compute_seconds[entry])
     count = change.num_observations
@@ -53,6 +90,7 @@ def health_verdict(
             unit="s",
             text="in the same iteration; a straggler waits less than those who wait for it",
         ),
+        *((probe_evidence(probe),) if probe is not None else ()),
     )
     return Verdict(
         verdict_id=verdict_id(frame.job_id, kind, culprit.rank, culprit.incarnation, frame.epoch, frame.iteration),

@@ -21,6 +21,9 @@ SUSPECT_AT = 0.5
 ITERATIONS_BETWEEN_PROBES = 20
 """A job pays for at most one probe in so many iterations, however noisy it is."""
 
+USUAL_MATRIX = 256
+"""For a job that does not say what its work costs."""
+
 PROBE_SECONDS = 0.004
 """One product on a healthy device; a suspicion costs three, or six on a device at half speed: below 35 ms."""
 
@@ -75,7 +78,16 @@ class Standing:
     incarnations: npt.NDArray[np.int64]
     evidence: Floats
     ill: Bools
-    work_keys: npt.NDArray[np.int64]
+    work_keys: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accusation:
+    """The newest verdict that calls a process slow, as far as a probe that comes later needs it."""
+
+    incarnation: int
+    first_iteration: int
+    confidence: float
 
 
 class SuspicionDesk:
@@ -84,30 +96,29 @@ class SuspicionDesk:
     def __init__(self) -> None:
         self._asked_at = -ITERATIONS_BETWEEN_PROBES
         self._asked: dict[int, int] = {}
+        self._accused: dict[int, Accusation] = {}
         self._reports: dict[int, ProbeReport] = {}
+
+    def is_due(self, iteration: int) -> bool:
+        """Whether the job can afford another probe."""
+        return iteration - self._asked_at >= ITERATIONS_BETWEEN_PROBES
 
     def consider(
         self, job_id: str, standing: Standing, *, iteration: int, at_unix_seconds: float, seconds_per_flop: float
     ) -> Suspicion | None:
-        """The question that this iteration raises, if it raises one.
+        """The question that this iteration raises, if it raises one; ask only when :meth:`is_due`.
 
         Args:
             job_id: The job.
             standing: After the iteration's tests.
             iteration: The iteration.
             at_unix_seconds: Its time, on the clock of the data.
-            seconds_per_flop: Of a healthy device; it sets the size of the probe.
+            seconds_per_flop: Of a healthy device, or NaN; it sets the size of the probe.
         """
-        if iteration - self._asked_at < ITERATIONS_BETWEEN_PROBES or not seconds_per_flop > 0.0:
-            return None
-        unproven = np.array(
-            [
-                bool(ill) and self._asked.get(int(rank)) != int(incarnation)
-                for rank, incarnation, ill in zip(standing.ranks, standing.incarnations, standing.ill, strict=True)
-            ],
-            dtype=np.bool_,
-        )
-        wanted = np.where(standing.ill, np.where(unproven, 1.0, 0.0), standing.evidence)
+        wanted = np.where(standing.ill, 0.0, standing.evidence)
+        for row in np.flatnonzero(standing.ill).tolist():
+            if self._asked.get(int(standing.ranks[row])) != int(standing.incarnations[row]):
+                wanted[row] = 1.0
         if not len(wanted) or float(wanted.max()) < SUSPECT_AT:
             return None
         suspect = int(np.argmax(wanted))
@@ -116,7 +127,7 @@ class SuspicionDesk:
             return None
         self._asked_at = iteration
         self._asked[int(standing.ranks[suspect])] = int(standing.incarnations[suspect])
-        side = (PROBE_SECONDS / (2.0 * seconds_per_flop)) ** (1.0 / 3.0)
+        side = (PROBE_SECONDS / (2.0 * seconds_per_flop)) ** (1.0 / 3.0) if seconds_per_flop > 0.0 else USUAL_MATRIX
         return Suspicion(
             job_id=job_id,
             rank=int(standing.ranks[suspect]),
@@ -128,9 +139,19 @@ class SuspicionDesk:
             matrix_size=int(min(max(side, SMALLEST_MATRIX), LARGEST_MATRIX)),
         )
 
-    def take(self, report: ProbeReport) -> None:
-        """Keep a report; the newest of each rank counts."""
+    def take(self, report: ProbeReport) -> Accusation | None:
+        """Keep a report; the newest of each rank counts.
+
+        Returns:
+            The accusation it came too late for: that verdict is to be told again with it.
+        """
         self._reports[report.rank] = report
+        accused = self._accused.get(report.rank)
+        return accused if accused is not None and accused.incarnation == report.incarnation else None
+
+    def accuse(self, rank: int, accusation: Accusation) -> None:
+        """A verdict calls this process slow."""
+        self._accused[rank] = accusation
 
     def report_on(self, rank: int, incarnation: int, *, since_iteration: int) -> ProbeReport | None:
         """The newest report about a process, if it was asked for at or after ``since_iteration``."""
@@ -143,6 +164,7 @@ class SuspicionDesk:
         """These devices are healthy again: what was said of them is history."""
         for rank in ranks:
             self._asked.pop(rank, None)
+            self._accused.pop(rank, None)
             self._reports.pop(rank, None)
 
     def to_state(self) -> dict[str, Any]:
@@ -150,6 +172,7 @@ class SuspicionDesk:
         return {
             "asked_at": self._asked_at,
             "asked": [[rank, incarnation] for rank, incarnation in sorted(self._asked.items())],
+            "accused": [[rank, asdict(accusation)] for rank, accusation in sorted(self._accused.items())],
             "reports": [asdict(report) for _, report in sorted(self._reports.items())],
         }
 
@@ -157,6 +180,7 @@ class SuspicionDesk:
         """Continue from :meth:`to_state`."""
         self._asked_at = int(state["asked_at"])
         self._asked = {int(rank): int(incarnation) for rank, incarnation in state["asked"]}
+        self._accused = {int(rank): Accusation(**accusation) for rank, accusation in state["accused"]}
         self._reports = {int(each["rank"]): ProbeReport(**each) for each in state["reports"]}
 
 

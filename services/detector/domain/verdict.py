@@ -22,6 +22,27 @@ class VerdictKind(StrEnum):
     REJOINED = "rejoined"
     COMMUNICATION_SLOW = "communication_slow"
     COMMUNICATION_RECOVERED = "communication_recovered"
+    STAGE_IMBALANCE = "stage_imbalance"
+    SEQUENCE_IMBALANCE = "sequence_imbalance"
+    JITTER = "jitter"
+    SUSPECTED_CORRUPTION = "suspected_corruption"
+    INPUT_STALL = "input_stall"
+    PERIODIC_PAUSE = "periodic_pause"
+
+
+REPORT_ONLY = frozenset(
+    (
+        VerdictKind.NOT_FINITE,
+        VerdictKind.SPIKE,
+        VerdictKind.STAGE_IMBALANCE,
+        VerdictKind.SEQUENCE_IMBALANCE,
+        VerdictKind.JITTER,
+        VerdictKind.SUSPECTED_CORRUPTION,
+        VerdictKind.INPUT_STALL,
+        VerdictKind.PERIODIC_PAUSE,
+    )
+)
+"""Kinds that are told with advice and never lead to a plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ import pytest
 from services.detector.domain.suspicion import (
     ITERATIONS_BETWEEN_PROBES,
     LARGEST_MATRIX,
+    USUAL_MATRIX,
+    Accusation,
     ProbeReport,
     Standing,
     Suspicion,
@@ -20,13 +22,15 @@ def standing(*, evidence: list[float], ill: tuple[int, ...] = (), keys: list[int
         incarnations=np.zeros(count, dtype=np.int64),
         evidence=np.array(evidence),
         ill=np.isin(np.arange(count), ill),
-        work_keys=np.array(keys or [0] * count, dtype=np.int64),
+        work_keys=np.array(keys or [0] * count, dtype=np.float64),
     )
 
 
 def consider(
     desk: SuspicionDesk, where: Standing, iteration: int = 0, seconds_per_flop: float = 1e-9
 ) -> Suspicion | None:
+    if not desk.is_due(iteration):
+        return None
     return desk.consider("job", where, iteration=iteration, at_unix_seconds=5.0, seconds_per_flop=seconds_per_flop)
 
 
@@ -81,9 +85,11 @@ def test_a_product_takes_a_few_milliseconds_on_a_healthy_device(seconds_per_flop
     assert asked.matrix_size == size
 
 
-def test_nothing_is_asked_before_the_speed_of_a_healthy_device_is_known() -> None:
-    assert consider(SuspicionDesk(), standing(evidence=[0.0, 0.9]), seconds_per_flop=0.0) is None
-    assert consider(SuspicionDesk(), standing(evidence=[0.0, 0.9]), seconds_per_flop=float("nan")) is None
+@pytest.mark.parametrize("seconds_per_flop", [0.0, float("nan")])
+def test_a_job_that_does_not_say_what_its_work_costs_gets_a_probe_of_the_usual_size(seconds_per_flop: float) -> None:
+    asked = consider(SuspicionDesk(), standing(evidence=[0.0, 0.9]), seconds_per_flop=seconds_per_flop)
+    assert asked is not None
+    assert asked.matrix_size == USUAL_MATRIX
 
 
 def test_a_report_counts_for_its_process_and_not_for_an_older_story() -> None:
@@ -96,10 +102,21 @@ def test_a_report_counts_for_its_process_and_not_for_an_older_story() -> None:
     assert report(11).throughput == 0.5
 
 
+def test_a_report_that_comes_after_the_verdict_names_the_accusation_it_belongs_to() -> None:
+    desk, accusation = SuspicionDesk(), Accusation(incarnation=0, first_iteration=3, confidence=0.99)
+    assert desk.take(report(11)) is None
+    desk.accuse(11, accusation)
+    assert desk.take(report(11)) == accusation
+    assert desk.take(report(11, incarnation=1)) is None
+    desk.recovered([11])
+    assert desk.take(report(11)) is None
+
+
 def test_a_restored_desk_goes_on_where_the_other_was() -> None:
     desk, other = SuspicionDesk(), SuspicionDesk()
     consider(desk, standing(evidence=[0.0, 0.9]), 7)
     desk.take(report(11))
+    desk.accuse(11, Accusation(incarnation=0, first_iteration=3, confidence=0.99))
     other.restore(desk.to_state())
     assert other.to_state() == desk.to_state()
     assert consider(other, standing(evidence=[0.0, 0.9]), 8) is None
