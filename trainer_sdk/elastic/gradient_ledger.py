@@ -1,8 +1,10 @@
 """What a rank's gradient sums of an unfinished iteration contain: the bookkeeping that makes them worth keeping."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from layouts.mix import Mix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +25,13 @@ class GradientLedger:
         iteration: Iteration that they belong to; -1 when there are none.
         sums: Stretches that do not overlap.
         losses: Loss, summed over tokens, of each micro-batch whose loss this rank knows.
+        mix: Which documents the micro-batches had; the same on all ranks of an epoch.
     """
 
     iteration: int = -1
     sums: tuple[PartialSum, ...] = ()
     losses: Mapping[int, float] = field(default_factory=dict)
+    mix: Mix | None = None
 
 
 def ledger_to_json(ledger: GradientLedger, names: Sequence[str]) -> dict[str, Any]:
@@ -48,6 +52,7 @@ def ledger_to_json(ledger: GradientLedger, names: Sequence[str]) -> dict[str, An
         "sets": [sorted(micro_batches) for micro_batches in sets],
         "sums": sums,
         "losses": sorted(ledger.losses.items()),
+        "mix": None if ledger.mix is None else asdict(ledger.mix),
     }
 
 
@@ -61,4 +66,9 @@ def ledger_from_json(values: Mapping[str, Any], names: Sequence[str]) -> Gradien
             for place, start, stop, which in values["sums"]
         ),
         losses=dict(values["losses"]),
+        mix=None if values["mix"] is None else _mix(values["mix"]),
     )
+
+
+def _mix(values: Mapping[str, Any]) -> Mix:
+    return Mix(**{**values, "counts": tuple(values["counts"]), "weights": tuple(values["weights"])})

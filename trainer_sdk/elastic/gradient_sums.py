@@ -14,7 +14,7 @@ from torch import Tensor
 from trainer_sdk.elastic.exchange import Bucket
 from trainer_sdk.elastic.gradient_ledger import GradientLedger, PartialSum
 from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.salvage import Gap
+from trainer_sdk.elastic.salvage import SalvagePlan
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,33 +61,30 @@ class GradientSums:
             pieces.sort()
         self._stretches: dict[str, list[_Stretch]] = {}
         self._reduced: dict[tuple[str, int, int], Tensor] = {}
+        self._mix = self._layout_mix = ownership.layout.mix
         self.iteration = -1
         self.losses: dict[int, float] = {}
 
     def begin(self, iteration: int) -> None:
         """Forget everything: an iteration begins, with all its micro-batches to run."""
         self.iteration = iteration
+        self._mix = self._layout_mix
         self.losses = {}
         self._reduced.clear()
         for name, pieces in self._pieces.items():
             self._local[name].zero_()
             self._stretches[name] = [_Stretch(start=start, stop=stop) for start, stop in pieces]
 
-    def resume(self, iteration: int, gaps: Mapping[str, Sequence[Gap]], losses: Mapping[int, float]) -> None:
-        """Begin an iteration of which some micro-batches are done: :meth:`add` what is kept before the rest runs.
-
-        Args:
-            iteration: Iteration.
-            gaps: What is still to be accumulated where; the stretches of a parameter cover all of it.
-            losses: Of the micro-batches that are not run again.
-        """
-        self.begin(iteration)
-        self.losses = dict(losses)
+    def resume(self, plan: SalvagePlan) -> None:
+        """Begin an iteration of which some micro-batches are done: :meth:`add` what is kept before the rest runs."""
+        self.begin(plan.iteration)
+        self._mix = plan.mix
+        self.losses = dict(plan.losses)
         for name, pieces in self._pieces.items():
             self._stretches[name] = [
                 _Stretch(start=max(gap.start, start), stop=min(gap.stop, stop), due=gap.micro_batches)
                 for start, stop in pieces
-                for gap in gaps[name]
+                for gap in plan.gaps[name]
                 if max(gap.start, start) < min(gap.stop, stop)
             ]
 
@@ -141,7 +138,9 @@ class GradientSums:
 
     def ledger(self) -> GradientLedger:
         """What :meth:`read` can give, and of which micro-batches it is the sum."""
-        return GradientLedger(iteration=self.iteration, sums=tuple(self._entries()), losses=dict(self.losses))
+        return GradientLedger(
+            iteration=self.iteration, sums=tuple(self._entries()), losses=dict(self.losses), mix=self._mix
+        )
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
         """The sum of a stretch that lies within one of the ledger's: a view."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from layouts.layout import Layout
+from layouts.mix import Mix
 from layouts.spread import spread_micro_batches
 from trainer_sdk.elastic.salvage import SalvagePlan
 
@@ -16,12 +17,14 @@ class Remainder:
         kept: Micro-batches that are not run again.
         kept_loss: Their loss, summed over tokens.
         by_replica: Micro-batches that each replica of the new layout runs; a replica may have none.
+        mix: Which documents they have.
     """
 
     iteration: int
     kept: tuple[int, ...]
     kept_loss: float
     by_replica: tuple[tuple[int, ...], ...]
+    mix: Mix | None
 
 
 def remainder_of(plan: SalvagePlan, layout: Layout) -> Remainder:
@@ -31,4 +34,5 @@ def remainder_of(plan: SalvagePlan, layout: Layout) -> Remainder:
         kept=plan.kept,
         kept_loss=sum(plan.losses.values()),
         by_replica=spread_micro_batches(layout, plan.again),
+        mix=plan.mix,
     )

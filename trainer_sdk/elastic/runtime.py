@@ -27,7 +27,8 @@ from trainer_sdk.elastic.tensor_parallel import TensorRegion
 from trainer_sdk.elastic.topology import collective_name
 from trainer_sdk.groups.group import Group
 
-_SUPPORTED = frozenset(Op) - {Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT}
+SUPPORTED = frozenset(Op) - {Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT}
+"""Instructions that this engine interprets."""
 
 
 @dataclass(slots=True)
@@ -78,12 +79,12 @@ class EpochRuntime:
         position = layout.position_of(rank)
         assert position is not None, f"rank {rank} has no position in the layout"
         self.position: Position = position
-        self._dataset = dataset.under(layout.mix)
+        self._dataset = self._samples = dataset.under(layout.mix)
         self._clock = clock
         stage = layout.stage_at(position)
         self._layout = layout
         self._program = program_of(layout, position.replica, position.stage)
-        unknown = sorted({instruction.op for instruction in self._program} - _SUPPORTED)
+        unknown = sorted({instruction.op for instruction in self._program} - SUPPORTED)
         if unknown:
             raise ValueError(f"schedule {layout.schedule!r} uses {', '.join(unknown)}, which this engine cannot run")
         specs = parameter_specs(config.model)
@@ -132,9 +133,9 @@ class EpochRuntime:
         self._flights.clear()
         self.batches = []
         self._pipeline.forget()
-        program = self._begin(iteration)
         with self._clock.computing(ComputeKind.DATA):
-            scale = 1.0 / self._dataset.total_tokens(iteration)
+            program = self._begin(iteration)
+            scale = 1.0 / self._samples.total_tokens(iteration)
         for instruction in program:
             if instruction.op is Op.REDUCE:
                 self._pipeline.flush()
@@ -155,10 +156,11 @@ class EpochRuntime:
         """What to run; ``sums`` has the rest."""
         remainder, position = self._remainder, self.position
         if remainder is None or remainder.iteration != iteration:
-            self.kept = ()
+            self.kept, self._samples = (), self._dataset
             self.sums.begin(iteration)
             return self._program
-        self.kept = tuple((index, self._dataset.documents(iteration, index)) for index in remainder.kept)
+        self._samples = self._dataset.under(remainder.mix)
+        self.kept = tuple((index, self._samples.documents(iteration, index)) for index in remainder.kept)
         if position.replica == 0:
             self._loss = remainder.kept_loss  # one rank speaks for what nobody ran again
         return program_of(self._layout, position.replica, position.stage, remainder.by_replica[position.replica])
@@ -167,7 +169,7 @@ class EpochRuntime:
         flight = self._flights.get(index)
         if flight is None:
             with self._clock.computing(ComputeKind.DATA):
-                flight = _Flight(self._dataset.micro_batch(iteration, index))
+                flight = _Flight(self._samples.micro_batch(iteration, index))
             self._flights[index] = flight
             self.batches.append(flight.batch)
         return flight

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from layouts.layout import Layout
+from layouts.mix import Mix
 from trainer_sdk.elastic.gradient_ledger import GradientLedger, PartialSum
 from trainer_sdk.elastic.ownership import OwnershipMap
 from trainer_sdk.elastic.parameters import ParameterSpec
@@ -48,6 +49,7 @@ class SalvagePlan:
         again: Micro-batches that must be run again, ascending: some gap has them, or nobody knows their loss.
         kept: The others, ascending.
         losses: Loss of each kept micro-batch, summed over tokens.
+        mix: Which documents the iteration's micro-batches have to the end, whatever the new layout says of later ones.
     """
 
     iteration: int
@@ -56,6 +58,7 @@ class SalvagePlan:
     again: tuple[int, ...]
     kept: tuple[int, ...]
     losses: Mapping[int, float]
+    mix: Mix | None
 
 
 def plan_salvage(
@@ -109,6 +112,7 @@ def plan_salvage(
         again=tuple(sorted(again)),
         kept=kept,
         losses={index: losses[index] for index in kept},
+        mix=next((ledger.mix for ledger in usable.values()), layout.mix),
     )
 
 

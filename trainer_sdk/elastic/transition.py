@@ -137,8 +137,6 @@ class Transition:
     ) -> tuple[GradientSums | None, Remainder | None]:
         """Keep what survivors have of the interrupted iteration; nothing when nobody has anything of it."""
         layout, names = commit.reshape.to_layout, [spec.name for spec in self._specs]
-        if commit.from_layout.mix != layout.mix:
-            return None, None  # the same micro-batches have other documents now: the iteration is run as a whole
         group, device = groups.get(TRANSFER) or groups[WORLD], torch.device(self._config.device)
         told = gather_ledgers(group, GradientLedger() if sums is None else sums.ledger(), names, device)
         plan = plan_salvage(self._specs, {rank: told[rank] for rank in commit.sources}, layout, iteration=iteration)
@@ -148,7 +146,7 @@ class Transition:
         if layout.position_of(self._rank) is not None:
             ownership = OwnershipMap(self._specs, layout)
             target = GradientSums(ownership, self._rank, plan_exchange(self._specs, layout), device)
-            target.resume(iteration, plan.gaps, plan.losses)
+            target.resume(plan)
         with torch.no_grad():
             move_sums(self._specs, plan, sums, target, self._rank, group, device)
         return target, remainder_of(plan, layout)

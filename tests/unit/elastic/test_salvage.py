@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layouts.layout import Layout, uniform_layout
+from layouts.mix import Mix
 from trainer_sdk.elastic.exchange import plan_exchange
 from trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_from_json, ledger_to_json
 from trainer_sdk.elastic.gradient_sums import GradientSums
@@ -99,7 +100,7 @@ def salvage(old: Epoch, sources: set[int], layout: Layout) -> tuple[Epoch, Salva
     remainder = remainder_of(plan, layout)
     new = first_epoch(layout)
     for sums in new.sums.values():
-        sums.resume(ITERATION, plan.gaps, plan.losses)
+        sums.resume(plan)
     for move in plan.moves:
         assert move.source in sources
         kept = old.sums[move.source].read(move.name, move.start, move.stop)
@@ -233,3 +234,16 @@ def test_sums_of_another_iteration_count_for_nothing() -> None:
     plan = plan_salvage(SPECS, {**stale, 0: GradientLedger()}, TWO_BY_TWO, iteration=ITERATION)
     assert plan.again == (0, 1, 2, 3)
     assert plan.moves == ()
+
+
+def test_an_iteration_keeps_its_mix_to_the_end_through_two_failures() -> None:
+    first, second, third = (
+        replace(TWO_BY_TWO, mix=Mix(counts=(2, 2), weights=weights)) for weights in ((1, 2), (2, 1), (1, 1))
+    )
+    epoch = first_epoch(first)
+    epoch.run(4, 2)
+    epoch, plan, _ = salvage(epoch, set(first.ranks), second)
+    assert plan.mix == first.mix
+    _, plan, remainder = salvage(epoch, set(first.ranks), third)
+    assert plan.mix == first.mix
+    assert remainder.mix == first.mix
