@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from layouts.layout import Layout
 from trainer_sdk.control.probe import ProbeDesk
 from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, RankState, Reshape
 
@@ -56,9 +57,14 @@ class Mailbox:
         self._interrupt_epoch = -2
         self._leaving = False
         self._interrupted = False  # derived; read without the lock on the training thread
+        self._check: Callable[[Layout], None] | None = None
         self.probes = ProbeDesk()
 
     # ---- the training thread
+
+    def require(self, check: Callable[[Layout], None]) -> None:
+        """From now on a plan is refused whose layout ``check`` raises ValueError for. It runs on handler threads."""
+        self._check = check
 
     def interrupted(self) -> bool:
         """True while the rank should stop waiting for peers and park. Lock-free, well under a microsecond."""
@@ -116,6 +122,15 @@ class Mailbox:
             self._apply(epoch)
 
     # ---- handler threads
+
+    def check(self, layout: Layout) -> None:
+        """Returns when this rank can run the layout, or has said nothing about it.
+
+        Raises:
+            ValueError: It cannot; the message says why.
+        """
+        if self._check is not None:
+            self._check(layout)
 
     @property
     def state(self) -> RankState:

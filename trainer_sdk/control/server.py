@@ -192,6 +192,7 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
     def _usable(self, reshape: Reshape, context: grpc.ServicerContext) -> Reshape:
         if not self._can_reshape:
             _abort(context, grpc.StatusCode.FAILED_PRECONDITION, "this rank's training loop cannot be reshaped")
+        self._mailbox.check(reshape.to_layout)
         return reshape
 
     def _answer(self, context: grpc.ServicerContext, job_id: str, call: Callable[[], _Response]) -> _Response:

@@ -4,12 +4,14 @@ The launcher imports this module once, before it forks ranks, so everything that
 """
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 
 from trainer_sdk.elastic.config import TrainingConfig, config_from_json
 from trainer_sdk.elastic.engine import Engine
 from trainer_sdk.elastic.preload import preload
+from trainer_sdk.elastic.runnable import check_runnable
 from trainer_sdk.launcher.context import RankContext
 
 
@@ -26,6 +28,7 @@ def train(context: RankContext) -> None:
     config = replace(config_from_json(context.config), job_id=context.job_id, device=context.torch_device)
     if config.device.startswith("cuda"):
         torch.cuda.set_device(config.device)
+    context.mailbox.require(partial(check_runnable, config))
     host, port = context.store_address
     Engine(
         config,

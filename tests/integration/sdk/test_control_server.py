@@ -10,7 +10,7 @@ import pytest
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
 
-from layouts.layout import uniform_layout
+from layouts.layout import Layout, uniform_layout
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.server import MAX_WATCHES, ControlServer
 from trainer_sdk.control.state import (
@@ -164,6 +164,21 @@ def test_a_loop_that_cannot_be_reshaped_refuses_plans(mailbox: Mailbox) -> None:
         request = pb.PrepareRequest(reshape=reshape_to_proto(plan(1, ApplyMode.BOUNDARY)))
         assert code_of(stub.Prepare, request, timeout=5, metadata=METADATA) is grpc.StatusCode.FAILED_PRECONDITION
     server.stop()
+
+
+def test_a_plan_that_the_loop_cannot_run_is_refused_with_the_reason_and_nothing_changes(
+    mailbox: Mailbox, stub: control_pb2_grpc.RankControlServiceStub
+) -> None:
+    def check(layout: Layout) -> None:
+        raise ValueError(f"unknown schedule {layout.schedule!r}")
+
+    mailbox.require(check)
+    request = pb.PrepareRequest(reshape=reshape_to_proto(plan(1, ApplyMode.BOUNDARY)))
+    with pytest.raises(grpc.RpcError, match="unknown schedule '1f1b'") as refused:
+        stub.Prepare(request, timeout=5, metadata=METADATA)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert mailbox.state == TRAINING
+    assert mailbox.committed_epoch() == 0
 
 
 def test_stopping_leaves_no_thread_behind(mailbox: Mailbox) -> None:

@@ -1,0 +1,51 @@
+from dataclasses import replace
+
+import pytest
+
+from layouts import schedules
+from layouts.instructions import Instruction, Op
+from layouts.layout import uniform_layout
+from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.runnable import check_runnable
+
+CONFIG = TrainingConfig()
+HOME = uniform_layout(
+    num_blocks=CONFIG.model.num_blocks,
+    tensor=2,
+    pipeline=2,
+    data=2,
+    num_micro_batches=CONFIG.workload.num_micro_batches,
+)
+
+
+def test_the_layout_that_the_job_begins_with_can_be_run() -> None:
+    check_runnable(CONFIG, HOME)
+
+
+def test_a_schedule_that_nobody_knows_is_refused_and_the_known_ones_are_named() -> None:
+    with pytest.raises(ValueError, match=r"unknown schedule 'zero-bubble'; known: .*1f1b"):
+        check_runnable(CONFIG, replace(HOME, schedule="zero-bubble"))
+
+
+def test_instructions_that_the_engine_does_not_interpret_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def split(stage: int, num_stages: int, micro_batches: object) -> tuple[Instruction, ...]:
+        return (Instruction(op=Op.BACKWARD_INPUT, micro_batch=0),)
+
+    monkeypatch.setitem(schedules.SCHEDULES, "split", split)
+    with pytest.raises(ValueError, match=r"'split' uses .*which this engine cannot run"):
+        check_runnable(CONFIG, replace(HOME, schedule="split"))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "micro_batches", "problem"), [(1, 0, "9 blocks, but the model has 8"), (0, 2, "micro-batches")]
+)
+def test_a_layout_of_another_job_is_refused(blocks: int, micro_batches: int, problem: str) -> None:
+    other = uniform_layout(
+        num_blocks=HOME.num_blocks + blocks,
+        tensor=2,
+        pipeline=2,
+        data=2,
+        num_micro_batches=HOME.num_micro_batches + micro_batches,
+    )
+    with pytest.raises(ValueError, match=problem):
+        check_runnable(CONFIG, other)
