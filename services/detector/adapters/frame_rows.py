@@ -42,7 +42,7 @@ class FrameRows:
         devices: Device it ran on.
         epochs: Epoch of the sample.
         marks: Number of the sample's mark.
-        seconds: Columns compute, other, wall, and waiting for tensor, pipeline, gradient, vote.
+        seconds: Columns compute, other, wall, waiting for tensor, pipeline, gradient, vote; then input, in other.
         positions: Columns replica, stage, shard.
         flops: Columns forward per token, forward per squared length, backward multiple.
         workloads: Columns micro-batches, tokens, sum of squares.
@@ -102,7 +102,7 @@ def _of_entries(entries: Iterable[pb.FrameEntry]) -> FrameRows:
         devices=[entry.device for entry in entries],
         epochs=np.array([sample.epoch for sample in samples], dtype=np.int64),
         marks=np.array([sample.mark for sample in samples], dtype=np.int64),
-        seconds=numbers[:, :7],
+        seconds=np.column_stack([numbers[:, :7], [sample.compute.data for sample in samples]]).reshape(-1, 8),
         positions=numbers[:, 7:10].astype(np.int64),
         flops=numbers[:, 10:13],
         workloads=numbers[:, 13:16],
@@ -204,10 +204,11 @@ class _Columns:
 def _of_columns(frame: pb.Frame) -> FrameRows:
     columns = _Columns(frame.columns)
     has_loss, has_norm = columns.array("has_loss"), columns.array("has_gradient_norm")
-    seconds = np.empty((columns.num_entries, 7))
+    seconds = np.empty((columns.num_entries, 8))
     seconds[:, 0] = columns.array("forward_seconds") + columns.array("backward_seconds")
     seconds[:, 1] = columns.array("optimizer_seconds") + columns.array("data_seconds")
-    seconds[:, 2:] = columns.stacked(
+    seconds[:, 7] = columns.array("data_seconds")
+    seconds[:, 2:7] = columns.stacked(
         "wall_seconds", "tensor_wait_seconds", "pipeline_wait_seconds", "gradient_wait_seconds", "vote_wait_seconds"
     )
     return FrameRows(

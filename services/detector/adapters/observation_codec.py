@@ -91,6 +91,7 @@ def frame_from_proto(job_id: str, sequence: int, frame: pb.Frame) -> FrameObserv
         other_seconds=seconds[:, 1],
         wall_seconds=seconds[:, 2],
         wait_seconds=seconds[:, 3:7],
+        data_seconds=seconds[:, 7],
         replicas=rows.positions[:, 0],
         stages=rows.positions[:, 1],
         shards=rows.positions[:, 2],

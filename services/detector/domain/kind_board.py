@@ -1,0 +1,112 @@
+"""All kinds of :mod:`services.detector.domain.kinds`, found by being there, over one job."""
+
+import importlib
+import inspect
+import math
+import pkgutil
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain import kinds
+from services.detector.domain.device_bank import DeviceBank
+from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.observation import FrameObservation
+from services.detector.domain.verdict import Culprit, Evidence, Verdict, verdict_id
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@cache
+def known_kinds() -> tuple[type[KindWatch], ...]:
+    """Every kind that has a file, by name.
+
+    Raises:
+        ValueError: Two kinds have one name.
+    """
+    found: dict[str, type[KindWatch]] = {}
+    for module in pkgutil.iter_modules(kinds.__path__):
+        loaded = importlib.import_module(f"{kinds.__name__}.{module.name}")
+        for _, each in inspect.getmembers(loaded, inspect.isclass):
+            if issubclass(each, KindWatch) and each.__module__ == loaded.__name__ and not inspect.isabstract(each):
+                if each.name in found:
+                    raise ValueError(f"two kinds are called {each.name!r}: rename one")
+                found[each.name] = each
+    return tuple(found[name] for name in sorted(found))
+
+
+class KindBoard:
+    """Shows each frame to all kinds.
+
+    Args:
+        iterations_per_false_alarm: The operator's budget; the kinds share one more like that of the devices.
+    """
+
+    def __init__(self, *, iterations_per_false_alarm: float) -> None:
+        self._watches = [kind() for kind in known_kinds()]
+        self._limit = math.log(max(iterations_per_false_alarm, 10.0) * len(self._watches))
+
+    def begin_epoch(self) -> None:
+        """The layout changed."""
+        for watch in self._watches:
+            watch.begin_epoch()
+
+    def observe(
+        self, frame: FrameObservation, *, usable: Bools, expected_seconds: Floats | None, bank: DeviceBank, rows: Ints
+    ) -> list[KindFinding]:
+        """Takes one frame.
+
+        Args:
+            frame: The frame.
+            usable: Entries whose times count; none in an iteration with a planned pause.
+            expected_seconds: What each entry's work should take; None while that is learned.
+            bank: What is known of the devices.
+            rows: Row of each entry in the bank.
+        """
+        look = Look(
+            frame=frame,
+            usable=usable,
+            expected_seconds=expected_seconds,
+            residuals=bank.residuals[rows],
+            ill=bank.ill[rows],
+            limit=self._limit + math.log(max(len(rows), 1)),
+        )
+        return [finding for watch in self._watches for finding in watch.observe(look)]
+
+    def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
+        """What of the verdicts about devices is to be published now."""
+        for watch in self._watches:
+            verdicts = watch.revise(frame, verdicts)
+        return verdicts
+
+    def to_state(self) -> dict[str, Any]:
+        """State of every kind by its name."""
+        return {watch.name: watch.to_state() for watch in self._watches}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave; a kind that the state does not know begins afresh."""
+        for watch in self._watches:
+            if watch.name in state:
+                watch.restore(state[watch.name])
+
+
+def kind_verdict(frame: FrameObservation, finding: KindFinding, culprits: tuple[Culprit, ...]) -> Verdict:
+    """A kind's finding in the words of a verdict; the advice is its last piece of evidence."""
+    who = "-".join(str(rank) for rank in finding.ranks) or "job"
+    advice = Evidence(name="advice", value=0.0, unit="", text=finding.advice)
+    return Verdict(
+        verdict_id=verdict_id(frame.job_id, finding.kind, who, frame.epoch, frame.iteration),
+        job_id=frame.job_id,
+        kind=finding.kind,
+        culprits=culprits,
+        throughput=finding.throughput,
+        confidence=finding.confidence,
+        first_iteration=finding.first_iteration,
+        decided_iteration=frame.iteration,
+        decided_at_unix_seconds=frame.closed_at_unix_seconds,
+        evidence=(*finding.evidence, advice),
+    )

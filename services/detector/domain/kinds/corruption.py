@@ -1,0 +1,122 @@
+"""One rank's loss or gradient norm departs from its peers': wrong arithmetic, though everything runs.
+
+Ranks report the loss and the norm as they know them. Where these are the same number for all, they agree but for the
+order of summation; where each rank has its own, it keeps its usual distance. Either way a rank's distance from the
+median is compared with its own past, and a departure must last two iterations while most of its peers stay.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.verdict import Evidence, VerdictKind
+
+Floats = npt.NDArray[np.float64]
+
+_WINDOW = 32
+_FEWEST = 12
+_SPREADS = 20.0
+SMALLEST_DEPARTURE = 1e-3
+"""Relative differences below this are rounding and the order of summation."""
+_LASTING = 2
+_MOST_AT_ONCE = 0.25
+_CALM = 16
+
+
+class Corruption(KindWatch):
+    """Tells a rank once, until it agreed for a while."""
+
+    name = "suspected_corruption"
+
+    def __init__(self) -> None:
+        self._ranks: list[int] = []
+        self._windows: dict[str, Floats] = {}
+        self._lasting: dict[str, list[int]] = {}
+        self._told: dict[int, int] = {}
+
+    def observe(self, look: Look) -> list[KindFinding]:
+        """Takes one frame; planned pauses too, as numbers do not depend on time."""
+        frame = look.frame
+        ranks = frame.ranks.tolist()
+        if ranks != self._ranks:
+            self._ranks, self._windows, self._lasting = ranks, {}, {}
+        found = []
+        for name, values, reported in (
+            ("gradient norm", frame.gradient_norms, frame.has_gradient_norm),
+            ("loss", frame.losses, frame.has_loss),
+        ):
+            usable = reported & np.isfinite(values) & (values > 0)
+            if int(usable.sum()) >= 3:
+                found += self._judge(look, name, np.where(usable, values, np.nan))
+        return found
+
+    def _judge(self, look: Look, name: str, values: Floats) -> list[KindFinding]:
+        count, iteration = len(values), look.frame.iteration
+        window = self._windows.setdefault(name, np.full((count, _WINDOW), np.nan))
+        lasting = self._lasting.setdefault(name, [0] * count)
+        usual = float(np.nanmedian(values))
+        apart = np.log(values / usual)
+        known = np.isfinite(window).sum(axis=1) >= _FEWEST
+        departed = np.zeros(count, dtype=np.bool_)
+        if known.any():
+            ordered = np.where(known[:, None], window, 0.0)
+            middle = np.nanmedian(ordered, axis=1)
+            spread = 1.4826 * np.nanmedian(np.abs(ordered - middle[:, None]), axis=1)
+            reach = np.maximum(SMALLEST_DEPARTURE, _SPREADS * spread)
+            departed = known & np.isfinite(apart) & (np.abs(apart - middle) > reach)
+        # Where many depart at once it is the training, or the median itself that moved.
+        if departed.sum() > max(1, _MOST_AT_ONCE * count):
+            departed[:] = False
+        kept = np.isfinite(apart) & ~departed
+        window[:, :-1] = np.where(kept[:, None], window[:, 1:], window[:, :-1])
+        window[:, -1] = np.where(kept, apart, window[:, -1])
+        found = []
+        for entry in range(count) if departed.any() or any(lasting) else ():
+            lasting[entry] = lasting[entry] + 1 if departed[entry] else 0
+            if lasting[entry] < _LASTING:
+                continue
+            rank = self._ranks[entry]
+            before = self._told.get(rank)
+            self._told[rank] = iteration
+            if before is None or iteration - before > _CALM:
+                found.append(_finding(rank, name, float(values[entry]), usual, iteration - _LASTING + 1))
+        return found
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything remembered, as plain values and arrays."""
+        return {
+            "ranks": list(self._ranks),
+            "windows": {name: window.copy() for name, window in self._windows.items()},
+            "lasting": {name: list(counts) for name, counts in self._lasting.items()},
+            "told": sorted(self._told.items()),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._ranks = list(state["ranks"])
+        self._windows = {name: window.copy() for name, window in state["windows"].items()}
+        self._lasting = {name: list(counts) for name, counts in state["lasting"].items()}
+        self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
+
+
+def _finding(rank: int, name: str, value: float, usual: float, first_iteration: int) -> KindFinding:
+    return KindFinding(
+        kind=VerdictKind.SUSPECTED_CORRUPTION,
+        ranks=(rank,),
+        throughput=1.0,
+        confidence=0.9,
+        first_iteration=first_iteration,
+        evidence=(
+            Evidence(name=name, value=value, unit="", text=f"reported by rank {rank}; median of its peers {usual:g}"),
+            Evidence(
+                name="departure",
+                value=100 * abs(math.expm1(math.log(value / usual))),
+                unit="%",
+                text=f"from its peers, {_LASTING} iterations in a row, while the others stayed where they were",
+            ),
+        ),
+        advice=f"check rank {rank}'s device (repeat the step on another, diagnose it) before the next checkpoint",
+    )

@@ -1,0 +1,86 @@
+"""Ranks wait for their input: fetching or packing takes a part of the iteration that training should have had.
+
+Input is not compute, so a stall never speaks against a device; it is reported with the ranks that had to wait.
+"""
+
+from collections import Counter, deque
+from typing import Any
+
+import numpy as np
+
+from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.verdict import Evidence, VerdictKind
+
+_WINDOW = 12
+_STALLS = 3
+WORTH_TELLING = 0.05
+"""Input that takes this part of an iteration is a stall."""
+_CALM_TO_REARM = 48
+_MOST_RANKS = 64
+
+
+class InputStall(KindWatch):
+    """Tells stalls once, until there were none for a while."""
+
+    name = "input_stall"
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[int, float, list[int]]] = deque(maxlen=_WINDOW)
+        self._num_calm = _CALM_TO_REARM
+
+    def observe(self, look: Look) -> list[KindFinding]:
+        """Takes one frame."""
+        frame = look.frame
+        if frame.data_seconds is None or not bool(look.usable.any()):
+            return []
+        wall = float(np.max(frame.wall_seconds[look.usable]))
+        known = look.usable & np.isfinite(frame.data_seconds)
+        shares = np.where(known, frame.data_seconds, 0.0) / max(wall, 1e-9)
+        stalled = frame.ranks[shares > WORTH_TELLING].tolist()
+        self._recent.append((frame.iteration, float(shares.max()), stalled[:_MOST_RANKS]))
+        stalls = [each for each in self._recent if each[2]]
+        armed = self._num_calm >= _CALM_TO_REARM
+        self._num_calm = 0 if len(stalls) >= _STALLS or (stalls and not armed) else self._num_calm + 1
+        if len(stalls) < _STALLS or not armed:
+            self._num_calm = max(self._num_calm, _CALM_TO_REARM) if armed else self._num_calm
+            return []
+        return [_finding(stalls, len(self._recent))]
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything remembered, as plain values."""
+        return {"recent": [list(each) for each in self._recent], "num_calm": self._num_calm}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._recent = deque(((int(a), float(b), list(c)) for a, b, c in state["recent"]), maxlen=_WINDOW)
+        self._num_calm = state["num_calm"]
+
+
+def _finding(stalls: list[tuple[int, float, list[int]]], num_seen: int) -> KindFinding:
+    by_rank = Counter(rank for _, _, ranks in stalls for rank in ranks)
+    ranks = tuple(sorted(rank for rank, count in by_rank.items() if 2 * count >= len(stalls)))
+    share = float(np.mean([each[1] for each in stalls]))
+    lost = share * len(stalls) / num_seen
+    return KindFinding(
+        kind=VerdictKind.INPUT_STALL,
+        ranks=ranks,
+        throughput=1 - lost,
+        confidence=0.99,
+        first_iteration=stalls[0][0],
+        evidence=(
+            Evidence(
+                name="input",
+                value=100 * share,
+                unit="%",
+                text=f"of the iteration, in {len(stalls)} of {num_seen} iterations since iteration {stalls[0][0]}",
+            ),
+            Evidence(
+                name="ranks that waited for it", value=float(len(by_rank)), unit="ranks", text=_listed(sorted(by_rank))
+            ),
+        ),
+        advice="input, not hardware: look at the storage and the loader's workers, and fetch further ahead",
+    )
+
+
+def _listed(ranks: list[int]) -> str:
+    return "ranks " + ", ".join(str(rank) for rank in ranks[:16])

@@ -1,0 +1,187 @@
+"""A device that is slow on and off is one illness with a duty cycle, not a row of illnesses and recoveries.
+
+From the third time it falls ill within short spells (the second, when they are very short) its recoveries are held
+back until it has stayed healthy for much longer than between its spells. Its throughput is that of its mean time.
+"""
+
+from dataclasses import asdict, replace
+from itertools import pairwise
+from typing import Any
+
+from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.observation import FrameObservation
+from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind
+
+_LONGEST_CYCLE = 80
+_SHORT_CYCLE = 24
+_QUIET_CYCLES = 3
+_SHORTEST_QUIET = 24
+_KEPT = 16
+_REPUBLISH_AT = 0.1
+
+
+class _Course:
+    """One device's spells: [first slow iteration, first healthy one or -1, throughput while slow]."""
+
+    def __init__(self, incarnation: int) -> None:
+        self.incarnation = incarnation
+        self.spells: list[list[float]] = []
+        self.intermittent = False
+        self.published = 1.0
+        self.held: Verdict | None = None
+
+    @property
+    def cycle(self) -> float:
+        """Longest time from one onset to the next."""
+        onsets = [spell[0] for spell in self.spells]
+        return max((later - earlier for earlier, later in pairwise(onsets)), default=0.0)
+
+    def comes_and_goes(self) -> bool:
+        """So many onsets so close together that the next is to be expected."""
+        onsets = [spell[0] for spell in self.spells]
+        if len(onsets) >= 2 and onsets[-1] - onsets[-2] <= _SHORT_CYCLE:
+            return True
+        return len(onsets) >= 3 and onsets[-1] - onsets[-3] <= 2 * _LONGEST_CYCLE
+
+    def duty(self, iteration: int) -> tuple[float, float]:
+        """Share of the iterations since the first onset that were slow, and throughput by mean time."""
+        slow = cost = 0.0
+        for start, stop, throughput in self.spells:
+            length = (stop if stop >= 0 else iteration + 1) - start
+            slow += length
+            cost += length / max(throughput, 0.01)
+        total = max(iteration + 1 - self.spells[0][0], 1.0)
+        return slow / total, total / (cost + total - slow)
+
+
+class Intermittent(KindWatch):
+    """Follows the spells of each device through its verdicts."""
+
+    name = "intermittent"
+
+    def __init__(self) -> None:
+        self._courses: dict[int, _Course] = {}
+
+    def observe(self, look: Look) -> list[KindFinding]:
+        """Frames say nothing that the verdicts about devices do not."""
+        del look
+        return []
+
+    def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
+        """Holds recoveries back while a device comes and goes; one verdict then says how often it is slow."""
+        found: list[Verdict] = []
+        for verdict in verdicts:
+            if verdict.kind in (VerdictKind.COMPUTE_SLOW, VerdictKind.RECOVERED) and len(verdict.culprits) == 1:
+                found += self._take(verdict)
+            else:
+                found.append(verdict)
+        for rank, course in list(self._courses.items()):
+            if course.held is not None and frame.iteration - course.spells[-1][1] >= _quiet(course):
+                found.append(_released(course.held, frame))
+                del self._courses[rank]
+        return found
+
+    def _take(self, verdict: Verdict) -> list[Verdict]:
+        culprit, iteration = verdict.culprits[0], verdict.decided_iteration
+        course = self._courses.get(culprit.rank)
+        if course is None or course.incarnation != culprit.incarnation:
+            course = self._courses[culprit.rank] = _Course(culprit.incarnation)
+        well = not course.spells or course.spells[-1][1] >= 0
+        if verdict.kind is VerdictKind.RECOVERED:
+            if well:
+                return [verdict]
+            course.spells[-1][1] = float(max(verdict.first_iteration, course.spells[-1][0] + 1))
+            if not course.intermittent:
+                return [verdict]
+            course.held = verdict
+            return self._changed(course, verdict, iteration)
+        if well and course.spells and verdict.first_iteration - course.spells[-1][0] > 2 * _LONGEST_CYCLE:
+            course.spells, course.intermittent = [], False
+        if well:
+            course.spells = [*course.spells[1 - _KEPT :], [float(verdict.first_iteration), -1.0, verdict.throughput]]
+            course.held = None
+        else:
+            course.spells[-1][2] = verdict.throughput
+        if not course.intermittent and not course.comes_and_goes():
+            return [verdict]
+        newly, course.intermittent = not course.intermittent, True
+        if newly:
+            course.published = course.duty(iteration)[1]
+            return [_with_duty(verdict, course, iteration)]
+        return self._changed(course, verdict, iteration)
+
+    def _changed(self, course: _Course, verdict: Verdict, iteration: int) -> list[Verdict]:
+        """The same illness again, when its mean has moved enough to matter."""
+        throughput = course.duty(iteration)[1]
+        if abs(throughput - course.published) < _REPUBLISH_AT or verdict.kind is VerdictKind.RECOVERED:
+            return []
+        course.published = throughput
+        return [_with_duty(verdict, course, iteration)]
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything remembered, as plain values."""
+        return {
+            "courses": [
+                [rank, one.incarnation, one.spells, one.intermittent, one.published, _plain(one.held)]
+                for rank, one in sorted(self._courses.items())
+            ]
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._courses = {}
+        for rank, incarnation, spells, intermittent, published, held in state["courses"]:
+            course = self._courses[int(rank)] = _Course(int(incarnation))
+            course.spells = [list(spell) for spell in spells]
+            course.intermittent, course.published, course.held = intermittent, published, _unplain(held)
+
+
+def _quiet(course: _Course) -> float:
+    """Iterations that it must stay healthy before it is believed to be."""
+    return max(_SHORTEST_QUIET, _QUIET_CYCLES * course.cycle)
+
+
+def _with_duty(verdict: Verdict, course: _Course, iteration: int) -> Verdict:
+    share, throughput = course.duty(iteration)
+    while_slow = course.spells[-1][2]
+    fact = Evidence(
+        name="duty cycle",
+        value=share,
+        unit="share",
+        text=f"slow in {100 * share:.0f} % of the iterations since {course.spells[0][0]:.0f}, in {len(course.spells)} "
+        f"spells; throughput {while_slow:.2f} while slow, {throughput:.2f} by mean time",
+    )
+    return replace(
+        verdict, throughput=throughput, first_iteration=int(course.spells[0][0]), evidence=(fact, *verdict.evidence)
+    )
+
+
+def _released(held: Verdict, frame: FrameObservation) -> Verdict:
+    """The recovery that was held back, now that it has lasted."""
+    lasted = frame.iteration - held.first_iteration
+    fact = Evidence(
+        name="healthy", value=float(lasted), unit="iterations", text="in a row, much longer than its spells"
+    )
+    return replace(
+        held,
+        decided_iteration=frame.iteration,
+        decided_at_unix_seconds=frame.closed_at_unix_seconds,
+        evidence=(fact, *held.evidence),
+    )
+
+
+def _plain(held: Verdict | None) -> dict[str, Any] | None:
+    return None if held is None else {**asdict(held), "kind": held.kind.value}
+
+
+def _unplain(state: dict[str, Any] | None) -> Verdict | None:
+    if state is None:
+        return None
+    return Verdict(
+        **{
+            **state,
+            "kind": VerdictKind(state["kind"]),
+            "culprits": tuple(Culprit(**one) for one in state["culprits"]),
+            "evidence": tuple(Evidence(**one) for one in state["evidence"]),
+        }
+    )

@@ -1,0 +1,117 @@
+"""A rank whose iterations are slow now and then, without a lasting cause, and too often for the job's noise.
+
+Counted against how often the other ranks of the job are as slow, so a job whose noise has a heavy tail stays quiet: the
+binomial tail of the count (Chernoff's bound) must be beyond the operator's budget.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.verdict import Evidence, VerdictKind
+
+Floats = npt.NDArray[np.float64]
+
+_EVERY = 4
+_FEWEST_SEEN = 32
+_FEWEST_SLOW = 4
+_BODIES = 8.0
+SMALLEST_EXCESS = 0.05
+"""A residual below this, in log units of time, is no slow iteration, whatever the noise."""
+WORTH_TELLING = 0.01
+"""Slow iterations that cost a rank less than this part of its time on average are not told."""
+_MEMORY = 96
+
+
+class Jitter(KindWatch):
+    """Tells a rank once, until it was calm for a while."""
+
+    name = "jitter"
+
+    def __init__(self) -> None:
+        self._told: dict[int, int] = {}
+
+    def observe(self, look: Look) -> list[KindFinding]:
+        """Takes one frame."""
+        frame = look.frame
+        if not look.plain or frame.iteration % _EVERY:
+            return []
+        seen = np.isfinite(look.residuals)
+        slow = slow_iterations(look.residuals)
+        counts, totals = slow.sum(axis=1), seen.sum(axis=1)
+        found = []
+        for entry in np.flatnonzero((counts >= _FEWEST_SLOW) & (totals >= _FEWEST_SEEN) & ~look.ill).tolist():
+            rank, columns = int(frame.ranks[entry]), np.flatnonzero(slow[entry])
+            others = np.arange(len(frame)) != entry
+            usual = (float(counts[others].sum()) + 0.5) / (float(totals[others].sum()) + 50.0)
+            share, length = counts[entry] / totals[entry], look.residuals.shape[1]
+            nats = float(totals[entry]) * _divergence(float(share), usual)
+            excess = look.residuals[entry, columns]
+            if nats < look.limit or excess.sum() < WORTH_TELLING * totals[entry] or not _scattered(columns):
+                continue
+            known = self._told.get(rank)
+            self._told[rank] = frame.iteration
+            if known is None or frame.iteration - known > _MEMORY:
+                first = frame.iteration - (length - 1 - int(columns[0]))
+                found.append(_finding(rank, excess, int(totals[entry]), nats, usual, first))
+        return found
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything remembered, as plain values."""
+        return {"told": sorted(self._told.items())}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
+
+
+def slow_iterations(residuals: Floats) -> npt.NDArray[np.bool_]:
+    """Which residuals stand out of the body of the job's noise on the slow side."""
+    known = residuals[np.isfinite(residuals)]
+    body = 1.4826 * float(np.median(np.abs(known))) if len(known) else 0.0
+    found: npt.NDArray[np.bool_] = residuals > max(SMALLEST_EXCESS, _BODIES * body)
+    return found
+
+
+def _scattered(columns: npt.NDArray[np.int64]) -> bool:
+    """At least three stretches, and not one clock: a lasting slowdown and a periodic pause have kinds of their own."""
+    gaps = np.diff(columns)
+    apart = gaps[gaps > 1]
+    return len(apart) >= 2 and (len(apart) < 3 or bool(np.ptp(apart) > 2))
+
+
+def _divergence(share: float, usual: float) -> float:
+    """Kullback-Leibler divergence of one Bernoulli from another, nats."""
+    if share <= usual:
+        return 0.0
+    rest = (1 - share) * math.log((1 - share) / (1 - usual)) if share < 1 else 0.0
+    return share * math.log(share / usual) + rest
+
+
+def _finding(rank: int, excess: Floats, total: int, nats: float, usual: float, first: int) -> KindFinding:
+    lost = float(np.expm1(excess).sum()) / total
+    return KindFinding(
+        kind=VerdictKind.JITTER,
+        ranks=(rank,),
+        throughput=1 / (1 + lost),
+        confidence=0.99,
+        first_iteration=first,
+        evidence=(
+            Evidence(
+                name="slow iterations",
+                value=float(len(excess)),
+                unit="iterations",
+                text=f"of {total}, by {100 * float(np.expm1(excess).mean()):.0f} % on average",
+            ),
+            Evidence(
+                name="likelihood",
+                value=nats,
+                unit="nats",
+                text=f"other ranks: {100 * usual:.2f} % of iterations so slow",
+            ),
+        ),
+        advice=f"look for what shares rank {rank}'s host now and then: other processes, interrupts, memory, its clock",
+    )

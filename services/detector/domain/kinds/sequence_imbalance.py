@@ -1,0 +1,103 @@
+"""Replicas with the same number of tokens draw documents of unequal length, and all wait for the dearest.
+
+Judged from the work alone, by what the expectation says it costs on healthy devices, so no device can be blamed for it.
+Only where all replicas hold equal shares and quotas: uneven ones were given uneven work on purpose.
+"""
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.verdict import Evidence, VerdictKind
+
+_WINDOW = 48
+WORTH_TELLING = 0.10
+"""Part of the job's compute time lost to waiting for the dearest replica, from which it is told."""
+_CALM = 0.05
+_STANDARD_ERRORS = 3.0
+
+
+class SequenceImbalance(KindWatch):
+    """Tells it once, until it has gone."""
+
+    name = "sequence_imbalance"
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[int, float, int]] = deque(maxlen=_WINDOW)
+        self._told = False
+
+    def begin_epoch(self) -> None:
+        """Other replicas."""
+        self._recent.clear()
+        self._told = False
+
+    def observe(self, look: Look) -> list[KindFinding]:
+        """Takes one frame."""
+        costs = _costs(look)
+        if len(costs) < 2:
+            return []
+        lost = 1.0 - float(costs.mean() / costs.max())
+        self._recent.append((look.frame.iteration, lost, int(np.argmax(costs))))
+        if len(self._recent) < _WINDOW:
+            return []
+        losses = np.array([each[1] for each in self._recent])
+        mean, error = float(losses.mean()), float(losses.std() / np.sqrt(_WINDOW))
+        if self._told:
+            self._told = mean > _CALM
+            return []
+        if mean - _STANDARD_ERRORS * error < WORTH_TELLING:
+            return []
+        self._told = True
+        dearest = np.bincount([each[2] for each in self._recent], minlength=len(costs))
+        return [_finding(mean, error, dearest.tolist(), self._recent[0][0])]
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything remembered, as plain values."""
+        return {"recent": [list(each) for each in self._recent], "told": self._told}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._recent = deque(((int(a), float(b), int(c)) for a, b, c in state["recent"]), maxlen=_WINDOW)
+        self._told = state["told"]
+
+
+def _costs(look: Look) -> np.ndarray:
+    """Expected compute seconds of each replica; empty where they are not comparable."""
+    frame = look.frame
+    if not look.plain or look.expected_seconds is None or not frame.tokens.any():
+        return np.zeros(0)
+    num_replicas = int(frame.replicas.max()) + 1
+    counts = np.bincount(frame.replicas, minlength=num_replicas)
+    shares = np.bincount(frame.replicas, weights=frame.work_keys, minlength=num_replicas)
+    uneven = np.ptp(counts) > 0 or np.ptp(frame.num_micro_batches) > 0 or np.ptp(shares) > 1e-6 * np.abs(shares).max()
+    if num_replicas < 2 or uneven:
+        return np.zeros(0)
+    found: np.ndarray = np.bincount(frame.replicas, weights=look.expected_seconds, minlength=num_replicas) / counts
+    return found
+
+
+def _finding(lost: float, error: float, dearest: list[int], first_iteration: int) -> KindFinding:
+    most = int(np.argmax(dearest))
+    return KindFinding(
+        kind=VerdictKind.SEQUENCE_IMBALANCE,
+        throughput=1 - lost,
+        confidence=0.99,
+        first_iteration=first_iteration,
+        evidence=(
+            Evidence(
+                name="lost to unequal sequences",
+                value=100 * lost,
+                unit="%",
+                text=f"of compute, mean over {_WINDOW} iterations, +- {200 * error:.1f} points, from lengths alone",
+            ),
+            Evidence(
+                name="dearest replica",
+                value=float(most),
+                unit="replica",
+                text=f"replica {most} was the dearest in {dearest[most]} of {sum(dearest)} iterations",
+            ),
+        ),
+        advice="workload, not illness: deal out micro-batches by predicted cost (N and squared lengths), not by tokens",
+    )

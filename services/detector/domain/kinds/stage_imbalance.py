@@ -1,0 +1,109 @@
+"""A pipeline stage carries more work than the others: every micro-batch waits for it, whoever computes it.
+
+Compared within each replica, so unequal sequences cancel, and across replicas by the median, so one slow device does
+not make its stage look heavy. While a slow verdict stands, layers may lie unevenly on purpose: nothing is said then.
+"""
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.verdict import Evidence, VerdictKind
+
+_WINDOW = 32
+HEAVY = 1.10
+"""From this ratio to the mean of all stages a stage counts as too heavy: a tenth of the pipeline's time."""
+_STANDARD_ERRORS = 4.0
+
+
+class StageImbalance(KindWatch):
+    """Tells the heaviest stage once an epoch."""
+
+    name = "stage_imbalance"
+
+    def __init__(self) -> None:
+        self._recent: deque[list[float]] = deque(maxlen=_WINDOW)
+        self._first_iteration = -1
+        self._told = False
+
+    def begin_epoch(self) -> None:
+        """Other stages, other loads."""
+        self._recent.clear()
+        self._told = False
+
+    def observe(self, look: Look) -> list[KindFinding]:
+        """Takes one frame."""
+        if not look.plain or self._told:
+            return []
+        if look.ill.any():
+            self._recent.clear()
+            return []
+        loads = _loads(look)
+        if len(loads) < 2:
+            return []
+        if self._recent and len(self._recent[0]) != len(loads):
+            self._recent.clear()
+        if not self._recent:
+            self._first_iteration = look.frame.iteration
+        self._recent.append(loads.tolist())
+        if len(self._recent) < _WINDOW:
+            return []
+        window = np.array(self._recent)
+        mean = window.mean(axis=0)
+        heaviest = int(np.argmax(mean))
+        error = float(window[:, heaviest].std() / np.sqrt(_WINDOW))
+        if mean[heaviest] - _STANDARD_ERRORS * error < HEAVY:
+            return []
+        self._told = True
+        return [_finding(heaviest, mean.tolist(), error, self._first_iteration)]
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything remembered, as plain values."""
+        return {"recent": list(self._recent), "first_iteration": self._first_iteration, "told": self._told}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._recent = deque(state["recent"], maxlen=_WINDOW)
+        self._first_iteration = state["first_iteration"]
+        self._told = state["told"]
+
+
+def _loads(look: Look) -> np.ndarray:
+    """Seconds of a micro-batch on each stage over the mean of the replica's stages; empty where stages are missing."""
+    frame = look.frame
+    num_stages, num_replicas = int(frame.stages.max()) + 1, int(frame.replicas.max()) + 1
+    cell = frame.replicas * num_stages + frame.stages
+    shape = num_stages * num_replicas
+    counts = np.bincount(cell, minlength=shape)
+    if num_stages < 2 or not counts.all():
+        return np.zeros(0)
+    seconds = np.bincount(cell, weights=frame.compute_seconds / frame.num_micro_batches, minlength=shape) / counts
+    per_replica = seconds.reshape(num_replicas, num_stages)
+    found: np.ndarray = np.median(per_replica / per_replica.mean(axis=1, keepdims=True), axis=0)
+    return found
+
+
+def _finding(heaviest: int, mean: list[float], error: float, first_iteration: int) -> KindFinding:
+    ratio = mean[heaviest]
+    loads = ", ".join(f"{load:.2f}" for load in mean[:32])
+    return KindFinding(
+        kind=VerdictKind.STAGE_IMBALANCE,
+        throughput=1 / ratio,
+        confidence=0.99,
+        first_iteration=first_iteration,
+        evidence=(
+            Evidence(
+                name=f"load of stage {heaviest}",
+                value=ratio,
+                unit="ratio",
+                text=f"seconds of a micro-batch over the mean of all stages, {_WINDOW} iterations, +- {2 * error:.3f}",
+            ),
+            Evidence(name="stages", value=float(len(mean)), unit="stages", text=f"loads from the first on: {loads}"),
+        ),
+        advice=(
+            f"workload, not illness: move about {100 * (1 - 1 / ratio):.0f} % of stage {heaviest}'s work to lighter "
+            "stages; all of the pipeline waits for it"
+        ),
+    )
