@@ -58,6 +58,9 @@ class ProgressWatcher:
         self._ranks: dict[int, _Rank] = {}
         self._ended: dict[int, int] = {}
         self._moved_at_seconds: float | None = None
+        # When the newest rank that reports was heard; kept, because it is asked for with every record.
+        self._newest_heard: float | None = None
+        self._newest_left = False
         self._picture_at_seconds: float | None = None
         self._disturbed_since_seconds: float | None = None
 
@@ -89,6 +92,8 @@ class ProgressWatcher:
         """So long nothing could be heard from the job at all: it counts neither as silence nor as standing still."""
         if self._moved_at_seconds is not None:
             self._moved_at_seconds += seconds
+        if self._newest_heard is not None:
+            self._newest_heard += seconds
         for rank in self._ranks.values():
             rank.heard_at_seconds += seconds
             rank.moved_at_seconds += seconds
@@ -98,8 +103,11 @@ class ProgressWatcher:
         known = self._ranks.get(rank)
         if known is not None and known.incarnation == incarnation:
             known.heard_at_seconds = now_seconds
+            if known.reported:
+                self._note_heard(now_seconds)
         elif (known is None or known.incarnation < incarnation) and self._ended.get(rank, -1) < incarnation:
             self._ranks[rank] = _Rank(incarnation, now_seconds, now_seconds)
+            self._newest_left |= known is not None and known.reported
 
     def finished_iteration(self, rank: int, incarnation: int, now_seconds: float) -> None:
         """A sample came: the rank has moved."""
@@ -126,6 +134,7 @@ class ProgressWatcher:
                 self._moved_at_seconds = moved_at_seconds
         known.payload = progress.payload
         known.reported = True
+        self._note_heard(known.heard_at_seconds)
 
     def event(self, event: ArrivedEvent, now_seconds: float) -> None:
         """Takes in a life-cycle event: who ended is in no picture, who started is."""
@@ -134,6 +143,7 @@ class ProgressWatcher:
             known = self._ranks.get(event.rank)
             if known is not None and known.incarnation <= event.incarnation:
                 del self._ranks[event.rank]
+                self._newest_left |= known.reported
         elif event.kind is EventKind.STARTED:
             self.heard(event.rank, event.incarnation, now_seconds)
 
@@ -171,7 +181,15 @@ class ProgressWatcher:
         return self._take(now_seconds)
 
     def _newest_heard_seconds(self) -> float | None:
-        return max((rank.heard_at_seconds for rank in self._ranks.values() if rank.reported), default=None)
+        if self._newest_left:  # perhaps it was the newest one: only then all are looked at
+            self._newest_left = False
+            heard = (rank.heard_at_seconds for rank in self._ranks.values() if rank.reported)
+            self._newest_heard = max(heard, default=None)
+        return self._newest_heard
+
+    def _note_heard(self, at_seconds: float) -> None:
+        if self._newest_heard is None or at_seconds > self._newest_heard:
+            self._newest_heard = at_seconds
 
     def _somebody_silent(self, known_seconds: float, bound_seconds: float) -> bool:
         """Only a rank that used to report can fall silent."""

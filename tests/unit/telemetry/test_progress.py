@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.telemetry.domain.observed import EventKind, Picture
 from services.telemetry.domain.progress import ProgressWatcher, WatchRules
@@ -121,3 +123,41 @@ def test_a_watcher_that_starts_in_the_middle_of_a_hang_believes_the_ranks_own_cl
     picture = watcher.tick(100.0, iteration_seconds=0.1)
     assert picture is not None
     assert picture.seconds_without_progress == pytest.approx(4.0)
+
+
+happenings = st.tuples(
+    st.sampled_from(["report", "sample", "die", "start", "excuse"]), st.integers(0, 3), st.integers(0, 2)
+)
+    st.sampled_from(["report", "sample", "die", "start", "excuse"]), st.integers(0, 3), st.integers(0, 2)
+)
+
+
+@given(st.lists(happenings, max_size=40))
+def test_up_to_when_anything_is_known_follows_the_newest_rank_that_reports(told: list[tuple[str, int, int]]) -> None:
+    watcher, now_seconds = ProgressWatcher(), 100.0
+    alive: dict[int, tuple[int, float, bool]] = {}
+    ended: dict[int, int] = {}
+    for what, rank, incarnation in told:
+        now_seconds += 0.1
+        held, _, reported = alive.get(rank, (-1, 0.0, False))
+        if what == "excuse":
+            watcher.excuse(0.05)
+            alive = {each: (held, heard + 0.05, says) for each, (held, heard, says) in alive.items()}
+        elif what == "die":
+            watcher.event(event(EventKind.DIED, rank, incarnation=incarnation), now_seconds)
+            ended[rank] = max(ended.get(rank, -1), incarnation)
+            if rank in alive and held <= incarnation:
+                del alive[rank]
+        else:
+            if what == "report":
+                watcher.add(progress(rank, 1, incarnation=incarnation), now_seconds)
+            elif what == "sample":
+                watcher.finished_iteration(rank, incarnation, now_seconds)
+            else:
+                watcher.event(event(EventKind.STARTED, rank, incarnation=incarnation), now_seconds)
+            if rank in alive and held == incarnation:
+                alive[rank] = (held, now_seconds, reported or what == "report")
+            elif incarnation > held and incarnation > ended.get(rank, -1):
+                alive[rank] = (incarnation, now_seconds, what == "report")
+        newest = max((heard for _, heard, says in alive.values() if says), default=now_seconds)
+        assert watcher.known_until_seconds(now_seconds) == pytest.approx(newest)
