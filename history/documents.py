@@ -74,6 +74,7 @@ def _mix_from_document(document: Mapping[str, Any]) -> Mix:
         weights=tuple(document["weights"]),
         token_cost=float(document["token_cost"]),
         square_cost=float(document["square_cost"]),
+        fill=document["fill"],
         max_scale=float(document["max_scale"]),
     )
 

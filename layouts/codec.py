@@ -70,6 +70,7 @@ def _mix_from_proto(message: pb.Mix) -> Mix:
             weights=tuple(message.weights),
             token_cost=message.token_cost,
             square_cost=message.square_cost,
+            fill=message.fill,
             max_scale=message.max_scale,
         )
     except ValueError as error:

@@ -53,7 +53,9 @@ SETTINGS = (
     Setting(model="llama2-7b", pipeline=4, data=4, quota=8, longest=384, budget=384),
     Setting(model="llama2-7b", pipeline=4, data=4, quota=8, longest=32768, budget=32768),
     Setting(model="llama2-7b", pipeline=4, data=16, quota=8, longest=32768, budget=32768),
+    Setting(model="llama2-7b", pipeline=4, data=64, quota=8, longest=32768, budget=32768),
     Setting(model="llama2-70b", pipeline=8, data=8, quota=16, longest=32768, budget=32768),
+    Setting(model="llama2-70b", pipeline=8, data=32, quota=16, longest=32768, budget=32768),
 )
 
 
@@ -115,7 +117,7 @@ def iteration_seconds(costs: Sequence[float], setting: Setting) -> float:
 def row_of(setting: Setting, lengths: list[int], counts: list[int], num_iterations: int, seed: int) -> Row:
     """One setting over some iterations."""
     model: ModelSpec = MODELS[setting.model].spec()
-    rule: Mix = mix_for(model, setting.data * setting.quota)
+    rule: Mix = mix_for(model, (setting.quota,) * setting.data, num_stages=setting.pipeline)
     draw = partial(random.Random(seed).choices, lengths, counts)
     drawn: list[float] = []
     dealt: list[float] = []
@@ -145,11 +147,9 @@ def row_of(setting: Setting, lengths: list[int], counts: list[int], num_iteratio
 
 def table(rows: Sequence[Row]) -> str:
     """The rows in Markdown."""
-    lines = [
-        "| model | PP x DP x micro-batches | longest document | token budget | documents per micro-batch |"
-        " no rebalancing | mix | all alike (bound) | speedup | possible |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    titles = ("model", "PP x DP x micro-batches", "longest document", "token budget", "documents each")
+    results = ("no rebalancing", "mix", "all alike", "speedup", "possible")
+    lines = ["| " + " | ".join((*titles, *results)) + " |", "| " + " | ".join(["---"] * 10) + " |"]
     for row in rows:
         s = row.setting
         lines.append(

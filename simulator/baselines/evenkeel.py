@@ -39,7 +39,7 @@ class Evenkeel:
         if decide(self._rule, solution, forced=forced).choice is Choice.KEEP:
             return Answer(operation=question.current)
         operation, mix = operation_of(solution.layout), solution.layout.mix
-        if mix is not None and len(mix.weights) > 1:
+        if mix is not None and len(set(mix.weights)) > 1:
             operation = replace(operation, scales=mix.scales(operation.quotas))
         return self._moved(question, operation)
 
@@ -81,7 +81,7 @@ def mix_of(rule: Mix, layout: Layout, scales: Sequence[float]) -> Mix:
         if replica.num_micro_batches
     ]
     if len({weight for _, weight in runs}) == 1:
-        return even_mix(layout.num_micro_batches, token_cost=rule.token_cost, square_cost=rule.square_cost)
+        return even_mix([count for count, _ in runs], token_cost=rule.token_cost, square_cost=rule.square_cost)
     return replace(rule, counts=tuple(count for count, _ in runs), weights=tuple(weight for _, weight in runs))
 
 
@@ -98,4 +98,5 @@ class EvenkeelMix(Evenkeel):
 def with_mix(home: Layout) -> Layout:
     """The job, registered with a mix."""
     # Costs are only used when documents are dealt out, which the simulation does not do one by one.
-    return replace(home, mix=even_mix(home.num_micro_batches, token_cost=1.0, square_cost=0.0, max_scale=MAX_SCALE))
+    quotas = [replica.num_micro_batches for replica in home.replicas]
+    return replace(home, mix=even_mix(quotas, token_cost=1.0, square_cost=0.0, max_scale=MAX_SCALE))

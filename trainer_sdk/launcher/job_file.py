@@ -76,7 +76,8 @@ def _uniform(degrees: dict[str, Any], model: ModelSpec | None) -> Layout:
     if mix is not True and not isinstance(mix, int | float):
         raise ValueError(f"mix is {json.dumps(mix)}: true, or the largest micro-batch in relation to the token budget")
     largest = {} if mix is True else {"max_scale": float(mix)}
-    return replace(layout, mix=mix_for(model, layout.num_micro_batches, **largest))
+    quotas = [replica.num_micro_batches for replica in layout.replicas]
+    return replace(layout, mix=mix_for(model, quotas, num_stages=len(layout.replicas[0].stages), **largest))
 
 
 def _check_entries(path: Path, plain: dict[str, Any]) -> None:

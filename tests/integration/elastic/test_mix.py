@@ -20,7 +20,7 @@ CONFIG = TrainingConfig(
     model=ModelConfig(num_layers=2, num_heads=4, head_dim=4, mlp_multiple=2, max_document_length=64),
     workload=WorkloadConfig(num_micro_batches=4, token_budget=64, median_document_length=12.0, corpus_bytes=300_000),
 )
-EVEN = mix_for(model_spec(CONFIG), 4)
+EVEN = mix_for(model_spec(CONFIG), (2, 2), num_stages=1)
 HOME = replace(uniform_layout(num_blocks=4, tensor=2, pipeline=1, data=2, num_micro_batches=4), mix=EVEN)
 SLOW_FIRST = replace(HOME, mix=replace(EVEN, counts=(2, 2), weights=(2, 3)))
 

@@ -41,7 +41,7 @@ def test_an_iteration_consumes_the_same_documents_under_every_mix(iteration, wei
 
 
 def test_micro_batches_are_as_even_as_the_longest_document_allows():
-    rule = even_mix(6, token_cost=1.0, square_cost=0.003)
+    rule = even_mix((6,), token_cost=1.0, square_cost=0.003)
     view = DATASET.under(rule)
     drawn = dealt = possible = 0.0
     for iteration in range(40):
@@ -55,7 +55,7 @@ def test_micro_batches_are_as_even_as_the_longest_document_allows():
 
 def test_a_view_leaves_its_dataset_as_it_was():
     before = documents_of(DATASET, 3)
-    view = DATASET.under(even_mix(6, token_cost=1.0, square_cost=0.0))
+    view = DATASET.under(even_mix((6,), token_cost=1.0, square_cost=0.0))
     batch = view.micro_batch(3, 1)
     assert batch.documents == view.documents(3, 1)
     assert batch.tokens.numel() == batch.documents.num_tokens

@@ -113,7 +113,7 @@ def test_a_job_with_a_mix_weighs_documents_as_its_model_does(tmp_path: Path) -> 
     loaded, _ = load_job(path, {}, tmp_path)
     mix = loaded.layout.mix
     assert mix is not None
-    assert (mix.num_micro_batches, mix.token_cost, mix.square_cost, mix.max_scale) == (8, 28.0, 2.0, 1.25)
+    assert (mix.counts, mix.token_cost, mix.square_cost, mix.max_scale) == ((4, 4), 28.0, 2.0, 1.25)
     assert JobSpec.from_json(loaded.to_json()) == loaded
 
 

@@ -63,15 +63,11 @@ def best_mix(seconds_of: Callable[[int, int], float], quotas: Sequence[int], rul
     sizes = sizes_for(seconds, quotas, rule.max_scale)
     if sizes is None:
         return None
-    runs: list[tuple[int, int]] = []
     even = max(sizes) - min(sizes) < _SAME
-    for size, quota in zip(sizes, quotas, strict=True):
-        weight = 1 if even else max(1, round(size * _UNITS))
-        if runs and runs[-1][1] == weight:
-            runs[-1] = runs[-1][0] + quota, weight
-        elif quota:
-            runs.append((quota, weight))
-    chosen = replace(rule, counts=tuple(count for count, _ in runs), weights=tuple(weight for _, weight in runs))
+    groups = [
+        (quota, 1 if even else max(1, round(size * _UNITS))) for size, quota in zip(sizes, quotas, strict=True) if quota
+    ]
+    chosen = replace(rule, counts=tuple(count for count, _ in groups), weights=tuple(weight for _, weight in groups))
     scales = chosen.scales(quotas)
     return max([each * scale for each, scale in zip(seconds, scales, strict=True)]), chosen
 

@@ -143,19 +143,22 @@ class Mix(_message.Message):
     TOKEN_COST_FIELD_NUMBER: _builtins.int
     SQUARE_COST_FIELD_NUMBER: _builtins.int
     MAX_SCALE_FIELD_NUMBER: _builtins.int
+    FILL_FIELD_NUMBER: _builtins.int
     token_cost: _builtins.float
     """What a token of a document costs, in relation to square_cost."""
     square_cost: _builtins.float
     """What a unit of a document's squared length costs."""
     max_scale: _builtins.float
     """No micro-batch gets more tokens than the job's token budget times this; at least 1."""
+    fill: _builtins.int
+    """How often the largest micro-batch of a group counts beside the sum of all: pipeline stages - 1."""
     @_builtins.property
     def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Runs of consecutive micro-batches that are to be of one size; their sum is the iteration's number of micro-batches."""
+        """Micro-batches of each group (one group a replica, in order); their sum is the iteration's number of micro-batches."""
 
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Size of the micro-batches of each run in relation to the others; as many as counts, each at least 1."""
+        """Size of the micro-batches of each group in relation to the others; as many as counts, each at least 1."""
 
     def __init__(
         self,
@@ -165,10 +168,11 @@ class Mix(_message.Message):
         token_cost: _builtins.float = ...,
         square_cost: _builtins.float = ...,
         max_scale: _builtins.float = ...,
+        fill: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "max_scale", b"max_scale", "square_cost", b"square_cost", "token_cost", b"token_cost", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "fill", b"fill", "max_scale", b"max_scale", "square_cost", b"square_cost", "token_cost", b"token_cost", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
