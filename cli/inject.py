@@ -31,6 +31,35 @@ def slow(
     say(f"Rank {rank} now computes at {speed:g} of its healthy speed.")
 
 
+@app.command("slow-link")
+def slow_link(
+    run_dir: RunArgument,
+    first: Annotated[int, typer.Argument(metavar="A", min=0, help="Rank at one end.")],
+    second: Annotated[int, typer.Argument(metavar="B", min=0, help="Rank at the other end.")],
+    factor: Annotated[float, typer.Argument(metavar="FACTOR", min=1.0, help="1 = healthy, 2 = takes twice as long.")],
+) -> None:
+    """Make the emulated link between two ranks slower, or healthy again with 1.
+
+    Example: evenkeel inject slow-link out/run 0 4 2
+    """
+    _inject("slow_link", run_dir, first, second, factor)
+    say(f"Transfers between rank {first} and rank {second} now take {factor:g} times as long.")
+
+
+@app.command("slow-endpoint")
+def slow_endpoint(
+    run_dir: RunArgument,
+    rank: RankArgument,
+    factor: Annotated[float, typer.Argument(metavar="FACTOR", min=1.0, help="1 = healthy, 2 = takes twice as long.")],
+) -> None:
+    """Make all emulated links of a rank slower, or healthy again with 1.
+
+    Example: evenkeel inject slow-endpoint out/run 3 1.5
+    """
+    _inject("slow_endpoint", run_dir, rank, factor)
+    say(f"Transfers of rank {rank} now take {factor:g} times as long.")
+
+
 @app.command()
 def kill(run_dir: RunArgument, rank: RankArgument) -> None:
     """Kill the process of a rank (SIGKILL).
@@ -78,5 +107,6 @@ def _inject(verb: str, *arguments: Any) -> None:
         function(*arguments)
     except (OSError, ValueError, KeyError) as error:
         raise CommandError(
-            f"cannot {verb}: {error}", next_step="check that the job runs and that RUN_DIR holds its job.json"
+            f"cannot {verb.replace('_', ' ')}: {error}",
+            next_step="check that the job runs and that RUN_DIR holds its job.json",
         ) from error

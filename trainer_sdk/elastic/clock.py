@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from trainer_sdk.devices.device import ComputeKind, Device
 from trainer_sdk.emit.progress import ProgressMark
+from trainer_sdk.emit.wall_clock import WallClock
 
 
 class WaitKind(StrEnum):
@@ -27,6 +28,10 @@ class Clock:
     Args:
         device: Measures, and where it is emulated paces, the segments.
         progress: Told of every segment and every wait.
+
+    Attributes:
+        began_at_unix_seconds: Start of the iteration in progress.
+        began_seconds: The same on ``time.perf_counter``, as the stamps of :mod:`trainer_sdk.groups.channel` are.
     """
 
     def __init__(self, device: Device, progress: ProgressMark) -> None:
@@ -35,6 +40,13 @@ class Clock:
         self._kind: ComputeKind | None = None
         self._flops = 0.0
         self._waited = dict.fromkeys(WaitKind, 0.0)
+        self._wall_clock = WallClock()
+        self.began_at_unix_seconds = 0.0
+        self.began_seconds = 0.0
+
+    def begin_iteration(self) -> None:
+        """An iteration starts now."""
+        self.began_at_unix_seconds, self.began_seconds = self._wall_clock.read()
 
     @contextmanager
     def computing(self, kind: ComputeKind) -> Iterator[None]:

@@ -17,6 +17,7 @@ from layouts.layout import Layout
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, RankState
 from trainer_sdk.devices.device import Device
+from trainer_sdk.devices.links import Links, RealLinks
 from trainer_sdk.devices.matrix_probe import MatrixProbe
 from trainer_sdk.elastic.clock import Clock, WaitKind
 from trainer_sdk.elastic.config import TrainingConfig
@@ -28,6 +29,7 @@ from trainer_sdk.elastic.runtime import EpochRuntime
 from trainer_sdk.elastic.safekeeping import Safekeeping
 from trainer_sdk.elastic.shard_state import ShardState, initial_state
 from trainer_sdk.elastic.topology import WORLD
+from trainer_sdk.elastic.traffic import Traffic
 from trainer_sdk.elastic.transfers import MissingSliceError
 from trainer_sdk.elastic.transition import Arrival, Transition
 from trainer_sdk.emit.emitter import Emitter
@@ -64,6 +66,7 @@ class Engine:
         device: What to compute on.
         emitter: Where samples and progress go.
         store_address: ``host:port`` of the job's store, which no rank hosts.
+        links: What stands between ranks; None = nothing that would have to be emulated.
         initial_layout: Layout of epoch 0; None for a process that joins later.
         node_of: Node of a rank, so that copies go to another one; None when it is not known.
         on_step: Called after each step of this rank, on the training thread.
@@ -80,6 +83,7 @@ class Engine:
         emitter: Emitter,
         store_address: str,
         initial_layout: Layout | None,
+        links: Links | None = None,
         node_of: Callable[[int], str] | None = None,
         on_step: Callable[[Step], None] | None = None,
     ) -> None:
@@ -93,6 +97,7 @@ class Engine:
         self._torch_device = torch.device(config.device)
         self._dataset = Dataset(config, self._torch_device)
         self._clock = Clock(device, emitter.progress)
+        self._traffic = Traffic(rank, links or RealLinks())
         self._probe = MatrixProbe(device, config.device)
         self._waiter = Waiter(mailbox.interrupted)
         self._rendezvous = Rendezvous(store_address, config.job_id)
@@ -117,7 +122,6 @@ class Engine:
         self._steps_applied = 0
         self._last_step_at = 0.0
         self._after_reshape = False
-        self._began = 0.0, 0.0
         self._leaving_epoch = -1
 
     @property
@@ -149,7 +153,7 @@ class Engine:
         runtime, iteration = self._runtime, self._steps_applied
         assert runtime is not None, "a training rank has a runtime"
         self._emitter.progress.begin_iteration(iteration, self._epoch)
-        self._began = time.time(), time.perf_counter()
+        self._clock.begin_iteration()
         loss_part = runtime.run_iteration(iteration)
         norm_part = runtime.reducer.squared_norm_part()
         if self._config.optimizer.max_gradient_norm is not None:
@@ -177,15 +181,13 @@ class Engine:
 
     def _emit(self, runtime: EpochRuntime, iteration: int, loss: float | None, gradient_norm: float | None) -> None:
         """Tell of a step that was just applied."""
-        started_at, started = self._began
-        self._emitter.emit_sample(
+        self._emitter.emit_later(
             iteration_sample(
                 runtime,
                 self._clock,
+                self._traffic,
                 iteration=iteration,
                 epoch=self._epoch,
-                started_at_unix_seconds=started_at,
-                wall_seconds=time.perf_counter() - started,
                 loss=loss,
                 gradient_norm=gradient_norm,
                 after_reshape=self._after_reshape,
@@ -341,6 +343,7 @@ class Engine:
         self._sums[epoch] = self._runtime.sums
         self._clock.take_compute()
         self._clock.take_waiting()
+        self._traffic.attach(self._layout, self._groups)
         self._safekeeping.enter(self._layout, epoch, self._groups, state)
         self._mailbox.applied(epoch)
         self._publish(RankPhase.TRAINING)

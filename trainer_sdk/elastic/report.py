@@ -2,36 +2,82 @@
 
 import resource
 import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
+from layouts.layout import Position
 from trainer_sdk.devices.device import ComputeKind
 from trainer_sdk.elastic.clock import Clock, WaitKind
-from trainer_sdk.elastic.data import Documents
+from trainer_sdk.elastic.data import Documents, MicroBatch
 from trainer_sdk.elastic.model import BACKWARD_MULTIPLE
 from trainer_sdk.elastic.runtime import EpochRuntime
+from trainer_sdk.elastic.stage_model import StageModel
+from trainer_sdk.elastic.traffic import Traffic, traffic_message
+from trainer_sdk.groups.channel import Stamps
 
 
 def iteration_sample(
     runtime: EpochRuntime,
     clock: Clock,
+    traffic: Traffic,
     *,
     iteration: int,
     epoch: int,
-    started_at_unix_seconds: float,
+    loss: float | None,
+    gradient_norm: float | None,
+    after_reshape: bool,
+) -> Callable[[], pb.Sample]:
+    """What builds the sample of the iteration that ends now; any thread may call it, later.
+
+    Takes the clock's seconds and the traffic's stamps, and nothing else: the training thread has no time to lose.
+    ``loss`` is None where no vote was heard.
+    """
+    return partial(
+        _sample,
+        wall_seconds=time.perf_counter() - clock.began_seconds,
+        began_at_unix_seconds=clock.began_at_unix_seconds,
+        began_seconds=clock.began_seconds,
+        compute=clock.take_compute(),
+        waiting=clock.take_waiting(),
+        channels=traffic.take(),
+        batches=runtime.batches,
+        kept=runtime.kept,
+        position=runtime.position,
+        model=runtime.model,
+        iteration=iteration,
+        epoch=epoch,
+        loss=loss,
+        gradient_norm=gradient_norm,
+        after_reshape=after_reshape,
+    )
+
+
+def _sample(
+    *,
     wall_seconds: float,
+    began_at_unix_seconds: float,
+    began_seconds: float,
+    compute: Mapping[ComputeKind, float],
+    waiting: Mapping[WaitKind, float],
+    channels: Sequence[Stamps],
+    batches: Sequence[MicroBatch],
+    kept: Sequence[tuple[int, Documents]],
+    position: Position,
+    model: StageModel,
+    iteration: int,
+    epoch: int,
     loss: float | None,
     gradient_norm: float | None,
     after_reshape: bool,
 ) -> pb.Sample:
-    """The sample of one finished iteration; takes the clock's seconds. ``loss`` is None where no vote was heard."""
-    compute, waiting = clock.take_compute(), clock.take_waiting()
-    position = runtime.position
     return pb.Sample(
         iteration=iteration,
         epoch=epoch,
-        started_at_unix_seconds=started_at_unix_seconds,
+        started_at_unix_seconds=began_at_unix_seconds,
         wall_seconds=wall_seconds,
         compute=pb.ComputeSeconds(
             forward=compute.get(ComputeKind.FORWARD, 0.0),
@@ -45,20 +91,21 @@ def iteration_sample(
             gradient=waiting[WaitKind.GRADIENT],
             vote=waiting[WaitKind.VOTE],
         ),
-        micro_batches=[_micro_batch(batch.index, batch.documents) for batch in runtime.batches],
-        kept_micro_batches=[_micro_batch(index, documents) for index, documents in runtime.kept],
+        micro_batches=[_micro_batch(batch.index, batch.documents) for batch in batches],
+        kept_micro_batches=[_micro_batch(index, documents) for index, documents in kept],
         position=pb.Position(
             replica=position.replica,
             stage=position.stage,
             shard=position.shard,
-            forward_flops_per_token=runtime.model.flops_per_token,
-            forward_flops_per_squared_length=runtime.model.flops_per_squared_length,
+            forward_flops_per_token=model.flops_per_token,
+            forward_flops_per_squared_length=model.flops_per_squared_length,
             backward_multiple=BACKWARD_MULTIPLE,
         ),
         loss=loss,
         gradient_norm=gradient_norm,
         peak_memory_bytes=_peak_memory_bytes(),
         mark=pb.MARK_RESHAPE if after_reshape else pb.MARK_UNSPECIFIED,
+        traffic=traffic_message(channels, began_seconds) if any(one.entered_seconds for one in channels) else None,
     )
 
 

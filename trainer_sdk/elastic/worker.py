@@ -39,6 +39,7 @@ def train(context: RankContext) -> None:
         emitter=context.emitter,
         store_address=f"{host}:{port}",
         initial_layout=context.initial_layout,
+        links=context.links,
         node_of=context.node_of,
     ).run()
 

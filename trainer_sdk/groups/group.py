@@ -4,6 +4,7 @@ There is no send and no receive. A gloo receive cannot be waited for in slices (
 connection), so point-to-point is a broadcast in a group of two, whose waits can be sliced.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from trainer_sdk.groups.c10d import Backend, Store, c10d
+from trainer_sdk.groups.channel import Channel
 from trainer_sdk.groups.waiting import Waiter, Work
 
 
@@ -34,6 +36,7 @@ class Pending:
     work: Work
     tensors: tuple[Tensor, ...]
     group: "Group"
+    entered_seconds: float = 0.0
 
     def wait(self) -> None:
         """Wait for the result.
@@ -42,7 +45,11 @@ class Pending:
             Interrupted: The rank should park.
             PeerLost: A peer of the group is gone.
         """
-        self.group.wait(self.work)
+        group = self.group
+        group.wait(self.work)
+        channel = group.channel
+        if channel is not None and not channel.sends and self.entered_seconds:
+            channel.ended(self.entered_seconds, self.tensors[0].nbytes)
 
 
 class Group:
@@ -54,6 +61,9 @@ class Group:
         rank: This rank.
         backend: A ``torch.distributed`` backend over exactly these ranks.
         waiter: How to wait.
+
+    Attributes:
+        channel: Where reductions and broadcasts are measured; None = they are not.
     """
 
     def __init__(self, name: str, ranks: tuple[int, ...], rank: int, backend: Backend, waiter: Waiter) -> None:
@@ -63,15 +73,30 @@ class Group:
         self._backend: Backend | None = backend
         self._waiter = waiter
         self._on_cpu = isinstance(backend, c10d.ProcessGroupGloo)
+        self.channel: Channel | None = None
 
     @property
     def others(self) -> tuple[int, ...]:
         """The other ranks: whom a wait in this group waits for."""
         return self.ranks[: self.place] + self.ranks[self.place + 1 :]
 
+    @property
+    def on_cpu(self) -> bool:
+        """The backend works on CPU tensors, so a wait ends when the operation does."""
+        return self._on_cpu
+
+    def check(self) -> None:
+        """End here if the rank is interrupted.
+
+        Raises:
+            Interrupted: It is.
+        """
+        self._waiter.check()
+
     def start_all_reduce(self, tensor: Tensor, op: Reduction = Reduction.SUM) -> Pending:
         """Reduce ``tensor`` in place over the group; the result is bit-identical everywhere."""
-        return Pending(self._alive().allreduce([tensor], _OPS[op]), (tensor,), self)
+        entered = time.perf_counter()
+        return Pending(self._alive().allreduce([tensor], _OPS[op]), (tensor,), self, entered)
 
     def all_reduce(self, tensor: Tensor, op: Reduction = Reduction.SUM) -> None:
         """As :meth:`start_all_reduce`, and wait.
@@ -84,7 +109,11 @@ class Group:
 
     def start_broadcast(self, tensor: Tensor, source_rank: int) -> Pending:
         """Send ``tensor`` from ``source_rank``, or receive into it. Broadcasts of a group arrive in order."""
-        return Pending(self._alive().broadcast(tensor, self.ranks.index(source_rank)), (tensor,), self)
+        entered = time.perf_counter()
+        work = self._alive().broadcast(tensor, self.ranks.index(source_rank))
+        if self.channel is not None and self.channel.sends:
+            self.channel.sent(entered, tensor.nbytes)
+        return Pending(work, (tensor,), self, entered)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         """Everybody's ``tensor``, stacked in the order of the group.

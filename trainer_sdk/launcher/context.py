@@ -1,13 +1,14 @@
 """What a rank's entry point is given."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from layouts.layout import Layout
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.devices.device import Device
+from trainer_sdk.devices.links import Links, RealLinks
 from trainer_sdk.emit.emitter import Emitter
 
 
@@ -28,6 +29,7 @@ class RankContext:
         config: The job's own configuration.
         initial_layout: Layout of epoch 0; None for a replacement, which waits for a plan.
         run_dir: The job's folder.
+        links: What stands between ranks.
         node_of: Node of a rank.
     """
 
@@ -43,4 +45,5 @@ class RankContext:
     config: dict[str, Any]
     initial_layout: Layout | None
     run_dir: Path
+    links: Links = field(default_factory=RealLinks)
     node_of: Callable[[int], str]

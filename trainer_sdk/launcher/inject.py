@@ -1,10 +1,12 @@
 """Faults on purpose, for a job of this machine: what ``evenkeel inject`` calls."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from trainer_sdk.devices.links import LinkTable
 from trainer_sdk.devices.speeds import SpeedTable
 from trainer_sdk.launcher.run_state import RankProcess, read_run_state
 
@@ -16,6 +18,28 @@ def slow(run_dir: Path, rank: int, speed: float) -> None:
         ValueError: No such job or rank, or no usable speed.
     """
     _with_table(run_dir, lambda table: table.set_speed(rank, speed))
+
+
+def slow_link(run_dir: Path, first: int, second: int, factor: float) -> None:
+    """Let transfers over the emulated link between two ranks take ``factor`` times as long; 1.0 makes it healthy.
+
+    Raises:
+        ValueError: No such job or ranks, no usable factor, or the job's links are not emulated.
+    """
+    with contextlib.closing(_link_table(run_dir)) as table:
+        table.set_factor(first, second, factor)
+
+
+def slow_endpoint(run_dir: Path, rank: int, factor: float) -> None:
+    """The same for every link of a rank, as a sick network interface would have it.
+
+    Raises:
+        ValueError: No such job or rank, no usable factor, or the job's links are not emulated.
+    """
+    with contextlib.closing(_link_table(run_dir)) as table:
+        for other in range(table.num_ranks):
+            if other != rank:
+                table.set_factor(rank, other, factor)
 
 
 def hang(run_dir: Path, rank: int) -> None:
@@ -62,6 +86,15 @@ def release(run_dir: Path, rank: int) -> None:
         ValueError: No such job or rank.
     """
     _with_table(run_dir, lambda table: table.set_hangs(rank, False))
+
+
+def _link_table(run_dir: Path) -> LinkTable:
+    state = read_run_state(run_dir)
+    if not state.link_table:
+        raise ValueError(
+            f"the links of job {state.job_id} are not emulated: start it with link_bytes_per_second in its job file"
+        )
+    return LinkTable(Path(state.link_table))
 
 
 def _with_table(run_dir: Path, change: Callable[[SpeedTable], None]) -> None:

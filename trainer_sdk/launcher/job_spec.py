@@ -38,6 +38,8 @@ class JobSpec:
         tenant: Tenant that may read the job's history.
         device_kind: What ranks compute on.
         flops_per_second: Speed of an emulated healthy device.
+        link_bytes_per_second: Speed of an emulated healthy link between two ranks; 0 = links are the machine's own.
+        link_latency_seconds: Latency of one; counts only where links are emulated.
         devices_per_node: Consecutive ranks share a node of this size.
         num_threads: Threads that torch may use in each rank.
         kafka_bootstrap_servers: Where telemetry goes; empty = nowhere.
@@ -64,6 +66,8 @@ class JobSpec:
     tenant: str = ""
     device_kind: DeviceKind = DeviceKind.EMULATED
     flops_per_second: float = 1e9
+    link_bytes_per_second: float = 0.0
+    link_latency_seconds: float = 0.0
     devices_per_node: int = 4
     num_threads: int = 1
     kafka_bootstrap_servers: str = ""
@@ -88,6 +92,12 @@ class JobSpec:
             )
         if not self.flops_per_second > 0:
             raise ValueError(f"flops_per_second {self.flops_per_second}: must be above 0")
+        if self.link_bytes_per_second < 0 or self.link_latency_seconds < 0:
+            raise ValueError(
+                "link_bytes_per_second and link_latency_seconds: 0 or more, 0 bytes per second = no emulation"
+            )
+        if self.link_bytes_per_second and self.device_kind is DeviceKind.CUDA:
+            raise ValueError("link_bytes_per_second: links between CUDA devices cannot be emulated, leave it 0")
         if self.devices_per_node < 1 or self.num_threads < 1:
             raise ValueError("devices_per_node and num_threads: each must be at least 1")
         if self.restart_delay_seconds is not None and self.restart_delay_seconds < 0:
@@ -114,6 +124,11 @@ class JobSpec:
     def progress_board_path(self) -> Path:
         """Where ranks say how far they are, for the launcher to show."""
         return self.run_dir / "progress"
+
+    @property
+    def link_table_path(self) -> Path:
+        """The table of emulated links' factors; there is one where links are emulated."""
+        return self.run_dir / "links"
 
     def node_of(self, rank: int) -> str:
         """Name of the node a rank runs on."""

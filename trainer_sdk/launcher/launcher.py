@@ -15,6 +15,7 @@ from typing import Any, Self
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from layouts.model import ModelSpec
+from trainer_sdk.devices.links import LinkTable
 from trainer_sdk.devices.speeds import SpeedTable
 from trainer_sdk.emit.emitter import Emitter
 from trainer_sdk.emit.kafka_emitter import KafkaEmitter
@@ -65,6 +66,7 @@ class Launcher:
             job_id=spec.job_id,
             supervisor_pid=os.getpid(),
             speed_table=str(spec.speed_table_path),
+            link_table=str(spec.link_table_path) if spec.link_bytes_per_second else "",
             ranks=[RankProcess(rank=rank, node=spec.node_of(rank), device=spec.device_of(rank)) for rank in spec.ranks],
         )
         self._started_at: dict[int, float] = {}
@@ -101,6 +103,8 @@ class Launcher:
         spec.run_dir.mkdir(parents=True, exist_ok=True)
         self._speeds = SpeedTable.create(spec.speed_table_path, spec.world_size)
         self._progress = ProgressBoard.create(spec.progress_board_path, spec.world_size)
+        if spec.link_bytes_per_second:
+            LinkTable.create(spec.link_table_path, spec.world_size).close()
         if spec.kafka_bootstrap_servers:
             source = Source(job_id=spec.job_id, rank=-1, node=spec.node_of(0))
             self._emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source, reports_progress=False)

@@ -18,6 +18,7 @@ from trainer_sdk.control.server import ControlServer
 from trainer_sdk.control.state import RankPhase
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.emulated_device import EmulatedDevice
+from trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable, RealLinks
 from trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from trainer_sdk.devices.speeds import SpeedTable
 from trainer_sdk.emit.emitter import Emitter
@@ -81,6 +82,7 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: tuple[st
                 config=spec.config,
                 initial_layout=spec.layout if incarnation == 0 else None,
                 run_dir=spec.run_dir,
+                links=_links(spec),
                 node_of=spec.node_of,
             )
         )
@@ -133,6 +135,17 @@ def _device(spec: JobSpec, rank: int) -> Device:
         flops_per_second=spec.flops_per_second,
         speed=lambda: table.speed(rank),
         hangs=lambda: table.hangs(rank),
+    )
+
+
+def _links(spec: JobSpec) -> Links:
+    if not spec.link_bytes_per_second:
+        return RealLinks()
+    table = LinkTable(spec.link_table_path)
+    return EmulatedLinks(
+        bytes_per_second=spec.link_bytes_per_second,
+        latency_seconds=spec.link_latency_seconds,
+        factor=table.factor,
     )
 
 

@@ -31,6 +31,7 @@ class RunState:
         zygote_pid: Parent of the ranks; 0 before it runs.
         store_address: ``host:port`` of the rendezvous store; empty before it runs.
         speed_table: Path of the table of emulated devices' speeds.
+        link_table: Path of the table of emulated links; empty where links are not emulated.
         ranks: Newest process of each rank, ascending.
     """
 
@@ -39,6 +40,7 @@ class RunState:
     speed_table: str
     zygote_pid: int = 0
     store_address: str = ""
+    link_table: str = ""
     ranks: list[RankProcess] = field(default_factory=list)
 
     def write(self, run_dir: Path) -> None:

@@ -74,6 +74,9 @@ class PipeEmitter:
     def emit_sample(self, sample: telemetry_pb2.Sample) -> None:
         self._connection.send_bytes(b"s" + sample.SerializeToString())
 
+    def emit_later(self, build: Callable[[], telemetry_pb2.Sample]) -> None:
+        self.emit_sample(build())
+
     def emit_event(self, event: telemetry_pb2.ProcessEvent) -> None:
         self._connection.send_bytes(b"e" + event.SerializeToString())
 
