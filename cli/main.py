@@ -1,24 +1,31 @@
 """Entry point of ``evenkeel``."""
 
+import importlib
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from cli import db, incidents, inject, jobs, plans, stack, topics
-from cli.analyze import analyze_recording
-from cli.demo import demo
-from cli.doctor import doctor
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, say
-from cli.record import record_job
-from cli.replay import replay_recording
-from cli.run import run
-from cli.schedule import schedule
 from cli.session import DEFAULT_STACK, Session
-from cli.simulate import simulate
 from stack.errors import StackError
+
+GROUPS = ("stack", "jobs", "incidents", "plans", "topics", "db", "inject")
+COMMANDS = {
+    "analyze": "cli.analyze:analyze_recording",
+    "record": "cli.record:record_job",
+    "replay": "cli.replay:replay_recording",
+    "demo": "cli.demo:demo",
+    "simulate": "cli.simulate:simulate",
+    "run": "cli.run:run",
+    "doctor": "cli.doctor:doctor",
+    "schedule": "cli.schedule:schedule",
+}
+# These take arguments that are somebody else's: the launcher's, and whatever a missing package's command has.
+FOREIGN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(
     name="evenkeel",
@@ -27,16 +34,42 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for noun in (stack, jobs, incidents, plans, topics, db, inject):
-    app.add_typer(noun.app, name=noun.__name__.rpartition(".")[2])
-app.command("analyze")(analyze_recording)
-app.command("record")(record_job)
-app.command("replay")(replay_recording)
-app.command()(demo)
-app.command()(simulate)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
-app.command()(doctor)
-app.command()(schedule)
+
+
+def _missing(package: str) -> Callable[[], None]:
+    """Stands in for a command that cannot be loaded here, as in a trainer's image, which holds the SDK only."""
+
+    def command() -> None:
+        raise CommandError(
+            f"this command needs the package {package}, which is not installed",
+            next_step="make setup in a checkout, or: pip install 'evenkeel[services]'",
+            status=ExitStatus.UNHEALTHY,
+        )
+
+    command.__doc__ = f"Not available here: needs the package {package}."
+    return command
+
+
+def _add_group(name: str) -> None:
+    try:
+        app.add_typer(importlib.import_module(f"cli.{name}").app, name=name)
+    except ModuleNotFoundError as error:
+        app.command(name, context_settings=FOREIGN_ARGUMENTS)(_missing(error.name or "?"))
+
+
+def _add_command(name: str, place: str) -> None:
+    module, _, function = place.partition(":")
+    settings: dict[str, Any] | None = FOREIGN_ARGUMENTS if name == "run" else None
+    try:
+        app.command(name, context_settings=settings)(getattr(importlib.import_module(module), function))
+    except ModuleNotFoundError as error:
+        app.command(name, context_settings=FOREIGN_ARGUMENTS)(_missing(error.name or "?"))
+
+
+for _name in GROUPS:
+    _add_group(_name)
+for _name, _place in COMMANDS.items():
+    _add_command(_name, _place)
 
 
 def _print_version(wanted: bool) -> None:

@@ -82,4 +82,7 @@ def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> i
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # while the job's model was loading: nothing runs yet
+        sys.exit(128 + signal.SIGINT)
