@@ -128,8 +128,6 @@ def test_a_watcher_that_starts_in_the_middle_of_a_hang_believes_the_ranks_own_cl
 happenings = st.tuples(
     st.sampled_from(["report", "sample", "die", "start", "excuse"]), st.integers(0, 3), st.integers(0, 2)
 )
-    st.sampled_from(["report", "sample", "die", "start", "excuse"]), st.integers(0, 3), st.integers(0, 2)
-)
 
 
 @given(st.lists(happenings, max_size=40))
