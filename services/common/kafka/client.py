@@ -134,11 +134,4 @@ class KafkaClientConfig:
 
 def consumed_record(partition: Partition, raw: Any) -> ConsumedRecord:
     """Our record from the library's."""
-    return ConsumedRecord(
-        partition=partition,
-        offset=raw.offset,
-        timestamp_seconds=raw.timestamp / 1000,
-        key=raw.key,
-        value=raw.value,
-        headers=raw.headers,
-    )
+    return ConsumedRecord(partition, raw.offset, raw.timestamp / 1000, raw.key, raw.value, raw.headers)

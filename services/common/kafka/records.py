@@ -15,9 +15,8 @@ class Partition(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumedRecord:
-    """One record as the broker gave it.
+class ConsumedRecord(NamedTuple):
+    """One record as the broker gave it. A tuple, because tens of thousands come a second.
 
     Attributes:
         partition: Where it was.
@@ -53,8 +52,7 @@ class OutgoingRecord:
     headers: Headers = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message(Generic[M_co]):
+class Message(NamedTuple, Generic[M_co]):
     """A record whose value was decoded.
 
     Attributes:
