@@ -70,6 +70,7 @@ def situation_of(question: Question) -> Situation:
         cost=question.cost,
         holders=live & frozenset(layout.ranks),
         transition=question.costs.transition,
+        device_bytes=question.costs.device_bytes,
     )
 
 

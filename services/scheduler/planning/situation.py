@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from layouts.layout import Layout, Stage
+from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.cost_model import CostModel, replica_makespan, slowest_seconds
+from services.scheduler.planning.memory import layout_peak
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 
 RISK_MARGIN = 0.04
@@ -22,6 +23,7 @@ class Situation:
         cost: Predicts iterations.
         transition: Constants of transitions.
         holders: Live ranks that hold their slices of ``layout``; a rejoined rank is alive and holds nothing.
+        device_bytes: Memory of a device that the job may fill; None = not known.
         dead: Ranks that hold a position and cannot be used.
     """
 
@@ -31,7 +33,9 @@ class Situation:
     cost: CostModel
     holders: frozenset[int]
     transition: TransitionCosts = field(default_factory=TransitionCosts)
+    device_bytes: float | None = None
     dead: tuple[int, ...] = field(init=False)
+    _peaks: dict[tuple[int, int], tuple[Replica, float]] = field(init=False, repr=False)
     _stages: dict[int, tuple[Stage, tuple[float, float]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -40,6 +44,9 @@ class Situation:
             raise ValueError(f"throughputs {bad}: each must be above 0 (leave dead ranks out) and at most 16")
         object.__setattr__(self, "dead", tuple([rank for rank in self.layout.ranks if rank not in self.throughputs]))
         object.__setattr__(self, "_stages", {})
+        object.__setattr__(self, "_peaks", {})
+        if self.device_bytes is not None and not self.device_bytes > 0.0:
+            raise ValueError(f"device_bytes is {self.device_bytes}: it must be above 0")
 
     @property
     def proportional_bound(self) -> float:
@@ -76,8 +83,8 @@ class Situation:
     def judged_seconds(self, layout: Layout) -> float:
         """Predicted seconds per iteration, plus a margin for each structural risk that the cost model does not see.
 
-        A replica less costs redundancy, a merged stage memory, a stage wider than the full shape's collectives: such a
-        layout must be faster by the margin to be preferred.
+        A replica less costs redundancy, a merged stage memory where its limit is not known, a stage wider than the full
+        shape's collectives: such a layout must be faster by the margin to be preferred.
         """
         return self.seconds(layout) * (1.0 + RISK_MARGIN * self.num_risks(layout))
 
@@ -87,9 +94,16 @@ class Situation:
         num_stages = len(self.home.replicas[0].stages)
         risks = max(0, len(self.home.replicas) - len(layout.replicas))
         for replica in layout.replicas:
-            risks += max(0, num_stages - len(replica.stages))
+            if self.device_bytes is None:
+                risks += max(0, num_stages - len(replica.stages))
             risks += sum([len(stage.ranks) > full_width for stage in replica.stages])
         return risks
+
+    def excess_bytes(self, layout: Layout) -> float:
+        """Bytes that the fullest device of a layout has too little memory for; 0 = it fits, or no limit is known."""
+        if self.device_bytes is None:
+            return 0.0
+        return max(0.0, layout_peak(self.cost.model, layout, self._peaks) - self.device_bytes)
 
     def price(self, layout: Layout) -> Price:
         """What going to ``layout`` costs."""

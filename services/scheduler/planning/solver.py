@@ -7,6 +7,7 @@ fastest, the one that moves the fewest bytes wins, which keeps the parts of the 
 :meth:`Situation.judged_seconds`: predicted time with a margin for structural risks. Pure and deterministic.
 """
 
+import math
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -34,7 +35,8 @@ class _Candidate:
         layout: It.
         base: The structure that it was tuned from.
         seconds: Predicted seconds per iteration.
-        judged: The same with the margin for structural risks.
+        judged: The same with the margin for structural risks; infinite when it does not fit the devices' memory.
+        excess_bytes: What the fullest device has too little memory for.
     """
 
     levers: tuple[str, ...]
@@ -42,6 +44,7 @@ class _Candidate:
     base: Layout
     seconds: float
     judged: float
+    excess_bytes: float
 
 
 def _structures(situation: Situation) -> list[tuple[tuple[str, ...], Layout]]:
@@ -85,9 +88,18 @@ def solve(situation: Situation) -> Solution:
         if any(_same(layout, other.layout) for other in candidates):
             return
         seconds = situation.seconds(layout)
-        judged = seconds * (1.0 + RISK_MARGIN * situation.num_risks(layout))
-        levers = (*names, *_pulled(base, layout))
-        candidates.append(_Candidate(levers=levers, layout=layout, base=base, seconds=seconds, judged=judged))
+        excess = situation.excess_bytes(layout)
+        judged = seconds * (1.0 + RISK_MARGIN * situation.num_risks(layout)) if not excess else math.inf
+        candidates.append(
+            _Candidate(
+                levers=(*names, *_pulled(base, layout)),
+                layout=layout,
+                base=base,
+                seconds=seconds,
+                judged=judged,
+                excess_bytes=excess,
+            )
+        )
 
     for names, base in structures:
         add(names, base, tuner.tuned(base, tuning))
@@ -97,6 +109,12 @@ def solve(situation: Situation) -> Solution:
         for subset in subsets:
             add(names, near.base, tuner.tuned(near.base, subset))
     fastest = min(candidate.judged for candidate in candidates)
+    if fastest == math.inf:
+        least = min(candidate.excess_bytes for candidate in candidates)
+        raise NoPlanError(
+            f"no layout of the {len(situation.throughputs)} live ranks fits the devices' memory: some device lacks "
+            f"{least / 1e9:.2f} GB under the best of them; start replacements and let them register"
+        )
     tied = [(situation.price(c.layout), c) for c in candidates if c.judged <= fastest * (1.0 + TIE)]
     price, chosen = min(tied, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1].judged))
     return _solution(situation, tuner, chosen, price, candidates)
@@ -160,7 +178,9 @@ def _alternatives(
         name = " + ".join(other.levers) or "do nothing"
         if other is chosen or name in found:
             continue
-        if other.seconds > chosen.seconds * (1.0 + TIE):
+        if other.excess_bytes:
+            reason = f"a device lacks {other.excess_bytes / 1e9:.2f} GB of memory"
+        elif other.seconds > chosen.seconds * (1.0 + TIE):
             reason = f"{100.0 * (other.seconds / chosen.seconds - 1.0):.1f} % slower"
         elif other.judged > chosen.judged * (1.0 + TIE):
             gain = 100.0 * (1.0 - other.seconds / chosen.seconds)

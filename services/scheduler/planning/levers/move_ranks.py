@@ -1,0 +1,152 @@
+"""Lever: move ranks. Gather the loss in few replicas, and put what is left of those together anew.
+
+Layers are whole: a replica that misses one device of 64 is held up by one stage nearly as much as a replica that misses
+eight. So the sick places of all but a few replicas are filled with healthy ranks of these few, the donors; slow ranks
+change places with them. What is left of a donor's broken stages forms stages of full width again, so a donor has fewer
+stages than the full shape: living stages are merged. All of it starts from the full shape, as far as its ranks live.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from layouts.layout import Layout, Replica, Stage
+from services.scheduler.planning.repair import with_standbys
+from services.scheduler.planning.situation import Situation
+
+_HEALTHY = 0.97
+_DONOR_PARTS = (0.06, 0.12, 0.25, 0.5)
+"""Parts of the donors' devices that the whole loss may be: the smaller, the more donors."""
+
+_Cells = list[list[int]]
+"""Ranks of each stage of one replica."""
+
+
+def _loss(throughputs: Iterable[float]) -> float:
+    return sum([1.0 - min(1.0, p) for p in throughputs])
+
+
+def _even_stages(cells: Sequence[Sequence[int]], num_blocks: int) -> tuple[Stage, ...]:
+    """Stages of these ranks with blocks in proportion to their number; the layer split does better later."""
+    weight = [len(cell) for cell in cells]
+    borders, done = [0], 0
+    for s, each in enumerate(weight):
+        done += each
+        stop = round(num_blocks * done / sum(weight))
+        borders.append(min(max(stop, borders[-1] + 1), num_blocks - (len(cells) - s - 1)))
+    return tuple(
+        Stage(first_block=borders[s], stop_block=borders[s + 1], ranks=tuple(cell), shares=(1,) * len(cell))
+        for s, cell in enumerate(cells)
+    )
+
+
+class _Moves:
+    """The full shape while ranks are moved about.
+
+    Args:
+        situation: Who lives, and how fast.
+        donors: Replicas that take all of the loss, the worst first.
+    """
+
+    def __init__(self, situation: Situation, donors: Sequence[int]) -> None:
+        self._situation, self._speeds = situation, situation.throughputs
+        self._home, self._donors = situation.home, donors
+        self._cells = {d: [list(stage.ranks) for stage in self._home.replicas[d].stages] for d in donors}
+        self._healed: dict[int, _Cells] = {}
+
+    def heal(self, sick: Sequence[int]) -> bool:
+        """Fill the sick places of other replicas from the donors; False when the donors have too few healthy ranks."""
+        spare = self._spare()
+        for d in sick:
+            cells = [list(stage.ranks) for stage in self._home.replicas[d].stages]
+            for cell in cells:
+                for t, rank in enumerate(cell):
+                    if self._speeds.get(rank, 0.0) >= _HEALTHY:
+                        continue
+                    source = next(spare, None)
+                    if source is None:
+                        return False
+                    donor_cell, place = source
+                    cell[t], donor_cell[place] = donor_cell[place], rank
+            self._healed[d] = cells
+        return True
+
+    def _spare(self) -> Iterator[tuple[list[int], int]]:
+        """Places of healthy ranks in the donors, those of the most broken stages first."""
+        cells = [cell for d in self._donors for cell in self._cells[d]]
+        cells.sort(key=lambda cell: -_loss(self._speeds.get(rank, 0.0) for rank in cell))
+        for cell in cells:
+            for place in range(len(cell)):
+                if self._speeds.get(cell[place], 0.0) >= _HEALTHY:
+                    yield cell, place
+
+    def layouts(self) -> Iterator[Layout]:
+        """What comes of it: broken stages of donors as they are, or put together to stages of full width."""
+        for together in (True, False):
+            for keeps_rest in (True, False) if together else (True,):
+                layout = self._layout(together, keeps_rest)
+                if layout is not None:
+                    yield layout
+
+    def _layout(self, together: bool, keeps_rest: bool) -> Layout | None:
+        replicas = []
+        for d, replica in enumerate(self._home.replicas):
+            if d in self._healed:
+                stages = tuple(
+                    replace(stage, ranks=tuple(cell))
+                    for stage, cell in zip(replica.stages, self._healed[d], strict=True)
+                )
+            elif d in self._cells:
+                cells = [[rank for rank in cell if rank in self._speeds] for cell in self._cells[d]]
+                cells = self._together(cells, keeps_rest) if together else [cell for cell in cells if cell]
+                if not cells:
+                    return None
+                stages = _even_stages(cells, self._home.num_blocks)
+            else:
+                replicas.append(replica)
+                continue
+            replicas.append(Replica(stages=stages, num_micro_batches=replica.num_micro_batches))
+        return with_standbys(replace(self._home, replicas=tuple(replicas), standbys=()), self._speeds.keys())
+
+    def _together(self, cells: _Cells, keeps_rest: bool) -> _Cells:
+        """Stages that miss somebody put together to stages of full width, in order of speed; a rest stays a stage."""
+        width = max(len(stage.ranks) for stage in self._home.replicas[0].stages)
+        whole = [cell for cell in cells if len(cell) >= width]
+        loose = sorted(
+            (rank for cell in cells if len(cell) < width for rank in cell), key=lambda rank: (-self._speeds[rank], rank)
+        )
+        groups = [loose[start : start + width] for start in range(0, len(loose), width)]
+        if groups and len(groups[-1]) < width and not keeps_rest:
+            groups.pop()
+        return [*whole, *groups]
+
+
+class MoveRanks:
+    """Ranks moved between replicas, so that the loss is in few of them."""
+
+    name = "move_ranks"
+    structural = True
+
+    def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
+        """The full shape with its loss gathered in one replica, or in a few."""
+        home, speeds = situation.home, situation.throughputs
+        losses = [_loss([speeds.get(rank, 0.0) for rank in replica.ranks]) for replica in home.replicas]
+        sick = sorted((d for d, loss in enumerate(losses) if loss > 1.0 - _HEALTHY), key=lambda d: (-losses[d], d))
+        size = len(home.replicas[0].ranks)
+        counts = {max(1, math.ceil(sum(losses) / (part * size))) for part in _DONOR_PARTS}
+        for count in sorted(counts):
+            if count >= len(sick):
+                continue
+            moves = _Moves(situation, sick[:count])
+            if moves.heal(sick[count:]):
+                yield from moves.layouts()
+
+    def describe(self, before: Layout, after: Layout) -> str:
+        """How many ranks work in another replica, and replicas with another number of stages."""
+        home = {rank: d for d, replica in enumerate(before.replicas) for rank in replica.ranks}
+        moved = sum(1 for d, replica in enumerate(after.replicas) for rank in replica.ranks if home.get(rank, d) != d)
+        lines = [f"{moved} ranks in other replicas"] if moved else []
+        for d, (was, becomes) in enumerate(zip(before.replicas, after.replicas, strict=False)):
+            if len(was.stages) != len(becomes.stages):
+                lines.append(f"replica {d} has {len(becomes.stages)} stages (had {len(was.stages)})")
+        return "; ".join(lines)

@@ -1,0 +1,51 @@
+"""What a device must hold under a layout: weights, gradients, optimizer state, live activations of the schedule."""
+
+from layouts.cut import cut
+from layouts.layout import Layout, Replica
+from layouts.model import ModelSpec
+
+
+def replica_peaks(model: ModelSpec, replica: Replica, scale: float = 1.0) -> tuple[float, ...]:
+    """Bytes of the fullest device of each stage of a replica.
+
+    Gradients are taken to be as large as weights. Under 1F1B stage s of p holds the activations of p - s micro-batches
+    at a time, or of all that there are.
+
+    Args:
+        model: Sizes of the blocks.
+        replica: Its stages and quota.
+        scale: Size of its largest micro-batches, 1 = as registered.
+    """
+    peaks = []
+    for s, stage in enumerate(replica.stages):
+        live = min(len(replica.stages) - s, replica.num_micro_batches) * scale
+        held = [0.0] * len(stage.ranks)
+        sizes: dict[int, float] = {}
+        for cost in model.blocks[stage.first_block : stage.stop_block]:
+            own = 2 * cost.parameter_bytes + cost.optimizer_bytes + live * cost.activation_bytes
+            sizes[cost.max_width] = sizes.get(cost.max_width, 0.0) + own
+        for width, size in sizes.items():
+            borders = cut(width, 1, stage.shares) if width > 1 else ()
+            for t in range(len(held)):
+                held[t] += size * ((borders[t + 1] - borders[t]) / width if borders else 1.0)
+        peaks.append(max(held))
+    return tuple(peaks)
+
+
+def layout_peak(model: ModelSpec, layout: Layout, known: dict[tuple[int, int], tuple[Replica, float]]) -> float:
+    """Bytes of the fullest device of a layout.
+
+    Args:
+        model: Sizes of the blocks.
+        layout: Its mix may make some micro-batches larger; they are taken to be as large as the mix allows.
+        known: What was found for replicas before; is added to.
+    """
+    scale = 1.0 if layout.mix is None else layout.mix.max_scale
+    peak = 0.0
+    for replica in layout.replicas:
+        key = id(replica), round(scale * 1000)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = replica, max(replica_peaks(model, replica, scale))
+        peak = max(peak, found[1])
+    return peak
