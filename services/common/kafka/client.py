@@ -40,6 +40,9 @@ __all__ = ["KAFKA_AWAY", "KAFKA_REFUSES", "CommitFailedError", "KafkaClientConfi
 _HEARTBEAT_SECONDS = 1.0
 # A frame of a large job is larger than the library's 1 MiB.
 _MAX_RECORD_BYTES = 16 * 1024 * 1024
+# The client has one fetch on its way to a broker and leaves a partition out whose records still wait for a busy
+# handler: what comes next for that partition waits for the fetch to end, with the library's default for half a second.
+_FETCH_WAIT_MILLISECONDS = 100
 # Less than the library's 40 s: a batch that is older than this fails and is sent again by a fresh producer.
 _PRODUCE_TIMEOUT_SECONDS = 15.0
 
@@ -122,7 +125,7 @@ class KafkaClientConfig:
             "heartbeat_interval_ms": round(_HEARTBEAT_SECONDS * 1000),
             "rebalance_timeout_ms": round(max(self.session_timeout_seconds, 10.0) * 1000),
             "max_poll_interval_ms": 300_000,
-            "fetch_max_wait_ms": 500,
+            "fetch_max_wait_ms": _FETCH_WAIT_MILLISECONDS,
             "fetch_min_bytes": 1,
             "max_partition_fetch_bytes": 4 * 1024 * 1024,
             "request_timeout_ms": 20_000,
