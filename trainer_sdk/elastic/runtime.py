@@ -79,7 +79,7 @@ class EpochRuntime:
         position = layout.position_of(rank)
         assert position is not None, f"rank {rank} has no position in the layout"
         self.position: Position = position
-        self._dataset = dataset.under(layout.mix)
+        self._dataset = self._samples = dataset.under(layout.mix)
         self._clock = clock
         stage = layout.stage_at(position)
         self._layout = layout
@@ -133,9 +133,9 @@ class EpochRuntime:
         self._flights.clear()
         self.batches = []
         self._pipeline.forget()
-        program = self._begin(iteration)
         with self._clock.computing(ComputeKind.DATA):
-            scale = 1.0 / self._dataset.total_tokens(iteration)
+            program = self._begin(iteration)
+            scale = 1.0 / self._samples.total_tokens(iteration)
         for instruction in program:
             if instruction.op is Op.REDUCE:
                 self._pipeline.flush()
@@ -156,10 +156,11 @@ class EpochRuntime:
         """What to run; ``sums`` has the rest."""
         remainder, position = self._remainder, self.position
         if remainder is None or remainder.iteration != iteration:
-            self.kept = ()
+            self.kept, self._samples = (), self._dataset
             self.sums.begin(iteration)
             return self._program
-        self.kept = tuple((index, self._dataset.documents(iteration, index)) for index in remainder.kept)
+        self._samples = self._dataset.under(remainder.mix)
+        self.kept = tuple((index, self._samples.documents(iteration, index)) for index in remainder.kept)
         if position.replica == 0:
             self._loss = remainder.kept_loss  # one rank speaks for what nobody ran again
         return program_of(self._layout, position.replica, position.stage, remainder.by_replica[position.replica])
@@ -168,7 +169,7 @@ class EpochRuntime:
         flight = self._flights.get(index)
         if flight is None:
             with self._clock.computing(ComputeKind.DATA):
-                flight = _Flight(self._dataset.micro_batch(iteration, index))
+                flight = _Flight(self._samples.micro_batch(iteration, index))
             self._flights[index] = flight
             self.batches.append(flight.batch)
         return flight
