@@ -165,9 +165,9 @@ class Engine:
         votes = self._all_gather([float(self._mailbox.committed_epoch()), loss_part, norm_part])
         self._apply_step()
         loss = float(votes[:, 1].sum())
-        self._emit(runtime, iteration, loss, float(votes[:, 2].sum()) ** 0.5)
+        checkpoint = self._safekeeping.checkpoint(self._held[self._epoch])
+        self._emit(runtime, iteration, loss, float(votes[:, 2].sum()) ** 0.5, checkpoint=checkpoint)
         self._after_reshape = False
-        self._safekeeping.checkpoint(self._held[self._epoch])
         if self._on_step is not None:
             self._on_step(Step(iteration=iteration, epoch=self._epoch, loss=loss))
         if int(votes[:, 0].min()) > self._epoch:
@@ -179,7 +179,9 @@ class Engine:
             self._safekeeping.send(self._held[self._epoch])
             self._publish(RankPhase.TRAINING)
 
-    def _emit(self, runtime: EpochRuntime, iteration: int, loss: float | None, gradient_norm: float | None) -> None:
+    def _emit(
+        self, runtime: EpochRuntime, iteration: int, loss: float | None, norm: float | None, checkpoint: bool = False
+    ) -> None:
         """Tell of a step that was just applied."""
         self._emitter.emit_later(
             iteration_sample(
@@ -189,8 +191,9 @@ class Engine:
                 iteration=iteration,
                 epoch=self._epoch,
                 loss=loss,
-                gradient_norm=gradient_norm,
+                gradient_norm=norm,
                 after_reshape=self._after_reshape,
+                checkpoint=checkpoint,
             )
         )
 
