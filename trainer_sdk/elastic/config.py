@@ -1,6 +1,7 @@
 """What a job trains: model, workload, optimizer. Plain values, the same on every rank, and JSON for the launcher."""
 
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
 
@@ -89,6 +90,15 @@ class OptimizerConfig:
     max_gradient_norm: float | None = None
 
 
+class GroupBuilding(StrEnum):
+    """How an epoch's process groups come to be."""
+
+    REBUILD = "rebuild"
+    """New ones through the job's store; every torch that is supported can."""
+    RECONFIGURE = "reconfigure"
+    """Groups that are made alone and joined by handles; gloo of torch 2.14 and later."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiesConfig:
     """Copies of slices that would be gone with one rank, or with one node, in the memory of peers.
@@ -139,6 +149,7 @@ class TrainingConfig:
         num_iterations: Optimizer steps of the job.
         dtype: ``float32`` or ``float64``.
         device: ``cpu`` or ``cuda``.
+        groups: How process groups are built: ``rebuild`` or ``reconfigure``.
         model: Model.
         workload: Workload.
         optimizer: Optimizer.
@@ -152,6 +163,7 @@ class TrainingConfig:
     num_iterations: int = 400
     dtype: str = "float32"
     device: str = "cpu"
+    groups: GroupBuilding = GroupBuilding.REBUILD
     model: ModelConfig = field(default_factory=ModelConfig)
     workload: WorkloadConfig = field(default_factory=WorkloadConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -162,6 +174,9 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype {self.dtype!r}: use float32 or float64")
+        if self.groups not in tuple(GroupBuilding):
+            raise ValueError(f"groups {self.groups!r}: use {' or '.join(GroupBuilding)}")
+        object.__setattr__(self, "groups", GroupBuilding(self.groups))  # a job file has it as text
         if self.resume_steps and not self.checkpoint.directory:
             raise ValueError(f"resume_steps {self.resume_steps} needs a checkpoint.directory to resume from")
         if self.workload.min_document_length > min(self.workload.token_budget, self.model.max_document_length):

@@ -23,6 +23,7 @@ from trainer_sdk.elastic.clock import Clock, WaitKind
 from trainer_sdk.elastic.config import TrainingConfig
 from trainer_sdk.elastic.data import Dataset
 from trainer_sdk.elastic.gradient_sums import GradientSums
+from trainer_sdk.elastic.group_choice import group_builder
 from trainer_sdk.elastic.optimizer import clip_scale
 from trainer_sdk.elastic.report import iteration_sample
 from trainer_sdk.elastic.runtime import EpochRuntime
@@ -33,7 +34,6 @@ from trainer_sdk.elastic.traffic import Traffic
 from trainer_sdk.elastic.transfers import MissingSliceError
 from trainer_sdk.elastic.transition import Arrival, Transition
 from trainer_sdk.emit.emitter import Emitter
-from trainer_sdk.groups.builder import StoreGroupBuilder
 from trainer_sdk.groups.errors import Interrupted, PeerLost
 from trainer_sdk.groups.group import Group
 from trainer_sdk.groups.rendezvous import Rendezvous
@@ -101,12 +101,8 @@ class Engine:
         self._probe = MatrixProbe(device, config.device)
         self._waiter = Waiter(mailbox.interrupted)
         self._rendezvous = Rendezvous(store_address, config.job_id)
-        self._builder = StoreGroupBuilder(
-            rank,
-            self._rendezvous,
-            device=self._torch_device,
-            waiter=self._waiter,
-            is_over=lambda: self._rendezvous.heard("finished"),
+        self._builder = group_builder(
+            config, rank, self._rendezvous, self._waiter, lambda: self._rendezvous.heard("finished")
         )
         self._safekeeping = Safekeeping(config, rank, node_of)
         self._transition = Transition(config, rank, self._builder, self._safekeeping)

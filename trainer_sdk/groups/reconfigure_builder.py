@@ -1,7 +1,7 @@
 """Process groups by torch's ``reconfigure`` (torch >= 2.14): members name one another by handles.
 
-Not the default: it is as fast as a rebuild, and docs/engine.md has the measurements. Objects are new for every epoch,
-because one whose peer hung never works again: its worker thread keeps waiting for the operation that is pending.
+Not the default: it is no faster than a rebuild, and docs/engine.md has the measurements. Objects are new for every
+epoch, because one whose peer hung never works again: its worker thread keeps waiting for the operation that is pending.
 """
 
 import hashlib
@@ -38,7 +38,10 @@ class ReconfigureGroupBuilder(StoreGroupBuilder):
 
     def __init__(self, rank: int, rendezvous: Rendezvous, *, device: torch.device, **options: Any) -> None:
         if not can_reconfigure(device):
-            raise ValueError(f"torch {torch.__version__} cannot reconfigure {device} groups: use StoreGroupBuilder")
+            raise ValueError(
+                f"torch {torch.__version__} cannot reconfigure groups on {device}: gloo's can from torch 2.14 on; "
+                'elsewhere leave "groups" at "rebuild"'
+            )
         super().__init__(rank, rendezvous, device=device, **options)
         self._handle = str(self._unjoined(rendezvous.prefix("handle"), rendezvous.loopback).get_reconfigure_handle())
 

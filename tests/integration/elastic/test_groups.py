@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
+from trainer_sdk.elastic.group_choice import group_builder
 from trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
 from trainer_sdk.groups.errors import Interrupted, PeerLost
 from trainer_sdk.groups.group import Reduction
@@ -166,3 +168,23 @@ def test_a_hung_peer_holds_up_neither_the_interrupt_nor_the_next_epoch(
 def test_an_address_without_a_port_is_refused() -> None:
     with pytest.raises(ValueError, match="expected host:port"):
         Rendezvous("localhost", "job")
+
+
+@pytest.mark.skipif(not can_reconfigure(CPU), reason="this torch has no reconfigure")
+@pytest.mark.parametrize(
+    ("building", "kind"),
+    [(GroupBuilding.REBUILD, StoreGroupBuilder), (GroupBuilding.RECONFIGURE, ReconfigureGroupBuilder)],
+)
+def test_a_job_says_how_its_groups_are_built(
+    building: GroupBuilding, kind: type[StoreGroupBuilder], start_store: Callable[[], str]
+) -> None:
+    rendezvous = Rendezvous(start_store(), "job")
+    config = TrainingConfig(groups=building)
+    assert type(group_builder(config, 0, rendezvous, Waiter(lambda: False), lambda: False)) is kind
+
+
+def test_where_groups_cannot_be_reconfigured_the_error_says_what_to_set(start_store: Callable[[], str]) -> None:
+    rendezvous = Rendezvous(start_store(), "job")
+    config = TrainingConfig(groups=GroupBuilding.RECONFIGURE, device="cuda")
+    with pytest.raises(ValueError, match=r'cannot reconfigure groups on cuda.*leave "groups" at "rebuild"'):
+        group_builder(config, 0, rendezvous, Waiter(lambda: False), lambda: False)
