@@ -30,6 +30,7 @@ def iteration_sample(
     loss: float | None,
     gradient_norm: float | None,
     after_reshape: bool,
+    checkpoint: bool,
 ) -> Callable[[], pb.Sample]:
     """What builds the sample of the iteration that ends now; any thread may call it, later.
 
@@ -53,6 +54,7 @@ def iteration_sample(
         loss=loss,
         gradient_norm=gradient_norm,
         after_reshape=after_reshape,
+        checkpoint=checkpoint,
     )
 
 
@@ -73,6 +75,7 @@ def _sample(
     loss: float | None,
     gradient_norm: float | None,
     after_reshape: bool,
+    checkpoint: bool,
 ) -> pb.Sample:
     return pb.Sample(
         iteration=iteration,
@@ -104,9 +107,15 @@ def _sample(
         loss=loss,
         gradient_norm=gradient_norm,
         peak_memory_bytes=_peak_memory_bytes(),
-        mark=pb.MARK_RESHAPE if after_reshape else pb.MARK_UNSPECIFIED,
+        mark=_mark(after_reshape, checkpoint),
         traffic=traffic_message(channels, began_seconds) if any(one.entered_seconds for one in channels) else None,
     )
+
+
+def _mark(after_reshape: bool, checkpoint: bool) -> "pb.Mark.ValueType":
+    if after_reshape:
+        return pb.MARK_RESHAPE
+    return pb.MARK_CHECKPOINT if checkpoint else pb.MARK_UNSPECIFIED
 
 
 def _micro_batch(index: int, documents: Documents) -> pb.MicroBatch:
