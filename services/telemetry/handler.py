@@ -15,7 +15,7 @@ from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partiti
 from services.common.kafka.ports import Producer
 from services.common.kafka.tail import Tail
 from services.telemetry.adapters.observation_codec import observation_record
-from services.telemetry.adapters.record_batch import ArrivedRecord, RecordBatchDecoder
+from services.telemetry.adapters.record_batch import ArrivedRun, RecordBatchDecoder
 from services.telemetry.adapters.recovery import PartitionMemory, remember
 from services.telemetry.adapters.rollup_writer import RollupWriter
 from services.telemetry.domain.frames import Outcome
@@ -128,12 +128,10 @@ class TelemetryHandler:
         arrived = self._decoder.decode([message.content for message in batch.messages])
         outgoing: list[OutgoingRecord] = []
         frames: list[ClosedFrame] = []
-        job = None
-        for record in arrived.records:
-            shard.newest_offset = record.offset
-            if job is None or job.stream.job_id != record.job_id:
-                job = self._job(shard, record.job_id, now_seconds)
-            numbered = self._take(job, record, arrived.block, now_seconds)
+        for run in arrived.runs:
+            shard.newest_offset = run.newest_offset
+            job = self._job(shard, run.job_id, now_seconds)
+            numbered = self._take(job, run, arrived.block, now_seconds)
             if numbered:
                 self._encode(shard, job, numbered, outgoing, frames)
         for each in shard.jobs.values():
@@ -203,27 +201,26 @@ class TelemetryHandler:
         self._count_jobs()
         return job
 
-    def _take(self, job: _Job, record: ArrivedRecord, block: SampleBlock, now_seconds: float) -> list[Numbered]:
-        numbered: list[Numbered] = []
-        stream, samples = job.stream, record.samples
-        gap, dropped = job.sequences.add(record.rank, record.incarnation, record.sequence, record.num_dropped)
+    def _take(self, job: _Job, run: ArrivedRun, block: SampleBlock, now_seconds: float) -> list[Numbered]:
+        stream = job.stream
+        gap, dropped = job.sequences.add_all(run.numbers)
         if gap:
             self._metrics.lost_records.inc(gap)
         if dropped:
             self._metrics.dropped_by_ranks.inc(dropped)
-        if record.rank >= 0 and (samples or record.progress):
-            stream.heard(record.rank, record.incarnation, now_seconds)
-        for event in record.events:
+        numbered: list[Numbered] = []
+        for event in run.events:
             numbered.extend(stream.event(event, now_seconds))
-        for sample in samples:
-            numbered.extend(stream.sample(sample, now_seconds))
-        job.new_rows.extend(range(record.first_row, record.first_row + len(samples)))
-        for event in record.events:
+        if run.samples:
+            numbered.extend(stream.samples(run.samples, now_seconds))
+            job.new_rows.extend(range(run.first_row, run.first_row + len(run.samples)))
+        for event in run.events:
             if event.kind in _ENDS:
                 self._sum_up(job, block, now_seconds)
                 self._rollup_writer.put(job.rollups.finish_process(event.rank, event.incarnation))
-        if record.progress is not None:
-            stream.progress(record.progress, now_seconds)
+        if run.progress is not None:
+            stream.heard(run.progress.rank, run.progress.incarnation, now_seconds)
+            stream.progress(run.progress, now_seconds)
         return numbered
 
     def _sum_up(self, job: _Job, block: SampleBlock, now_seconds: float) -> None:

@@ -1,10 +1,11 @@
-"""Makes one block of arrays of the samples of many records; samples come as the bytes that they are in the record.
+"""Makes one block of arrays of the samples of many records, from the bytes that they are in the records.
 
 Every field is read out of all samples at once. Lists of micro-batches, which ranks of one replica share, are cut out as
 they are and parsed once each.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
@@ -12,9 +13,9 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
-from services.telemetry.adapters.wire_cursor import WireCursor
+from services.telemetry.adapters.wire_cursor import Wire, WireCursor
 from services.telemetry.domain.sample_block import COLUMNS, Bools, Floats, Ints, SampleBlock, Workload
-from services.telemetry.domain.validate import HostileRecordError, check_micro_batches
+from services.telemetry.domain.validate import MAX_MICRO_BATCHES, HostileRecordError, check_micro_batches
 
 
 def _numbers_of(message: Descriptor) -> dict[str, int]:
@@ -30,39 +31,41 @@ _COMPUTE = {"forward": "forward_seconds", "backward": "backward_seconds"} | {
 _WAITING = {name: f"{name}_wait_seconds" for name in ("tensor", "pipeline", "gradient", "vote")}
 _SHARE = {"replica": "replicas", "stage": "stages", "shard": "shards"}
 _COST = ("forward_flops_per_token", "forward_flops_per_squared_length", "backward_multiple")
-# A list that is longer is read the slow way.
-_MAX_MICRO_BATCHES = 1024
 _micro_batch_fields = attrgetter("index", "tokens", "sum_of_squares")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleSources:
+    """Where each sample is and who sent it, one item a sample.
+
+    Attributes:
+        begins: Its first byte on the wire.
+        ends: Behind its last byte.
+        ranks: Rank.
+        incarnations: Which process of the rank.
+        offsets: Offset of the record.
+        nodes: Where it ran.
+        devices: On which device of the node.
+    """
+
+    begins: Ints
+    ends: Ints
+    ranks: Ints
+    incarnations: Ints
+    offsets: Ints
+    nodes: list[str]
+    devices: list[str]
+
+
 class BlockBuilder:
-    """One block in the making."""
+    """Makes blocks out of one wire."""
 
-    def __init__(self) -> None:
-        self._heads: list[tuple[int, int, int]] = []
-        self._counts: list[int] = []
-        self._places: list[tuple[str, str]] = []
-        self._raws: list[bytes] = []
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
 
-    def add(self, samples: Sequence[bytes], *, head: tuple[int, int, int], place: tuple[str, str]) -> None:
-        """Adds rows.
-
-        Args:
-            samples: Serialised samples of one record.
-            head: Rank, incarnation, offset.
-            place: Node, device.
-        """
-        self._heads.append(head)
-        self._counts.append(len(samples))
-        self._places.append(place)
-        self._raws.extend(samples)
-
-    def build(self) -> tuple[SampleBlock, Bools]:
+    def build(self, sources: SampleSources) -> tuple[SampleBlock, Bools]:
         """The block, and for each row whether it can be believed; a row that cannot holds no numbers to use."""
-        counts = np.array(self._counts, dtype=np.int64)
-        heads = np.repeat(np.array(self._heads, dtype=np.int64).reshape(-1, 3), counts, axis=0)
-        places = [place for place, count in zip(self._places, self._counts, strict=True) for _ in range(count)]
-        cursor, raws = WireCursor(self._raws), self._raws
+        cursor, buffer = WireCursor(self._wire, sources.begins, sources.ends), self._wire.buffer
         numbers: dict[str, Floats | Ints] = {}
         iterations, epochs = cursor.int64s(_NUMBER["iteration"]), cursor.int64s(_NUMBER["epoch"])
         for name in ("started_at_unix_seconds", "wall_seconds"):
@@ -75,7 +78,7 @@ class BlockBuilder:
             for name, column in columns.items():
                 numbers[column] = cursor.doubles(fields[name])
             cursor.leave(entered)
-        begins, ends = cursor.spans(_NUMBER["micro_batches"], most=_MAX_MICRO_BATCHES)
+        begins, ends = cursor.spans(_NUMBER["micro_batches"], most=MAX_MICRO_BATCHES)
         self._read_position(cursor, numbers)
         has_loss = cursor.here(_NUMBER["loss"])
         numbers["losses"] = cursor.doubles(_NUMBER["loss"])
@@ -88,21 +91,21 @@ class BlockBuilder:
         believed = cursor.plain
         lists: dict[bytes, int] = {}
         workload_of = [
-            lists.setdefault(raw[begin:end], len(lists))
-            for raw, begin, end in zip(raws, begins.tolist(), ends.tolist(), strict=True)
+            lists.setdefault(buffer[begin:end], len(lists))
+            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
         ]
         workloads, hostile = _parsed_workloads(list(lists))
         traffic: list[bytes] = []
         if (traffic_ends > traffic_begins).any():
-            traffic = _checked_traffic(raws, traffic_begins.tolist(), traffic_ends.tolist(), believed)
+            traffic = _checked_traffic(buffer, traffic_begins.tolist(), traffic_ends.tolist(), believed)
         block = SampleBlock(
-            ranks=heads[:, 0],
-            incarnations=heads[:, 1],
+            ranks=sources.ranks,
+            incarnations=sources.incarnations,
             epochs=epochs,
             iterations=iterations,
-            offsets=heads[:, 2],
-            nodes=[node for node, _ in places],
-            devices=[device for _, device in places],
+            offsets=sources.offsets,
+            nodes=sources.nodes,
+            devices=sources.devices,
             numbers=np.column_stack([numbers[name] for name in COLUMNS]).astype(np.float64, copy=False),
             has_loss=has_loss,
             has_gradient_norm=has_norm,
@@ -143,14 +146,14 @@ def _parsed_workloads(raws: Sequence[bytes]) -> tuple[list[Workload], list[int]]
     return parsed, hostile
 
 
-def _checked_traffic(raws: Sequence[bytes], begins: Sequence[int], ends: Sequence[int], believed: Bools) -> list[bytes]:
+def _checked_traffic(buffer: bytes, begins: Sequence[int], ends: Sequence[int], believed: Bools) -> list[bytes]:
     """Each sample's serialised traffic; empty where there is none."""
     found = []
-    for row, (raw, begin, end) in enumerate(zip(raws, begins, ends, strict=True)):
+    for row, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         traffic = b""
         if end > begin:
             try:
-                traffic = pb.Sample.FromString(raw[begin:end]).traffic.SerializeToString()
+                traffic = pb.Sample.FromString(buffer[begin:end]).traffic.SerializeToString()
             except DecodeError:
                 believed[row] = False
         found.append(traffic)

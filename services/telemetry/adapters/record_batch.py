@@ -1,27 +1,28 @@
 """A batch of records at once: what thousands of ranks send becomes arrays, and what is odd is looked at one by one.
 
-Whatever is not plain goes through :func:`~services.telemetry.adapters.record_decoder.decode_record`, whose word counts:
-both ways give the same of the same bytes, the plain one a dozen times as fast.
+Whatever is not plain goes through :func:`~services.telemetry.adapters.record_decoder.decode_record`, whose word counts,
+and is written anew as plainly as can be: both ways give the same of the same bytes.
 """
 
 from collections.abc import Sequence
-from operator import attrgetter
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from services.common.kafka import ConsumedRecord, RejectedRecordError, Rejection
-from services.common.raw_fields import raw_message_class
-from services.telemetry.adapters.block_builder import BlockBuilder
+from services.telemetry.adapters.block_builder import BlockBuilder, SampleSources
 from services.telemetry.adapters.record_decoder import (
     check_envelope,
     decode_record,
     event_from_proto,
     newest_progress,
 )
+from services.telemetry.adapters.wire_cursor import Wire
 from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, ArrivedSample
-from services.telemetry.domain.sample_block import SampleBlock, SampleRow
+from services.telemetry.domain.sample_block import Bools, Ints, SampleBlock, SampleRow
 from services.telemetry.domain.validate import (
     MAX_INCARNATION,
     MAX_RANK,
@@ -30,192 +31,232 @@ from services.telemetry.domain.validate import (
     check_progress,
 )
 
-_MAX_TEXTS = 100_000
-# The contract's record, of which samples, progress and events stay closed.
-_RawRecord = raw_message_class(pb.DESCRIPTOR, "Record", {"Record": ["samples", "progress", "events"]})
-_record_fields = attrgetter(
-    "job_id", "rank", "incarnation", "sequence", "num_dropped", "node", "device", "samples", "progress", "events"
-)
+_MAX_NAMES = 100_000
+_NUMBER = {field.name: field.number for field in pb.Record.DESCRIPTOR.fields}
 
 
-class ArrivedRecord(NamedTuple):
-    """One record that can be believed.
+class ArrivedRun(NamedTuple):
+    """Consecutive records of one job. Only the last one of a run may carry progress, and events have a run alone.
 
     Attributes:
         job_id: The job.
-        rank: Of which rank; -1 for a launcher.
-        incarnation: Of which process.
-        sequence: Its number.
-        num_dropped: Samples that the process has dropped so far.
-        first_row: Row of its first sample in the batch's block.
-        samples: Its samples.
-        progress: The newest progress, if it has any.
-        events: Process events.
+        newest_offset: Offset of the last record.
+        numbers: Rank, incarnation, record number and samples dropped so far of each record.
+        first_row: Row of the first sample in the batch's block.
+        samples: Samples of all of them, in order.
+        progress: The newest progress of the last record.
+        events: Events of the only record.
     """
 
     job_id: str
-    rank: int
-    incarnation: int
-    sequence: int
-    num_dropped: int
-    offset: int
+    newest_offset: int
+    numbers: list[tuple[int, int, int, int]]
     first_row: int
-    samples: Sequence[ArrivedSample]
+    samples: list[ArrivedSample]
     progress: ArrivedProgress | None
-    events: Sequence[ArrivedEvent]
+    events: list[ArrivedEvent]
 
 
 class ArrivedBatch(NamedTuple):
     """What became of a batch: its records in order, their samples as arrays, and what is poison."""
 
-    records: list[ArrivedRecord]
+    runs: list[ArrivedRun]
     block: SampleBlock
     rejections: list[Rejection]
 
 
-class _Opened(NamedTuple):
-    """A record with its samples open; ``checked`` if nothing in it needs to be looked at again."""
+@dataclass(slots=True)
+class _Kept:
+    """A record that is not refused so far, its plain bytes, and the message if it had to be decoded."""
 
     record: ConsumedRecord
-    fields: tuple[Any, ...]
-    checked: bool
+    value: bytes
+    message: pb.Record | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """What was read across records: one item a record, but for the block.
+
+    Attributes:
+        job_ids: The job.
+        numbers: Rank, incarnation, record number and samples dropped so far.
+        num_samples: How many of the block's rows are its samples.
+        progress: Its progress reports, as they are on the wire.
+        block: All samples.
+        believed: False where a closer look is needed.
+    """
+
+    job_ids: list[str]
+    numbers: list[tuple[int, int, int, int]]
+    num_samples: list[int]
+    progress: list[bytes]
+    block: SampleBlock
+    believed: Bools
 
 
 class RecordBatchDecoder:
-    """Decodes batches; remembers names and positions that it has checked."""
+    """Decodes batches; remembers the names that it has checked."""
 
     def __init__(self) -> None:
-        self._job_keys: dict[str, bytes] = {}
-        self._texts: set[str] = {""}
+        self._job_ids: dict[bytes, str] = {}
+        self._places: dict[bytes, tuple[str, str]] = {b"": ("", "")}
 
     def decode(self, records: Sequence[ConsumedRecord]) -> ArrivedBatch:
         """The records that can be believed, and the others with the reason why not."""
         rejections: list[Rejection] = []
-        opened = self._open(records, rejections)
-        block, believed = self._block_of(opened)
-        if not believed.all():
-            opened = self._second_look(opened, believed.tolist(), rejections)
-            block, _ = self._block_of(opened)
-        return ArrivedBatch(self._arrived(opened, block), block, rejections)
-
-    def _open(self, records: Sequence[ConsumedRecord], rejections: list[Rejection]) -> list[_Opened]:
-        opened = []
+        kept: list[_Kept] = []
         for record in records:
             try:
-                opened.append(self._open_plain(record) or self._open_slowly(record))
+                kept.append(_Kept(record, check_envelope(record)))
             except RejectedRecordError as error:
                 rejections.append(Rejection(record=record, error=error.error, reason=error.reason))
-        return opened
+        read = self._read(kept)
+        while not read.believed.all():
+            kept = self._second_look(kept, read.believed.tolist(), rejections)
+            read = self._read(kept)
+        return ArrivedBatch(_runs(kept, read), read.block, rejections)
 
-    def _open_plain(self, record: ConsumedRecord) -> _Opened | None:
-        """None for a record that is not plain, or none at all."""
-        value = check_envelope(record)
-        try:
-            fields = _record_fields(_RawRecord.FromString(value))
-        except DecodeError:
-            return None
-        job_id, rank, incarnation, _, _, node, device, samples, progress, events = fields
-        if (
-            record.key != self._job_keys.get(job_id, b"")
-            or not 0 <= rank <= MAX_RANK
-            or not 0 <= incarnation <= MAX_INCARNATION
-            or node not in self._texts
-            or device not in self._texts
-            or events
-            or len(samples) + len(progress) > MAX_SAMPLES
+    def _read(self, kept: Sequence[_Kept]) -> _Read:
+        wire = Wire([each.value for each in kept])
+        cursor, buffer = wire.cursor(), wire.buffer
+        job_begins, job_ends = cursor.texts(_NUMBER["job_id"])
+        ranks, incarnations = cursor.int32s(_NUMBER["rank"]), cursor.int32s(_NUMBER["incarnation"])
+        sequences, dropped = cursor.int64s(_NUMBER["sequence"]), cursor.int64s(_NUMBER["num_dropped"])
+        place_begins = cursor.at
+        for name in ("node", "device"):
+            cursor.texts(_NUMBER[name])
+        place_ends = cursor.at
+        owners, begins, ends = cursor.items(_NUMBER["samples"], most=MAX_SAMPLES)
+        progress_begins, progress_ends = cursor.spans(_NUMBER["progress"], most=MAX_SAMPLES)
+        cursor.end()
+        num_samples = np.bincount(owners, minlength=len(kept))
+        believed = cursor.plain & (ranks <= MAX_RANK) & (incarnations <= MAX_INCARNATION)
+        job_ids, nodes, devices = [], [], []
+        for row, (each, begin, end, place_begin, place_end) in enumerate(
+            zip(kept, job_begins.tolist(), job_ends.tolist(), place_begins.tolist(), place_ends.tolist(), strict=True)
         ):
-            return None
-        if progress:
-            fields = (*fields[:8], _checked_progress(progress), ())
-        return _Opened(record, fields, checked=False)
+            job, place = buffer[begin:end], self._places.get(buffer[place_begin:place_end])
+            job_id = self._job_ids.get(job)
+            if place is None or job_id is None or each.record.key != job:
+                believed[row] = False
+                place, job_id = ("", ""), ""
+            job_ids.append(job_id)
+            nodes.append(place[0])
+            devices.append(place[1])
+        offsets = np.fromiter((each.record.offset for each in kept), dtype=np.int64, count=len(kept))
+        sources = SampleSources(
+            begins=begins,
+            ends=ends,
+            ranks=ranks[owners],
+            incarnations=incarnations[owners],
+            offsets=offsets[owners],
+            nodes=[nodes[owner] for owner in owners.tolist()],
+            devices=[devices[owner] for owner in owners.tolist()],
+        )
+        block, credible = BlockBuilder(wire).build(sources)
+        believed[owners[~credible]] = False
+        progress = [
+            buffer[begin:end] for begin, end in zip(progress_begins.tolist(), progress_ends.tolist(), strict=True)
+        ]
+        _check_progress(progress, num_samples, believed)
+        return _Read(
+            job_ids=job_ids,
+            numbers=list(zip(ranks.tolist(), incarnations.tolist(), sequences.tolist(), dropped.tolist(), strict=True)),
+            num_samples=num_samples.tolist(),
+            progress=progress,
+            block=block,
+            believed=believed,
+        )
 
-    def _open_slowly(self, record: ConsumedRecord) -> _Opened:
-        """Raises RejectedRecordError for what cannot be believed."""
-        message = decode_record(record)
-        if len(self._texts) + len(self._job_keys) >= _MAX_TEXTS:
-            self._texts, self._job_keys = {""}, {}
-        self._texts.update((message.node, message.device))
-        self._job_keys[message.job_id] = message.job_id.encode()
-        progress, events = list(message.progress), list(message.events)
-        # Written anew without what nobody here knows, it is as plain as can be.
-        message.DiscardUnknownFields()
-        fields = _record_fields(_RawRecord.FromString(message.SerializeToString()))
-        return _Opened(record, (*fields[:8], progress, events), checked=True)
-
-    def _second_look(
-        self, opened: Sequence[_Opened], believed: Sequence[bool], rejections: list[Rejection]
-    ) -> list[_Opened]:
-        """Records with a row that looked odd are decoded one by one, the others stay as they are."""
-        kept, row = [], 0
-        for each in opened:
-            num_samples = len(each.fields[7])
-            plain = all(believed[row : row + num_samples])
-            row += num_samples
-            if plain or each.checked:
-                kept.append(each)
+    def _second_look(self, kept: Sequence[_Kept], believed: Sequence[bool], rejections: list[Rejection]) -> list[_Kept]:
+        """What is odd is decoded one by one, and refused or made plain; the others stay as they are."""
+        still = []
+        for each, plain in zip(kept, believed, strict=True):
+            if plain:
+                still.append(each)
                 continue
             try:
-                kept.append(self._open_slowly(each.record))
+                if each.message is not None:
+                    raise RejectedRecordError("unreadable", "a record that says so much that it cannot be taken in")
+                still.append(self._made_plain(each.record))
             except RejectedRecordError as error:
                 rejections.append(Rejection(record=each.record, error=error.error, reason=error.reason))
-        return kept
+        return still
 
-    def _block_of(self, opened: Sequence[_Opened]) -> tuple[SampleBlock, Any]:
-        builder = BlockBuilder()
-        for record, fields, _ in opened:
-            samples = fields[7]
-            if samples:
-                head, place = (fields[1], fields[2], record.offset), (fields[5], fields[6])
-                builder.add(list(samples), head=head, place=place)
-        return builder.build()
-
-    @staticmethod
-    def _arrived(opened: Sequence[_Opened], block: SampleBlock) -> list[ArrivedRecord]:
-        samples = [
-            ArrivedSample._make(values)
-            for values in zip(
-                block.ranks.tolist(),
-                block.incarnations.tolist(),
-                block.nodes,
-                block.devices,
-                block.epochs.tolist(),
-                block.iterations.tolist(),
-                block.numbers[:, 1].tolist(),
-                block.offsets.tolist(),
-                [SampleRow(block, row) for row in range(len(block))],
-                strict=True,
-            )
-        ]
-        arrived, row = [], 0
-        for record, fields, _ in opened:
-            job_id, rank, incarnation, sequence, num_dropped, _, _, raw_samples, progress, events = fields
-            stop = row + len(raw_samples)
-            arrived.append(
-                ArrivedRecord(
-                    job_id,
-                    rank,
-                    incarnation,
-                    sequence,
-                    num_dropped,
-                    record.offset,
-                    row,
-                    samples[row:stop],
-                    newest_progress(rank, incarnation, progress),
-                    [event_from_proto(event) for event in events] if events else (),
-                )
-            )
-            row = stop
-        return arrived
+    def _made_plain(self, record: ConsumedRecord) -> _Kept:
+        """Raises RejectedRecordError for what cannot be believed."""
+        message = decode_record(record)
+        if len(self._places) + len(self._job_ids) >= _MAX_NAMES:
+            self._places, self._job_ids = {b"": ("", "")}, {}
+        self._job_ids[message.job_id.encode()] = message.job_id
+        place = pb.Record(node=message.node, device=message.device).SerializeToString()
+        self._places[place] = (message.node, message.device)
+        plain = pb.Record()
+        plain.CopyFrom(message)
+        plain.DiscardUnknownFields()
+        del plain.events[:], plain.progress[:]
+        plain.rank = max(plain.rank, 0)  # a launcher has no samples
+        return _Kept(record, plain.SerializeToString(), message)
 
 
-def _checked_progress(raws: Sequence[bytes]) -> list[pb.Progress]:
-    """Raises RejectedRecordError for what cannot be believed."""
-    try:
-        found = [pb.Progress.FromString(raw) for raw in raws]
-        for progress in found:
-            check_progress(progress)
-    except DecodeError as error:
-        raise RejectedRecordError("malformed", f"progress that is none: {error}") from None
-    except HostileRecordError as error:
-        raise RejectedRecordError(error.word, str(error)) from None
-    return found
+def _check_progress(raws: Sequence[bytes], num_samples: Ints, believed: Bools) -> None:
+    for row, raw in enumerate(raws):
+        if raw:
+            try:
+                # What was cut out is a record of nothing but its progress.
+                reports = pb.Record.FromString(raw).progress
+                for report in reports:
+                    check_progress(report)
+                if len(reports) + num_samples[row] > MAX_SAMPLES:
+                    believed[row] = False
+            except (HostileRecordError, DecodeError):
+                believed[row] = False
+
+
+def _runs(kept: Sequence[_Kept], read: _Read) -> list[ArrivedRun]:
+    block = read.block
+    samples = list(
+        map(
+            ArrivedSample,
+            block.ranks.tolist(),
+            block.incarnations.tolist(),
+            block.nodes,
+            block.devices,
+            block.epochs.tolist(),
+            block.iterations.tolist(),
+            block.numbers[:, 1].tolist(),
+            block.offsets.tolist(),
+            map(SampleRow, [block] * len(block), range(len(block))),
+        )
+    )
+    runs, first, first_row, row = [], 0, 0, 0
+    for index, (each, job_id, count) in enumerate(zip(kept, read.job_ids, read.num_samples, strict=True)):
+        row += count
+        if index + 1 < len(kept) and not _ends_run(kept, read, index):
+            continue
+        numbers, message = read.numbers[first : index + 1], each.message
+        progress: ArrivedProgress | None = None
+        events: list[ArrivedEvent] = []
+        if message is not None:
+            numbers[-1] = (message.rank, *numbers[-1][1:])
+            progress = newest_progress(message.rank, message.incarnation, message.progress)
+            events = [event_from_proto(event) for event in message.events]
+        elif read.progress[index]:
+            rank, incarnation, _, _ = numbers[-1]
+            progress = newest_progress(rank, incarnation, pb.Record.FromString(read.progress[index]).progress)
+        runs.append(
+            ArrivedRun(job_id, each.record.offset, numbers, first_row, samples[first_row:row], progress, events)
+        )
+        first, first_row = index + 1, row
+    return runs
+
+
+def _ends_run(kept: Sequence[_Kept], read: _Read, index: int) -> bool:
+    message, following = kept[index].message, kept[index + 1].message
+    return (
+        read.job_ids[index + 1] != read.job_ids[index]
+        or bool(read.progress[index])
+        or (message is not None and (message.rank < 0 or bool(message.events) or bool(message.progress)))
+        or (following is not None and bool(following.events))
+    )

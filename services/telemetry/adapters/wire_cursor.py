@@ -17,7 +17,34 @@ Bools = npt.NDArray[np.bool_]
 _PADDING = b"\0" * 16
 _LARGEST_INT32 = (1 << 31) - 1
 _VARINT, _DOUBLE, _DELIMITED = 0, 1, 2
+# Most lists are shorter than this.
+_ROUNDS_FOR_ALL = 64
 _ENDS = np.array([0x80 << 8 * index for index in range(8)], dtype=np.uint64)
+
+
+class Wire:
+    """Buffers end to end, and all numbers that may lie in them.
+
+    Attributes:
+        buffer: The bytes.
+        bytes: As numbers.
+        words: The eight bytes from each place on, aligned or not, as one number.
+        doubles: The same as a double.
+    """
+
+    def __init__(self, raws: Sequence[bytes]) -> None:
+        self.buffer = buffer = b"".join([*raws, _PADDING])
+        self.bytes = np.frombuffer(buffer, dtype=np.uint8)
+        size = len(buffer) - 7
+        self.words = np.ndarray((size,), dtype="<u8", buffer=buffer, strides=(1,))
+        self.doubles = np.ndarray((size,), dtype="<f8", buffer=buffer, strides=(1,))
+        lengths = np.fromiter(map(len, raws), dtype=np.int64, count=len(raws))
+        self._ends = np.cumsum(lengths)
+        self._lengths = lengths
+
+    def cursor(self) -> "WireCursor":
+        """At the beginning of each buffer."""
+        return WireCursor(self, self._ends - self._lengths, self._ends)
 
 
 class WireCursor:
@@ -27,18 +54,22 @@ class WireCursor:
         plain: False for the messages that hold something else than was asked for.
     """
 
-    def __init__(self, raws: Sequence[bytes]) -> None:
-        buffer = b"".join([*raws, _PADDING])
-        self._bytes = np.frombuffer(buffer, dtype=np.uint8)
-        # The number that begins at each byte, aligned or not.
-        size = len(buffer) - 7
-        self._words = np.ndarray((size,), dtype="<u8", buffer=buffer, strides=(1,))
-        self._doubles = np.ndarray((size,), dtype="<f8", buffer=buffer, strides=(1,))
-        lengths = np.fromiter(map(len, raws), dtype=np.int64, count=len(raws))
-        self._stops = np.cumsum(lengths)
-        self._at = self._stops - lengths
-        self._begins = self._at
-        self.plain: Bools = np.ones(len(raws), dtype=np.bool_)
+    def __init__(self, wire: "Wire", begins: Ints, ends: Ints) -> None:
+        """Stands at the beginning of each message.
+
+        Args:
+            wire: Where they are.
+            begins: First byte of each.
+            ends: Behind its last byte.
+        """
+        self._buffer, self._bytes, self._words, self._doubles = wire.buffer, wire.bytes, wire.words, wire.doubles
+        self._at, self._stops = begins, ends
+        self.plain: Bools = np.ones(len(begins), dtype=np.bool_)
+
+    @property
+    def at(self) -> Ints:
+        """Where reading stands on the wire."""
+        return self._at
 
     def doubles(self, field: int) -> Floats:
         """A double; 0 where it is left out."""
@@ -84,7 +115,7 @@ class WireCursor:
         self._stops = outer
 
     def spans(self, field: int, *, most: int) -> tuple[Ints, Ints]:
-        """Begin and end, in each message, of all occurrences of a repeated submessage, tags included; they are skipped.
+        """Begin and end on the wire of all occurrences of a repeated submessage, tags included; they are skipped.
 
         Args:
             field: Its number.
@@ -93,17 +124,69 @@ class WireCursor:
         begins = self._at.copy()
         rows = np.flatnonzero(self._here(field, _DELIMITED))
         tag, at = field << 3 | _DELIMITED, self._at.copy()
-        for _ in range(most):
+        for _ in range(_ROUNDS_FOR_ALL):
             if not len(rows):
                 break
             length, width = self._varints(at[rows] + 1)
             at[rows] = np.minimum(at[rows] + 1 + width + length, self._stops[rows] + 1)
             more = (at[rows] < self._stops[rows]) & (self._bytes[np.minimum(at[rows], len(self._bytes) - 1)] == tag)
             rows = rows[more]
-        self.plain[rows] = False
+        for row in rows.tolist():  # a long list has no company: it is walked alone
+            at[row] = self._skip_alone(int(at[row]), int(self._stops[row]), tag, most=most - _ROUNDS_FOR_ALL)
         self.plain &= at <= self._stops
         self._at = np.minimum(at, self._stops)
-        return begins - self._begins, self._at - self._begins
+        return begins, self._at
+
+    def _skip_alone(self, at: int, stop: int, tag: int, *, most: int) -> int:
+        """Behind the last occurrence of a field, or behind ``stop`` if there are too many or the last one is cut."""
+        wire = self._buffer
+        while at < stop and wire[at] == tag:
+            length, shift, at = 0, 0, at + 1
+            while wire[at] & 0x80 and shift < 56:
+                length |= (wire[at] & 0x7F) << shift
+                at, shift = at + 1, shift + 7
+            at = min(at + 1 + (length | wire[at] << shift), stop + 1)
+            most -= 1
+            if most < 0:
+                return stop + 1
+        return at
+
+    def texts(self, field: int) -> tuple[Ints, Ints]:
+        """Begin and end on the wire of a text; equal where it is left out. It is skipped."""
+        begins, here = self._at, self._here(field, _DELIMITED)
+        length, width = self._varints(np.where(here, begins + 1, len(self._words) - 1))
+        begins = np.where(here, begins + 1 + width, begins)
+        ends = np.where(here, np.minimum(begins + length, self._stops), begins)
+        self.plain &= ~here | (begins + length <= self._stops)
+        self._at = ends
+        return begins, ends
+
+    def items(self, field: int, *, most: int) -> tuple[Ints, Ints, Ints]:
+        """Message, begin and end on the wire of each occurrence of a repeated submessage, in order; they are skipped.
+
+        Args:
+            field: Its number.
+            most: A message with more of them is not plain.
+        """
+        begins, ends = self.spans(field, most=most)
+        owners, firsts, lasts = [], [], []
+        rows = np.flatnonzero((ends > begins) & self.plain)
+        at = begins[rows]
+        while len(rows):
+            length, width = self._varints(at + 1)
+            first = at + 1 + width
+            at = first + length
+            owners.append(rows)
+            firsts.append(first)
+            lasts.append(at)
+            more = at < ends[rows]
+            rows, at = rows[more], at[more]
+        if not owners:
+            nothing = np.zeros(0, dtype=np.int64)
+            return nothing, nothing, nothing
+        owner = np.concatenate(owners)
+        order = np.argsort(owner, kind="stable")
+        return owner[order], np.concatenate(firsts)[order], np.concatenate(lasts)[order]
 
     def end(self) -> None:
         """Nothing may be left."""

@@ -16,10 +16,14 @@ A frame of an older epoch whose iteration a newer epoch runs again is dropped: t
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
+
+# Fewer are not worth the look whether they can be added at once.
+_FEWEST_AT_ONCE = 4
 
 FrameKey = tuple[int, int]
 """(epoch, iteration): frames close in ascending order of it."""
@@ -167,6 +171,58 @@ class FrameJoiner:
         elif frame.waiting:
             return []
         return self._close_ready(now_seconds)
+
+    def add_all(self, samples: Sequence[ArrivedSample], now_seconds: float) -> list[ClosedFrame]:
+        """Takes in samples that came together: the frames are those of adding one after the other."""
+        closed: list[ClosedFrame] = []
+        first, size = 0, len(samples)
+        while first < size:
+            epoch, iteration = samples[first].epoch, samples[first].iteration
+            stop = first + 1
+            while stop < size and samples[stop].iteration == iteration and samples[stop].epoch == epoch:
+                stop += 1
+            if stop - first >= _FEWEST_AT_ONCE:
+                # The first one opens the frame, and the last one that is waited for closes it: those go the usual way.
+                closed.extend(self.add(samples[first], now_seconds))
+                first += 1
+                first += self._add_waited_for(samples[first:stop], now_seconds)
+            for sample in samples[first:stop]:
+                closed.extend(self.add(sample, now_seconds))
+            first = stop
+        return closed
+
+    def _add_waited_for(self, samples: Sequence[ArrivedSample], now_seconds: float) -> int:
+        """Adds as many of the first of these samples, all of one frame, as close nothing; returns how many that were.
+
+        Only where each is what the only open frame waits for, from a process that is known: else none is added.
+        """
+        key = (samples[0].epoch, samples[0].iteration)
+        frame = self._open.get(key)
+        if frame is None or not frame.settled or len(self._open) > 1 or self._gone:
+            return 0
+        if not key[0] == self._settled_epoch == self._newest_epoch:
+            return 0
+        ranks = [sample.rank for sample in samples]
+        wanted = set(ranks)
+        if len(wanted) != len(ranks) or not wanted <= frame.waiting:
+            return 0
+        if len(wanted) == len(frame.waiting):  # the last one closes it
+            wanted.discard(ranks.pop())
+        members = self._members
+        for sample in samples[: len(ranks)]:
+            member = members.get(sample.rank)
+            if member is None or member.incarnation != sample.incarnation:
+                return 0
+        for rank in ranks:
+            member = members[rank]
+            member.num_missed = 0
+            member.newest_iteration = max(member.newest_iteration, key[1])
+        frame.entries.update(zip(ranks, samples, strict=False))
+        frame.waiting -= wanted
+        frame.absent -= wanted
+        frame.last_at_seconds = now_seconds
+        self.outcomes[Outcome.JOINED] += len(ranks)
+        return len(ranks)
 
     def gone(self, rank: int, incarnation: int, now_seconds: float) -> list[ClosedFrame]:
         """A process ended: nobody waits for it any more. Returns the frames that this closes."""

@@ -1,7 +1,7 @@
 """One job's stream of observations: frames, pictures and events, numbered in the order in which they were made."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from services.telemetry.domain.frames import FrameJoiner, FrameRules
 from services.telemetry.domain.observed import (
@@ -90,6 +90,15 @@ class JobStream:
         """Takes in a sample."""
         self.watcher.finished_iteration(sample.rank, sample.incarnation, now_seconds)
         closed = self.frames.add(sample, now_seconds)
+        return self._number(closed) if closed else []
+
+    def samples(self, samples: Sequence[ArrivedSample], now_seconds: float) -> list[Numbered]:
+        """Takes in samples that came together, and that their processes were heard: as one by one, but faster."""
+        processes = {(sample.rank, sample.incarnation): None for sample in samples}
+        for rank, incarnation in processes:
+            self.heard(rank, incarnation, now_seconds)
+            self.watcher.finished_iteration(rank, incarnation, now_seconds)
+        closed = self.frames.add_all(samples, now_seconds)
         return self._number(closed) if closed else []
 
     def progress(self, progress: ArrivedProgress, now_seconds: float) -> None:

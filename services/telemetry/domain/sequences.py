@@ -1,5 +1,7 @@
 """Notices, by the numbers on a process's records, which of them never came. Pure."""
 
+from collections.abc import Iterable
+
 
 class RecordSequences:
     """The newest record number of every process of one job."""
@@ -7,6 +9,19 @@ class RecordSequences:
     def __init__(self) -> None:
         """Starts knowing none."""
         self._newest: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def add_all(self, numbers: Iterable[tuple[int, int, int, int]]) -> tuple[int, int]:
+        """Takes in the numbers of many records, each as for :meth:`add`; returns the sums of what that returns."""
+        gap = dropped = 0
+        for rank, incarnation, sequence, num_dropped in numbers:
+            known = self._newest.get((rank, incarnation))
+            if known == (sequence - 1, num_dropped):  # as nearly always
+                self._newest[rank, incarnation] = (sequence, num_dropped)
+                continue
+            missing, more = self.add(rank, incarnation, sequence, num_dropped)
+            gap += missing
+            dropped += more
+        return gap, dropped
 
     def add(self, rank: int, incarnation: int, sequence: int, num_dropped: int) -> tuple[int, int]:
         """Takes in one record's numbers.

@@ -51,6 +51,11 @@ class SampleShape(Protocol):
     peak_memory_bytes: int
 
     @property
+    def mark(self) -> int:
+        """As in the contract."""
+        ...
+
+    @property
     def compute(self) -> ComputeShape:
         """As in the contract."""
         ...
@@ -103,6 +108,8 @@ class RecordShape(Protocol):
     job_id: str
     rank: int
     incarnation: int
+    sequence: int
+    num_dropped: int
     node: str
     device: str
 

@@ -50,6 +50,8 @@ def check_record(record: RecordShape, *, key: bytes | None) -> None:
         raise HostileRecordError("key", f"key {(key or b'')[:40]!r} is not the job id {job_id!r}")
     _check_count("rank", record.rank + 1, MAX_RANK + 1)
     _check_count("incarnation", record.incarnation, MAX_INCARNATION)
+    _check_count("sequence", record.sequence, MAX_COUNT)
+    _check_count("num_dropped", record.num_dropped, MAX_COUNT)
     _check_text("node", record.node)
     _check_text("device", record.device)
     num_items = len(record.samples) + len(record.progress) + len(record.events)
@@ -81,6 +83,7 @@ def check_sample(sample: SampleShape) -> None:
     _check_between("started_at_unix_seconds", sample.started_at_unix_seconds, MAX_UNIX_SECONDS)
     _check_between("wall_seconds", sample.wall_seconds, MAX_SECONDS)
     _check_count("peak_memory_bytes", sample.peak_memory_bytes, MAX_COUNT)
+    _check_count("mark", sample.mark, MAX_INT32)
     compute, waiting = sample.compute, sample.waiting
     spent = (
         ("compute.forward", compute.forward),

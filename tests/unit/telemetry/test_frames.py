@@ -289,3 +289,47 @@ def test_one_late_sample_over_and_over_starts_nothing_afresh() -> None:
     for repetition in range(500):
         assert joiner.add(sample(0, 1), float(repetition)) == []
     assert joiner.num_restarts == 0
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> list[tuple[str, list[ArrivedSample]]]:
+    """Batches of samples as a job of many ranks sends them, nearly in order, with deaths and passing time between."""
+    told, incarnations = [], [0] * 8
+    for iteration in range(draw(st.integers(2, 6))):
+        epoch = draw(st.sampled_from([0, 0, 0, 0, iteration // 3]))
+        ranks = draw(st.permutations(range(draw(st.integers(6, 8)))))
+        for rank in ranks:
+            incarnations[rank] += draw(st.sampled_from([0] * 40 + [1]))
+            late = draw(st.sampled_from([0] * 40 + [1, -1]))
+            if draw(st.sampled_from([True] * 30 + [False])):
+                told.append(
+                    sample(
+                        rank, max(0, iteration - late), epoch=epoch, incarnation=incarnations[rank], offset=len(told)
+                    )
+                )
+    batches = []
+    while told:
+        size = draw(st.integers(1, 30))
+        what = draw(st.sampled_from(["samples"] * 8 + ["tick", "long tick", "death"]))
+        batches.append((what, told[:size]))
+        told = told[size:]
+    return batches
+
+
+@settings(max_examples=400, deadline=None)
+@given(crowds())
+def test_samples_that_come_together_make_the_frames_of_samples_one_by_one(
+    batches: list[tuple[str, list[ArrivedSample]]],
+) -> None:
+    together, one_by_one, now_seconds = FrameJoiner(), FrameJoiner(), 100.0
+    for what, samples in batches:
+        now_seconds += 1.0 if what == "long tick" else 0.05
+        assert together.add_all(samples, now_seconds) == add_all(one_by_one, samples, now_seconds)
+        if what == "death":
+            gone = samples[0].rank, samples[0].incarnation
+            assert together.gone(*gone, now_seconds) == one_by_one.gone(*gone, now_seconds)
+        elif "tick" in what:
+            assert together.tick(now_seconds) == one_by_one.tick(now_seconds)
+        assert together.outcomes == one_by_one.outcomes
+        assert together.oldest_offset == one_by_one.oldest_offset
+    assert together.tick(1e6) == one_by_one.tick(1e6)

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.telemetry.domain.observed import EventKind, Picture
@@ -130,6 +130,7 @@ happenings = st.tuples(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(happenings, max_size=40))
 def test_up_to_when_anything_is_known_follows_the_newest_rank_that_reports(told: list[tuple[str, int, int]]) -> None:
     watcher, now_seconds = ProgressWatcher(), 100.0

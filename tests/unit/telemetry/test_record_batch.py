@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import pytest
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contracts.headers import record_headers
 from contracts.topics import RECORDS
 from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
 from services.telemetry.adapters.frame_writer import frame_observation
-from services.telemetry.adapters.record_batch import ArrivedBatch, RecordBatchDecoder
+from services.telemetry.adapters.record_batch import ArrivedBatch, ArrivedRun, RecordBatchDecoder
 from services.telemetry.adapters.record_decoder import decode_record, samples_of
 from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
 
@@ -33,6 +33,10 @@ def decode(values: Sequence[bytes]) -> ArrivedBatch:
     records = [consumed(value, offset) for offset, value in enumerate(values)]
     decoder.decode(records)  # the second time it knows the names
     return decoder.decode(records)
+
+
+def samples_in(batch: ArrivedBatch) -> list[ArrivedSample]:
+    return [sample for run in batch.runs for sample in run.samples]
 
 
 def frame_of(samples: Sequence[ArrivedSample]) -> pb.Frame:
@@ -99,6 +103,7 @@ def without_key(sample: pb.Sample) -> pb.Sample:
     return copied
 
 
+# A negative zero is left out of a column as any zero is.
 seconds = st.one_of(st.just(0.0), st.floats(0.0, 1000.0))
 hostile_seconds = st.one_of(seconds, st.sampled_from([math.nan, math.inf, -1.0, 1e9, -0.0]))
 
@@ -126,9 +131,9 @@ def samples(draw: st.DrawFn, *, times: st.SearchStrategy[float] = seconds) -> pb
             pb.Position(replica=draw(st.integers(0, 2**31 - 1)), shard=1, backward_multiple=draw(seconds))
         )
     if draw(st.booleans()):
-        sample.loss = draw(st.floats())
+        sample.loss = draw(st.floats()) + 0.0
     if draw(st.booleans()):
-        sample.gradient_norm = draw(st.floats())
+        sample.gradient_norm = draw(st.floats()) + 0.0
     if draw(st.booleans()):
         sample.traffic.MergeFrom(pb.Traffic(parties=[1, 2], num_bytes=[3, 4], entered_microseconds=[7] * 200))
     return sample
@@ -150,36 +155,47 @@ def records(draw: st.DrawFn, *, times: st.SearchStrategy[float] = seconds) -> pb
     )
 
 
+@settings(deadline=None)
 @given(st.lists(records(), min_size=1, max_size=6))
 def test_what_arrives_is_what_was_sent(sent: list[pb.Record]) -> None:
     batch = decode([record.SerializeToString() for record in sent])
     assert not batch.rejections
-    assert len(batch.records) == len(sent)
     assert len(batch.block) == sum(len(record.samples) for record in sent)
-    for offset, (record, arrived) in enumerate(zip(sent, batch.records, strict=True)):
-        assert arrived[:6] == (
-            record.job_id,
-            record.rank,
-            record.incarnation,
-            record.sequence,
-            record.num_dropped,
-            offset,
-        )
-        assert [event.payload for event in arrived.events] == list(record.events)
-        assert (arrived.progress is None) == (not record.progress)
-        expected = list(samples_of(record, offset=offset))
-        assert [each[:8] for each in arrived.samples] == [each[:8] for each in expected]
-        assert [each.payload.row for each in arrived.samples] == list(
-            range(arrived.first_row, arrived.first_row + len(expected))
-        )
-        if expected:
-            frame = frame_of(arrived.samples)
+    left, offset = list(sent), 0
+    for run in batch.runs:
+        told, left = left[: len(run.numbers)], left[len(run.numbers) :]
+        assert run.numbers == [
+            (record.rank, record.incarnation, record.sequence, record.num_dropped) for record in told
+        ]
+        assert {record.job_id for record in told} == {run.job_id}
+        expected = [sample for place, record in enumerate(told) for sample in samples_of(record, offset=offset + place)]
+        offset += len(told)
+        assert run.newest_offset == offset - 1
+        check_run(run, told)
+        assert [each[:8] for each in run.samples] == [each[:8] for each in expected]
+        assert [each.payload.row for each in run.samples] == [run.first_row + place for place in range(len(expected))]
+        one_a_rank = {each.rank: index for index, each in enumerate(expected)}
+        if one_a_rank:
+            frame = frame_of([run.samples[one_a_rank[rank]] for rank in sorted(one_a_rank)])
             assert not frame.entries
-            for entry, each in enumerate(expected):
-                found, wanted = sample_in(frame.columns, entry), without_key(each.payload)
+            for entry, rank in enumerate(sorted(one_a_rank)):
+                wanted = without_key(expected[one_a_rank[rank]].payload)
+                found = sample_in(frame.columns, entry)
                 assert found.SerializeToString(deterministic=True) == wanted.SerializeToString(deterministic=True)
+    assert not left
 
 
+def check_run(run: ArrivedRun, told: Sequence[pb.Record]) -> None:
+    """Progress only with a run's last record, events alone; nothing of either is lost."""
+    assert not any(record.progress or record.events for record in told[:-1])
+    assert [event.payload for event in run.events] == list(told[-1].events)
+    assert not run.events or len(told) == 1
+    newest = told[-1].progress[-1] if told[-1].progress else None
+    assert (run.progress.payload if run.progress else None) == newest
+    assert run.progress is None or run.progress[:2] == (told[-1].rank, told[-1].incarnation)
+
+
+@settings(deadline=None)
 @given(st.lists(records(times=hostile_seconds), min_size=1, max_size=5))
 def test_a_batch_refuses_what_its_records_are_refused_for(sent: list[pb.Record]) -> None:
     values = [record.SerializeToString() for record in sent]
@@ -191,9 +207,13 @@ def test_a_batch_refuses_what_its_records_are_refused_for(sent: list[pb.Record])
             refused[offset] = (error.error, error.reason)
     batch = decode(values)
     assert {each.record.offset: (each.error, each.reason) for each in batch.rejections} == refused
-    assert [each.offset for each in batch.records] == [each for each in range(len(sent)) if each not in refused]
+    assert sum(len(run.numbers) for run in batch.runs) == len(sent) - len(refused)
+    assert [sample.offset for sample in samples_in(batch)] == [
+        offset for offset, record in enumerate(sent) if offset not in refused for _ in record.samples
+    ]
 
 
+@settings(deadline=None)
 @given(st.lists(records(), min_size=1, max_size=4), st.data())
 def test_spoiled_bytes_are_read_as_one_by_one_or_refused(sent: list[pb.Record], data: st.DataObject) -> None:
     values = []
@@ -204,28 +224,24 @@ def test_spoiled_bytes_are_read_as_one_by_one_or_refused(sent: list[pb.Record], 
             value[place] = data.draw(st.integers(0, 255))
         values.append(bytes(value[: data.draw(st.integers(len(value) // 2, len(value)))]))
     batch = decode(values)
-    refused = {each.record.offset for each in batch.rejections}
-    arrived = {each.offset: each for each in batch.records}
-    assert refused.isdisjoint(arrived)
-    assert len(refused) + len(arrived) == len(values)
+    refused, expected = set(), []
     for offset, value in enumerate(values):
         try:
-            record = decode_record(consumed(value, offset))
+            expected.extend(samples_of(decode_record(consumed(value, offset)), offset=offset))
         except RejectedRecordError:
-            assert offset in refused
-        else:
-            assert offset in arrived
-            expected = list(samples_of(record, offset=offset))
-            assert [each[:6] for each in arrived[offset].samples] == [each[:6] for each in expected]
+            refused.add(offset)
+    assert {each.record.offset for each in batch.rejections} == refused
+    assert sum(len(run.numbers) for run in batch.runs) == len(values) - len(refused)
+    assert [each[:8] for each in samples_in(batch)] == [each[:8] for each in expected]
 
 
 def test_fields_of_a_newer_writer_do_not_hide_the_rest() -> None:
     sample = pb.Sample(iteration=3, wall_seconds=0.5, compute=pb.ComputeSeconds(forward=0.25))
     value = sample.SerializeToString() + b"\xa2\x06\x02hi"  # field 100
     record = pb.Record(job_id="job", rank=1).SerializeToString() + b"\x42" + bytes([len(value)]) + value
-    [arrived] = decode([record]).records
-    assert arrived.samples[0].wall_seconds == 0.5
-    assert frame_of(arrived.samples).columns.forward_seconds == [0.25]
+    [arrived] = samples_in(decode([record]))
+    assert arrived.wall_seconds == 0.5
+    assert frame_of([arrived]).columns.forward_seconds == [0.25]
 
 
 def test_a_list_of_micro_batches_that_ranks_share_is_there_once() -> None:
@@ -235,7 +251,7 @@ def test_a_list_of_micro_batches_that_ranks_share_is_there_once() -> None:
         for rank in range(8)
     ]
     batch = decode([value.SerializeToString() for value in values])
-    columns = frame_of([each.samples[0] for each in batch.records]).columns
+    columns = frame_of(samples_in(batch)).columns
     assert list(columns.workload_sizes) == [2, 3]
     assert list(columns.workload_of) == [0] * 4 + [1] * 4
     assert list(columns.micro_batch_tokens) == [100, 101, 100, 101, 102]
@@ -245,12 +261,12 @@ def test_a_list_of_micro_batches_that_ranks_share_is_there_once() -> None:
 def test_what_is_no_record_is_refused(value: bytes | None) -> None:
     batch = RecordBatchDecoder().decode([consumed(value)])
     assert len(batch.rejections) == 1
-    assert not batch.records
+    assert not batch.runs
 
 
 def test_a_record_under_the_wrong_key_is_refused_however_often_the_job_was_seen() -> None:
     decoder, value = RecordBatchDecoder(), pb.Record(job_id="job", rank=1).SerializeToString()
-    assert len(decoder.decode([consumed(value)] * 2).records) == 2
+    assert [len(run.numbers) for run in decoder.decode([consumed(value)] * 2).runs] == [2]
     [rejection] = decoder.decode([consumed(value, key=b"other")]).rejections
     assert rejection.error == "key"
 
@@ -263,4 +279,40 @@ def test_a_sample_longer_than_any_field_of_it_says_is_not_read_beyond_its_end() 
     bad = pb.Record(job_id="job", rank=0).SerializeToString() + b"\x42" + bytes([len(lying)]) + lying
     batch = decode([bad, good])
     assert [each.record.offset for each in batch.rejections] == [0]
-    assert [each.samples[0].wall_seconds for each in batch.records] == [2.0]
+    assert [each.wall_seconds for each in samples_in(batch)] == [2.0]
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 300, 3000])
+def test_a_sample_may_have_many_micro_batches(count: int) -> None:
+    micro_batches = [pb.MicroBatch(index=index, tokens=index * 37, sum_of_squares=0.5) for index in range(count)]
+    sample = pb.Sample(iteration=1, wall_seconds=2.0, micro_batches=micro_batches, gradient_norm=3.0)
+    values = [pb.Record(job_id="job", rank=rank, samples=[sample] * 2).SerializeToString() for rank in range(2)]
+    batch = decode(values)
+    assert not batch.rejections
+    for each in samples_in(batch):
+        columns = frame_of([each]).columns
+        assert list(columns.micro_batch_tokens) == [
+            batch.tokens for batch in micro_batches if any(columns.micro_batch_tokens)
+        ]
+        assert list(columns.gradient_norms) == [3.0]
+
+
+def test_launchers_events_come_in_order_between_samples() -> None:
+    sample = pb.Sample(iteration=1, wall_seconds=2.0)
+    death = pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_DIED, rank=1)
+    sent = [
+        pb.Record(job_id="job", rank=0, samples=[sample]),
+        pb.Record(job_id="job", rank=-1, events=[death]),
+        pb.Record(job_id="job", rank=1, samples=[sample]),
+        pb.Record(job_id="other", rank=1, samples=[sample]),
+    ]
+    records = [
+        consumed(record.SerializeToString(), offset, key=record.job_id.encode()) for offset, record in enumerate(sent)
+    ]
+    runs = RecordBatchDecoder().decode(records).runs
+    assert [(run.job_id, run.numbers[0][0], len(run.samples), len(run.events)) for run in runs] == [
+        ("job", 0, 1, 0),
+        ("job", -1, 0, 1),
+        ("job", 1, 1, 0),
+        ("other", 1, 1, 0),
+    ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.telemetry.domain.rollups import FinishedWindow, RollupAggregator
@@ -165,6 +165,7 @@ def told_samples(draw: st.DrawFn) -> list[tuple[int, pb.Sample]]:
     return told
 
 
+@settings(deadline=None)
 @given(told_samples(), st.integers(1, 4), st.integers(1, 60))
 def test_blocks_are_summed_up_as_if_sample_by_sample(
     told: list[tuple[int, pb.Sample]], window_iterations: int, most_at_once: int
