@@ -7,7 +7,7 @@ import asyncio
 import secrets
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -95,7 +95,7 @@ async def _run_job(
     try:
         async with recording(stack.addresses.kafka_bootstrap_servers, log):
             view.note("starting 8 ranks")
-            await _blocking(launcher.start)
+            await _started(launcher)
             async with _showing(view, SnapshotMaker(log, job.model, job.layout), director):
                 await director.play(steps)
                 await asyncio.sleep(LAST_WORDS_SECONDS)
@@ -105,14 +105,15 @@ async def _run_job(
     return director, ended_at
 
 
-async def _blocking(start: Callable[[], None]) -> None:
-    """Run a blocking start to its end even when cancelled meanwhile, so that its stop finds everything in place."""
-    running = asyncio.ensure_future(asyncio.to_thread(start))
+async def _started(launcher: Launcher) -> None:
+    """Start the job; cancelled meanwhile, stop it and wait until neither call is on its way any more."""
+    starting = asyncio.ensure_future(asyncio.to_thread(launcher.start))
     try:
-        await asyncio.shield(running)
+        await asyncio.shield(starting)
     except asyncio.CancelledError:
+        await asyncio.to_thread(launcher.stop)
         with suppress(Exception):
-            await running
+            await starting
         raise
 
 

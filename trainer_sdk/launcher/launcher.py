@@ -79,7 +79,7 @@ class Launcher:
         self._emitter: Emitter = NullEmitter()
         self._registration: JobRegistration | None = None
         self._thread = threading.Thread(target=self._read_events, name="evenkeel-launcher", daemon=True)
-        self._zygote_gone = False
+        self._zygote_ready = self._zygote_gone = False
         self._stopping = False
         self._stopped = threading.Event()
         self._finish_timer: threading.Timer | None = None
@@ -111,17 +111,20 @@ class Launcher:
         if spec.fleet_address and self._model is not None:
             self._registration = JobRegistration(spec, self._model)
             self._registration.start()
-        self._link = ZygoteLink(spec)
         with self._changed:
+            if self._stopping:
+                raise RuntimeError(f"job {spec.job_id} was stopped before it had started")
+            self._link = ZygoteLink(spec)
             self._state.zygote_pid = self._link.pid
         self._thread.start()
         for rank in spec.ranks:
             self._link.fork(rank, 0)
         with self._changed:
             ready = self._changed.wait_for(
-                lambda: self._zygote_gone or all(process.pid for process in self._state.ranks), timeout_seconds
+                lambda: self._stopping or self._zygote_gone or all(process.pid for process in self._state.ranks),
+                timeout_seconds,
             )
-            gone = self._zygote_gone
+            gone = self._zygote_gone or self._stopping
         if not ready or gone:
             self.stop()
             raise RuntimeError(
@@ -207,6 +210,7 @@ class Launcher:
                 self._cancel_restart(rank)
             if self._finish_timer is not None:
                 self._finish_timer.cancel()
+            self._changed.notify_all()
         if not first:
             self._stopped.wait()
             return
@@ -215,9 +219,12 @@ class Launcher:
             if self._registration is not None:
                 self._registration.finish()
             if self._link is not None:
+                # One that still loads its libraries hears nothing, and has nobody to end in order.
+                grace_seconds = END_GRACE_SECONDS + 5.0 if self._zygote_ready else 0.0
                 self._link.end()
-                self._thread.join(END_GRACE_SECONDS + 5.0)
-                self._link.close(END_GRACE_SECONDS + 5.0)
+                if self._thread.ident is not None:  # else the start is only about to notice
+                    self._thread.join(grace_seconds)
+                self._link.close(grace_seconds)
             self._emitter.close(_LAST_WORDS_SECONDS)
             if self._speeds is not None:
                 self._speeds.close()
@@ -232,6 +239,8 @@ class Launcher:
         assert self._link is not None
         for event in self._link.events():
             match event["event"]:
+                case "ready":
+                    self._zygote_ready = True
                 case "store":
                     with self._changed:
                         self._state.store_address = f"{event['host']}:{event['port']}"

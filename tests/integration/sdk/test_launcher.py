@@ -247,3 +247,17 @@ def test_a_slow_device_slows_down_at_once_and_a_hanging_one_goes_on_when_release
         assert launcher.wait(60) == 0
         with pytest.raises(ValueError, match="rank 7 is not in"):
             inject.slow(tmp_path, 7, 0.5)
+
+
+def test_a_stop_does_not_wait_for_a_start_that_still_loads_its_libraries(tmp_path: Path) -> None:
+    launcher = Launcher(job(tmp_path, job_token="a-token-of-this-job"))
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        starting = pool.submit(launcher.start)
+        eventually(lambda: launcher._state.zygote_pid != 0, "no zygote")
+        zygote_pid = launcher._state.zygote_pid
+        began = time.monotonic()
+        launcher.stop()
+        assert time.monotonic() - began < 2.0
+        with pytest.raises(RuntimeError, match="did not start"):
+            starting.result(timeout=10)
+    assert not os.path.exists(f"/proc/{zygote_pid}")
