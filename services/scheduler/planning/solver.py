@@ -24,6 +24,7 @@ TIE = 0.005
 
 _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_ALTERNATIVES = 8
+_MAX_TIED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +61,10 @@ def _structures(situation: Situation) -> list[tuple[tuple[str, ...], Layout]]:
     if not situation.dead:
         add((), with_standbys(current, live))
     for lever in STRUCTURAL:
-        bases = list(found) if lever.name == "standby" else [((), current)]
+        bases: list[tuple[tuple[str, ...], Layout]] = [((), current)]
+        if lever.name == "standby":
+            # Ranks that moving others leaves over are few and fit nowhere.
+            bases = [each for each in found if "move_ranks" not in each[0]]
         for names, base in bases:
             for layout in lever.propose(situation, base):
                 add((*names, lever.name), layout)
@@ -104,9 +108,13 @@ def solve(situation: Situation) -> Solution:
     for names, base in structures:
         add(names, base, tuner.tuned(base, tuning))
     fastest = min(candidate.judged for candidate in candidates)
-    for near in [candidate for candidate in candidates if candidate.judged <= fastest * (1.0 + TIE)]:
+    near_ones = sorted((c for c in candidates if c.judged <= fastest * (1.0 + TIE)), key=lambda c: c.judged)
+    for near in near_ones[:_MAX_TIED]:
         names = tuple(name for name in near.levers if REGISTRY[name].structural)
+        in_reach = tuner.least_seconds(near.base) <= fastest * (1.0 + TIE)
         for subset in subsets:
+            if LAYER_SPLIT in subset and TENSOR_WIDTH not in subset and not in_reach:
+                continue
             add(names, near.base, tuner.tuned(near.base, subset))
     fastest = min(candidate.judged for candidate in candidates)
     if fastest == math.inf:

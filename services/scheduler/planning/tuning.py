@@ -19,6 +19,7 @@ from services.scheduler.planning.situation import Situation
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
 SEQUENCE_MIX = "sequence_mix"
 _SAME = 1.0 + 1e-6
+_OTHER = 0.1
 _Stages = tuple[Stage, ...]
 _Levers = frozenset[str]
 
@@ -48,6 +49,7 @@ class _Kind:
         self._shapes: dict[tuple[int, _Levers], list[_Stages]] = {}
         self._splits: dict[tuple[bool, int], _Stages] = {}
         self._wider: _Stages | None = None
+        self._rate = 0.0
 
     def shapes(self, quota: int, schedule: str, levers: _Levers) -> list[_Stages]:
         """Shapes that the levers lead to, least changed first; the given one is the first."""
@@ -60,9 +62,19 @@ class _Kind:
                 if self._wider != self.stages:
                     found.append(self._wider)
             if LAYER_SPLIT in levers:
-                found = list(dict.fromkeys([*found, *(self._split(shape, quota, schedule) for shape in found)]))
+                # Widths by speed are at least as good, so only they are split when both are free.
+                found = list(dict.fromkeys([*found, self._split(found[-1], quota, schedule)]))
             self._shapes[quota, levers] = found
         return found
+
+    def most_rate(self) -> float:
+        """Micro-batches per second that no split gets above."""
+        if self._rate == 0.0:
+            cost, speeds = self.situation.cost, self.situation.throughputs
+            for stage in self.stages:
+                whole = cost.seconds_to_block(stage.shares, tuple([speeds[rank] for rank in stage.ranks]))[-1]
+                self._rate += 1.0 / whole
+        return self._rate
 
     def _split(self, shape: _Stages, quota: int, schedule: str) -> _Stages:
         key = shape is self.stages, quota
@@ -113,7 +125,8 @@ class Tuner:
             quotas = best_quotas(lambda d, quota: options[d].best_seconds(quota), quotas)
             if LAYER_SPLIT in chosen:
                 for d, replica in enumerate(base.replicas):
-                    if quotas[d] not in (0, replica.num_micro_batches):
+                    # The best split hangs little on the quota: it is looked for again when that is quite another one.
+                    if quotas[d] and abs(quotas[d] - replica.num_micro_batches) > _OTHER * quotas[d]:
                         options[d] = self._some(kinds[d], (*asked[d], quotas[d]), base.schedule, chosen)
                 quotas = best_quotas(lambda d, quota: options[d].best_seconds(quota), quotas)
         mix = base.mix
@@ -133,6 +146,14 @@ class Tuner:
             return base
         bare = replace(base, replicas=replicas, mix=mix, standbys=())
         return with_standbys(bare, self._situation.throughputs.keys())
+
+    def least_seconds(self, base: Layout) -> float:
+        """Seconds per iteration that no split and no quotas get below with the widths that ``base`` has.
+
+        As if blocks and micro-batches could be divided at will, and pipelines were never empty.
+        """
+        rate = sum([self._kind(replica).most_rate() for replica in base.replicas])
+        return self._situation.cost.total(base.num_micro_batches / rate)
 
     def _mixed(self, options: list[_Options], quotas: tuple[int, ...], rule: Mix) -> tuple[tuple[int, ...], Mix] | None:
         """Quotas and the mix for them, the fastest of some; equal quotas keep the pipelines equally full."""

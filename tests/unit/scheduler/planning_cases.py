@@ -1,8 +1,11 @@
 """Situations to plan for."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from layouts.layout import Layout, uniform_layout
+from layouts.mix import mix_for
 from layouts.model import BlockCost, ModelSpec
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.situation import Situation
@@ -45,6 +48,7 @@ def situation_of(
     dead: tuple[int, ...] = (),
     layout: Layout | None = None,
     heads: int = 12,
+    device_bytes: float | None = None,
 ) -> Situation:
     """A job of this shape with these slow and dead ranks; ``layout`` is in force, by default the full shape."""
     layout = layout or home
@@ -55,6 +59,7 @@ def situation_of(
         throughputs=throughputs,
         cost=CostModel(gpt(home.num_blocks - 2, heads), WORKLOAD),
         holders=frozenset(throughputs) & frozenset(layout.ranks),
+        device_bytes=device_bytes,
     )
 
 
@@ -67,7 +72,15 @@ def situations(draw: st.DrawFn) -> Situation:
     home = uniform_layout(
         num_blocks=num_layers + 2, tensor=tensor, pipeline=pipeline, data=data, num_micro_batches=num_micro_batches
     )
+    if draw(st.booleans()):
+        quotas = [replica.num_micro_batches for replica in home.replicas]
+        home = replace(home, mix=mix_for(gpt(num_layers), quotas, num_stages=pipeline))
     ranks = st.sampled_from(home.ranks)
     dead = draw(st.sets(ranks, max_size=max(0, len(home.ranks) // 3)))
     slow = draw(st.dictionaries(ranks, st.floats(0.2, 1.0), max_size=3))
-    return situation_of(home, dead=tuple(dead), speeds={r: p for r, p in slow.items() if r not in dead})
+    return situation_of(
+        home,
+        dead=tuple(dead),
+        speeds={r: p for r, p in slow.items() if r not in dead},
+        device_bytes=draw(st.sampled_from([None, None, 8e6, 2e7])),
+    )

@@ -5,10 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layouts.layout import Layout, Replica, Stage, uniform_layout
+from layouts.model import BlockCost, ModelSpec
 from services.scheduler.planning.coverage import uncovered_blocks
 from services.scheduler.planning.levers.layer_split import best_split
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
+from services.scheduler.planning.levers.sequence_mix import sizes_for
 from services.scheduler.planning.levers.tensor_width import best_stage, best_widths
+from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.price import price_of
 from services.scheduler.planning.repair import EmptyStage, repaired, spread_quotas
 from tests.unit.scheduler.planning_cases import situation_of
@@ -122,3 +125,37 @@ def test_unequal_shards_cover_a_block_only_when_their_slices_do():
     model = situation_of(home).cost.model
     assert uncovered_blocks(model, home, (0, 3)) == ()
     assert uncovered_blocks(model, home, (1, 2)) == tuple(range(1, 8))
+
+
+def test_the_fullest_device_holds_weights_gradients_moments_and_the_schedules_live_activations():
+    block = BlockCost(
+        forward_flops_per_token=1.0,
+        forward_flops_per_squared_length=0.0,
+        parameter_bytes=10,
+        optimizer_bytes=20,
+        activation_bytes=3,
+        max_width=4,
+    )
+    model = ModelSpec(blocks=(block,) * 4)
+    replica = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=1, num_micro_batches=8).replicas[0]
+    assert replica_peaks(model, replica) == (2 * (10 + 10 + 20 + 2 * 3) / 2, 2 * (10 + 10 + 20 + 1 * 3) / 2)
+    assert replica_peaks(model, replica, scale=1.5)[0] == 2 * (40 + 3 * 3) / 2
+
+
+@given(
+    st.lists(st.floats(0.1, 5.0), min_size=1, max_size=6),
+    st.lists(st.integers(0, 5), min_size=6, max_size=6).filter(lambda quotas: quotas[0] > 0),
+)
+@settings(max_examples=100, deadline=None)
+def test_sizes_make_replicas_end_together_and_keep_the_batch(seconds, quotas):
+    quotas = quotas[: len(seconds)]
+    sizes = sizes_for(seconds, quotas, 100.0)
+    assert sizes is not None
+    assert sum(q * s for q, s in zip(quotas, sizes, strict=True)) == pytest.approx(sum(quotas))
+    ends = [each * size for each, size, quota in zip(seconds, sizes, quotas, strict=True) if quota]
+    assert max(ends) == pytest.approx(min(ends))
+
+
+def test_sizes_stop_at_the_largest_that_memory_allows():
+    assert sizes_for([1.0, 10.0], [1, 1], 1.5) == pytest.approx((1.5, 0.5))
+    assert sizes_for([1.0, 1.0], [1, 0], 0.5) is None

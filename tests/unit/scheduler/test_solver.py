@@ -4,7 +4,9 @@ import pytest
 from hypothesis import assume, given, settings
 
 from layouts.layout import uniform_layout
+from layouts.mix import mix_for
 from services.scheduler.planning.levers import REGISTRY, TUNING
+from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.repair import EmptyStage, repaired
 from services.scheduler.planning.solution import NoPlanError
 from services.scheduler.planning.solver import TIE, solve
@@ -30,6 +32,9 @@ def test_a_plan_covers_every_block_keeps_every_micro_batch_and_uses_live_ranks_o
     placed = (*layout.ranks, *layout.standbys)
     assert len(set(placed)) == len(placed)
     assert set(layout.ranks) <= set(situation.throughputs)
+    assert situation.excess_bytes(layout) == 0.0
+    assert layout.mix is None or layout.mix.num_micro_batches == layout.num_micro_batches
+    assert (layout.mix is None) == (situation.home.mix is None)
     for replica in layout.replicas:
         assert [b for s in replica.stages for b in range(s.first_block, s.stop_block)] == list(range(layout.num_blocks))
 
@@ -41,7 +46,7 @@ def test_a_plan_is_never_slower_than_any_lever_alone_nor_than_doing_nothing(situ
     bases = [b for how in EmptyStage if (b := repaired(situation.layout, situation.throughputs, how)) is not None]
     alone = [layout for lever in REGISTRY.values() for base in bases for layout in lever.propose(situation, base)]
     for layout in (*bases, *alone):
-        if set(layout.ranks) <= set(situation.throughputs):
+        if set(layout.ranks) <= set(situation.throughputs) and not situation.excess_bytes(layout):
             assert judged <= situation.judged_seconds(layout) * (1.0 + TIE) + 1e-12
 
 
@@ -138,3 +143,44 @@ def test_the_answer_says_what_it_does_what_it_beat_and_why():
     assert "do nothing" in names
     assert "rank 3 at 0.50" in solution.reason
     assert all(a.predicted_seconds >= solution.predicted_seconds * (1 - TIE) for a in solution.alternatives)
+
+
+BIG = uniform_layout(num_blocks=22, tensor=2, pipeline=5, data=4, num_micro_batches=32)
+
+
+def test_deaths_in_several_replicas_are_gathered_in_one_of_them_when_memory_allows():
+    situation = situation_of(BIG, dead=(0, 14, 26), device_bytes=1e9)
+    solution = solve(situation)
+    broken = [d for d, replica in enumerate(solution.layout.replicas) if len(replica.ranks) < 10]
+    assert len(broken) == 1
+    assert "move_ranks" in {action.lever for action in solution.actions}
+    without = min(
+        situation.judged_seconds(layout)
+        for on_empty in EmptyStage
+        if (layout := repaired(situation.layout, situation.throughputs, on_empty)) is not None
+    )
+    assert solution.predicted_seconds < 0.9 * without
+
+
+def test_a_layout_that_does_not_fit_memory_is_refused_and_says_by_how_much():
+    need = max(replica_peaks(situation_of(DEMO).cost.model, DEMO.replicas[0]))
+    with pytest.raises(NoPlanError, match="fits the devices' memory: some device lacks"):
+        solve(situation_of(DEMO, dead=(0,), device_bytes=0.2 * need))
+    roomy = solve(situation_of(DEMO, dead=(2, 3), device_bytes=10 * need))
+    assert roomy.layout.num_micro_batches == DEMO.num_micro_batches
+
+
+def test_a_mix_makes_up_for_what_whole_micro_batches_cannot():
+    home = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=8)
+    mixing = replace(home, mix=mix_for(situation_of(home).cost.model, (4, 4), num_stages=2))
+    plain = solve(situation_of(home, speeds={0: 0.8}))
+    mixed = solve(situation_of(mixing, speeds={0: 0.8}))
+    assert mixed.predicted_seconds < 0.98 * plain.predicted_seconds
+    assert mixed.layout.mix is not None
+    scales = mixed.layout.mix.scales([replica.num_micro_batches for replica in mixed.layout.replicas])
+    assert scales[0] < 1.0 < scales[1]
+
+
+def test_a_healthy_job_with_a_mix_is_left_alone():
+    mixing = replace(DEMO, mix=mix_for(situation_of(DEMO).cost.model, (8, 8), num_stages=2))
+    assert not solve(situation_of(mixing)).changes

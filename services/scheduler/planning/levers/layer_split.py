@@ -19,7 +19,7 @@ from services.scheduler.planning.situation import Situation
 
 _NUM_COMPARED = 4
 _EXHAUSTIVE_WORK = 800
-_SLACK = 1.01
+_SLACK = 0.06
 _EPSILON = 1e-9
 _Front = list[tuple[float, float, tuple[int, ...]]]
 _Prefixes = Sequence[list[float]]
@@ -79,25 +79,26 @@ def _least_left(prefix: _Prefixes, windows: list[tuple[int, int]], cap: float) -
 
     Only starts from which the rest can be done within the cap are in it.
     """
-    following = {len(prefix[0]) - 1: (0.0, 0.0)}
-    tables = [following]
+    bottom = len(prefix[0]) - 1
+    sums, maxima = [0.0], [0.0]
+    tables = [{bottom: (0.0, 0.0)}]
     for s in range(len(prefix) - 1, -1, -1):
         seconds_to = prefix[s]
         low, high = windows[s - 1] if s else (0, 0)
-        table: dict[int, tuple[float, float]] = {}
+        # What is left after this stage, seen from its end: its own time is then a difference to where it starts.
+        totals = [to + rest for to, rest in zip(seconds_to[bottom:], sums, strict=False)]
+        new_sums, new_maxima = [], []
         for start in range(low, high + 1):
-            least_sum = least_max = math.inf
             begin = seconds_to[start]
-            for stop, (rest_sum, rest_max) in following.items():
-                seconds = seconds_to[stop] - begin
-                if stop <= start or seconds > cap:
-                    continue
-                least_sum = min(least_sum, seconds + rest_sum)
-                least_max = min(least_max, max(seconds, rest_max))
-            if least_sum < math.inf:
-                table[start] = least_sum, least_max
-        tables.append(table)
-        following = table
+            first = max(start + 1, bottom)
+            stop = min(bisect_right(seconds_to, begin + cap), bottom + len(sums))
+            left = totals[first - bottom : stop - bottom]
+            new_sums.append(min(left) - begin if left else math.inf)
+            ends = [to - begin for to in seconds_to[first:stop]]
+            new_maxima.append(min(map(max, ends, maxima[first - bottom :]), default=math.inf))
+        bottom, sums, maxima = low, new_sums, new_maxima
+        found = zip(range(low, high + 1), zip(sums, maxima, strict=True), strict=True)
+        tables.append({start: each for start, each in found if each[0] < math.inf})
     return tables[::-1]
 
 
@@ -116,18 +117,11 @@ def _limits(
         if windows is not None:
             least_sum, _ = _least_left(prefix, windows, tight)[0].get(0, (math.inf, 0.0))
             limit = min(limit, (least_sum + weight * tight) * (1.0 + _EPSILON))
-    limit *= _SLACK
-    left: list[dict[int, tuple[float, float]]] = [{}]
-    cap = math.inf
-    for _ in range(2 if weight else 1):
-        # No stage may be slower than what a split as good as the known one has left for its slowest.
-        cap = (limit - total) / weight * (1.0 + _EPSILON) if weight else limit
-        windows = _windows(prefix, cap)
-        left = [{}] if windows is None else _least_left(prefix, windows, cap)
-        if 0 not in left[0]:
-            break
-        total = left[0][0][0]
-    return limit, cap, left
+    limit *= 1.0 + _SLACK / (weight + 6)  # the fewer micro-batches, the less exact the formula
+    # No stage may be slower than what a split as good as the known one has left for its slowest.
+    cap = (limit - total) / weight * (1.0 + _EPSILON) if weight else limit
+    windows = _windows(prefix, cap)
+    return limit, cap, [{}] if windows is None else _least_left(prefix, windows, cap)
 
 
 def split_candidates(prefix: _Prefixes, num_micro_batches: int, incumbent: float) -> list[tuple[int, ...]]:

@@ -15,8 +15,9 @@ from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.situation import Situation
 
 _HEALTHY = 0.97
-_DONOR_PARTS = (0.06, 0.12, 0.25, 0.5)
-"""Parts of the donors' devices that the whole loss may be: the smaller, the more donors."""
+_DONOR_PARTS = (0.6, 0.4, 0.25)
+"""Parts of the donors' devices that the whole loss may be. The fewest donors that have enough healthy ranks are best:
+in 40 random states of 256 devices two were never more than a thousandth ahead of one."""
 
 _Cells = list[list[int]]
 """Ranks of each stage of one replica."""
@@ -83,12 +84,11 @@ class _Moves:
     def layouts(self) -> Iterator[Layout]:
         """What comes of it: broken stages of donors as they are, or put together to stages of full width."""
         for together in (True, False):
-            for keeps_rest in (True, False) if together else (True,):
-                layout = self._layout(together, keeps_rest)
-                if layout is not None:
-                    yield layout
+            layout = self._layout(together)
+            if layout is not None:
+                yield layout
 
-    def _layout(self, together: bool, keeps_rest: bool) -> Layout | None:
+    def _layout(self, together: bool) -> Layout | None:
         replicas = []
         for d, replica in enumerate(self._home.replicas):
             if d in self._healed:
@@ -98,7 +98,7 @@ class _Moves:
                 )
             elif d in self._cells:
                 cells = [[rank for rank in cell if rank in self._speeds] for cell in self._cells[d]]
-                cells = self._together(cells, keeps_rest) if together else [cell for cell in cells if cell]
+                cells = self._together(cells) if together else [cell for cell in cells if cell]
                 if not cells:
                     return None
                 stages = _even_stages(cells, self._home.num_blocks)
@@ -108,17 +108,15 @@ class _Moves:
             replicas.append(Replica(stages=stages, num_micro_batches=replica.num_micro_batches))
         return with_standbys(replace(self._home, replicas=tuple(replicas), standbys=()), self._speeds.keys())
 
-    def _together(self, cells: _Cells, keeps_rest: bool) -> _Cells:
-        """Stages that miss somebody put together to stages of full width, in order of speed; a rest stays a stage."""
+    def _together(self, cells: _Cells) -> _Cells:
+        """Stages that miss somebody put together to stages of full width, fastest first; a rest becomes standbys."""
         width = max(len(stage.ranks) for stage in self._home.replicas[0].stages)
         whole = [cell for cell in cells if len(cell) >= width]
         loose = sorted(
             (rank for cell in cells if len(cell) < width for rank in cell), key=lambda rank: (-self._speeds[rank], rank)
         )
         groups = [loose[start : start + width] for start in range(0, len(loose), width)]
-        if groups and len(groups[-1]) < width and not keeps_rest:
-            groups.pop()
-        return [*whole, *groups]
+        return [*whole, *(group for group in groups if len(group) == width)]
 
 
 class MoveRanks:
@@ -140,6 +138,7 @@ class MoveRanks:
             moves = _Moves(situation, sick[:count])
             if moves.heal(sick[count:]):
                 yield from moves.layouts()
+                return
 
     def describe(self, before: Layout, after: Layout) -> str:
         """How many ranks work in another replica, and replicas with another number of stages."""
