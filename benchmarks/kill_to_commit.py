@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from rich.console import Console
 
@@ -23,6 +23,7 @@ from demo.performance import perform
 from demo.run_log import RunLog
 from demo.scenario import LONG_DOCUMENTS, Act, Step
 from demo.summary import phases_of, resuming_iteration
+from demo.timeline import CommittedIteration
 from demo.truths import TruthKind
 from history.vocabulary import PlanState, VerdictKind
 from stack.stack import Stack
@@ -57,6 +58,7 @@ class Kill:
         applied: Until every rank ran the plan.
         resumed: Until the next committed optimizer step.
         healthy_iteration: Median of the iterations before the kill.
+        kept_micro_batches: Micro-batches of the interrupted iteration that nobody had to run again.
     """
 
     rank: int
@@ -65,6 +67,7 @@ class Kill:
     applied: float | None
     resumed: float | None
     healthy_iteration: float | None
+    kept_micro_batches: int | None
 
     @property
     def lost(self) -> float | None:
@@ -127,9 +130,14 @@ def kills_in(seen: Observations) -> list[Kill]:
                 applied=states[PlanState.APPLIED].at - truth.at if PlanState.APPLIED in states else None,
                 resumed=resumed.committed_at - truth.at if resumed else None,
                 healthy_iteration=median(healthy) if healthy else None,
+                kept_micro_batches=_num_kept(resumed) if resumed else None,
             )
         )
     return kills
+
+
+def _num_kept(resumed: CommittedIteration) -> int:
+    return len({batch.index for sample in resumed.samples for batch in sample.kept_micro_batches})
 
 
 def percentile(values: Sequence[float], fraction: float) -> float:
@@ -150,18 +158,22 @@ def main() -> None:
             perform(stack, options.seed, view, stack.folder / "job", steps=script_of(options.kills, options.seed))
         )
     kills = kills_in(seen)
-    print("| rank | verdict s | committed s | applied s | next step s | healthy iteration s | lost s |")
-    print("|---|---|---|---|---|---|---|")
+    print("| rank | verdict s | committed s | applied s | next step s | healthy iteration s | lost s | kept |")
+    print("|---|---|---|---|---|---|---|---|")
     for kill in kills:
         figures = (kill.verdict, kill.committed, kill.applied, kill.resumed, kill.healthy_iteration, kill.lost)
-        print(f"| {kill.rank} | " + " | ".join("-" if value is None else f"{value:.3f}" for value in figures) + " |")
+        cells = ["-" if value is None else f"{value:.3f}" for value in figures]
+        kept = "-" if kill.kept_micro_batches is None else str(kill.kept_micro_batches)
+        print(f"| {kill.rank} | " + " | ".join([*cells, kept]) + " |")
     lost = [kill.lost for kill in kills if kill.lost is not None]
+    kept_each = [kill.kept_micro_batches for kill in kills if kill.kept_micro_batches is not None]
     figures_of_all = {
         "kills": options.kills,
         "recovered": len(lost),
         "p50_seconds": percentile(lost, 0.5) if lost else None,
         "p95_seconds": percentile(lost, 0.95) if lost else None,
         "max_seconds": max(lost, default=None),
+        "mean_kept_micro_batches": mean(kept_each) if kept_each else None,
     }
     print(json.dumps(figures_of_all))
     options.out.parent.mkdir(parents=True, exist_ok=True)
