@@ -1,7 +1,7 @@
 """``evenkeel simulate``: a fleet that does not exist, its failures, and every published system on them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -10,6 +10,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, show_json, show_rows
 from cli.session import OutputOption, output_of
+
+if TYPE_CHECKING:
+    from simulator.fleet.result import RunResult
 
 COLUMNS = {
     "strategy": "SYSTEM",
@@ -22,6 +25,15 @@ COLUMNS = {
     "aborted_hours": "ENDED AT h",
 }
 
+EMIT_COLUMNS = {
+    "job_id": "JOB",
+    "num_iterations": "ITERATIONS",
+    "num_records": "RECORDS",
+    "num_faults": "FAULTS",
+    "epochs": "EPOCHS",
+    "waited_seconds": "WAITED s",
+}
+
 
 def simulate(
     context: typer.Context,
@@ -31,11 +43,19 @@ def simulate(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Instead of the scenario's own seed.")] = None,
     segments: Annotated[bool, typer.Option(help="JSON: with the whole course of every run.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Draw the runs into this file (PNG, SVG, PDF).")] = None,
+    emit: Annotated[bool, typer.Option("--emit", help="Run it in real time against the services instead.")] = False,
+    speed: Annotated[float, typer.Option(help="With --emit: so many times faster than the scenario.")] = 1.0,
+    seconds: Annotated[float | None, typer.Option(help="With --emit: stop after so many real seconds.")] = None,
+    job_id: Annotated[str | None, typer.Option(help="With --emit: the job's id; else from name and time.")] = None,
     output: OutputOption = None,
 ) -> None:
     """Simulate a failing fleet and compare what Evenkeel and the published systems make of it.
 
     All systems see the same failures. The same seed gives the same result. Nothing is measured: all is simulated.
+
+    With --emit the scenario's job runs in real time: telemetry goes to Kafka, the job registers at the fleet API, and
+    the scheduler plans for it through simulated rank controllers. Systems are not compared then: the services decide.
 
     Example: evenkeel simulate simulator/scenarios/fail_stop_32.yaml -o json
     """
@@ -52,6 +72,14 @@ def simulate(
         scenario = load_scenario(scenario_file, list(STRATEGIES))
     except ScenarioError as error:
         raise CommandError(str(error), status=ExitStatus.USAGE) from error
+    if emit:
+        from cli.simulate_live import emit_scenario  # noqa: PLC0415
+
+        report = emit_scenario(context, scenario, speed=speed, seconds=seconds, job_id=job_id, seed=seed)
+        show_json(report) if output_of(context, output) is OutputFormat.JSON else show_rows(
+            [report], EMIT_COLUMNS, OutputFormat.TABLE
+        )
+        return
     chosen = strategy or list(scenario.strategies)
     unknown = [name for name in chosen if name not in STRATEGIES]
     if unknown:
@@ -69,6 +97,8 @@ def simulate(
             seed=seed,
             on_progress=lambda name, done: progress.update(bars[name], completed=done),
         )
+    if picture is not None:
+        _draw(picture, scenario.name, results)
     if output_of(context, output) is OutputFormat.JSON:
         rows = [result_row(result, segments=segments) for result in results]
         show_json({"scenario": scenario.name, "seed": scenario.seed if seed is None else seed, "results": rows})
@@ -87,3 +117,16 @@ def simulate(
         for result in results
     ]
     show_rows(shown, COLUMNS, OutputFormat.TABLE)
+
+
+def _draw(path: Path, title: str, results: "list[RunResult]") -> None:
+    try:
+        from simulator.fleet.picture import draw_runs  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"pictures need {error.name}", next_step="pip install 'evenkeel[demo]', or leave --picture out"
+        ) from error
+    try:
+        draw_runs(path, title, results)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"cannot draw {path}: {error}", status=ExitStatus.USAGE) from error

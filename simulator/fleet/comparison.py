@@ -45,6 +45,8 @@ def run_scenario(
                 duration_seconds=scenario.duration_seconds,
                 seed=chosen,
                 on_progress=tell,
+                link_faults=scenario.link_faults,
+                noise=scenario.noise,
             ).run()
         )
     return results

@@ -128,6 +128,33 @@ def _repair_seconds(process: FaultProcess, rng: np.random.Generator) -> float:
     return mean if process.repair_spacing is Spacing.REGULAR else max(1e-3, float(rng.exponential(mean)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFault:
+    """Transfers between two devices take longer for a while.
+
+    Attributes:
+        at_seconds: When it begins.
+        devices: The two ends.
+        factor: How much longer a transfer takes, above 1.
+        duration_seconds: Until the link is as before; infinite when nobody repairs it.
+    """
+
+    at_seconds: float
+    devices: tuple[int, int]
+    factor: float
+    duration_seconds: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.at_seconds) and self.at_seconds >= 0.0):
+            raise ValueError(f"a link fault at {self.at_seconds} s: give a moment of at least 0")
+        if len(self.devices) != 2 or self.devices[0] == self.devices[1]:
+            raise ValueError(f"a link between devices {list(self.devices)}: name two different ones")
+        if not (math.isfinite(self.factor) and self.factor > 1.0):
+            raise ValueError(f"a link fault with factor {self.factor}: give more than 1")
+        if not self.duration_seconds > 0.0:
+            raise ValueError(f"a link fault that lasts {self.duration_seconds} s: give more than 0, or leave it out")
+
+
 class Truth:
     """The speed of every device as faults come and go: the worst of those that hold it counts."""
 

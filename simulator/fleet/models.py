@@ -41,7 +41,7 @@ class TransformerShape:
         )
         return ModelSpec(blocks=(layer,) * self.num_layers, activation_bytes_per_token=2 * self.hidden)
 
-    def halved_spec(self, feed_forward_granule: int = 64) -> ModelSpec:
+    def halved_spec(self, feed_forward_granule: int = 16) -> ModelSpec:
         """The same with attention and feed-forward as blocks of their own: heads are coarse, the inner width is fine.
 
         Args:
@@ -67,7 +67,6 @@ class TransformerShape:
 
 
 MODELS: dict[str, TransformerShape] = {
-    "dense-480b": TransformerShape(num_layers=96, hidden=20480, heads=128, kv_heads=128, feed_forward=54272),
     "llama2-7b": TransformerShape(num_layers=32, hidden=4096, heads=32, kv_heads=32, feed_forward=11008),
     "llama2-13b": TransformerShape(num_layers=40, hidden=5120, heads=40, kv_heads=40, feed_forward=13824),
     "llama2-30b": TransformerShape(num_layers=60, hidden=6656, heads=52, kv_heads=52, feed_forward=17920),
@@ -77,4 +76,5 @@ MODELS: dict[str, TransformerShape] = {
     "qwen2.5-14b": TransformerShape(num_layers=48, hidden=5120, heads=40, kv_heads=8, feed_forward=13824),
     "qwen2.5-32b": TransformerShape(num_layers=64, hidden=5120, heads=40, kv_heads=8, feed_forward=27648),
     "qwen2.5-72b": TransformerShape(num_layers=80, hidden=8192, heads=64, kv_heads=8, feed_forward=29568),
+    "dense-480b": TransformerShape(num_layers=96, hidden=20480, heads=128, kv_heads=128, feed_forward=53248),
 }

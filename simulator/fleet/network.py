@@ -12,11 +12,18 @@ from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
+from simulator.fleet.conditions import noise_factors
+
 Routes = tuple[tuple[tuple[int, ...], ...], ...]
+Borders = tuple[tuple[int, int, int, float], ...]
+"""Replica and stage that send, replica of the next stage that receives (or the way back), factor on the transfer."""
 _F, _B, _W = 0, 1, 2
 _Op = tuple[int, int, int, int, int]
 """Iteration, kind, origin replica, micro-batch, stage."""
 _NUM_ITERATIONS = 3
+_NUM_NOISY_ITERATIONS = 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,9 @@ class Network:
         discipline: How.
         transfer_seconds: Between stages.
         num_iterations: Iterations to run.
+        borders: Slow transfers.
+        noise: Relative standard deviation of every operation.
+        seed: Of the noise.
     """
 
     def __init__(
@@ -57,7 +67,13 @@ class Network:
         discipline: Discipline,
         transfer_seconds: float,
         num_iterations: int,
+        borders: Borders = (),
+        noise: float = 0.0,
+        seed: int = 0,
     ) -> None:
+        self._slow = {(d, s, e): factor for d, s, e, factor in borders}
+        self._noise, self._rng = noise, np.random.default_rng(seed)
+        self._drawn: list[float] = []
         self._seconds, self._quotas, self._discipline = seconds, quotas, discipline
         self._transfer, self._num_iterations = transfer_seconds, num_iterations
         self._num_stages, self._num_replicas = len(seconds[0]) // 2, len(seconds)
@@ -146,14 +162,16 @@ class Network:
             self._progress[worker] += 1
             if s < last:
                 following = (self._executor(iteration, d, m, s + 1), s + 1)
-                self._push(now + self._transfer, True, following, (iteration, _F, d, m, s + 1))
+                arrives = now + self._transfer * self._slow.get((worker[0], s, following[0]), 1.0)
+                self._push(arrives, True, following, (iteration, _F, d, m, s + 1))
             else:
                 self._ready[worker][_B].append((iteration, _B, d, m, s))
         elif kind == _B:
             self._live[worker] -= 1
             if s > 0:
                 previous = (self._executor(iteration, d, m, s - 1), s - 1)
-                self._push(now + self._transfer, True, previous, (iteration, _B, d, m, s - 1))
+                arrives = now + self._transfer * self._slow.get((previous[0], s - 1, worker[0]), 1.0)
+                self._push(arrives, True, previous, (iteration, _B, d, m, s - 1))
             if self._discipline.split_backward:
                 self._ready[worker][_W].append((iteration, _W, d, m, s))
         left = self._left[iteration]
@@ -186,7 +204,14 @@ class Network:
             else:
                 taken = backward / 2.0 if self._discipline.split_backward else backward
             self._busy[worker] = True
+            if self._noise > 0.0:
+                taken *= self._factor()
             self._push(now + taken, False, worker, op)
+
+    def _factor(self) -> float:
+        if not self._drawn:
+            self._drawn = noise_factors(self._rng, self._noise, 1024).tolist()
+        return self._drawn.pop()
 
     def _choose(self, worker: tuple[int, int]) -> _Op | None:
         forwards, backwards, weights = self._ready[worker]
@@ -228,12 +253,16 @@ def period_seconds(
     routes: Routes,
     discipline: Discipline,
     transfer_seconds: float,
+    borders: Borders = (),
+    noise: float = 0.0,
+    seed: int = 0,
 ) -> float:
     """Seconds from one iteration's end to the next one's, once the run is under way."""
-    if not discipline.staggered_step:
-        return Network(seconds, quotas, routes, discipline, transfer_seconds, 1).run()[0]
-    ends = Network(seconds, quotas, routes, discipline, transfer_seconds, _NUM_ITERATIONS).run()
-    return (ends[-1] - ends[0]) / (_NUM_ITERATIONS - 1)
+    if not discipline.staggered_step and noise <= 0.0:
+        return Network(seconds, quotas, routes, discipline, transfer_seconds, 1, borders).run()[0]
+    count = _NUM_ITERATIONS if noise <= 0.0 else _NUM_NOISY_ITERATIONS
+    ends = Network(seconds, quotas, routes, discipline, transfer_seconds, count, borders, noise, seed).run()
+    return (ends[-1] - ends[0]) / (count - 1)
 
 
 def migrated_routes(

@@ -7,10 +7,14 @@ does less than the whole batch.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
 
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.cost_model import CostModel
-from simulator.fleet.network import Discipline, Routes, period_seconds
+from simulator.fleet.conditions import IDEAL, Conditions, Floats, replica_seconds
+from simulator.fleet.network import Borders, Discipline, Routes, period_seconds
 
 PLAIN = Discipline()
 Grid = tuple[tuple[Stage | None, ...], ...]
@@ -78,13 +82,23 @@ def grid_seconds(cost: CostModel, grid: Grid, throughputs: Mapping[int, float]) 
     return tuple(rows)
 
 
-def operation_seconds(cost: CostModel, operation: Operation, throughputs: Mapping[int, float]) -> float:
+def operation_seconds(
+    cost: CostModel, operation: Operation, throughputs: Mapping[int, float], conditions: Conditions = IDEAL
+) -> float:
     """Seconds per iteration of an operation.
+
+    Args:
+        cost: Cost model.
+        operation: How the job runs.
+        throughputs: Speed of each live device.
+        conditions: Slow links and noise; a planner knows of none.
 
     Raises:
         ValueError: A rank that works is dead, or a stage is executed by nobody.
     """
     if operation.is_plain:
+        if not conditions.is_ideal:
+            return _plain_seconds(cost, operation, throughputs, conditions)
         slowest = 0.0
         for d, stages in enumerate(operation.replicas):
             scale = operation.scales[d] if operation.scales else 1.0
@@ -92,8 +106,50 @@ def operation_seconds(cost: CostModel, operation: Operation, throughputs: Mappin
             slowest = max(slowest, scale * cost.makespan(whole, operation.quotas[d], throughputs, "1f1b"))
         return cost.total(slowest)
     seconds = grid_seconds(cost, operation.replicas, throughputs)
+    borders = slow_borders(operation.replicas, conditions)
     return cost.total(
         period_seconds(
-            seconds, operation.quotas, operation.routes, operation.discipline, cost.workload.transfer_seconds
+            seconds,
+            operation.quotas,
+            operation.routes,
+            operation.discipline,
+            cost.workload.transfer_seconds,
+            borders,
+            conditions.noise,
+            conditions.seed,
         )
     )
+
+
+def slow_borders(grid: Grid, conditions: Conditions) -> Borders:
+    """Factors on transfers between cells of neighbouring stages, those above 1."""
+    if not conditions.links:
+        return ()
+    found = []
+    for s in range(len(grid[0]) - 1):
+        for d, replica in enumerate(grid):
+            for e, other in enumerate(grid):
+                one, two = replica[s], other[s + 1]
+                factor = conditions.border_factor(one, two) if one and two else 1.0
+                if factor > 1.0:
+                    found.append((d, s, e, factor))
+    return tuple(found)
+
+
+def _plain_seconds(
+    cost: CostModel, operation: Operation, throughputs: Mapping[int, float], conditions: Conditions
+) -> float:
+    """Mean over sampled iterations of the slowest replica; each sample draws every operation anew."""
+    slowest: Floats | float = 0.0
+    rng = np.random.default_rng(conditions.seed)
+    for d, stages in enumerate(operation.replicas):
+        whole = [stage for stage in stages if stage]
+        scale = operation.scales[d] if operation.scales else 1.0
+        seconds = [cost.stage_seconds(stage, throughputs) for stage in whole]
+        base = cost.workload.transfer_seconds
+        borders = [base * conditions.border_factor(one, two) for one, two in pairwise(whole)]
+        quota = operation.quotas[d]
+        if quota:
+            taken = replica_seconds(seconds, quota, borders, noise=conditions.noise, rng=rng)
+            slowest = np.maximum(slowest, scale * taken)
+    return cost.total(float(np.mean(slowest)))

@@ -16,7 +16,7 @@ from layouts.layout import Layout, uniform_layout
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.price import TransitionCosts
 from simulator.fleet.detection import DetectorModel
-from simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
+from simulator.fleet.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
 from simulator.fleet.models import MODELS, TransformerShape
 from simulator.fleet.strategy import Costs
 from simulator.fleet.topology import Scope, Topology
@@ -45,6 +45,8 @@ class Scenario:
         detector: How they are noticed.
         costs: Constants.
         strategies: Names of the systems to run.
+        link_faults: Slow links named in the file.
+        noise: Relative standard deviation of each operation.
     """
 
     name: str
@@ -58,6 +60,8 @@ class Scenario:
     detector: DetectorModel
     costs: Costs
     strategies: tuple[str, ...]
+    link_faults: tuple[LinkFault, ...] = ()
+    noise: float = 0.0
 
     def all_faults(self, seed: int | None = None) -> tuple[Fault, ...]:
         """Named and drawn faults, in order of time."""
@@ -117,6 +121,13 @@ class _Section:
         if value != int(value):
             raise ScenarioError(f"{self.at(key)}: expected a whole number, found {value:g}")
         return int(value)
+
+    def flag(self, key: str) -> bool:
+        """True or false; false when it is not there."""
+        value = self.raw(key, False)
+        if not isinstance(value, bool):
+            raise ScenarioError(f"{self.at(key)}: expected true or false, found {value!r}")
+        return value
 
     def choice(self, key: str, kind: type[_E], default: _E) -> _E:
         """One of a closed set."""
@@ -214,6 +225,22 @@ def _fault(section: _Section, topology: Topology) -> Fault:
         devices=tuple(devices),
         throughput=section.number("throughput", 0.0),
         duration_seconds=3600.0 * section.number("hours") if section.has("hours") else math.inf,
+        silent=section.flag("silent"),
+    )
+
+
+def _link_fault(section: _Section, topology: Topology) -> LinkFault:
+    devices = section.raw("devices", None)
+    two = isinstance(devices, Sequence) and len(devices) == 2 and all(type(device) is int for device in devices)
+    if not two or not all(0 <= device < topology.num_devices for device in devices):
+        raise ScenarioError(
+            f"{section.at('devices')}: name the two ends, devices 0 to {topology.num_devices - 1}, found {devices!r}"
+        )
+    return LinkFault(
+        at_seconds=3600.0 * section.number("at_hours"),
+        devices=(devices[0], devices[1]),
+        factor=section.number("factor"),
+        duration_seconds=3600.0 * section.number("hours") if section.has("hours") else math.inf,
     )
 
 
@@ -227,7 +254,9 @@ def _process(section: _Section) -> FaultProcess:
         throughputs=tuple(map(float, throughputs)),
         mean_repair_seconds=3600.0 * section.number("repair_hours") if section.has("repair_hours") else None,
         spacing=section.choice("spacing", Spacing, Spacing.EXPONENTIAL),
+        repair_spacing=section.choice("repair_spacing", Spacing, Spacing.EXPONENTIAL),
         max_count=section.whole("max_count") if section.has("max_count") else None,
+        silent=section.flag("silent"),
     )
 
 
@@ -240,12 +269,14 @@ def _costs(section: _Section) -> Costs:
         restart_seconds=section.number("restart_seconds", 180.0),
         checkpoint_seconds=section.number("checkpoint_seconds", 1800.0),
         device_bytes=section.number("device_bytes", 64e9),
+        replacement_seconds=section.number("replacement_seconds", 0.0),
     )
 
 
 def _detector(section: _Section) -> DetectorModel:
     return DetectorModel(
         stop_seconds=section.number("stop_seconds", 2.0),
+        silent_seconds=section.number("silent_seconds") if section.has("silent_seconds") else None,
         slow_seconds=section.number("slow_seconds", 30.0),
         slow_miss_probability=section.number("slow_miss_probability", 0.0),
         min_slowdown=section.number("min_slowdown", 0.0),
@@ -279,7 +310,9 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
         job, fleet, hours = file.section("job"), file.section("fleet"), file.number("hours")
         if hours <= 0.0:
             raise ScenarioError(f"{file.at('hours')}: {hours:g} is too short, give more than 0")
-        num_spares = fleet.whole("spares", 0)
+        num_spares, noise = fleet.whole("spares", 0), job.number("noise", 0.0)
+        if not 0.0 <= noise <= 1.0:
+            raise ScenarioError(f"{job.at('noise')}: {noise:g} is no relative deviation, give 0 to 1")
         home, cost = job.built(lambda: _job(job, num_spares))
         topology = fleet.built(
             lambda: Topology(
@@ -307,6 +340,11 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
             detector=detector.built(lambda: _detector(detector)),
             costs=costs.built(lambda: _costs(costs)),
             strategies=_strategies(file, known_strategies),
+            link_faults=tuple(
+                each.built(lambda each=each: _link_fault(each, topology))  # type: ignore[misc]
+                for each in file.sections("links")
+            ),
+            noise=noise,
         )
 
     return file.built(build)

@@ -10,19 +10,21 @@ a fleet of 100,000 costs milliseconds an event.
 import heapq
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from layouts.layout import Layout
 from services.scheduler.planning.cost_model import CostModel
+from simulator.fleet.conditions import Conditions
 from simulator.fleet.detection import DetectorModel
-from simulator.fleet.faults import Fault, Truth, checked_faults
+from simulator.fleet.faults import Fault, LinkFault, Truth, checked_faults
 from simulator.fleet.operation import Operation, operation_of, operation_seconds
 from simulator.fleet.result import RunResult, Segment
 from simulator.fleet.strategy import Costs, Question, Strategy
 from simulator.fleet.topology import Topology
 
-_BEGIN, _END, _SEEN, _GONE, _WAKE, _ASK = range(6)
+_BEGIN, _END, _SEEN, _GONE, _WAKE, _ASK, _LINK_BEGIN, _LINK_END = range(8)
 _Event = tuple[float, int, int]
 """Moment, kind, index of the fault."""
 
@@ -41,6 +43,8 @@ class FleetSimulation:
         duration_seconds: How long.
         seed: Of misses and estimates.
         on_progress: Called with the simulated seconds that are done.
+        link_faults: Slow links; nobody notices them, everybody suffers them.
+        noise: Relative standard deviation of each operation of a true iteration.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class FleetSimulation:
         duration_seconds: float,
         seed: int = 0,
         on_progress: Callable[[float], None] | None = None,
+        link_faults: Sequence[LinkFault] = (),
+        noise: float = 0.0,
     ) -> None:
         num_ranks = len(home.ranks) + len(home.standbys)
         if num_ranks > topology.num_devices:
@@ -67,6 +73,9 @@ class FleetSimulation:
         self._detector, self._strategy, self._duration = detector, strategy, duration_seconds
         self._rng = np.random.default_rng(seed)
         self._on_progress = on_progress
+        self._link_faults = tuple(link_faults)
+        self._conditions = Conditions(noise=noise, seed=seed)
+        self._slow_links: dict[int, LinkFault] = {}
         self._truth = Truth(topology.num_devices)
         self._known: dict[int, dict[int, float]] = {}
         self._slow_since: dict[int, float] = {}
@@ -85,7 +94,10 @@ class FleetSimulation:
 
     def run(self) -> RunResult:
         """The run from its start to its end."""
-        fault_free = self._cost.iteration_seconds(self._home, self._everyone)
+        fault_free = operation_seconds(self._cost, operation_of(self._home), self._everyone, self._conditions)
+        for index, link in enumerate(self._link_faults):
+            self._schedule(link.at_seconds, _LINK_BEGIN, index)
+            self._schedule(link.at_seconds + link.duration_seconds, _LINK_END, index)
         for index, fault in enumerate(self._faults):
             self._schedule(fault.at_seconds, _BEGIN, index)
             self._schedule(fault.at_seconds + fault.duration_seconds, _END, index)
@@ -116,6 +128,9 @@ class FleetSimulation:
             return False
         if kind == _ASK:
             return self._ask_at is not None and now >= self._ask_at
+        if kind in {_LINK_BEGIN, _LINK_END}:
+            self._change_link(kind, index)
+            return False
         fault = self._faults[index]
         delay = self._detector.delay_seconds(fault)
         if kind == _BEGIN:
@@ -182,6 +197,18 @@ class FleetSimulation:
             self._ask_at = now + max(1.0, answer.ask_again_seconds)
             self._schedule(self._ask_at, _ASK, 0)
 
+    def _change_link(self, kind: int, index: int) -> None:
+        if kind == _LINK_BEGIN:
+            self._slow_links[index] = self._link_faults[index]
+        else:
+            del self._slow_links[index]
+        links: dict[tuple[int, int], float] = {}
+        for fault in self._slow_links.values():
+            ends = min(fault.devices), max(fault.devices)
+            links[ends] = max(links.get(ends, 1.0), fault.factor)
+        self._conditions = replace(self._conditions, links=links)
+        self._iteration_cache = None
+
     def _cut(self, fault: Fault) -> None:
         """A death in the midst of an iteration: what was done of it is lost."""
         operation = self._operation
@@ -203,7 +230,7 @@ class FleetSimulation:
             return None
         cached = self._iteration_cache
         if cached is None or cached[0] is not operation or cached[1] != live:
-            cached = operation, live, operation_seconds(self._cost, operation, live)
+            cached = operation, live, operation_seconds(self._cost, operation, live, self._conditions)
             self._iteration_cache = cached
         return cached[2]
 

@@ -1,0 +1,115 @@
+"""A fleet that does not exist, against the services as they are: verdicts and plans for simulated ranks."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from simulator.baselines import STRATEGIES
+from simulator.fleet.faults import Fault
+from simulator.fleet.scenario import Scenario, scenario_of
+from simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
+from stack.stack import Stack
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+SCENARIO = {
+    "hours": 1,
+    "job": {
+        "model": {"num_layers": 16, "hidden": 1024, "heads": 16, "feed_forward": 4096},
+        "tensor": 2,
+        "pipeline": 2,
+        "data": 2,
+        "micro_batches": 8,
+    },
+    "fleet": {"devices_per_node": 4},
+}
+ITERATION_SECONDS = 0.4
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    running = Stack(f"test-{uuid.uuid4().hex[:8]}", keep_data=False)
+    with running:
+        yield running
+    subprocess.run(["rm", "-rf", str(running.folder)], check=True)
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return scenario_of(SCENARIO, list(STRATEGIES))
+
+
+def told(stack: Stack, *arguments: str) -> Any:
+    """What the command line says, from another shell."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("EVENKEEL_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "cli", "-o", "json", "--stack", stack.name, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=90,
+        env=clean,
+    )
+    return json.loads(done.stdout)
+
+
+def run(stack: Stack, scenario: Scenario, job_id: str, faults: list[Fault], until: Any) -> LiveReport:
+    everyone = dict.fromkeys(scenario.home.ranks, 1.0)
+    speed = scenario.cost.iteration_seconds(scenario.home, everyone) / ITERATION_SECONDS
+    settings = stack.addresses.environment()
+    live = LiveRun(
+        simulated_job(scenario, job_id, speed, 0),
+        faults,
+        num_devices=8,
+        services=Services(
+            bootstrap_servers=settings["EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"],
+            fleet_address=settings["EVENKEEL_FLEET_ADDRESS"],
+            fleet_token=settings["EVENKEEL_FLEET_TOKEN"],
+        ),
+        job_token=uuid.uuid4().hex,
+    )
+    return asyncio.run(live.run(150.0, until))
+
+
+def test_a_slow_simulated_device_is_found_and_the_job_reshaped(stack: Stack, scenario: Scenario) -> None:
+    faults = [Fault(at_seconds=16.0, devices=(3,), throughput=0.5)]
+    report = run(
+        stack,
+        scenario,
+        "simulated-slow",
+        faults,
+        lambda r: len(r.epochs) > 1 and len(r.iteration_seconds.get(r.epochs[-1], ())) >= 5,
+    )
+    assert len(report.epochs) == 2, told(stack, "incidents", "list", "--job", "simulated-slow")
+    before = report.iteration_seconds[0]
+    after = report.iteration_seconds[report.epochs[-1]]
+    # The slowest before are those with the slow device; the plan wins most of it back.
+    assert max(before) > 1.4 * min(before)
+    assert sum(after) / len(after) < 0.85 * max(before)
+    incidents = told(stack, "incidents", "list", "--job", "simulated-slow")
+    assert [incident["culprits"] for incident in incidents] == [["rank 3 (node-0/gpu-3)"]]
+    assert report.waited_seconds < 2.0
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["told", "silent"])
+def test_a_dead_simulated_device_is_left_behind_and_comes_back(stack: Stack, scenario: Scenario, silent: bool) -> None:
+    job_id = f"simulated-dead-{'silent' if silent else 'told'}"
+    faults = [Fault(at_seconds=8.0, devices=(5,), duration_seconds=12.0, silent=silent)]
+    report = run(
+        stack,
+        scenario,
+        job_id,
+        faults,
+        lambda r: len(r.epochs) > 2 and len(r.iteration_seconds.get(r.epochs[-1], ())) >= 2,
+    )
+    assert len(report.epochs) == 3, report
+    assert all(report.iteration_seconds[epoch] for epoch in report.epochs)
+    plans = told(stack, "plans", "list", "--job", job_id)
+    assert len(plans) == 2
