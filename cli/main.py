@@ -19,6 +19,7 @@ COMMANDS = {
     "record": "cli.record:record_job",
     "replay": "cli.replay:replay_recording",
     "demo": "cli.demo:demo",
+    "plan": "cli.plan:plan",
     "simulate": "cli.simulate:simulate",
     "run": "cli.run:run",
     "doctor": "cli.doctor:doctor",

@@ -1,0 +1,100 @@
+"""``evenkeel plan``: states in, plans out, and errors that say where."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.errors import CommandError, ExitStatus
+from cli.main import app
+from history.documents import layout_from_document
+from services.scheduler.planning.state_file import StateError, question_from_document
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "plan_state.json"
+STATE = json.loads(EXAMPLE.read_text())
+
+
+def planned(tmp_path, state):
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(state))
+    result = CliRunner().invoke(app, ["plan", str(path), "-o", "json"])
+    if isinstance(result.exception, CommandError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_example_is_planned_with_reasons_for_what_lost(tmp_path):
+    answer = planned(tmp_path, STATE)
+    assert answer["dead"] == [6]
+    assert answer["decision"]["choice"] == "apply"
+    layout = layout_from_document(answer["layout"])
+    assert 6 not in layout.ranks
+    assert layout.num_micro_batches == 16
+    assert answer["alternatives"]
+    assert all(each["reason"] for each in answer["alternatives"])
+    assert answer["gap_to_bound"] == pytest.approx(answer["predicted_seconds"] / answer["bound_seconds"] - 1.0)
+
+
+def test_a_table_names_the_bound_and_every_alternative():
+    result = CliRunner().invoke(app, ["plan", str(EXAMPLE)])
+    assert result.exit_code == 0
+    assert "bound" in result.stdout
+    assert "slower" in result.stdout
+
+
+def test_a_plan_is_the_state_of_the_next_question(tmp_path):
+    first = planned(tmp_path, STATE)
+    again = planned(tmp_path, {**STATE, "home": STATE["layout"], "layout": first["layout"]})
+    assert again["decision"]["choice"] == "keep"
+    assert again["predicted_seconds"] <= first["predicted_seconds"] * 1.005
+
+
+def test_a_healthy_job_is_left_alone(tmp_path):
+    state = {**STATE, "throughputs": {}, "layout": {**STATE["layout"], "standbys": 0}}
+    answer = planned(tmp_path, state)
+    assert (answer["changes"], answer["decision"]["choice"]) == (False, "keep")
+
+
+def test_no_plan_says_what_to_do_and_has_its_own_exit_status(tmp_path):
+    with pytest.raises(CommandError, match="start replacements") as raised:
+        planned(tmp_path, {**STATE, "throughputs": {str(rank): 0 for rank in range(9)}})
+    assert raised.value.status is ExitStatus.UNHEALTHY
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"typo": 1}, "the file: unknown typo"),
+        ({"layout": None}, "layout: expected an object, found None"),
+        ({"layout": {"tensor": 2}}, "layout: missing pipeline, data, num_micro_batches"),
+        ({"layout": {**STATE["layout"], "num_blocks": 3}}, "layout: it has 3 blocks, the model 14"),
+        ({"layout": {**STATE["layout"], "tensor": 0}}, "layout: degrees TP 0"),
+        ({"layout": {**STATE["layout"], "mix": 0.5}}, "max_scale is 0.5"),
+        ({"layout": {"replicas": []}}, "layout: missing 'num_blocks'"),
+        ({"throughputs": {"77": 1}}, "throughputs: no rank '77'; the layouts have 0 to 8"),
+        ({"throughputs": {"3": -1}}, "throughputs.3: -1 must be from 0"),
+        ({"throughputs": {"3": "slow"}}, "throughputs.3: expected a number, found 'slow'"),
+        ({"workload": {"tokens": 1.0}}, "workload: .*seconds_per_flop"),
+        ({"workload": {"speed": 1.0}}, "workload: unknown speed"),
+        ({"device_bytes": -5}, "device_bytes is -5"),
+        ({"model": {"blocks": []}}, "model.blocks: expected a list"),
+        ({"model": {"blocks": [{"count": 2}]}}, r"model.blocks\[0\]: .*forward_flops_per_token"),
+        ({"model": {"blocks": [{"width": 2}]}}, r"model.blocks\[0\]: unknown width"),
+        ({"flips": 1.5}, "flips: expected a whole number"),
+    ],
+)
+def test_a_state_that_cannot_be_used_says_where_and_why(change, complaint):
+    with pytest.raises(StateError, match=complaint):
+        question_from_document({**STATE, **change})
+
+
+def test_a_file_that_is_not_there_or_no_json_is_a_usage_error(tmp_path):
+    for text in (None, "{"):
+        path = tmp_path / "state.json"
+        if text:
+            path.write_text(text)
+        result = CliRunner().invoke(app, ["plan", str(path)])
+        assert isinstance(result.exception, CommandError)
+        assert result.exception.status is ExitStatus.USAGE
