@@ -20,6 +20,7 @@ from layouts.layout import Layout
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
 from trainer_sdk.control.state import ApplyMode, Commit, RankState, Reshape
 from trainer_sdk.devices.device import Device
+from trainer_sdk.devices.links import Links
 from trainer_sdk.elastic.config import TrainingConfig
 from trainer_sdk.elastic.engine import Engine
 from trainer_sdk.elastic.preload import preload
@@ -96,6 +97,7 @@ class RankProcess:
     def call(self, name: str, *arguments: object) -> RankState:
         with self.lock:
             self.commands.send((name, arguments))
+            assert self.commands.poll(1.5 * DEADLINE_SECONDS), f"rank {self.rank} does not answer {name}"
             answer = self.commands.recv()
         if isinstance(answer, Exception):
             raise answer
@@ -126,6 +128,7 @@ class Fleet:
         *,
         others: Sequence[int] = (),
         make_device: Callable[[int], Device] = lambda rank: UnpacedDevice(),
+        make_links: Callable[[], Links | None] = lambda: None,
         fates: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> None:
         self.config = config
@@ -137,6 +140,7 @@ class Fleet:
         self.arrived: dict[tuple[int, int], float] = {}
         self.reducing: set[tuple[int, int, int]] = set()
         self._make_device = make_device
+        self._make_links = make_links
         self._fates = {rank: Fate(**fate) for rank, fate in (fates or {}).items()}
         self.ranks: dict[int, RankProcess] = {}
         self._pids: set[int] = set()
@@ -181,6 +185,7 @@ class Fleet:
             emitter=PipeEmitter(output, self._fates.get(rank) if incarnation == 0 else None),
             store_address=self.store_address,
             initial_layout=layout,
+            links=self._make_links(),
         ).run()
 
     def kill(self, rank: int) -> None:

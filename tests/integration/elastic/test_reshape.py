@@ -4,15 +4,17 @@ import os
 import random
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
 import torch
 
 from layouts.layout import Layout, Replica, Stage, uniform_layout
-from trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
+from trainer_sdk.elastic.config import GroupBuilding, ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
 from trainer_sdk.elastic.data import Dataset
 from trainer_sdk.elastic.reference import reference_losses
+from trainer_sdk.groups.reconfigure_builder import can_reconfigure
 
 pytestmark = pytest.mark.integration
 
@@ -288,3 +290,19 @@ def test_unequal_layouts_lose_only_what_the_dead_had(start_fleet: Callable) -> N
 
     assert_as_if_nothing_happened(fleet, 16)
     assert fleet.num_executed(5) == 1, "replica 0 was through with three of four"
+
+
+@pytest.mark.skipif(not can_reconfigure(torch.device("cpu")), reason="this torch has no reconfigure")
+def test_a_job_whose_groups_are_reconfigured_survives_a_death_and_a_stop(start_fleet: Callable) -> None:
+    fates = {1: {"iteration": 3, "operation": "backward"}}
+    fleet = start_fleet(replace(config(30), groups=GroupBuilding.RECONFIGURE), UNIFORM, fates=fates)
+    fleet.mourn(1)
+    fleet.start_rank(1, 1, None)
+    fleet.recover(UNIFORM)
+    fleet.reached(6)
+    stopped = fleet.ranks.pop(6)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    fleet.recover(without(6))
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 30)
