@@ -1,10 +1,10 @@
-"""Evenkeel's detector as a contender: the very code of the service, fed with the messages of the topic."""
+"""Evenkeel's detector as a contender: the very code of the service, fed with the frames that messages become."""
 
 from dataclasses import dataclass
 
 from benchmarks.detection.finding import Finding
+from benchmarks.detection.frames import frames_of
 from benchmarks.detection.traces import Trace
-from services.detector.adapters.observation_codec import frame_from_proto
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.verdict import Verdict, VerdictKind
 
@@ -21,8 +21,7 @@ class Evenkeel:
         detector = JobDetector(trace.name, iterations_per_false_alarm=self.iterations_per_false_alarm)
         opened: dict[int, Finding] = {}
         closed: list[Finding] = []
-        for observation in trace.observations():
-            frame = frame_from_proto(observation.job_id, observation.sequence, observation.frame)
+        for frame in frames_of(trace):
             for verdict in detector.observe(frame):
                 if not isinstance(verdict, Verdict):
                     continue

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scipy.stats import beta, chi2
+
 from benchmarks.detection.finding import Finding
 from benchmarks.detection.traces import Trace
 
@@ -64,22 +66,30 @@ class CellScore:
 
     Attributes:
         num_traces: Traces.
+        num_faults: Victims in them.
         found_percent: Victims found.
+        found_at_least_percent: Lower end of its 95 % interval.
         median_delay: Iterations to the accusation.
         p95_delay: The same, 95th percentile.
         median_severity_error: Points.
         right_percent: Alarms that were right, of all alarms.
+        right_at_least_percent: Lower end of its 95 % interval.
         false_per_1000_iterations: False alarms.
+        false_at_most_per_1000: Upper end of its 95 % interval.
         false_per_trace: The figure that ResiHP prints.
     """
 
     num_traces: int
+    num_faults: int
     found_percent: float | None
+    found_at_least_percent: float | None
     median_delay: float | None
     p95_delay: float | None
     median_severity_error: float | None
     right_percent: float | None
+    right_at_least_percent: float | None
     false_per_1000_iterations: float
+    false_at_most_per_1000: float
     false_per_trace: float
 
 
@@ -88,18 +98,35 @@ def score_cell(scores: Sequence[TraceScore]) -> CellScore:
     num_faults = sum(score.num_faults for score in scores)
     num_found = sum(score.num_found for score in scores)
     num_false = sum(score.num_false for score in scores)
+    num_iterations = sum(score.num_iterations for score in scores)
     delays = sorted(delay for score in scores for delay in score.delays)
     errors = sorted(error for score in scores for error in score.severity_errors)
     return CellScore(
         num_traces=len(scores),
+        num_faults=num_faults,
         found_percent=100.0 * num_found / num_faults if num_faults else None,
+        found_at_least_percent=at_least_percent(num_found, num_faults),
         median_delay=_quantile(delays, 0.5),
         p95_delay=_quantile(delays, 0.95),
         median_severity_error=_quantile(errors, 0.5),
         right_percent=100.0 * num_found / (num_found + num_false) if num_found + num_false else None,
-        false_per_1000_iterations=1000.0 * num_false / sum(score.num_iterations for score in scores),
+        right_at_least_percent=at_least_percent(num_found, num_found + num_false),
+        false_per_1000_iterations=1000.0 * num_false / num_iterations,
+        false_at_most_per_1000=1000.0 * at_most(num_false) / num_iterations,
         false_per_trace=num_false / len(scores),
     )
+
+
+def at_least_percent(count: int, total: int) -> float | None:
+    """Lower end of the 95 % interval of a share, percent (Clopper and Pearson 1934); None of nothing."""
+    if total == 0:
+        return None
+    return 100.0 * float(beta.ppf(0.05 if count == total else 0.025, count, total - count + 1)) if count else 0.0
+
+
+def at_most(count: int) -> float:
+    """Upper end of the 95 % interval of the mean of a Poisson count (Garwood 1936)."""
+    return float(chi2.ppf(0.95 if count == 0 else 0.975, 2 * count + 2)) / 2
 
 
 def _quantile(ordered: Sequence[float], quantile: float) -> float | None:

@@ -13,6 +13,7 @@ from layouts.model import BlockCost, ModelSpec
 from simulator.noise import rank_noise, resampled_factors
 from simulator.observations import observations
 from simulator.pipeline_run import Hardware, RankTimes, run_pipeline
+from simulator.signals import Signals
 from simulator.workload import Workload, packed_workload
 
 SHAPES = {"4x2x2": (4, 2, 2), "4x2x4": (4, 2, 4), "4x2x8": (4, 2, 8), "4x4x16": (4, 4, 16)}
@@ -53,7 +54,12 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One simulated run and its truth."""
+    """One simulated run and its truth.
+
+    Attributes:
+        slowdown: Factor on each rank's compute in each iteration, noise included.
+        signals: What is reported beside times; None = only times.
+    """
 
     name: str
     layout: Layout
@@ -62,6 +68,8 @@ class Trace:
     workload: Workload
     times: RankTimes
     faults: tuple[Fault, ...]
+    slowdown: NDArray[np.float64]
+    signals: Signals | None = None
 
     @property
     def num_iterations(self) -> int:
@@ -166,6 +174,7 @@ def make_trace(
         workload=workload,
         times=times,
         faults=tuple(faults),
+        slowdown=slowdown,
     )
 
 

@@ -45,9 +45,9 @@ _FAR_OFF = 0.08
 # Share of the way to a verdict from which a row's newest residuals no longer say what healthy noise is.
 _SHIFTING, _JUMPING = 0.5, 0.25
 # How far off a healthy row's offset may be, in standard errors, before it speaks against the row.
-_OFFSET_DOUBT = 2.5
+_OFFSET_DOUBT = 3.0
 _OFFSET_MEMORY = 64
-_STRAYS = 4.0
+_STRAYS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

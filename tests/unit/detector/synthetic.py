@@ -7,7 +7,7 @@ import numpy as np
 
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.verdict import Profile, Verdict, VerdictKind
+from services.detector.domain.verdict import REPORT_ONLY, Profile, Verdict, VerdictKind
 
 Noise = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 Throughput = Callable[[int, int], float]
@@ -169,8 +169,12 @@ def cube(tensor: int = 2, pipeline: int = 2, data: int = 2) -> list[Place]:
     ]
 
 
-def verdicts_of(detector: JobDetector, frames: Iterator[FrameObservation]) -> list[Verdict]:
-    return [found for frame in frames for found in detector.observe(frame) if isinstance(found, Verdict)]
+def verdicts_of(
+    detector: JobDetector, frames: Iterator[FrameObservation], *, everything: bool = False
+) -> list[Verdict]:
+    """The verdicts that may lead to a plan, or all."""
+    found = [one for frame in frames for one in detector.observe(frame) if isinstance(one, Verdict)]
+    return [verdict for verdict in found if everything or verdict.kind not in REPORT_ONLY]
 
 
 def slow_from(rank: int, start: int, throughput: float, stop: int = 1 << 60) -> Throughput:

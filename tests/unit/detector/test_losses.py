@@ -23,7 +23,7 @@ def frames_with(losses: dict[int, float], stop: int = 120) -> list[FrameObservat
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_no_number_is_reported_once_per_stretch(value: float) -> None:
     bad = dict.fromkeys(range(50, 60), value) | {100: value}
-    found = verdicts_of(JobDetector("job"), iter(frames_with(bad)))
+    found = verdicts_of(JobDetector("job"), iter(frames_with(bad)), everything=True)
     assert [(v.kind, v.decided_iteration, v.culprits) for v in found] == [
         (VerdictKind.NOT_FINITE, 50, ()),
         (VerdictKind.NOT_FINITE, 100, ()),
@@ -33,15 +33,15 @@ def test_a_loss_that_is_no_number_is_reported_once_per_stretch(value: float) -> 
 def test_only_ranks_with_a_bad_value_are_named_when_others_have_a_good_one() -> None:
     frames = frames_with({})
     frames[50].losses[2] = math.nan
-    found = verdicts_of(JobDetector("job"), iter(frames))
+    found = verdicts_of(JobDetector("job"), iter(frames), everything=True)
     assert [[culprit.rank for culprit in v.culprits] for v in found] == [[2]]
 
 
 def test_a_jump_is_reported_and_a_level_that_stays_is_not_repeated() -> None:
-    found = verdicts_of(JobDetector("job"), iter(frames_with(dict.fromkeys(range(60, 120), 6.0))))
+    found = verdicts_of(JobDetector("job"), iter(frames_with(dict.fromkeys(range(60, 120), 6.0))), everything=True)
     assert [(v.kind, v.decided_iteration) for v in found] == [(VerdictKind.SPIKE, 60)]
 
 
 def test_a_loss_that_falls_or_wobbles_is_no_news() -> None:
     losses = {i: 8.0 * math.exp(-i / 60) + 0.05 * math.sin(i) for i in range(120)}
-    assert verdicts_of(JobDetector("job"), iter(frames_with(losses))) == []
+    assert verdicts_of(JobDetector("job"), iter(frames_with(losses)), everything=True) == []

@@ -1,8 +1,8 @@
 """Pauses that come by the clock: garbage collection, a logger, a checkpoint that nobody marked.
 
 An iteration is a pause when it is much longer than the work in it explains (of the whole job), or when one rank's
-compute stands out (of a rank). Equal gaps give them away: by chance each further gap falls within one iteration of the
-others with a probability of three in the period.
+compute stands out (of a rank). A clock gives them away: going back from the newest one, tick by tick, there is a pause
+at nearly every tick, which chance does not do.
 """
 
 import math
@@ -22,6 +22,7 @@ _WALLS = 48
 _FEWEST_WALLS = 16
 _SMALLEST_PAUSE = 0.05
 _SPREADS = 8.0
+_KEPT_SHARE = 0.95
 _JOB = -1
 
 
@@ -32,6 +33,7 @@ class PeriodicPause(KindWatch):
 
     def __init__(self) -> None:
         self._walls: deque[float] = deque(maxlen=_WALLS)
+        # Of each rank: iteration, length relative to the work, last iteration.
         self._pauses: dict[int, list[list[float]]] = {}
         self._told: dict[int, int] = {}
 
@@ -45,6 +47,8 @@ class PeriodicPause(KindWatch):
             return []
         iteration, touched = look.frame.iteration, []
         newest = slow_iterations(look.residuals)[:, -1] & ~look.ill
+        for rank in look.frame.ranks[look.ill].tolist():
+            self._pauses.pop(rank, None)  # A device that is ill for a while has no pauses.
         for entry in np.flatnonzero(newest).tolist():
             touched.append(int(look.frame.ranks[entry]))
             self._note(touched[-1], iteration, float(np.expm1(look.residuals[entry, -1])))
@@ -58,7 +62,11 @@ class PeriodicPause(KindWatch):
         return [finding for rank in touched if (finding := self._judge(rank, look)) is not None]
 
     def _note(self, rank: int, iteration: int, excess: float) -> None:
-        self._pauses[rank] = [*self._pauses.get(rank, [])[1 - _KEPT :], [float(iteration), excess]]
+        known = self._pauses.get(rank, [])
+        if known and iteration - known[-1][2] <= 1:
+            known[-1][2] = float(iteration)  # One that goes on is counted once.
+            return
+        self._pauses[rank] = [*known[1 - _KEPT :], [float(iteration), excess, float(iteration)]]
 
     def _excess(self, look: Look) -> float:
         """How much longer than the work explains this iteration was, relative; 0 for an ordinary one."""
@@ -76,21 +84,13 @@ class PeriodicPause(KindWatch):
 
     def _judge(self, rank: int, look: Look) -> KindFinding | None:
         pauses = np.array(self._pauses[rank])
-        gaps = np.diff(pauses[:, 0])
-        if len(gaps) < _FEWEST_PAUSES - 1:
+        if len(pauses) < _FEWEST_PAUSES:
             return None
-        period = float(np.median(gaps[-_FEWEST_PAUSES:]))
-        steady = np.abs(gaps - period) <= max(1.0, 0.05 * period)
-        # The newest gaps in a row that keep the period.
-        count = len(gaps) if steady.all() else int(np.argmin(steady[::-1]))
-        if period < _SHORTEST_PERIOD or count < _FEWEST_PAUSES - 1:
-            return None
-        width = 2 * max(1.0, 0.05 * period) + 1
-        nats = (count - 1) * math.log(max(period / width, 1.0)) if period > width else 0.0
+        period, hits, nats = _clock_of(pauses[:, 0])
         if nats < look.limit or abs(self._told.get(rank, 0) - period) <= max(1.0, 0.1 * period):
             return None
-        self._told[rank] = round(period)
-        kept = pauses[-(count + 1) :]
+        self._told[rank] = period
+        kept = pauses[hits]
         return _finding(rank, period, kept[:, 1], int(kept[0, 0]), nats)
 
     def to_state(self) -> dict[str, Any]:
@@ -104,8 +104,31 @@ class PeriodicPause(KindWatch):
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self._walls = deque(state["walls"], maxlen=_WALLS)
-        self._pauses = {int(rank): [[float(a), float(b)] for a, b in pauses] for rank, pauses in state["pauses"]}
+        self._pauses = {
+            int(rank): [[float(each) for each in pause] for pause in pauses] for rank, pauses in state["pauses"]
+        }
         self._told = {int(rank): int(period) for rank, period in state["told"]}
+
+
+def _clock_of(iterations: np.ndarray) -> tuple[int, np.ndarray, float]:
+    """The period that best explains pauses, the pauses that keep it, and the evidence against chance, nats.
+
+    Counted back from the newest pause: by chance each tick would meet a pause as often as any iteration does.
+    """
+    newest, length = iterations[-1], iterations[-1] - iterations[0] + 1
+    usual = len(iterations) / length
+    best: tuple[int, np.ndarray, float] = (0, np.zeros(0, dtype=np.int64), 0.0)
+    periods = {int(newest - each) for each in iterations[-1 - _FEWEST_PAUSES : -1]}
+    for period in sorted(each for each in periods if each >= _SHORTEST_PERIOD):
+        hits = np.flatnonzero((newest - iterations) % period == 0)
+        # Before the first pause that keeps the clock there was none.
+        ticks = (newest - iterations[hits[0]]) / period
+        missed = max(ticks - (len(hits) - 1), 0.0)
+        nats = (len(hits) - 1) * math.log(_KEPT_SHARE / usual) + missed * math.log((1 - _KEPT_SHARE) / (1 - usual))
+        nats -= math.log(len(periods))
+        if len(hits) >= _FEWEST_PAUSES and nats > best[2]:
+            best = (period, hits, nats)
+    return best
 
 
 def _finding(rank: int, period: float, excess: np.ndarray, first: int, nats: float) -> KindFinding:

@@ -1,0 +1,103 @@
+"""Scores to tables: ``python -m benchmarks.detection.page`` writes ``docs/benchmarks/detection.md``.
+
+The words of the page are in ``page.md`` beside this file; ``<!-- name -->`` in it becomes the table of that name.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.detection.cells import Cell, grid
+from benchmarks.detection.score import CellScore, TraceScore, score_cell
+from benchmarks.detection.traces import OPERATION_NOISE_SIGMA, SHAPES, Scenario
+
+SCORES = Path("out/benchmarks/detection/scores.jsonl")
+TEMPLATE = Path(__file__).with_name("page.md")
+PAGE = Path("docs/benchmarks/detection.md")
+
+HEADINGS = (
+    "what",
+    "slow %",
+    "detector",
+    "traces",
+    "found % (95 %: at least)",
+    "delay",
+    "p95",
+    "severity error",
+    "right % (at least)",
+    "false / 1000 it (at most)",
+)
+_USUAL_NOISE = 100 * OPERATION_NOISE_SIGMA
+
+Results = dict[str, dict[str, CellScore]]
+
+
+def results_of(path: Path) -> Results:
+    """Cell and detector to score, from the lines that a run wrote."""
+    found: dict[str, dict[str, list[TraceScore]]] = {}
+    with path.open() as file:
+        for row in map(json.loads, file):
+            for detector, score in row["scores"].items():
+                found.setdefault(row["cell"], {}).setdefault(detector, []).append(TraceScore(**score))
+    return {cell: {name: score_cell(scores) for name, scores in by.items()} for cell, by in found.items()}
+
+
+def table(results: Results, cells: Sequence[Cell]) -> str:
+    """One row a cell and detector, as Markdown; cells without results are left out."""
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    for cell in cells:
+        for detector, score in results.get(cell.name, {}).items():
+            lines.append(_row(cell, detector, score))
+    return "\n".join(lines)
+
+
+def _row(cell: Cell, detector: str, score: CellScore) -> str:
+    what = cell.shape.replace("x", " x ")
+    if cell.scenario is not Scenario.PERSISTENT:
+        what += f", {cell.scenario.replace('_', ' ')}"
+    if cell.noise_percent != _USUAL_NOISE:
+        what += f", noise {cell.noise_percent:g} %"
+    cells = (
+        what,
+        f"{cell.slowdown_percent:g}",
+        detector,
+        str(score.num_traces),
+        _bounded(score.found_percent, score.found_at_least_percent, 1),
+        _shown(score.median_delay, 0),
+        _shown(score.p95_delay, 0),
+        _shown(score.median_severity_error, 2),
+        _bounded(score.right_percent, score.right_at_least_percent, 1),
+        _bounded(score.false_per_1000_iterations, score.false_at_most_per_1000, 3),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _shown(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _bounded(value: float | None, bound: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f} ({_shown(bound, digits)})"
+
+
+def tables() -> dict[str, str]:
+    """Every table of the page by its name."""
+    results = results_of(SCORES)
+    cells = [cell for cell, _ in grid(list(SHAPES), 1)]
+    plain = [c for c in cells if c.scenario is Scenario.PERSISTENT and c.noise_percent == _USUAL_NOISE]
+    found = {shape: table(results, [c for c in plain if c.shape == shape]) for shape in SHAPES}
+    found["scenarios"] = table(results, [c for c in cells if c not in plain])
+    return found
+
+
+def main() -> None:
+    """Writes the page."""
+    known = tables()
+    text = re.sub(r"<!-- ([\w ]+) -->", lambda match: known[match[1]], TEMPLATE.read_text())
+    PAGE.write_text(text)
+    print(f"{PAGE} written")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Each kind of finding: told once, of the right ones, with facts and advice; silent about what is healthy."""
+
+import numpy as np
+import pytest
+
+from benchmarks.detection.frames import frames_of
+from benchmarks.detection.kinds import WANTED, kind_trace, score_kind
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.kind_board import known_kinds
+from services.detector.domain.state import state_from_bytes, state_to_bytes
+from services.detector.domain.verdict import REPORT_ONLY, Verdict, VerdictKind
+from simulator.afflictions import Affliction
+from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from, verdicts_of
+
+SEEDS = range(2)
+
+
+@pytest.mark.parametrize("what", [what for what in Affliction if WANTED[what]])
+def test_what_ails_a_job_is_found_and_named(what: Affliction) -> None:
+    scores = [score_kind(what, *kind_trace(what, index)) for index in SEEDS]
+    assert all(score.found for score in scores)
+    assert [score.false_kinds for score in scores] == [()] * len(scores)
+
+
+@pytest.mark.parametrize("what", [Affliction.NONE, Affliction.PLANNED_PAUSES])
+def test_nothing_is_said_of_healthy_runs_and_of_planned_pauses(what: Affliction) -> None:
+    assert [score_kind(what, *kind_trace(what, index)).false_kinds for index in SEEDS] == [()] * len(SEEDS)
+
+
+def test_every_report_says_what_to_check_and_what_to_do() -> None:
+    seen = set()
+    for what in (Affliction.STAGE_IMBALANCE, Affliction.INPUT_STALL, Affliction.CORRUPTION):
+        trace, _ = kind_trace(what, 0)
+        for verdict in reports(trace.name, list(frames_of(trace))):
+            seen.add(verdict.kind)
+            assert verdict.kind in REPORT_ONLY
+            assert verdict.evidence[-1].name == "advice"
+            assert verdict.evidence[-1].text
+            assert len(verdict.evidence) >= 2
+            assert 0 < verdict.confidence <= 1
+            assert verdict.first_iteration <= verdict.decided_iteration
+    assert seen == {VerdictKind.STAGE_IMBALANCE, VerdictKind.INPUT_STALL, VerdictKind.SUSPECTED_CORRUPTION}
+
+
+def test_kinds_are_found_by_having_a_file() -> None:
+    names = [kind.name for kind in known_kinds()]
+    assert names == sorted(names)
+    assert {"intermittent", "jitter", "periodic_pause", "stage_imbalance", "suspected_corruption"} <= set(names)
+
+
+def test_a_device_that_comes_and_goes_is_one_incident_with_a_duty_cycle() -> None:
+    def throughput(rank: int, iteration: int) -> float:
+        return 0.7 if rank == 2 and 100 <= iteration < 200 and iteration % 20 < 10 else 1.0
+
+    job = SyntheticJob(places=cube(), throughput=throughput, seed=3)
+    found = verdicts_of(JobDetector("job"), job.frames(0, 320))
+    assert [verdict.kind.value for verdict in found] == ["compute_slow", "recovered", "compute_slow", "recovered"]
+    duty = next(fact for fact in found[2].evidence if fact.name == "duty cycle")
+    assert duty.value == pytest.approx(0.5, abs=0.15)
+    assert 0.7 < found[2].throughput < 0.95
+    assert found[2].first_iteration == pytest.approx(100, abs=2)
+    assert found[3].decided_iteration > 240
+
+
+def test_a_slow_device_does_not_make_its_stage_look_heavy() -> None:
+    job = SyntheticJob(places=cube(), throughput=slow_from(3, 40, 0.6), seed=4)
+    kinds = {verdict.kind for verdict in reports("job", list(job.frames(0, 150)))}
+    assert kinds == {VerdictKind.COMPUTE_SLOW}
+
+
+@pytest.mark.parametrize("what", [Affliction.INTERMITTENT, Affliction.RANK_PAUSES, Affliction.CORRUPTION])
+@pytest.mark.parametrize("killed_at", [90, 171])
+def test_a_restart_changes_nothing_about_what_the_kinds_say(what: Affliction, killed_at: int) -> None:
+    trace, _ = kind_trace(what, 1)
+    frames = list(frames_of(trace))
+    through = reports(trace.name, frames)
+    first, second = JobDetector(trace.name), JobDetector(trace.name)
+    found = verdicts_of(first, iter(frames[:killed_at]), everything=True)
+    second.restore(state_from_bytes(state_to_bytes(first.to_state())))
+    found += verdicts_of(second, iter(frames[killed_at:]), everything=True)
+    assert found == through
+
+
+def test_ranks_that_keep_their_own_distance_from_the_median_are_not_corrupt() -> None:
+    job = SyntheticJob(places=cube(), seed=5)
+    own = 1 + 0.1 * np.arange(8)
+    frames = list(job.frames(0, 120))
+    for frame in frames:
+        frame.gradient_norms[:] = own * np.exp(0.02 * np.random.default_rng(frame.iteration).standard_normal(8))
+        frame.has_gradient_norm[:] = True
+    assert reports("job", frames) == []
+
+
+def reports(job_id: str, frames: list) -> list[Verdict]:
+    return verdicts_of(JobDetector(job_id), iter(frames), everything=True)
