@@ -17,6 +17,9 @@ OPERATION_SIGMA = 0.05
 LINK_SIGMA = 0.02
 """Robust width of what all operations of a link have in common in one iteration."""
 
+_QUICKEST = 0.9
+"""Share of its usual time that the quickest operation takes: noise slows, and nothing outruns the hardware."""
+
 _SPIKE_PROBABILITY = 0.01
 _LARGEST_SPIKE = 3.0
 
@@ -88,7 +91,7 @@ class LinkConditions:
                 np.maximum(part, fault.factor, out=part)
         if ranks not in self._own:
             self._own[ranks] = rank_noise(self.rng, (self.num_iterations,), sigma=LINK_SIGMA)
-        noise = rank_noise(self.rng, (self.num_iterations,), sigma=OPERATION_SIGMA)
+        noise = np.maximum(rank_noise(self.rng, (self.num_iterations,), sigma=OPERATION_SIGMA), _QUICKEST)
         spikes = self.rng.random(self.num_iterations) < _SPIKE_PROBABILITY
         noise = np.where(spikes, noise * self.rng.uniform(1.0, _LARGEST_SPIKE, self.num_iterations), noise)
         common = 1.0 if self.common is None else self.common

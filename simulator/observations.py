@@ -1,6 +1,6 @@
 """What the telemetry service would publish for a simulated run: the same protobuf messages, nothing more."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from layouts.layout import Layout
 from layouts.model import ModelSpec
 from layouts.traffic import stamped_indices
-from simulator.links import ChannelTimes, ChannelUse
+from simulator.links import ChannelTimes, ChannelUse, Floats
 from simulator.pipeline_run import Hardware, RankTimes, shard_work
 from simulator.workload import Workload
 
@@ -59,7 +59,8 @@ def observations(
         started_at_unix_seconds: Wall-clock start of the first iteration.
         node_clocks: By number of the node; nodes without one have a perfect clock.
     """
-    traffic = _Traffic(times.traffic)
+    rates = {rank: 1.0 + _clock_of(rank, node_clocks, devices_per_node).skew for rank in times.ranks}
+    traffic = _Traffic(times.traffic, rates)
     places = _places(model, layout, times.ranks)
     clock = started_at_unix_seconds
     for i in range(times.wall.shape[0]):
@@ -78,7 +79,7 @@ def observations(
         )
         for index, (rank, position, quota) in enumerate(places):
             node, device = divmod(rank, devices_per_node)
-            node_clock = node_clocks[node] if node < len(node_clocks) else NodeClock()
+            node_clock = _clock_of(rank, node_clocks, devices_per_node)
             ahead = node_clock.offset_seconds + node_clock.skew * (clock - started_at_unix_seconds)
             sample = pb.Sample(
                 iteration=first_iteration + i,
@@ -88,10 +89,15 @@ def observations(
                 position=position,
             )
             _measure(sample, times, i, index, hardware.optimizer_seconds)
-            traffic.fill(sample, rank, i, 1.0 + node_clock.skew)
+            traffic.fill(sample, rank, i)
             frame.entries.append(pb.FrameEntry(rank=rank, node=f"node-{node}", device=f"gpu-{device}", sample=sample))
         yield pb.Observation(job_id=job_id, sequence=first_iteration + i, frame=frame)
         clock = end
+
+
+def _clock_of(rank: int, clocks: Sequence[NodeClock], devices_per_node: int) -> NodeClock:
+    node = rank // devices_per_node
+    return clocks[node] if node < len(clocks) else NodeClock()
 
 
 def _places(model: ModelSpec, layout: Layout, ranks: tuple[int, ...]) -> list[tuple[int, pb.Position, range]]:
@@ -128,36 +134,47 @@ def _measure(sample: pb.Sample, times: RankTimes, row: int, column: int, optimiz
 class _Traffic:
     """The channels of each rank, as the wire has them."""
 
-    def __init__(self, channels: Sequence[ChannelTimes]) -> None:
+    def __init__(self, channels: Sequence[ChannelTimes], clock_rates: Mapping[int, float]) -> None:
         self._by_rank: dict[int, list[_Channel]] = {}
         for channel in channels:
-            self._by_rank.setdefault(channel.rank, []).append(_Channel(channel))
+            self._by_rank.setdefault(channel.rank, []).append(_Channel(channel, clock_rates[channel.rank]))
 
-    def fill(self, sample: pb.Sample, rank: int, row: int, clock_rate: float) -> None:
-        """Adds what a rank measured in one iteration, on a clock of that rate."""
+    def fill(self, sample: pb.Sample, rank: int, row: int) -> None:
+        """Adds what a rank measured in one iteration."""
         for channel in self._by_rank.get(rank, ()):
-            channel.fill(sample.traffic, row, clock_rate)
+            channel.fill(sample.traffic, row)
 
 
 class _Channel:
-    def __init__(self, times: ChannelTimes) -> None:
-        self._times = times
-        chosen = stamped_indices(len(times.entered))
-        self._bytes = np.stack(times.num_bytes, axis=1).astype(np.int64)
-        self._stamped_bytes = self._bytes[:, chosen] if times.took else self._bytes[:, :0]
+    """One channel's columns for all iterations; a clock that runs fast makes everything take longer."""
+
+    def __init__(self, times: ChannelTimes, clock_rate: float) -> None:
+        self._kind, self._party, self._num_members = _KINDS[times.use], times.party, times.num_members
+        self._num_operations = len(times.entered)
+        chosen = stamped_indices(self._num_operations)
+        num_bytes = np.stack(times.num_bytes, axis=1).astype(np.int64)
+        self._num_bytes = num_bytes.sum(axis=1).tolist()
+        self._stamped_bytes = num_bytes[:, chosen].tolist() if times.took else None
         grouped = times.use is ChannelUse.COLLECTIVE
-        self._entered = np.stack([times.entered[k] for k in chosen], axis=1)[:, : 0 if grouped else None]
-        self._took = np.stack([times.took[k] for k in chosen], axis=1) if times.took else self._entered[:, :0]
+        self._entered = None if grouped else _microseconds([times.entered[k] for k in chosen], clock_rate)
+        self._took = _microseconds([times.took[k] for k in chosen], clock_rate) if times.took else None
         self._num_stamped = len(chosen)
 
-    def fill(self, traffic: pb.Traffic, row: int, clock_rate: float) -> None:
-        times, microseconds = self._times, 1e6 * clock_rate
-        traffic.kinds.append(_KINDS[times.use])
-        traffic.parties.append(times.party)
-        traffic.num_members.append(times.num_members)
-        traffic.num_operations.append(len(times.entered))
-        traffic.num_bytes.append(int(self._bytes[row].sum()))
+    def fill(self, traffic: pb.Traffic, row: int) -> None:
+        traffic.kinds.append(self._kind)
+        traffic.parties.append(self._party)
+        traffic.num_members.append(self._num_members)
+        traffic.num_operations.append(self._num_operations)
+        traffic.num_bytes.append(self._num_bytes[row])
         traffic.num_stamped.append(self._num_stamped)
-        traffic.entered_microseconds.extend(np.rint(self._entered[row] * microseconds).astype(np.int64).tolist())
-        traffic.took_microseconds.extend(np.rint(self._took[row] * microseconds).astype(np.int64).tolist())
-        traffic.stamped_bytes.extend(self._stamped_bytes[row].tolist())
+        if self._entered is not None:
+            traffic.entered_microseconds.extend(self._entered[row])
+        if self._took is not None and self._stamped_bytes is not None:
+            traffic.took_microseconds.extend(self._took[row])
+            traffic.stamped_bytes.extend(self._stamped_bytes[row])
+
+
+def _microseconds(seconds: Sequence[Floats], clock_rate: float) -> list[list[int]]:
+    """One row an iteration."""
+    rounded: list[list[int]] = np.rint(np.stack(seconds, axis=1) * (1e6 * clock_rate)).astype(np.int64).tolist()
+    return rounded

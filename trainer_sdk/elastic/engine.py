@@ -66,7 +66,7 @@ class Engine:
         device: What to compute on.
         emitter: Where samples and progress go.
         store_address: ``host:port`` of the job's store, which no rank hosts.
-        links: What stands between ranks; None = nothing that would have to be emulated.
+        links: Emulated links between ranks; None = real ones, measured where ranks are on several machines.
         initial_layout: Layout of epoch 0; None for a process that joins later.
         node_of: Node of a rank, so that copies go to another one; None when it is not known.
         on_step: Called after each step of this rank, on the training thread.
@@ -97,10 +97,10 @@ class Engine:
         self._torch_device = torch.device(config.device)
         self._dataset = Dataset(config, self._torch_device)
         self._clock = Clock(device, emitter.progress)
-        self._traffic = Traffic(rank, links or RealLinks())
         self._probe = MatrixProbe(device, config.device)
         self._waiter = Waiter(mailbox.interrupted)
         self._rendezvous = Rendezvous(store_address, config.job_id)
+        self._traffic = Traffic(rank, links or (None if self._rendezvous.loopback else RealLinks()))
         self._builder = group_builder(
             config, rank, self._rendezvous, self._waiter, lambda: self._rendezvous.heard("finished")
         )

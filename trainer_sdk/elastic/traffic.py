@@ -22,10 +22,11 @@ class Traffic:
 
     Args:
         rank: This rank.
-        links: What stands between ranks.
+        links: What stands between ranks; None = nothing worth measuring, such as the loopback of one machine, where
+            how long an operation takes says how busy the cores are.
     """
 
-    def __init__(self, rank: int, links: Links) -> None:
+    def __init__(self, rank: int, links: Links | None) -> None:
         self._rank = rank
         self._links = links
         self._channels: list[Channel] = []
@@ -33,27 +34,27 @@ class Traffic:
     def attach(self, layout: Layout, groups: Mapping[str, Group]) -> None:
         """Measure the groups of a new epoch: stage borders, shards and gradient exchange; not the vote, not moves."""
         self._channels = []
+        if self._links is None:
+            return
         for border in borders_of(layout):
             group = groups.get(border.group_name)
             if group is None or self._rank not in (border.sender, border.receiver):
                 continue
             sends = border.sender == self._rank
             kind = (_SENT if sends else _RECEIVED)[border.is_gradient]
-            self._open(group, kind, border.receiver if sends else border.sender, sends=sends)
+            self._open(group, kind, border.receiver if sends else border.sender, self._links, sends=sends)
         for name, group in groups.items():
             if name == collective_name(group.ranks):
-                self._open(group, pb.CHANNEL_KIND_COLLECTIVE, group_number(group.ranks), sends=False)
+                self._open(group, pb.CHANNEL_KIND_COLLECTIVE, group_number(group.ranks), self._links, sends=False)
 
     def take(self) -> list[Stamps]:
         """What was measured since the last take."""
         return [channel.take() for channel in self._channels]
 
-    def _open(self, group: Group, kind: int, party: int, *, sends: bool) -> None:
+    def _open(self, group: Group, kind: int, party: int, links: Links, *, sends: bool) -> None:
         if not group.on_cpu:
             return
-        group.channel = Channel(
-            kind=kind, party=party, ranks=group.ranks, sends=sends, links=self._links, check=group.check
-        )
+        group.channel = Channel(kind=kind, party=party, ranks=group.ranks, sends=sends, links=links, check=group.check)
         self._channels.append(group.channel)
 
 

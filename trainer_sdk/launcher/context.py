@@ -1,14 +1,14 @@
 """What a rank's entry point is given."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from layouts.layout import Layout
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.devices.device import Device
-from trainer_sdk.devices.links import Links, RealLinks
+from trainer_sdk.devices.links import Links
 from trainer_sdk.emit.emitter import Emitter
 
 
@@ -29,7 +29,7 @@ class RankContext:
         config: The job's own configuration.
         initial_layout: Layout of epoch 0; None for a replacement, which waits for a plan.
         run_dir: The job's folder.
-        links: What stands between ranks.
+        links: Emulated links between ranks; None = real ones.
         node_of: Node of a rank.
     """
 
@@ -45,5 +45,5 @@ class RankContext:
     config: dict[str, Any]
     initial_layout: Layout | None
     run_dir: Path
-    links: Links = field(default_factory=RealLinks)
+    links: Links | None = None
     node_of: Callable[[int], str]

@@ -18,7 +18,7 @@ from trainer_sdk.control.server import ControlServer
 from trainer_sdk.control.state import RankPhase
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.emulated_device import EmulatedDevice
-from trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable, RealLinks
+from trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
 from trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from trainer_sdk.devices.speeds import SpeedTable
 from trainer_sdk.emit.emitter import Emitter
@@ -138,9 +138,9 @@ def _device(spec: JobSpec, rank: int) -> Device:
     )
 
 
-def _links(spec: JobSpec) -> Links:
+def _links(spec: JobSpec) -> Links | None:
     if not spec.link_bytes_per_second:
-        return RealLinks()
+        return None
     table = LinkTable(spec.link_table_path)
     return EmulatedLinks(
         bytes_per_second=spec.link_bytes_per_second,

@@ -2,8 +2,8 @@
 
 As in NTP (Mills 1991): seen on two clocks, the quickest message from u to v takes its true time plus v's offset, the
 quickest one back takes its true time minus it; half the difference is the offset, up to half of what the two true times
-differ. The quickest of many, because delays only add. A line through the newest iterations follows clocks that run at
-different speeds; a clock that is set starts afresh.
+differ. The quickest of many, because delays only add; and of the newest iterations those count most whose round trip
+was quickest. A line through them follows clocks that run at different speeds; a clock that is set starts afresh.
 """
 
 from typing import Any
@@ -19,6 +19,7 @@ _WINDOW = 16
 _FEWEST_FOR_A_LINE = 4
 _LARGEST_SKEW = 5e-4
 _JUMP_SECONDS = 1e-3
+_SHARPNESS = 0.5
 
 
 class ClockOffsets:
@@ -28,6 +29,7 @@ class ClockOffsets:
         self._rows: dict[NodePair, int] = {}
         self._at: Floats = np.full(_WINDOW, np.nan)
         self._midpoints: Floats = np.zeros((0, _WINDOW))
+        self._round_trips: Floats = np.zeros((0, _WINDOW))
 
     def rows_of(self, pairs: list[NodePair]) -> Ints:
         """The row of each pair; unknown pairs get one."""
@@ -37,6 +39,7 @@ class ClockOffsets:
         if fresh:
             added = np.full((len(fresh), _WINDOW), np.nan)
             self._midpoints = np.concatenate([self._midpoints, added])
+            self._round_trips = np.concatenate([self._round_trips, added])
         return np.array([self._rows[pair] for pair in pairs], dtype=np.int64)
 
     def skews(self, rows: Ints) -> Floats:
@@ -63,26 +66,32 @@ class ClockOffsets:
         was_set = np.abs(middle - predicted) > 2 * round_trip + _JUMP_SECONDS
         self._midpoints[rows[was_set]] = np.nan
         self._at[:-1], self._at[-1] = self._at[1:].copy(), at_seconds
-        self._midpoints[:, :-1] = self._midpoints[:, 1:].copy()
-        self._midpoints[:, -1] = np.nan
-        self._midpoints[rows, -1] = middle
+        for window, newest_value in ((self._midpoints, middle), (self._round_trips, round_trip)):
+            window[:, :-1] = window[:, 1:].copy()
+            window[:, -1] = np.nan
+            window[rows, -1] = newest_value
         # No message arrives before it was sent: that bounds the offset, whatever the line says.
         offsets: Floats = np.clip(self._lines(rows)[0], -backward_seconds, forward_seconds)
         return np.where(round_trip > 0, offsets, middle)
 
     def _lines(self, rows: Ints) -> tuple[Floats, Floats]:
-        """Least-squares line through each row's window: its value at the newest moment, and its slope."""
+        """Weighted line through each row's window: its value at the newest moment, and its slope."""
         values = self._midpoints[rows]
         known = np.isfinite(values)
-        counts = np.maximum(known.sum(axis=1), 1)
+        trips = np.where(known, self._round_trips[rows], np.inf)
+        quickest = np.minimum(trips.min(axis=1, initial=np.inf), 1e9)[:, None]
+        doubt = np.where(known, trips - quickest, 0.0) + _SHARPNESS * quickest + 1e-7
+        weights = np.where(known, 1.0 / doubt**2, 0.0)
+        totals = np.where(known.any(axis=1), weights.sum(axis=1), 1.0)
         finite = self._at[np.isfinite(self._at)]
         at = np.where(known, self._at - (finite[-1] if len(finite) else 0.0), 0.0)
         values = np.where(known, values, 0.0)
-        mean_at, mean = at.sum(axis=1) / counts, values.sum(axis=1) / counts
+        mean_at, mean = (weights * at).sum(axis=1) / totals, (weights * values).sum(axis=1) / totals
         apart = np.where(known, at - mean_at[:, None], 0.0)
-        spread = (apart**2).sum(axis=1)
-        slope = (apart * values).sum(axis=1) / np.where(spread > 0, spread, 1.0)
-        slope = np.where(counts >= _FEWEST_FOR_A_LINE, np.clip(slope, -_LARGEST_SKEW, _LARGEST_SKEW), 0.0)
+        spread = (weights * apart**2).sum(axis=1)
+        slope = (weights * apart * (values - mean[:, None])).sum(axis=1) / np.where(spread > 0, spread, 1.0)
+        enough = known.sum(axis=1) >= _FEWEST_FOR_A_LINE
+        slope = np.where(enough, np.clip(slope, -_LARGEST_SKEW, _LARGEST_SKEW), 0.0)
         return np.where(known.any(axis=1), mean - slope * mean_at, np.nan), slope
 
     def to_state(self) -> dict[str, Any]:
@@ -91,6 +100,7 @@ class ClockOffsets:
             "pairs": [list(pair) for pair in self._rows],
             "at": self._at.copy(),
             "midpoints": self._midpoints.copy(),
+            "round_trips": self._round_trips.copy(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -98,3 +108,4 @@ class ClockOffsets:
         self._rows = {(pair[0], pair[1]): row for row, pair in enumerate(state["pairs"])}
         self._at = state["at"].copy()
         self._midpoints = state["midpoints"].copy()
+        self._round_trips = state["round_trips"].copy()

@@ -29,6 +29,7 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
     ("num_settled", (), np.int64, 0),
     ("level", (), np.float64, 0.0),
     ("ill", (), np.bool_, False),
+    ("since", (), np.int64, -1),
     ("num_relapses", (), np.int64, 0),
     ("scale", (), np.float64, 0.0),
     ("sums_slower", (NUM_TESTS,), np.float64, 0.0),
@@ -52,6 +53,7 @@ class LinkBank:
         num_settled: Observations that reference and offset rest on.
         level: Log slowdown that is established; 0 when healthy.
         ill: It is slow.
+        since: Iteration since which ``level`` holds; -1 when healthy.
         num_relapses: How often it became slow.
         scale: Scale of its noise.
         sums_slower: The sequential test's sums towards slower; ``ages_slower`` counts their observations.
@@ -68,6 +70,7 @@ class LinkBank:
     num_settled: Ints
     level: Floats
     ill: Bools
+    since: Ints
     num_relapses: Ints
     scale: Floats
     sums_slower: Floats

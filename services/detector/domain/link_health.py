@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from services.detector.domain import sequential_test
 from services.detector.domain.level import could_be_below, locate_change, robust_level
-from services.detector.domain.link_bank import LinkBank
+from services.detector.domain.link_bank import WINDOW, LinkBank
 from services.detector.domain.noise import Noise, estimate, row_scales
 from services.detector.domain.transfer_cost import NUM_CLASSES
 
@@ -29,6 +29,11 @@ _LARGEST_OFFSET = 0.05
 _PRIOR_SCALE = 0.05
 _NOISE_EVERY = 8
 _FEWEST_OF_A_CLASS = 3
+# Residuals of a class that must be known before anything of it is tested: young noise is not known to be small.
+_FEWEST_RESIDUALS = 48
+# A burst of load lasts an iteration or two: it takes four at least, however slow, and more where that is not clear.
+_ONE_STEP_SHARE = 0.3
+_STRONG_SUSPICION = 0.2
 _NATS_TO_RECOVER = 8.0
 _NATS_PER_RELAPSE = 3.0
 _YOUNG_OBSERVATIONS = 96
@@ -71,6 +76,7 @@ class LinkHealth:
         self.iterations_per_false_alarm = iterations_per_false_alarm
         self.bank = LinkBank()
         self.noises = [Noise(scale=_PRIOR_SCALE)] * NUM_CLASSES
+        self._known = np.zeros(NUM_CLASSES, dtype=np.bool_)
         self._num_frames = 0
 
     def begin_epoch(self) -> None:
@@ -79,6 +85,7 @@ class LinkHealth:
         bank.num_to_reference[~bank.ill] = REFERENCE_OBSERVATIONS
         bank.clear_tests(np.arange(len(bank)))
         bank.residuals[~bank.ill] = np.nan
+        bank.since[~bank.ill] = -1
 
     def observe(self, iteration: int, rows: Ints, log_ratios: Floats) -> list[LinkChange]:
         """Takes one frame and returns whose level changed.
@@ -102,12 +109,13 @@ class LinkHealth:
         bank.num_to_reference[rows[waiting]] -= 1
         ready = rows[waiting & (bank.num_to_reference[rows] == 0)]
         if len(ready):
-            bank.reference[ready] = np.nanmedian(bank.residuals[ready][:, -2 * REFERENCE_OBSERVATIONS :], axis=1)
+            bank.reference[ready] = np.nanmedian(bank.residuals[ready], axis=1)
             bank.offset[ready], bank.num_settled[ready] = 0.0, 0
-            bank.residuals[ready] = np.nan
+            bank.residuals[ready] -= bank.reference[ready, None]
         if self._num_frames % _NOISE_EVERY == 0 or len(ready):
             self._estimate_noise()
-        changes = self._test(settled, residuals)
+        known = self._known[bank.class_of[settled]]
+        changes = self._test(settled[known], residuals[known])
         self._follow(settled, residuals)
         return changes
 
@@ -128,24 +136,32 @@ class LinkHealth:
         return limits
 
     def _centres(self, rows: Ints, base: Floats) -> Floats:
-        """What each row's class has in common: the lower median of its healthy rows, since faults only slow."""
-        centres = np.zeros(len(rows))
+        """What each row's class has in common: the lower median of its healthy rows, since faults only slow.
+
+        Where a class has too few to tell, all rows stand in: what slows a whole node slows everything on it.
+        """
         classes, healthy = self.bank.class_of[rows], ~self.bank.ill[rows]
-        for index in np.unique(classes):
-            values = np.sort(base[(classes == index) & healthy])
-            if len(values) >= _FEWEST_OF_A_CLASS:
-                centres[classes == index] = values[(len(values) - 1) // 2]
+        centres = np.full(len(rows), _centre(base[healthy]))
+        for index in np.unique(classes).tolist():
+            mine = classes == index
+            if int((mine & healthy).sum()) >= _FEWEST_OF_A_CLASS:
+                centres[mine] = _centre(base[mine & healthy])
         return centres
 
     def _estimate_noise(self) -> None:
         bank = self.bank
-        rows = np.arange(len(bank))
-        calm = self.calm(rows) & (bank.num_to_reference == 0)
+        # The slow rows have noise too, around their level; the newest residuals of the suspected may be no noise.
+        window = np.where(bank.iterations[None, :] >= bank.since[:, None], bank.residuals - bank.level[:, None], np.nan)
+        sums = np.concatenate([bank.sums_slower, bank.sums_faster], axis=1)
+        ages = np.concatenate([bank.ages_slower, bank.ages_faster], axis=1)
+        suspected = np.where(sums > _STRONG_SUSPICION * self._limit(), ages, 0).max(axis=1)
+        window[np.arange(WINDOW - 1, -1, -1)[None, :] < suspected[:, None]] = np.nan
+        settled = bank.num_to_reference == 0
         for index in np.unique(bank.class_of).tolist():
             mine = bank.class_of == index
-            noise = self.noises[index] = estimate(bank.residuals[mine], calm[mine], prior_scale=_PRIOR_SCALE)
-            scales = row_scales(bank.residuals[mine], noise)
-            bank.scale[mine] = np.where(~calm[mine] & (bank.scale[mine] > 0), bank.scale[mine], scales)
+            noise = self.noises[index] = estimate(window[mine], settled[mine], prior_scale=_PRIOR_SCALE)
+            bank.scale[mine] = row_scales(window[mine], noise)
+            self._known[index] |= int(np.isfinite(window[mine & settled]).sum()) >= _FEWEST_RESIDUALS
 
     def _test(self, rows: Ints, residuals: Floats) -> list[LinkChange]:
         bank = self.bank
@@ -176,7 +192,7 @@ class LinkHealth:
         for index in np.unique(classes).tolist():
             mine = classes == index
             ratios[mine] = sequential_test.log_ratios(residuals[mine], scale[mine], self.noises[index].freedom)
-        return ratios
+        return np.minimum(ratios, _ONE_STEP_SHARE * self._limit())
 
     def _change(self, row: int, scale: float) -> LinkChange | None:
         """Moves a row to the level its residuals now stand at; None where that is nobody's business."""
@@ -203,6 +219,7 @@ class LinkHealth:
         elif not was_ill:
             bank.num_relapses[row] += 1
         bank.level[row], bank.ill[row] = level, level > 0
+        bank.since[row] = bank.iterations[start] if level > 0 else -1
         return LinkChange(
             row=row,
             recovered=not bank.ill[row],
@@ -212,10 +229,10 @@ class LinkHealth:
             num_observations=change.num_residuals,
         )
 
-    def refined_level(self, row: int, first_iteration: int) -> float:
-        """The level of a slow row as everything since an iteration shows it."""
+    def refined_level(self, row: int) -> float:
+        """The level of a slow row as everything shows it since that level began."""
         bank = self.bank
-        since = bank.residuals[row, (bank.iterations >= first_iteration) & np.isfinite(bank.residuals[row])]
+        since = bank.residuals[row, (bank.iterations >= bank.since[row]) & np.isfinite(bank.residuals[row])]
         # The first iteration may mix both levels.
         return robust_level(since[1:] if len(since) > 2 else since) if len(since) else float(bank.level[row])
 
@@ -247,7 +264,12 @@ class LinkHealth:
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""
         noises = [[noise.scale, noise.freedom, noise.correlation] for noise in self.noises]
-        return {"bank": self.bank.to_state(), "noises": noises, "num_frames": self._num_frames}
+        return {
+            "bank": self.bank.to_state(),
+            "noises": noises,
+            "known": self._known.copy(),
+            "num_frames": self._num_frames,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
@@ -256,4 +278,9 @@ class LinkHealth:
             Noise(scale=scale, freedom=freedom, correlation=correlation)
             for scale, freedom, correlation in state["noises"]
         ]
+        self._known = state["known"].copy()
         self._num_frames = state["num_frames"]
+
+
+def _centre(values: Floats) -> float:
+    return float(np.sort(values)[(len(values) - 1) // 2]) if len(values) >= _FEWEST_OF_A_CLASS else 0.0

@@ -22,13 +22,14 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 REPUBLISH_AT = 0.07
-"""Change of speed that is worth telling again."""
+"""Change of speed that is worth telling again, where noise lets it be known."""
 
 # The budget is the devices' first: links together may raise a tenth of their false alarms.
 _SHARE_OF_BUDGET = 10.0
 _DECISIVE_NATS = 4.0
 _LONGEST_DOUBT = 3
-_REFINE_AFTER = 8
+_REFINE_AFTER = (8, 24)
+_REFINE_EVERY = 48
 _FRAMES_TO_LEARN = 3
 
 
@@ -205,13 +206,14 @@ class LinkWatch:
         return found
 
     def _refine(self, complaint: _Complaint, usual: Floats) -> list[LinkFinding]:
-        """The first estimate rests on few iterations: looked at again once there are more, and when tests say so."""
+        """The first estimate rests on few iterations: looked at again once there are more, and then seldom."""
         complaint.num_frames += 1
-        levels = [self._health.bank.level[row] for row in complaint.slow]
-        if complaint.num_frames == _REFINE_AFTER:
-            levels = [self._health.refined_level(row, complaint.first_iteration) for row in complaint.slow]
-        now = float(np.exp(-max(float(np.median(levels)), 0.0)))
-        if abs(now - complaint.published) < REPUBLISH_AT:
+        if complaint.num_frames not in _REFINE_AFTER and complaint.num_frames % _REFINE_EVERY:
+            return []
+        bank, rows = self._health.bank, sorted(complaint.slow)
+        level = float(np.median([self._health.refined_level(row) for row in rows]))
+        now = float(np.exp(-max(level, 0.0)))
+        if abs(now - complaint.published) < max(REPUBLISH_AT, float(np.median(bank.scale[rows])) * now):
             return []
         complaint.published = now
         return [self._finding(complaint, 0.0, usual, recovered=False)]
