@@ -20,9 +20,11 @@ import numpy as np
 from benchmarks.planning.tables import percent, table, write_json
 from layouts.layout import Layout, Stage, uniform_layout
 from services.scheduler.planning.cost_model import CostModel, Workload
-from simulator.baselines.evenkeel import Evenkeel, EvenkeelMix
+from services.scheduler.planning.repair import repaired
+from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX, TENSOR_WIDTH, Tuner
+from simulator.baselines.evenkeel import EvenkeelMix, situation_of, with_mix
 from simulator.fleet.models import MODELS
-from simulator.fleet.operation import operation_of, operation_seconds
+from simulator.fleet.operation import Operation, operation_of, operation_seconds
 from simulator.fleet.strategy import Costs, Question, Strategy
 from simulator.fleet.topology import Topology
 
@@ -121,24 +123,50 @@ def nonuniform(where: Job, widths: list[list[int]], boost: float = 1.0) -> float
     return done / (where.quota * where.num_replicas)
 
 
-def planned(where: Job, strategy: Strategy, dead: Sequence[int]) -> float:
-    """Throughput under a strategy of the simulator, the whole batch kept."""
+def question_of(where: Job, dead: Sequence[int]) -> Question:
+    """What a strategy is asked when these are dead."""
     throughputs = dict.fromkeys(where.home.ranks, 1.0)
-    healthy = where.cost.iteration_seconds(where.home, throughputs)
     for rank in dead:
         del throughputs[rank]
-    question = Question(
+    return Question(
         at_seconds=0.0,
         home=where.home,
         current=operation_of(where.home),
         throughputs=throughputs,
         cost=where.cost,
         topology=Topology(num_devices=len(where.home.ranks), devices_per_node=where.width),
-        costs=Costs(),
+        costs=Costs(device_bytes=192e9),
     )
+
+
+def throughput(where: Job, operation: Operation | None, question: Question) -> float:
+    """Of an operation, relative to the healthy job."""
+    assert operation is not None
+    healthy = where.cost.iteration_seconds(where.home, dict.fromkeys(where.home.ranks, 1.0))
+    return healthy / operation_seconds(where.cost, operation, question.throughputs)
+
+
+def within_domains(where: Job, dead: Sequence[int]) -> float:
+    """The planner's tuning levers on the layout without its dead: no rank leaves its stage; with the sequence mix."""
+    question = question_of(where, dead)
+    situation = situation_of(replace(question, home=with_mix(question.home)))
+    base = repaired(situation.layout, question.throughputs.keys())
+    assert base is not None
+    layout = Tuner(situation).tuned(base, (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX))
+    operation = operation_of(layout)
+    if layout.mix is not None:
+        operation = replace(operation, scales=layout.mix.scales(operation.quotas))
+    return throughput(where, operation, question)
+
+
+def anywhere(where: Job, strategy: Strategy, dead: Sequence[int]) -> tuple[float, float]:
+    """Throughput of the whole solver's plan, and the part of its stages that lie in more than one domain."""
+    question = question_of(where, dead)
     operation = strategy.answer(question).operation
     assert operation is not None
-    return healthy / operation_seconds(where.cost, operation, throughputs)
+    stages = [stage for replica in operation.replicas for stage in replica if stage]
+    spread = sum(len({rank // where.width for rank in stage.ranks}) > 1 for stage in stages)
+    return throughput(where, operation, question), spread / len(stages)
 
 
 def run(widths: Sequence[int], seeds: int, num_devices: int) -> dict[str, Any]:
@@ -151,14 +179,16 @@ def run(widths: Sequence[int], seeds: int, num_devices: int) -> dict[str, Any]:
             rows = []
             for seed in range(seeds):
                 left, dead = widths_after(where, np.random.default_rng((seed, width)), fraction)
+                moved, spread = anywhere(where, EvenkeelMix(), dead)
                 rows.append(
                     {
                         "drop": dropped(where, left),
                         "NTP": nonuniform(where, left),
                         "NTP-PW": nonuniform(where, left, BOOST),
-                        "Evenkeel": planned(where, Evenkeel(), dead),
-                        "Evenkeel + sequence mix": planned(where, EvenkeelMix(), dead),
-                        "mix, attention cut finely": planned(fine, EvenkeelMix(), dead),
+                        "Evenkeel, ranks stay": within_domains(where, dead),
+                        "ranks stay, attention cut finely": within_domains(fine, dead),
+                        "Evenkeel, ranks move": moved,
+                        "stages over two domains": 1.0 - spread,
                     }
                 )
             row = {name: 1.0 - fmean(each[name] for each in rows) for name in rows[0]}

@@ -111,6 +111,8 @@ def run_one(
         costs=Costs(
             transition=TransitionCosts(group_seconds=group_seconds, bytes_per_second=1e10),
             replacement_seconds=BACK_SECONDS,
+            # Weights and gradients; the optimizer's state is shared among the replicas there, which layouts cannot say.
+            device_bytes=120e9,
         ),
         strategy=strategy,
         duration_seconds=seconds,
