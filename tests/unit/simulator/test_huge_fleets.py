@@ -7,7 +7,7 @@ from services.scheduler.planning.cost_model import CostModel, Workload
 from simulator.baselines.evenkeel import Evenkeel
 from simulator.baselines.ft_hsdp import FtHsdp
 from simulator.baselines.synchronous_restart import SynchronousRestart, recovery_seconds
-from simulator.fleet.detection import DetectorModel
+from simulator.fleet.detection import DetectorModel, measured_detector
 from simulator.fleet.faults import Fault
 from simulator.fleet.group_building import Vote, group_building, group_seconds
 from simulator.fleet.models import MODELS
@@ -118,3 +118,11 @@ def test_a_flat_vote_builds_a_group_of_everybody():
     home = uniform_layout(num_blocks=16, tensor=8, pipeline=16, data=128, num_micro_batches=128)
     assert group_building(home, Vote.FLAT).vote == group_seconds(16_384) == 17.0
     assert group_building(home).vote < 1.5
+
+
+def test_our_measured_detector_scales_with_the_iteration_and_hears_of_told_deaths_at_once():
+    quick, slow = measured_detector(0.5), measured_detector(16.0)
+    told, silent = Fault(at_seconds=0.0, devices=(0,)), Fault(at_seconds=0.0, devices=(0,), silent=True)
+    assert quick.delay_seconds(told) == slow.delay_seconds(told) == 0.05
+    assert (quick.delay_seconds(silent), slow.delay_seconds(silent)) == (1.5, 32.0)
+    assert slow.delay_seconds(Fault(at_seconds=0.0, devices=(0,), throughput=0.5)) == 48.0
