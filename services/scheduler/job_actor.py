@@ -242,6 +242,7 @@ class JobActor:
             solution,
             forced=mode is PlanMode.RECOVER,
             num_flips=num_flips(job, parts.clock()),
+            horizon_seconds=job.horizon_seconds(parts.clock(), parts.rule.horizon_seconds),
         )
         parts.metrics.decisions.labels(decision.choice.value).inc()
         _log.info("weighed a plan", job_id=job.job_id, choice=decision.choice.value, reason=decision.reason)

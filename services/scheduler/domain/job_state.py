@@ -10,6 +10,7 @@ from history.vocabulary import JobState, PlanMode
 from layouts.layout import Layout
 from layouts.model import ModelSpec
 from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
+from services.scheduler.planning.outlook import Outlook
 from services.scheduler.planning.price import TransitionCosts
 from services.scheduler.planning.situation import Situation
 
@@ -129,6 +130,7 @@ class JobKnowledge:
         changed: True when something happened that a plan was not yet considered for.
         cause: Incident that the next plan answers.
         flips: For each rank the Unix seconds at which it turned slow or healthy.
+        outlook: What its failures so far say about the next ones.
         stuck: Why no plan can keep the job going; empty = it goes on.
         vacant: Ranks of the layout in force that have a new process, which holds nothing of it yet.
         iteration: Newest profiled iteration.
@@ -156,6 +158,7 @@ class JobKnowledge:
     changed: bool = False
     cause: str | None = None
     flips: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    outlook: Outlook = field(default_factory=Outlook)
     stuck: str = ""
     vacant: frozenset[int] = frozenset()
     iteration: int = -1
@@ -207,6 +210,15 @@ class JobKnowledge:
         """Sum of live throughputs, each at most 1, over the number of devices at the start."""
         live = sum(min(1.0, info.throughput) for info in self.ranks.values() if info.alive)
         return live / max(1, len(self.home.ranks) + len(self.home.standbys))
+
+    def horizon_seconds(self, now_unix_seconds: float, prior_seconds: float) -> float:
+        """How long a plan made now is expected to be of use; the prior where nothing has been learned."""
+        return self.outlook.horizon_seconds(
+            now_unix_seconds=now_unix_seconds,
+            prior_seconds=prior_seconds,
+            num_devices=max(1, len(self.home.ranks) + len(self.home.standbys)),
+            observed_seconds=now_unix_seconds - self.registered_at.timestamp(),
+        )
 
     def situation(self, transition: TransitionCosts) -> Situation:
         """The question that the planner is asked."""

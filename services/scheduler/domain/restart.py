@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from history.records import JobRecord, PlanRecord, PlanStatus, RestartRecord
 from history.vocabulary import PlanState, VerdictKind
 from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
-from services.scheduler.domain.transitions import promoted
+from services.scheduler.domain.transitions import outlook_after, promoted
+from services.scheduler.planning.outlook import Outlook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ def resumed_job(record: RestartRecord) -> Resumed:
         layouts=record.layouts,
         ranks={rank: RankInfo(rank=rank) for rank in (*record.layouts[0].ranks, *record.layouts[0].standbys)},
         seen=frozenset(verdict.verdict_id for verdict in record.verdicts),
+        outlook=_outlook(record),
         incidents=tuple(
             OpenIncident(
                 incident_id=incident.incident_id,
@@ -91,6 +93,17 @@ def resumed_job(record: RestartRecord) -> Resumed:
         unmeasured=applied[-1].plan if applied else None,
         superseded=tuple(plan for plan in committed if plan is not decided),
     )
+
+
+def _outlook(record: RestartRecord) -> Outlook:
+    """What the job's verdicts, oldest first, say about its next failures; a repeated death counts once a process."""
+    outlook, gone = Outlook(), set[tuple[int, int]]()
+    for verdict in record.verdicts:
+        fresh = [c for c in verdict.culprits if (c.rank, c.incarnation) not in gone]
+        if verdict.kind in (VerdictKind.FAIL_STOP, VerdictKind.HANG):
+            gone.update((c.rank, c.incarnation) for c in fresh)
+        outlook = outlook_after(outlook, verdict.kind, fresh, verdict.decided_at)
+    return outlook
 
 
 def _with_processes(job: JobKnowledge, record: RestartRecord) -> JobKnowledge:

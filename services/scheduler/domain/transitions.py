@@ -19,6 +19,7 @@ from history.records import (
 from history.vocabulary import IncidentEventKind, VerdictKind
 from layouts.layout import Layout
 from services.scheduler.domain.job_state import HEALTHY, AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
+from services.scheduler.planning.outlook import Outlook
 
 FLIP_MEMORY_SECONDS = 900.0
 _GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG))
@@ -54,6 +55,8 @@ def on_verdict(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
     current = tuple(culprit for culprit in verdict.culprits if _is_current(job, culprit, verdict.kind))
     if not current:
         return Transition(job=job)
+    news = [c for c in current if verdict.kind not in _GONE or job.ranks[c.rank].alive]
+    job = replace(job, outlook=outlook_after(job.outlook, verdict.kind, news, verdict.decided_at))
     if verdict.kind in _GONE:
         return _gone(job, verdict, current)
     if verdict.kind == VerdictKind.COMPUTE_SLOW:
@@ -63,6 +66,18 @@ def on_verdict(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
     if verdict.kind == VerdictKind.REJOINED:
         return _rejoined(job, current)
     return Transition(job=job)
+
+
+def outlook_after(outlook: Outlook, kind: str, culprits: Sequence[CulpritRecord], at: datetime) -> Outlook:
+    """What is expected of the job's failures once a verdict has arrived."""
+    for culprit in culprits:
+        if kind in _GONE:
+            outlook = outlook.after_death(culprit.rank)
+        elif kind == VerdictKind.COMPUTE_SLOW:
+            outlook = outlook.after_slowdown(culprit.rank, at.timestamp())
+        elif kind == VerdictKind.RECOVERED:
+            outlook = outlook.after_recovery(culprit.rank, at.timestamp())
+    return outlook
 
 
 def _is_current(job: JobKnowledge, culprit: CulpritRecord, kind: str) -> bool:

@@ -23,7 +23,7 @@ class DecisionRule:
     """When a plan pays.
 
     Attributes:
-        horizon_seconds: How long a plan is expected to be of use when nothing flips.
+        horizon_seconds: How long a plan is expected to be of use where nothing has been learned and nothing flips.
         min_gain: Smallest relative gain per iteration worth an epoch.
         safety: The gain over the horizon must exceed the cost by this factor.
     """
@@ -52,7 +52,14 @@ class Decision:
     reason: str
 
 
-def decide(rule: DecisionRule, solution: Solution, *, forced: bool, num_flips: int = 0) -> Decision:
+def decide(
+    rule: DecisionRule,
+    solution: Solution,
+    *,
+    forced: bool,
+    num_flips: int = 0,
+    horizon_seconds: float | None = None,
+) -> Decision:
     """Whether to apply a solution.
 
     Args:
@@ -60,9 +67,10 @@ def decide(rule: DecisionRule, solution: Solution, *, forced: bool, num_flips: i
         solution: What the solver found.
         forced: True when the layout in force cannot go on.
         num_flips: How often the culprits changed between slow and healthy lately, beyond the first time.
+        horizon_seconds: How long the plan is expected to be of use, as learned; None = the rule's.
     """
     cost = solution.price.pause_seconds
-    horizon = rule.horizon_seconds / 2.0 ** min(num_flips, 60)
+    horizon = (rule.horizon_seconds if horizon_seconds is None else horizon_seconds) / 2.0 ** min(num_flips, 60)
     if forced:
         return Decision(
             choice=Choice.APPLY,
