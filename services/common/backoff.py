@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 import structlog
@@ -52,6 +52,7 @@ class Reachability:
         self._on_change = on_change
         self._reachable: bool | None = None
         self._said_down = False
+        self._changed = asyncio.Event()
 
     @property
     def reachable(self) -> bool:
@@ -64,6 +65,7 @@ class Reachability:
             return
         _log.info("reachable again" if self._said_down else "reachable", dependency=self._name)
         self._reachable, self._said_down = True, False
+        self._changed.set()
         if self._on_change:
             self._on_change(True, "")
 
@@ -75,8 +77,16 @@ class Reachability:
         if not self._said_down:
             _log.warning("unreachable, waiting for it", dependency=self._name, error=problem)
         self._reachable, self._said_down = False, True
+        self._changed.set()
         if self._on_change:
             self._on_change(False, problem)
+
+    async def follow(self) -> AsyncIterator[bool]:
+        """Whether the dependency answers: now, and after each change; for one follower, without end."""
+        while True:
+            self._changed.clear()
+            yield self.reachable
+            await self._changed.wait()
 
     def forget(self) -> None:
         """Nobody waits for the dependency any more: what was last reported need not be so now. The log keeps quiet."""

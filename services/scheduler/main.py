@@ -10,7 +10,7 @@ from services.common.kafka.loop import LoopConfig
 from services.common.lifecycle import run_service
 from services.common.metrics import KafkaMetrics, create_registry
 from services.common.settings import load_settings
-from services.scheduler.adapters.fleet_api_server import TlsFiles, fleet_server
+from services.scheduler.adapters.fleet_api_server import FleetServer, TlsFiles, fleet_server
 from services.scheduler.adapters.intake import DECODERS, Intake
 from services.scheduler.adapters.job_events import JobEvents
 from services.scheduler.adapters.store import Store
@@ -82,12 +82,18 @@ async def serve(settings: SchedulerSettings) -> None:
                 ) as fleet,
                 ready_file(settings.ready_file, metrics_port=metrics_port, grpc_port=fleet.port),
             ):
-                await fleet.set_serving(True)
+                group.create_task(_say_whether_serving(fleet, postgres))
                 await producer.start()
                 await loop.run()
     finally:
         await producer.stop()
         await engine.dispose()
+
+
+async def _say_whether_serving(fleet: FleetServer, postgres: Reachability) -> None:
+    """What gRPC's health service answers: without its history the fleet API can promise nothing."""
+    async for reachable in postgres.follow():
+        await fleet.set_serving(reachable)
 
 
 def _tls(settings: SchedulerSettings) -> TlsFiles | None:

@@ -103,3 +103,18 @@ def test_who_gives_up_waiting_takes_the_problem_back_and_the_log_says_it_once() 
     assert [up for up, _ in changes] == [False, True, False, True, True]
     assert [line["event"] for line in lines] == ["unreachable, waiting for it", "reachable again"]
     assert lines[0]["error"] == "TimeoutError: no answer in time"
+
+
+@pytest.mark.asyncio
+async def test_a_follower_is_told_what_is_so_and_each_change() -> None:
+    reachability = Reachability("example")
+    following = reachability.follow()
+    assert await anext(following) is False
+    reachability.up()
+    assert await anext(following) is True
+    waiting = asyncio.ensure_future(anext(following))
+    reachability.up()
+    await asyncio.sleep(0)
+    assert not waiting.done(), "nothing has changed"
+    reachability.down(TimeoutError())
+    assert await waiting is False
