@@ -1,0 +1,66 @@
+"""Slow links, endpoints and groups in simulated jobs: who is named, and who is not."""
+
+from functools import cache
+
+import pytest
+
+from benchmarks.detection.link_traces import Victim, make_link_trace
+from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.domain.link_watch import LinkFinding, LinkWatch
+from services.detector.domain.observation import FrameObservation
+
+ITERATIONS = 130
+
+
+@cache
+def frames(seed: int, victim: Victim, percent: float) -> tuple[tuple[FrameObservation, ...], tuple[int, ...], int]:
+    """The frames of a run, the victim's ranks and the onset."""
+    trace = make_link_trace(seed, shape="4x2x2", victim=victim, slowdown_percent=percent, num_iterations=ITERATIONS)
+    observed = tuple(frame_from_proto(one.job_id, one.sequence, one.frame) for one in trace.observations())
+    fault = trace.fault
+    return observed, fault.ranks if fault else (), fault.onset if fault else ITERATIONS
+
+
+def found_in(observed: tuple[FrameObservation, ...], watch: LinkWatch | None = None) -> list[tuple[int, LinkFinding]]:
+    watch = watch or LinkWatch(iterations_per_false_alarm=100_000.0)
+    return [(frame.iteration, found) for frame in observed for found in watch.observe(frame)]
+
+
+@pytest.mark.parametrize("victim", [Victim.LINK, Victim.ENDPOINT, Victim.GROUP])
+def test_what_is_slow_is_named_with_its_measure(victim: Victim) -> None:
+    observed, ranks, onset = frames(5, victim, 50.0)
+    found = [one for one in found_in(observed) if not one[1].recovered]
+    assert {finding.ranks for _, finding in found} == {ranks}
+    assert onset <= found[0][0] <= onset + 12
+    assert found[-1][1].throughput == pytest.approx(1 / 1.5, abs=0.05)
+    first = found[0][1]
+    assert first.measured_seconds / first.expected_seconds == pytest.approx(1.5, rel=0.25)
+    assert first.peers == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_straggler_is_no_slow_link() -> None:
+    observed, _, _ = frames(6, Victim.COMPUTE, 100.0)
+    assert found_in(observed) == []
+
+
+def test_a_healthy_job_is_left_alone() -> None:
+    observed, _, _ = frames(7, Victim.NONE, 0.0)
+    assert found_in(observed) == []
+
+
+@pytest.mark.parametrize("stop", [20, 71, 90])
+def test_a_watch_that_is_restored_says_what_one_that_ran_through_says(stop: int) -> None:
+    observed, _, _ = frames(5, Victim.ENDPOINT, 50.0)
+    killed = LinkWatch(iterations_per_false_alarm=100_000.0)
+    before = found_in(observed[:stop], killed)
+    again = LinkWatch(iterations_per_false_alarm=100_000.0)
+    again.restore(killed.to_state())
+    assert before + found_in(observed[stop:], again) == found_in(observed)
+
+
+def test_a_new_layout_begins_anew_and_forgets_what_it_no_longer_uses() -> None:
+    observed, _, _ = frames(7, Victim.NONE, 0.0)
+    watch = LinkWatch(iterations_per_false_alarm=100_000.0)
+    assert found_in(observed[:40], watch) == []
+    watch.begin_epoch()
+    assert found_in(observed[40:], watch) == []
