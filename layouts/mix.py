@@ -162,10 +162,10 @@ def _tried(
         How long the slowest group takes, and the numbers of each micro-batch.
     """
     bins = [
-        _Bin(size=float(weight), least=count, max_tokens=count * max_tokens, fill=rule.fill)
+        _Bin(size=float((count + rule.fill) * weight), least=count, max_tokens=count * max_tokens, fill=rule.fill)
         for count, weight in zip(rule.counts, rule.weights, strict=True)
     ]
-    heaviest_first = sorted(bins, key=lambda each: -each.size)
+    heaviest_first = sorted(bins, key=lambda each: -each.size / each.least)
     rest = order
     for place, each in enumerate(heaviest_first if num_large else ()):
         own = order[place * num_large : (place + 1) * num_large]
@@ -181,7 +181,7 @@ def _tried(
         if not _dealt(inner, sorted(group.pack, key=lambda number: (-costs[number], number)), costs, lengths):
             return None
         loads = [each.load for each in inner]
-        slowest = max(slowest, (sum(loads) + rule.fill * max(loads)) / (group.size * count))
+        slowest = max(slowest, (sum(loads) + rule.fill * max(loads)) / group.size)
         packs += [tuple(sorted(each.pack)) for each in inner]
     return slowest, tuple(packs)
 
