@@ -71,32 +71,10 @@ def recovery_decision(
         NothingLeftError: No epoch is held by all its survivors, or part of it is lost; and there is no checkpoint.
         NoAgreementError: Steps contradict.
     """
-    problem = "no survivor holds any epoch"
-    from_memory: Decision | None = None
-    for epoch in sorted(layouts, reverse=True):
-        layout = layouts[epoch]
-        survivors = [rank for rank in layout.ranks if rank in states]
-        holders = [rank for rank in survivors if epoch in states[rank].held_epochs]
-        # A replacement process of a rank of that epoch never held it: it is no survivor.
-        lacking = [rank for rank in survivors if rank not in holders and states[rank].phase is not RankPhase.JOINING]
-        if not holders or lacking:
-            continue
-        meeting = find_meeting(states, epoch=epoch, layout=layout, holders=holders, model=model)
-        if meeting is None:
-            raise NoAgreementError(_contradiction({rank: states[rank] for rank in holders}))
-        if meeting.lost:
-            gone = [rank for rank in layout.ranks if rank not in holders]
-            problem = f"blocks {list(meeting.lost)} of epoch {epoch} are held by nobody alive (gone: ranks {gone})"
-            continue
-        from_memory = Decision(
-            from_epoch=epoch,
-            from_layout=layout,
-            sources=tuple(holders),
-            steps_applied=meeting.steps_applied,
-            group_handles=_handles(states, to_layout),
-            stand_ins=meeting.stand_ins,
-        )
-        break
+    from_memory, problem = _from_memory(states, layouts, to_layout, model, strict=True)
+    if from_memory is None:
+        # An epoch that some survivor has left for a newer one, or never held, may still be whole with its copies.
+        from_memory, _ = _from_memory(states, layouts, to_layout, model, strict=False)
     checkpoint = newest_common_checkpoint(states, to_layout.ranks)
     if from_memory is not None and (checkpoint is None or checkpoint <= from_memory.steps_applied):
         return from_memory
@@ -114,6 +92,51 @@ def recovery_decision(
         group_handles=_handles(states, to_layout),
         from_checkpoint=True,
     )
+
+
+def _from_memory(
+    states: Mapping[int, RankState],
+    layouts: Mapping[int, Layout],
+    to_layout: Layout,
+    model: ModelSpec,
+    *,
+    strict: bool,
+) -> tuple[Decision | None, str]:
+    """The decision for the newest epoch of which survivors and copies have everything, or what is missing.
+
+    Args:
+        states: Answer of every survivor and joiner.
+        layouts: Layout of every decided epoch.
+        to_layout: Layout of the plan.
+        model: To see what is missing.
+        strict: Only epochs that all their survivors hold.
+    """
+    problem = "no survivor holds any epoch"
+    for epoch in sorted(layouts, reverse=True):
+        layout = layouts[epoch]
+        survivors = [rank for rank in layout.ranks if rank in states]
+        holders = [rank for rank in survivors if epoch in states[rank].held_epochs]
+        # A replacement process of a rank of that epoch never held it: it is no survivor.
+        lacking = [rank for rank in survivors if rank not in holders and states[rank].phase is not RankPhase.JOINING]
+        if not holders or (strict and lacking):
+            continue
+        meeting = find_meeting(states, epoch=epoch, layout=layout, holders=holders, model=model)
+        if meeting is None:
+            raise NoAgreementError(_contradiction({rank: states[rank] for rank in holders}))
+        if meeting.lost:
+            gone = [rank for rank in layout.ranks if rank not in holders]
+            problem = f"blocks {list(meeting.lost)} of epoch {epoch} are held by nobody alive (gone: ranks {gone})"
+            continue
+        decision = Decision(
+            from_epoch=epoch,
+            from_layout=layout,
+            sources=tuple(holders),
+            steps_applied=meeting.steps_applied,
+            group_handles=_handles(states, to_layout),
+            stand_ins=meeting.stand_ins,
+        )
+        return decision, ""
+    return None, problem
 
 
 def _contradiction(states: Mapping[int, RankState]) -> str:

@@ -31,7 +31,7 @@ class Meeting:
 
 def steps_within_reach(state: RankState, epoch: int) -> frozenset[int]:
     """Steps of an epoch at which a rank that holds it can be."""
-    ahead = {state.steps_applied + 1} if state.voted else set()
+    ahead = {state.steps_applied + 1} if state.voted and state.epoch == epoch else set()
     back = {one.steps_applied for one in state.earlier if one.epoch == epoch}
     return frozenset({state.steps_applied, *ahead, *back})
 

@@ -157,6 +157,18 @@ def test_a_replacement_gets_the_place_and_the_slices_of_the_rank_that_died(start
     assert_as_if_nothing_happened(final_losses(fleet), 40)
 
 
+def test_replacements_that_follow_one_another_at_once_lose_nothing(start_fleet: Callable) -> None:
+    fleet = start_fleet(with_copies(1), FOUR)
+    fleet.reached(5)
+    for incarnation, dead in enumerate((3, 0), start=1):
+        fleet.kill(dead)
+        fleet.start_rank(dead, incarnation, None)
+        recover(fleet, FOUR, dict.fromkeys(range(incarnation), FOUR))
+    fleet.finish()
+
+    assert_as_if_nothing_happened(final_losses(fleet), 40)
+
+
 def test_without_copies_everybody_goes_back_to_the_checkpoint_and_no_loss_changes(
     start_fleet: Callable, tmp_path: Path
 ) -> None:

@@ -113,6 +113,29 @@ def test_a_copy_of_another_epoch_or_step_is_not_used() -> None:
         decide(states)
 
 
+def test_a_second_death_before_the_first_vote_goes_back_to_the_epoch_whose_copies_are_whole() -> None:
+    """Rank 3 was replaced and restored from its copy; rank 0 dies before the new epoch's copies have arrived."""
+    kept = {1: KeptCopy(owner=3, epoch=0, steps_applied=12), 2: KeptCopy(owner=0, epoch=0, steps_applied=12)}
+    states = {
+        r: RankState(
+            rank=r,
+            incarnation=0,
+            phase=RankPhase.PARKED,
+            epoch=1,
+            steps_applied=12,
+            held_epochs=(0, 1),
+            earlier=(EarlierState(epoch=0, steps_applied=12),),
+            copies=(kept[r],),
+        )
+        for r in (1, 2)
+    }
+    states[3] = RankState(rank=3, incarnation=1, phase=RankPhase.PARKED, epoch=1, steps_applied=12, held_epochs=(1,))
+    states[0] = RankState(rank=0, incarnation=1, phase=RankPhase.JOINING)
+    decision = recovery_decision(states, layouts={0: ONE, 1: ONE}, to_layout=ONE, model=MODEL)
+    assert (decision.from_epoch, decision.steps_applied, decision.sources) == (0, 12, (1, 2))
+    assert decision.stand_ins == (StandIn(owner=0, keeper=2), StandIn(owner=3, keeper=1))
+
+
 def test_disk_means_the_newest_checkpoint_that_every_rank_of_the_plan_sees() -> None:
     states = answers(checkpoint_steps=(5, 10))
     states[2] = replace(states[2], checkpoint_steps=(5, 10, 15))
