@@ -1,6 +1,6 @@
 """One step's operations as a graph: what waits for what.
 
-Each worker has six streams that run in order: compute (with garbage collection), exchange between data-parallel ranks,
+Each worker has six streams that run in order: compute (input and garbage collection too), exchange between replicas,
 and one each for sending and receiving activations and gradients. Between streams: a receive comes before the compute
 that uses it and after the compute before that one, a send after the compute that made it; parameters are gathered
 before a chunk's first forward; gradients are reduced after its last backward. The operations of a collective, or of a

@@ -32,11 +32,12 @@ class OperationType(StrEnum):
     CLIP_GRADS = "optimizer-clip-main-grad"
     OPTIMIZER = "optimizer"
     GARBAGE_COLLECTION = "gc"
+    INPUT = "input"
 
 
 COMPUTE = frozenset({OperationType.FORWARD, OperationType.BACKWARD})
 
-LOCAL = COMPUTE | {OperationType.OPTIMIZER, OperationType.GARBAGE_COLLECTION}
+LOCAL = COMPUTE | {OperationType.OPTIMIZER, OperationType.GARBAGE_COLLECTION, OperationType.INPUT}
 """Operations of one device alone: their ideal duration is the mean. All others communicate: the median."""
 
 REQUIRED_COLUMNS = ("step", "dp_rank", "stage", "optype", "start_ts", "duration")

@@ -85,7 +85,7 @@ class Wiring:
 
     def _wire_worker(self, dp_rank: int, stage: int) -> None:
         kinds = OperationType
-        stream = self._of(dp_rank, stage, kinds.FORWARD, kinds.BACKWARD, kinds.GARBAGE_COLLECTION)
+        stream = self._of(dp_rank, stage, kinds.FORWARD, kinds.BACKWARD, kinds.GARBAGE_COLLECTION, kinds.INPUT)
         self._chain(stream)
         self._chain(self._of(dp_rank, stage, kinds.PARAMS_ALL_GATHER, kinds.GRADS_REDUCE_SCATTER))
         for send, compute, _ in _SENDS:

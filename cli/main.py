@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "cli.run:run",
     "doctor": "cli.doctor:doctor",
     "schedule": "cli.schedule:schedule",
+    "why": "cli.why:why",
 }
 # These take arguments that are somebody else's: the launcher's, and whatever a missing package's command has.
 FOREIGN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -30,7 +30,7 @@ _PIPELINE = (
     OperationType.BACKWARD_RECV,
     OperationType.BACKWARD_SEND,
 )
-_OTHER = (OperationType.OPTIMIZER, OperationType.GARBAGE_COLLECTION)
+_OTHER = (OperationType.OPTIMIZER, OperationType.GARBAGE_COLLECTION, OperationType.INPUT)
 
 
 def frames_of(operations: Operations, *, job_id: str) -> Iterator[FrameObservation]:

@@ -1,0 +1,123 @@
+"""A frame message rank by rank, in whichever of its two forms it came: what each measured, and its micro-batches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRow:
+    """One rank's iteration; seconds.
+
+    Attributes:
+        rank: Rank.
+        replica: Data-parallel replica.
+        stage: Pipeline stage.
+        shard: Tensor shard.
+        planned: The iteration held a planned pause or a reshape.
+        forward: Forward passes.
+        backward: Backward passes.
+        optimizer: Optimizer step.
+        data: Input.
+        wait_tensor: Waiting for tensor collectives, the collectives themselves included.
+        wait_pipeline: Waiting for neighbouring stages.
+        wait_gradient: Waiting for the gradient exchange.
+        wait_vote: Waiting for the step vote.
+        wall: The whole iteration.
+        micro_batches: Index and cost of each, relative to one another.
+    """
+
+    rank: int
+    replica: int
+    stage: int
+    shard: int
+    planned: bool
+    forward: float
+    backward: float
+    optimizer: float
+    data: float
+    wait_tensor: float
+    wait_pipeline: float
+    wait_gradient: float
+    wait_vote: float
+    wall: float
+    micro_batches: tuple[tuple[int, float], ...]
+
+
+def rank_rows(frame: pb.Frame) -> Iterator[RankRow]:
+    """Every rank of a frame."""
+    for entry in frame.entries:
+        yield _of_sample(entry.rank, entry.sample)
+    if frame.HasField("columns"):
+        yield from _of_columns(frame.columns)
+
+
+def _of_sample(rank: int, sample: pb.Sample) -> RankRow:
+    position, waiting, compute = sample.position, sample.waiting, sample.compute
+    price = (position.forward_flops_per_token, position.forward_flops_per_squared_length)
+    batches = [(one.index, one.tokens, one.sum_of_squares) for one in sample.micro_batches]
+    return RankRow(
+        rank=rank,
+        replica=position.replica,
+        stage=position.stage,
+        shard=position.shard,
+        planned=sample.mark != pb.MARK_UNSPECIFIED,
+        forward=compute.forward,
+        backward=compute.backward,
+        optimizer=compute.optimizer,
+        data=compute.data,
+        wait_tensor=waiting.tensor,
+        wait_pipeline=waiting.pipeline,
+        wait_gradient=waiting.gradient,
+        wait_vote=waiting.vote,
+        wall=sample.wall_seconds,
+        micro_batches=_costs(batches, price),
+    )
+
+
+def _of_columns(columns: pb.FrameColumns) -> Iterator[RankRow]:
+    workloads, start = [], 0
+    for size in columns.workload_sizes:
+        part = slice(start, start + size)
+        workloads.append(
+            list(
+                zip(
+                    columns.micro_batch_indexes[part],
+                    columns.micro_batch_tokens[part],
+                    columns.micro_batch_sums_of_squares[part],
+                    strict=True,
+                )
+            )
+        )
+        start += size
+    for at, rank in enumerate(columns.ranks):
+        price = (columns.forward_flops_per_token[at], columns.forward_flops_per_squared_length[at])
+        yield RankRow(
+            rank=rank,
+            replica=columns.replicas[at],
+            stage=columns.stages[at],
+            shard=columns.shards[at],
+            planned=columns.marks[at] != pb.MARK_UNSPECIFIED,
+            forward=columns.forward_seconds[at],
+            backward=columns.backward_seconds[at],
+            optimizer=columns.optimizer_seconds[at],
+            data=columns.data_seconds[at],
+            wait_tensor=columns.tensor_wait_seconds[at],
+            wait_pipeline=columns.pipeline_wait_seconds[at],
+            wait_gradient=columns.gradient_wait_seconds[at],
+            wait_vote=columns.vote_wait_seconds[at],
+            wall=columns.wall_seconds[at],
+            micro_batches=_costs(workloads[columns.workload_of[at]], price),
+        )
+
+
+def _costs(batches: list[tuple[int, int, float]], price: tuple[float, float]) -> tuple[tuple[int, float], ...]:
+    """Each micro-batch's share of the rank's compute: by its flops, by tokens, or equal where neither is known."""
+    costs = [price[0] * tokens + price[1] * squares for _, tokens, squares in batches]
+    if sum(costs) <= 0:
+        costs = [float(tokens) for _, tokens, _ in batches]
+    if sum(costs) <= 0:
+        costs = [1.0] * len(batches)
+    total = sum(costs)
+    return tuple((index, cost / total) for (index, _, _), cost in zip(batches, costs, strict=True))
