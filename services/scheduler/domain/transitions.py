@@ -23,6 +23,7 @@ from services.scheduler.planning.outlook import Outlook
 
 FLIP_MEMORY_SECONDS = 900.0
 _GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG))
+_SLOW = frozenset((VerdictKind.COMPUTE_SLOW, VerdictKind.COMMUNICATION_SLOW))
 
 IncidentChange = IncidentRecord | IncidentEventRecord
 
@@ -65,6 +66,10 @@ def on_verdict(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
         return _recovered(job, verdict, current)
     if verdict.kind == VerdictKind.REJOINED:
         return _rejoined(job, current)
+    if verdict.kind == VerdictKind.COMMUNICATION_SLOW:
+        return _communication_slow(job, verdict, current)
+    if verdict.kind == VerdictKind.COMMUNICATION_RECOVERED:
+        return _communication_recovered(job, verdict)
     return Transition(job=job)
 
 
@@ -151,7 +156,7 @@ def _gone(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritR
         if not info.alive and known and culprit.incarnation == info.incarnation:
             records.append(_noted(known[-1], verdict, 0.0))
             continue
-        for slow in [i for i in job.incidents if i.kind == VerdictKind.COMPUTE_SLOW and i.accuses(culprit.rank)]:
+        for slow in [i for i in job.incidents if i.kind in _SLOW and i.accuses(culprit.rank)]:
             records.append(_resolved(slow, verdict.decided_at, "the process is gone"))
             job = replace(job, incidents=tuple(i for i in job.incidents if i is not slow))
         fresh.append(culprit)
@@ -229,6 +234,39 @@ def _recovered(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[Cul
             remaining = tuple(i for i in job.incidents if i is not incident)
             job = replace(job, incidents=remaining, cause=incident.incident_id)
     return Transition(job=job, records=tuple(records))
+
+
+def _communication_slow(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
+    """An incident with advice, and nothing else: the devices are well, and no lever goes around a link."""
+    throughput = min(1.0, max(0.01, verdict.throughput))
+    ranks = {culprit.rank for culprit in culprits}
+    known = [i for i in job.incidents if i.kind == verdict.kind and {c.rank for c in i.culprits} == ranks]
+    if known:
+        newer = replace(known[-1], throughput=throughput)
+        incidents = tuple(newer if i is known[-1] else i for i in job.incidents)
+        return Transition(job=replace(job, incidents=incidents), records=(_noted(newer, verdict, throughput),))
+    incident, record = _opened(verdict, culprits)
+    where = "; ".join(f"rank {c.rank} on {c.device} of {c.node}" for c in culprits)
+    advice = "its network interface and cable" if len(culprits) == 1 else "cables, ports and switches between them"
+    told = replace(_noted(incident, verdict, throughput), detail=f"devices are healthy, check {advice}: {where}")
+    # One end of a link that turns out to be slow altogether takes the link's incident over.
+    over = [i for i in job.incidents if i.kind == verdict.kind and len(ranks) == 1 and i.accuses(*ranks)]
+    records: list[IncidentChange] = [record, told]
+    records += [_resolved(i, verdict.decided_at, f"part of {incident.incident_id}") for i in over]
+    remaining = tuple(i for i in job.incidents if i not in over)
+    return Transition(job=replace(job, incidents=(*remaining, incident)), records=tuple(records))
+
+
+def _communication_recovered(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
+    ranks = {culprit.rank for culprit in verdict.culprits}
+    kind = VerdictKind.COMMUNICATION_SLOW
+    over = [i for i in job.incidents if i.kind == kind and {c.rank for c in i.culprits} == ranks]
+    records: list[IncidentChange] = []
+    for incident in over:
+        records += [_noted(incident, verdict, 1.0), _resolved(incident, verdict.decided_at, "transfers are as before")]
+    return Transition(
+        job=replace(job, incidents=tuple(i for i in job.incidents if i not in over)), records=tuple(records)
+    )
 
 
 def _rejoined(job: JobKnowledge, culprits: Sequence[CulpritRecord]) -> Transition:

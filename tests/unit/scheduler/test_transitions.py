@@ -184,7 +184,7 @@ def test_verdicts_about_an_earlier_process_change_nothing(kind: VerdictKind) -> 
 @pytest.mark.parametrize(
     "kind",
     [
-        VerdictKind.COMMUNICATION_SLOW,
+        VerdictKind.COMMUNICATION_RECOVERED,
         VerdictKind.STAGE_IMBALANCE,
         VerdictKind.SEQUENCE_IMBALANCE,
         VerdictKind.JITTER,
@@ -199,6 +199,29 @@ def test_other_kinds_are_only_reported(kind: str) -> None:
     outcome = on_verdict(job, verdict(kind, 3, throughput=0.2))
     assert replace(outcome.job, seen=job.seen) == job
     assert outcome.records == ()
+
+
+def test_a_slow_link_is_an_incident_with_advice_and_touches_no_device() -> None:
+    job = fresh_job()
+    slow = on_verdict(job, verdict(VerdictKind.COMMUNICATION_SLOW, 2, 6, throughput=0.5))
+    opened, told = slow.records
+    assert isinstance(opened, IncidentRecord)
+    assert isinstance(told, IncidentEventRecord)
+    assert "devices are healthy" in told.detail
+    assert (slow.job.ranks, slow.job.need, slow.evict) == (job.ranks, PlanNeed.NONE, ())
+    slower = on_verdict(slow.job, verdict(VerdictKind.COMMUNICATION_SLOW, 2, 6, throughput=0.3, after=5.0))
+    assert [incident.throughput for incident in slower.job.incidents] == [0.3]
+    over = on_verdict(slower.job, verdict(VerdictKind.COMMUNICATION_RECOVERED, 2, 6, after=9.0))
+    assert over.job.incidents == ()
+    assert (over.job.ranks, over.job.changed) == (job.ranks, job.changed)
+
+
+def test_an_endpoint_takes_over_the_incident_of_its_link_and_a_death_ends_both() -> None:
+    job = on_verdict(fresh_job(), verdict(VerdictKind.COMMUNICATION_SLOW, 2, 6, throughput=0.5)).job
+    job = on_verdict(job, verdict(VerdictKind.COMMUNICATION_SLOW, 2, throughput=0.5, after=5.0)).job
+    assert [[culprit.rank for culprit in incident.culprits] for incident in job.incidents] == [[2]]
+    gone = on_verdict(job, verdict(VerdictKind.FAIL_STOP, 2, after=9.0)).job
+    assert [incident.kind for incident in gone.incidents] == [VerdictKind.FAIL_STOP]
 
 
 def test_a_rank_that_the_job_does_not_have_changes_nothing() -> None:
