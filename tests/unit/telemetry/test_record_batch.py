@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -316,3 +317,24 @@ def test_launchers_events_come_in_order_between_samples() -> None:
         ("job", 1, 1, 0),
         ("other", 1, 1, 0),
     ]
+
+
+def fill(message: Message) -> None:
+    """Sets every field there is, so that a new one that nobody reads yet shows up here."""
+    for field in message.DESCRIPTOR.fields:
+        if field.message_type is not None:
+            target = getattr(message, field.name)
+            fill(target.add() if field.is_repeated else target)
+        elif field.is_repeated:
+            getattr(message, field.name).extend([1, 2])
+        else:
+            setattr(message, field.name, "x" if field.type == field.TYPE_STRING else 1)
+
+
+def test_a_sample_with_every_field_of_the_contract_is_taken_in() -> None:
+    sample = pb.Sample()
+    fill(sample)
+    record = pb.Record(job_id="job", rank=3, samples=[sample, sample])
+    batch = decode([record.SerializeToString()])
+    assert batch.rejections == []
+    assert [each.iteration for each in samples_in(batch)] == [1, 1]
