@@ -232,6 +232,7 @@ class RestartRecord:
         verdicts: Verdicts so far, oldest first: the throughputs follow from them.
         incidents: Incidents that are still open.
         plans: Plans that are proposed, committed or applied, and not yet measured or aborted, oldest first.
+        effects: (predicted, measured) seconds per iteration of the plans that were measured, oldest first.
     """
 
     job: JobStatus
@@ -240,6 +241,7 @@ class RestartRecord:
     verdicts: tuple[VerdictRecord, ...]
     incidents: tuple[IncidentState, ...]
     plans: tuple[PlanStatus, ...]
+    effects: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from history.documents import layout_from_document, model_from_document
 from history.reads.incidents import job_verdicts, open_incidents
 from history.reads.paging import Cursor, Page, decode_cursor, limit_of, page_of, page_query
-from history.reads.plans import unfinished_plans
+from history.reads.plans import measured_effects, unfinished_plans
 from history.records import JobStatus, RankRecord, RestartRecord
 from history.tables import JobLayoutRow, JobSecretRow
 from history.vocabulary import JobState
@@ -113,6 +113,7 @@ async def load_jobs(connection: AsyncConnection) -> list[RestartRecord]:
                 verdicts=await job_verdicts(connection, job.job_id),
                 incidents=await open_incidents(connection, job.job_id),
                 plans=await unfinished_plans(connection, job.job_id),
+                effects=await measured_effects(connection, job.job_id),
             )
         )
     return loaded

@@ -28,6 +28,13 @@ WHERE x.job_id = :job_id AND x.state IN ('proposed', 'committed', 'applied') ORD
 """
 )
 
+_EFFECTS = text(
+    """
+SELECT x.predicted_seconds, x.measured_seconds FROM current_plans AS x
+WHERE x.job_id = :job_id AND x.measured_seconds IS NOT NULL ORDER BY x.proposed_at, x.plan_id
+"""
+)
+
 
 def _plan(row: Row[Any]) -> PlanStatus:
     return PlanStatus(
@@ -90,3 +97,9 @@ async def get_plan(connection: AsyncConnection, plan_id: str) -> PlanStatus | No
 async def unfinished_plans(connection: AsyncConnection, job_id: str) -> tuple[PlanStatus, ...]:
     """A job's plans that are neither measured nor aborted, oldest first."""
     return tuple(_plan(row) for row in await connection.execute(_UNFINISHED, {"job_id": job_id}))
+
+
+async def measured_effects(connection: AsyncConnection, job_id: str) -> tuple[tuple[float, float], ...]:
+    """(predicted, measured) seconds per iteration of a job's measured plans, oldest first."""
+    rows = await connection.execute(_EFFECTS, {"job_id": job_id})
+    return tuple((row.predicted_seconds, row.measured_seconds) for row in rows)

@@ -121,6 +121,8 @@ class JobActor:
                 return
             record, self._unmeasured = self._unmeasured, None
             if record is not None and record.plan_id == measured.plan.plan_id:
+                hindsight = self.job.hindsight.after(record.predicted_seconds, measured.seconds)
+                self.job = replace(self.job, hindsight=hindsight)
                 await self._log.entered(record, PlanState.MEASURED, measured_seconds=measured.seconds)
 
     async def take_rank(self, record: RankRecord) -> None:
@@ -243,6 +245,7 @@ class JobActor:
             forced=mode is PlanMode.RECOVER,
             num_flips=num_flips(job, parts.clock()),
             horizon_seconds=job.horizon_seconds(parts.clock(), parts.rule.horizon_seconds),
+            prediction_factor=job.hindsight.factor,
         )
         parts.metrics.decisions.labels(decision.choice.value).inc()
         _log.info("weighed a plan", job_id=job.job_id, choice=decision.choice.value, reason=decision.reason)

@@ -10,6 +10,7 @@ from history.vocabulary import JobState, PlanMode
 from layouts.layout import Layout
 from layouts.model import ModelSpec
 from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
+from services.scheduler.planning.hindsight import Hindsight
 from services.scheduler.planning.outlook import Outlook
 from services.scheduler.planning.price import TransitionCosts
 from services.scheduler.planning.situation import Situation
@@ -131,6 +132,7 @@ class JobKnowledge:
         cause: Incident that the next plan answers.
         flips: For each rank the Unix seconds at which it turned slow or healthy.
         outlook: What its failures so far say about the next ones.
+        hindsight: How far its measured plans fell short of their predictions.
         stuck: Why no plan can keep the job going; empty = it goes on.
         vacant: Ranks of the layout in force that have a new process, which holds nothing of it yet.
         iteration: Newest profiled iteration.
@@ -159,6 +161,7 @@ class JobKnowledge:
     cause: str | None = None
     flips: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     outlook: Outlook = field(default_factory=Outlook)
+    hindsight: Hindsight = field(default_factory=Hindsight)
     stuck: str = ""
     vacant: frozenset[int] = frozenset()
     iteration: int = -1

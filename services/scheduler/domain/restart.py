@@ -1,11 +1,13 @@
 """A job's state from its history: what a scheduler that starts again knows."""
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from history.records import JobRecord, PlanRecord, PlanStatus, RestartRecord
 from history.vocabulary import PlanState, VerdictKind
 from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
 from services.scheduler.domain.transitions import outlook_after, promoted
+from services.scheduler.planning.hindsight import Hindsight
 from services.scheduler.planning.outlook import Outlook
 
 
@@ -67,6 +69,7 @@ def resumed_job(record: RestartRecord) -> Resumed:
         ranks={rank: RankInfo(rank=rank) for rank in (*record.layouts[0].ranks, *record.layouts[0].standbys)},
         seen=frozenset(verdict.verdict_id for verdict in record.verdicts),
         outlook=_outlook(record),
+        hindsight=reduce(lambda known, effect: known.after(*effect), record.effects, Hindsight()),
         incidents=tuple(
             OpenIncident(
                 incident_id=incident.incident_id,

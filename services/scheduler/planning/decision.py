@@ -59,6 +59,7 @@ def decide(
     forced: bool,
     num_flips: int = 0,
     horizon_seconds: float | None = None,
+    prediction_factor: float = 1.0,
 ) -> Decision:
     """Whether to apply a solution.
 
@@ -68,6 +69,7 @@ def decide(
         forced: True when the layout in force cannot go on.
         num_flips: How often the culprits changed between slow and healthy lately, beyond the first time.
         horizon_seconds: How long the plan is expected to be of use, as learned; None = the rule's.
+        prediction_factor: Measured over predicted seconds of the job's plans so far.
     """
     cost = solution.price.pause_seconds
     horizon = (rule.horizon_seconds if horizon_seconds is None else horizon_seconds) / 2.0 ** min(num_flips, 60)
@@ -87,7 +89,7 @@ def decide(
             horizon_seconds=horizon,
             reason="No layout is faster than the one in force.",
         )
-    relative = 1.0 - solution.predicted_seconds / solution.idle_seconds
+    relative = 1.0 - prediction_factor * solution.predicted_seconds / solution.idle_seconds
     gain = relative * horizon
     if relative < rule.min_gain:
         choice, why = (
