@@ -70,7 +70,7 @@ class ForgettingLeastSquares(base.Regressor):
         self._mass = 0.0
         self._spread = 0.0
         self._num_scored = 0.0
-        self._half_width = 2.0
+        self._half_width = 3.5
 
     @property
     def mass(self) -> float:

@@ -41,6 +41,13 @@ class WorkExpectation:
         expected: Floats = np.maximum(self._model.predict_rows(_FEATURES, rows), np.maximum(floor, 1e-12))
         return expected
 
+    def price(self, token_flops: Floats, square_flops: Floats) -> Floats:
+        """Expected compute seconds of single micro-batches, from their floating-point operations, backward included."""
+        rows = np.column_stack([token_flops + square_flops, square_flops, np.ones(len(token_flops))])
+        floor = _SMALLEST_SHARE * self._seconds_per_flop * rows[:, 0]
+        found: Floats = np.maximum(self._model.predict_rows(_FEATURES, rows), np.maximum(floor, 1e-12))
+        return found
+
     def learn(self, frame: FrameObservation, entries: npt.NDArray[np.bool_], expected: Floats | None) -> None:
         """Learns some entries of a frame, each by its relative error.
 

@@ -53,7 +53,7 @@ def test_the_commands_that_the_documentation_promises_exist() -> None:
         "plans list, plans explain, topics apply, topics check, db upgrade, "
         "inject slow, inject slow-link, inject slow-endpoint, inject kill, inject stop, inject cont, inject hang, "
         "doctor, "
-        "analyze, replay, record, simulate, schedule"
+        "analyze, replay, record, simulate, schedule, plan, why"
     )
     assert {" ".join(path) for path in COMMANDS} == set(promised.split(", "))
 
