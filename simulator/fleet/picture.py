@@ -5,15 +5,25 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from simulator.fleet.result import RunResult
+from simulator.fleet.result import RunResult, Segment
 
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
 
+SHORTEST_PART = 1.0 / 300.0
+
+
+def _lasting(result: RunResult) -> list[Segment]:
+    shortest = SHORTEST_PART * result.duration_seconds
+    kept = [each for each in result.segments if each.until_seconds - each.from_seconds >= shortest]
+    return kept or list(result.segments)
+
 
 def draw_runs(path: Path, title: str, results: Sequence[RunResult]) -> None:
     """Draws the runs into a file; the kind follows from its suffix.
+
+    What lasts less than a 300th of the run (pauses, mostly) is not drawn: the means in the legend hold it.
 
     Raises:
         ValueError: No runs, or a suffix that matplotlib does not know.
@@ -21,11 +31,12 @@ def draw_runs(path: Path, title: str, results: Sequence[RunResult]) -> None:
     """
     if not results:
         raise ValueError("no runs to draw")
-    figure, axes = plt.subplots(figsize=(10.0, 5.0), layout="constrained")
+    figure, axes = plt.subplots(figsize=(12.0, 4.5), layout="constrained")
     try:
         for result in results:
-            hours = [each.from_seconds / 3600.0 for each in result.segments] + [result.duration_seconds / 3600.0]
-            rates = [100.0 * each.rate for each in result.segments]
+            shown = _lasting(result)
+            hours = [each.from_seconds / 3600.0 for each in shown] + [result.duration_seconds / 3600.0]
+            rates = [100.0 * each.rate for each in shown]
             label = f"{result.strategy} ({100.0 * result.throughput:.1f} %)"
             axes.stairs(rates, hours, label=label, linewidth=1.2, baseline=None)
         first = results[0]
@@ -34,7 +45,7 @@ def draw_runs(path: Path, title: str, results: Sequence[RunResult]) -> None:
         bound = f"proportional bound ({100.0 * first.bound:.1f} %)"
         axes.stairs(bounds, hours, label=bound, color="black", linestyle="--", linewidth=1.0, baseline=None)
         axes.set(title=f"{title} (simulated)", xlabel="hours", ylabel="throughput, % of fault-free", ylim=(0.0, 110.0))
-        axes.legend(fontsize="small", loc="lower left")
+        figure.legend(fontsize="small", loc="outside right upper")
         figure.savefig(path, dpi=120)
     finally:
         plt.close(figure)
