@@ -104,13 +104,23 @@ class LinkBank:
             added = np.full((len(fresh), *shape), value, dtype=kind)
             setattr(self, name, np.concatenate([getattr(self, name), added]))
         for tie in fresh:
-            row = self._rows[tie.key] = len(self.ties)
+            self._rows[tie.key] = len(self.ties)
             self.ties.append(tie)
-            self.class_of[row] = 2 * tie.key[0] + tie.crosses
-            self.num_to_reference[row] = num_to_reference
+            self._begin(self._rows[tie.key], tie, num_to_reference)
+        for tie in ties:
+            # The same ranks, but one of them moved to another node: another link.
+            if self.ties[self._rows[tie.key]].crosses != tie.crosses:
+                self._begin(self._rows[tie.key], tie, num_to_reference)
         rows = np.array([self._rows[tie.key] for tie in ties], dtype=np.int64)
         self._located = (ties, rows)
         return rows
+
+    def _begin(self, row: int, tie: Tie, num_to_reference: int) -> None:
+        for name, _, _, value in _COLUMNS:
+            getattr(self, name)[row] = value
+        self.ties[row] = tie
+        self.class_of[row] = 2 * tie.key[0] + tie.crosses
+        self.num_to_reference[row] = num_to_reference
 
     def keep(self, rows: Ints) -> None:
         """Forgets all other rows; the kept ones are numbered anew, in the order given."""

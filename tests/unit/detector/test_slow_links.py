@@ -6,8 +6,11 @@ import pytest
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
 from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.domain.link_bank import LinkBank
 from services.detector.domain.link_watch import LinkFinding, LinkWatch
 from services.detector.domain.observation import FrameObservation
+from services.detector.domain.state import state_from_bytes, state_to_bytes
+from services.detector.domain.transfer_plan import Tie
 
 ITERATIONS = 130
 
@@ -54,7 +57,7 @@ def test_a_watch_that_is_restored_says_what_one_that_ran_through_says(stop: int)
     killed = LinkWatch(iterations_per_false_alarm=100_000.0)
     before = found_in(observed[:stop], killed)
     again = LinkWatch(iterations_per_false_alarm=100_000.0)
-    again.restore(killed.to_state())
+    again.restore(state_from_bytes(state_to_bytes(killed.to_state())))
     assert before + found_in(observed[stop:], again) == found_in(observed)
 
 
@@ -64,3 +67,11 @@ def test_a_new_layout_begins_anew_and_forgets_what_it_no_longer_uses() -> None:
     assert found_in(observed[:40], watch) == []
     watch.begin_epoch()
     assert found_in(observed[40:], watch) == []
+
+
+def test_a_link_whose_end_moved_to_another_node_is_another_link() -> None:
+    bank = LinkBank()
+    bank.locate((Tie(key=(0, 1, 2), ranks=(1, 2), crosses=False),), num_to_reference=8)
+    bank.num_to_reference[0], bank.ill[0] = 0, True
+    rows = bank.locate((Tie(key=(0, 1, 2), ranks=(1, 2), crosses=True),), num_to_reference=8)
+    assert (bank.num_to_reference[rows].tolist(), bank.ill[rows].tolist()) == ([8], [False])
