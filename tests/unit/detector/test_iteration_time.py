@@ -1,4 +1,4 @@
-"""What an iteration and its micro-batches should take is said before they run, within a hundredth, and so is how sure."""
+"""What an iteration and its micro-batches should take is foretold within a hundredth, and so is how sure that is."""
 
 from dataclasses import fields
 
@@ -16,7 +16,7 @@ from services.detector.domain.iteration_time import IterationTime
 def test_the_longest_path_of_equal_micro_batches_is_the_closed_form_of_1f1b() -> None:
     stages, batches = 4, range(8)
     programs = [[one_f_one_b(s, stages, list(batches)) for s in range(stages)]]
-    seconds = [[{index: (1.0, 2.0) for index in batches} for _ in range(stages)]]
+    seconds = [[dict.fromkeys(batches, (1.0, 2.0)) for _ in range(stages)]]
     assert IterationTime(programs).longest_path(seconds) == pytest.approx((len(batches) + stages - 1) * 3.0)
 
 
