@@ -184,9 +184,7 @@ def main() -> None:
             delays.append(found[1])
             relative.append(found[1] / max(SHORTEST_SECONDS, ITERATIONS * run.iteration_seconds))
         false += first_hang(hang_run(index, hangs=False)) is not None
-    print(
-        "| hangs | right % (95 %: at least) | seconds, median (p95) | over max(1.5 s, 3 iterations) | false in healthy |"
-    )
+    print("| hangs | right % (95 %: at least) | seconds, median (p95) | over max(1.5 s, 3 iterations) | false |")
     print("|---|---|---|---|---|")
     share = f"{100 * right / count:.1f} ({at_least_percent(right, count):.1f})"
     seconds = f"{np.median(delays):.2f} ({np.quantile(delays, 0.95):.2f})" if delays else "-"
