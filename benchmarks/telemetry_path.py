@@ -1,267 +1,165 @@
 """How many rank-samples a second telemetry and detector take in, and how that grows with the number of ranks.
 
-``python -m benchmarks.telemetry_path`` prints a table and JSON. Figures per job size:
+``python -m benchmarks.telemetry_path`` prints a table and one line of JSON. Per job size:
 
-- ``join``: the pure joiner alone, per second of CPU time, so that a busy machine does not blur it;
-- ``service``: decode, validate, join, roll up and encode, without Kafka, per second of CPU time: one core of it;
-- ``detector``: decode, judge, encode what it finds, without Kafka and PostgreSQL, per second of CPU time;
-- ``both``: telemetry and detector after one another on one core;
-- ``kafka`` (with ``--kafka host:port``, or ``EVENKEEL_KAFKA_BOOTSTRAP_SERVERS``): through a real broker, records in,
-  observations out and read back, per second of wall time; ranks, service and reader share this process. Latency is from
-  the acknowledgement of a frame's last record to its observation in a reader's hands.
+- ``detector``: the pure detector, frames as arrays, per second of CPU time (one core);
+- ``B/rank``: its memory per rank early on, and after many iterations (``--endurance`` sets how many);
+- ``service``: decode, validate, join, sum up, encode, and ``judge``: decode, detect, encode; neither Kafka nor
+  PostgreSQL, per second of CPU time;
+- ``kafka 1``, ``kafka 4``: both services as processes with a real Kafka and PostgreSQL of their own, working off what
+  has piled up, per second of wall time, everything on this machine, 1 or 4 samples a record; and what a rank-sample
+  costs telemetry and detector in microseconds of CPU time;
+- ``p50``, ``p99``: from the acknowledgement of an iteration's last sample to a finding about it in a reader's hands.
+
+``--no-kafka`` leaves out what needs servers. Numbers per second of CPU time suffer less from a busy machine than those
+of wall time, but they do: the load is printed.
 """
 
 import argparse
 import asyncio
 import json
 import os
-import statistics
-import time
-import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from prometheus_client import CollectorRegistry
-
-from contracts.topics import OBSERVATIONS, RECORDS
-from services.common.database import create_engine
-from services.common.kafka import (
-    ConsumedRecord,
-    ConsumeLoop,
-    DeadLetters,
-    KafkaClientConfig,
-    KafkaConsumer,
-    KafkaProducer,
-    OutgoingRecord,
-    Partition,
+from benchmarks.speed.in_process import detector_bytes_per_rank, detector_per_second, services_per_second
+from benchmarks.speed.live import (
+    Servers,
+    Services,
+    backlog_per_second,
+    finding_delays,
+    percentiles,
+    running_services,
+    servers,
 )
-from services.common.kafka.tail import KafkaTail
-from services.common.metrics import KafkaMetrics
-from services.detector.adapters.finding_codec import record_of
-from services.detector.adapters.observation_codec import decode_observation
-from services.detector.domain.detector import JobDetector
-from services.telemetry.adapters.observation_codec import observation_record
-from services.telemetry.adapters.record_decoder import decode_record, samples_of
-from services.telemetry.adapters.rollup_writer import RollupWriter
-from services.telemetry.domain.frames import FrameJoiner
-from services.telemetry.domain.job_stream import JobStream
-from services.telemetry.domain.observed import ArrivedSample
-from services.telemetry.domain.rollups import RollupAggregator
-from services.telemetry.handler import TelemetryHandler
-from services.telemetry.metrics import TelemetryMetrics
 
-RANKS = (8, 64, 512, 4096)
-_MICRO_BATCHES = 8
+RANKS = (8, 64, 512, 4096, 16_384)
+# A frame waits for the slowest rank: telemetry keeps eight open at most.
+_SAMPLES_PER_RECORD = (1, 4)
+# Jobs side by side, iterations, seconds between two iterations: many findings of small jobs, fewer of large ones.
+_PACE = {8: (8, 80, 0.1), 64: (4, 80, 0.1), 512: (1, 100, 0.1), 4096: (1, 40, 0.4), 16_384: (1, 20, 1.2)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Row:
-    """One job size; rates are rank-samples per second, latencies from a frame's last record sent to it read back."""
+    """One job size; what was not measured is None."""
 
     num_ranks: int
-    join_per_second: float
-    service_per_second: float
-    detector_per_second: float
-    both_per_second: float
-    kafka_per_second: float | None = None
-    latency_p50_seconds: float | None = None
-    latency_p99_seconds: float | None = None
-
-
-def records(num_ranks: int, iterations: range, job_id: str) -> Iterator[bytes]:
-    """Serialised records, one sample each, iteration by iteration."""
-    for iteration in iterations:
-        for rank in range(num_ranks):
-            record = pb.Record(
-                job_id=job_id, rank=rank, sequence=iteration, node=f"node-{rank // 8}", device=f"d{rank % 8}"
-            )
-            record.samples.add(
-                iteration=iteration,
-                started_at_unix_seconds=1.7e9 + iteration,
-                wall_seconds=0.5,
-                compute=pb.ComputeSeconds(forward=0.1, backward=0.2, optimizer=0.01, data=0.001),
-                waiting=pb.WaitingSeconds(tensor=0.01, pipeline=0.1, gradient=0.02, vote=0.001),
-                micro_batches=[
-                    pb.MicroBatch(index=index, tokens=4096, sum_of_squares=1e6) for index in range(_MICRO_BATCHES)
-                ],
-                position=pb.Position(
-                    replica=rank // 8, stage=rank % 8, forward_flops_per_token=1e9, backward_multiple=2.0
-                ),
-            )
-            yield record.SerializeToString()
-
-
-def measure_join(num_ranks: int, num_samples: int) -> float:
-    """Rank-samples per second of CPU time through the joiner alone."""
-    num_iterations = max(3, num_samples // num_ranks)
-    samples = [
-        ArrivedSample(rank, 0, "node", "device", 0, iteration, 0.5, 0, None)
-        for iteration in range(num_iterations)
-        for rank in range(num_ranks)
-    ]
-    joiner = FrameJoiner()
-    began_seconds = time.process_time()
-    num_frames = sum(len(joiner.add(sample, 0.0)) for sample in samples)
-    seconds = time.process_time() - began_seconds
-    assert num_frames == num_iterations, num_frames
-    return len(samples) / seconds
-
-
-def measure_services(num_ranks: int, num_samples: int) -> tuple[float, float]:
-    """Rank-samples per second of CPU time through telemetry, and through the detector; no Kafka, no PostgreSQL."""
-    num_iterations = max(3, num_samples // num_ranks)
-    consumed = [
-        ConsumedRecord(
-            partition=Partition(RECORDS.name, 0), offset=offset, timestamp_seconds=0.0, key=b"job", value=value
-        )
-        for offset, value in enumerate(records(num_ranks, range(num_iterations), "job"))
-    ]
-    stream, rollups = JobStream("job"), RollupAggregator("job")
-    observed: list[OutgoingRecord] = []
-    began_seconds = time.process_time()
-    for each in consumed:
-        message = decode_record(each)
-        for sample in samples_of(message, offset=each.offset):
-            observed.extend(
-                observation_record("job", numbered, input_offset=each.offset) for numbered in stream.sample(sample, 0.0)
-            )
-            rollups.add(sample, sample.payload, loss=None, now_seconds=0.0)
-    telemetry_seconds = time.process_time() - began_seconds
-    assert len(observed) == num_iterations, len(observed)
-    detector, num_found = JobDetector("job"), 0
-    began_seconds = time.process_time()
-    for offset, record in enumerate(observed):
-        observation, _ = decode_observation(
-            ConsumedRecord(
-                partition=Partition(OBSERVATIONS.name, 0),
-                offset=offset,
-                timestamp_seconds=0.0,
-                key=b"job",
-                value=record.value,
-            )
-        )
-        num_found += len([record_of(finding) for finding in detector.observe(observation)])
-    detector_seconds = time.process_time() - began_seconds
-    return len(consumed) / telemetry_seconds, len(consumed) / detector_seconds
-
-
-async def measure_kafka(bootstrap: str, num_ranks: int, num_samples: int) -> tuple[float, list[float]]:
-    """Rank-samples per second through a real broker at full speed; then latencies, frame by frame."""
-    job_id, unique = f"bench-{uuid.uuid4().hex[:8]}", uuid.uuid4().hex[:8]
-    num_iterations = max(3, num_samples // num_ranks)
-    assigned = asyncio.Event()
-    registry = CollectorRegistry()
-    kafka_metrics, metrics = KafkaMetrics(registry), TelemetryMetrics(registry)
-    config = KafkaClientConfig(bootstrap_servers=bootstrap, client_id=f"bench-{unique}", security={})
-    producer, tail = KafkaProducer(config, kafka_metrics), KafkaTail(config)
-    consumer = KafkaConsumer(config, topics=[RECORDS.name], group=f"bench-{unique}")
-    engine = create_engine("postgresql://nobody@127.0.0.1:1/none", application_name="benchmark")
-
-    async def skip_the_past(partition: Partition) -> int:
-        return int(ends[TopicPartition(*partition)])
-
-    handler = TelemetryHandler(
-        producer,
-        tail,
-        skip_the_past,
-        RollupWriter(engine, metrics, max_rows=100_000),
-        metrics,
-        rollup_iterations=16,
-        job_idle_seconds=3600.0,
-    )
-    loop = ConsumeLoop(
-        consumer,
-        handler,
-        decoders={RECORDS.name: decode_record},
-        dead_letters=DeadLetters(producer, kafka_metrics, group="bench"),
-        metrics=kafka_metrics,
-        on_assigned=lambda _: assigned.set(),
-    )
-    ranks = AIOKafkaProducer(bootstrap_servers=bootstrap, linger_ms=5, max_batch_size=256 * 1024)
-    reader = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="latest", fetch_max_wait_ms=100
-    )
-    await ranks.start()
-    await reader.start()
-    partitions = [TopicPartition(OBSERVATIONS.name, number) for number in range(OBSERVATIONS.num_partitions)]
-    reader.assign(partitions)
-    await reader.seek_to_end(*partitions)
-    inputs = [TopicPartition(RECORDS.name, number) for number in range(RECORDS.num_partitions)]
-    ends = await reader.end_offsets(inputs)
-    key = job_id.encode()
-    task = asyncio.create_task(loop.run())
-    await assigned.wait()
-    began_seconds = time.perf_counter()
-    for value in records(num_ranks, range(num_iterations), job_id):
-        await ranks.send(RECORDS.name, value, key=key)
-    await _read_frames(reader, key, num_iterations)
-    seconds = time.perf_counter() - began_seconds
-    latencies = []
-    for iteration in range(num_iterations, num_iterations + 50):
-        for value in records(num_ranks, range(iteration, iteration + 1), job_id):
-            last = await ranks.send(RECORDS.name, value, key=key)
-        await last
-        sent_seconds = time.perf_counter()
-        await _read_frames(reader, key, 1)
-        latencies.append(time.perf_counter() - sent_seconds)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    for client in (ranks, reader, producer, tail):
-        await client.stop()
-    await engine.dispose()
-    return num_iterations * num_ranks / seconds, latencies
-
-
-async def _read_frames(reader: AIOKafkaConsumer, key: bytes, count: int) -> None:
-    async with asyncio.timeout(300):
-        while count > 0:
-            for fetched in (await reader.getmany(timeout_ms=100)).values():
-                count -= sum(
-                    each.key == key and pb.Observation.FromString(each.value).HasField("frame") for each in fetched
-                )
-
-
-def measure(num_ranks: int, num_samples: int, bootstrap: str | None) -> Row:
-    """All figures of one job size."""
-    per_second, latencies = asyncio.run(measure_kafka(bootstrap, num_ranks, num_samples)) if bootstrap else (None, [])
-    telemetry, detector = measure_services(num_ranks, num_samples)
-    return Row(
-        num_ranks=num_ranks,
-        join_per_second=measure_join(num_ranks, num_samples * 4),
-        service_per_second=telemetry,
-        detector_per_second=detector,
-        both_per_second=1.0 / (1.0 / telemetry + 1.0 / detector),
-        kafka_per_second=per_second,
-        latency_p50_seconds=statistics.median(latencies) if latencies else None,
-        latency_p99_seconds=sorted(latencies)[-1 - len(latencies) // 100] if latencies else None,
-    )
+    detector_per_cpu_second: float
+    detector_bytes_per_rank: tuple[float, float]
+    telemetry_per_cpu_second: float
+    judge_per_cpu_second: float
+    kafka_per_second: dict[int, float] = field(default_factory=dict)
+    cpu_microseconds: dict[int, tuple[float, float]] = field(default_factory=dict)
+    delay_p50_seconds: float | None = None
+    delay_p99_seconds: float | None = None
+    num_findings: int | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table, then one line of JSON."""
-    parser = argparse.ArgumentParser(description="rank-samples per second through telemetry")
-    parser.add_argument("--kafka", default=os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"), metavar="HOST:PORT")
-    parser.add_argument("--samples", type=int, default=50_000, help="rank-samples per measurement")
+    parser = argparse.ArgumentParser(description="rank-samples per second through telemetry and detector")
+    parser.add_argument("--no-kafka", action="store_true", help="only what needs no servers")
+    parser.add_argument("--samples", type=int, default=65_536, help="rank-samples per measurement")
+    parser.add_argument("--endurance", type=int, default=1_000, help="iterations of the memory measurement")
+    parser.add_argument("--ranks", type=int, nargs="+", default=RANKS, choices=RANKS, help="job sizes")
     options = parser.parse_args(arguments)
-    names = ("join/s", "service/s", "detector/s", "both/s", "kafka/s")
-    print(f"{'ranks':>6} " + " ".join(f"{name:>10}" for name in names) + f" {'p50 ms':>8} {'p99 ms':>8}")
-    rows = []
-    for num_ranks in RANKS:
-        row = measure(num_ranks, options.samples, options.kafka)
-        rows.append(asdict(row))
-        kafka = f"{row.kafka_per_second:>10.0f}" if row.kafka_per_second else f"{'-':>10}"
-        latency = " ".join(
-            f"{each * 1000:>8.1f}" if each else f"{'-':>8}"
-            for each in (row.latency_p50_seconds, row.latency_p99_seconds)
+    load_before = os.getloadavg()[0]
+    rows = [_in_process(num_ranks, options.samples, options.endurance) for num_ranks in options.ranks]
+    if not options.no_kafka:
+        with tempfile.TemporaryDirectory(prefix="evenkeel-speed-") as folder:
+            asyncio.run(_live(rows, Path(folder), options.samples))
+    _print_table(rows)
+    print(f"{os.cpu_count()} cores; load {load_before:.1f} at the start, {os.getloadavg()[0]:.1f} at the end")
+    print(json.dumps({"benchmark": "telemetry_path", "rows": [asdict(row) for row in rows]}))
+
+
+def _in_process(num_ranks: int, num_samples: int, endurance: int) -> Row:
+    telemetry, judge = services_per_second(num_ranks, num_samples)
+    _tell(f"{num_ranks} ranks: telemetry {telemetry:.0f}/s, detector with codec {judge:.0f}/s of CPU time")
+    return Row(
+        num_ranks=num_ranks,
+        detector_per_cpu_second=detector_per_second(num_ranks, seconds=1.5),
+        # Large jobs take long and grow no differently.
+        detector_bytes_per_rank=detector_bytes_per_rank(
+            num_ranks, num_iterations=max(200, endurance if num_ranks <= 64 else endurance * 64 // num_ranks)
+        ),
+        telemetry_per_cpu_second=telemetry,
+        judge_per_cpu_second=judge,
+    )
+
+
+async def _live(rows: Sequence[Row], folder: Path, num_samples: int) -> None:
+    with servers() as at:
+        async with running_services(at, folder) as services:
+            for row in rows:
+                try:
+                    await _measure_live(row, at, services, num_samples)
+                except RuntimeError as error:
+                    _tell(f"{row.num_ranks} ranks: {error}")
+
+
+async def _measure_live(row: Row, at: Servers, services: Services, num_samples: int) -> None:
+    for samples_per_record in _SAMPLES_PER_RECORD:
+        per_second, spent = await backlog_per_second(
+            at, services, row.num_ranks, num_samples, samples_per_record=samples_per_record
         )
-        print(
-            f"{num_ranks:>6} {row.join_per_second:>10.0f} {row.service_per_second:>10.0f} "
-            f"{row.detector_per_second:>10.0f} {row.both_per_second:>10.0f} {kafka} {latency}",
-            flush=True,
-        )
-    print(json.dumps({"benchmark": "telemetry_path", "rows": rows}))
+        row.kafka_per_second[samples_per_record] = per_second
+        _tell(f"{row.num_ranks} ranks, {samples_per_record} samples a record: {per_second:.0f}/s, CPU seconds {spent}")
+        done = max(8, num_samples // row.num_ranks) * row.num_ranks
+        row.cpu_microseconds[samples_per_record] = (1e6 * spent[0] / done, 1e6 * spent[1] / done)
+    num_jobs, num_iterations, interval_seconds = _PACE[row.num_ranks]
+    delays = await finding_delays(
+        at, row.num_ranks, num_jobs=num_jobs, num_iterations=num_iterations, interval_seconds=interval_seconds
+    )
+    row.delay_p50_seconds, row.delay_p99_seconds = percentiles(delays)
+    row.num_findings = len(delays)
+    _tell(f"{row.num_ranks} ranks: {len(delays)} findings, median {1000 * row.delay_p50_seconds:.0f} ms")
+
+
+def _tell(text: str) -> None:
+    """On standard error, so that a long run shows where it is."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _print_table(rows: Sequence[Row]) -> None:
+    names = (
+        "detector/s",
+        "B/rank",
+        "service/s",
+        "judge/s",
+        "kafka 1/s",
+        "kafka 4/s",
+        "CPU us 1",
+        "CPU us 4",
+        "p50 ms",
+        "p99 ms",
+    )
+    print(f"{'ranks':>6} " + " ".join(f"{name:>12}" for name in names))
+    for row in rows:
+        early, late = row.detector_bytes_per_rank
+        cells = [
+            f"{row.detector_per_cpu_second:.0f}",
+            f"{early:.0f}, {late:.0f}",
+            f"{row.telemetry_per_cpu_second:.0f}",
+            f"{row.judge_per_cpu_second:.0f}",
+            *(
+                f"{row.kafka_per_second[each]:.0f}" if each in row.kafka_per_second else "-"
+                for each in _SAMPLES_PER_RECORD
+            ),
+            *(
+                "{:.1f} + {:.1f}".format(*row.cpu_microseconds[each]) if each in row.cpu_microseconds else "-"
+                for each in _SAMPLES_PER_RECORD
+            ),
+            *(
+                f"{1000 * delay:.0f}" if delay is not None else "-"
+                for delay in (row.delay_p50_seconds, row.delay_p99_seconds)
+            ),
+        ]
+        print(f"{row.num_ranks:>6} " + " ".join(f"{cell:>12}" for cell in cells))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,133 @@
+"""The services' own work without any server: per second of CPU time, so that a busy machine blurs it less."""
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Iterable, Sequence
+
+from prometheus_client import CollectorRegistry
+
+from benchmarks.speed.jobs import SyntheticJob
+from contracts.headers import record_headers
+from contracts.topics import OBSERVATIONS, RECORDS
+from services.common.database import create_engine
+from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition
+from services.common.kafka.records import Message
+from services.detector.adapters.finding_codec import record_of
+from services.detector.adapters.observation_codec import decode_observation
+from services.detector.domain.detector import JobDetector
+from services.telemetry.adapters.rollup_writer import RollupWriter
+from services.telemetry.handler import TelemetryHandler
+from services.telemetry.metrics import TelemetryMetrics
+
+_BATCH = 2000
+_WARM_FRAMES = 60
+
+
+class _Kept:
+    """A producer that keeps what it is given, in front of a tail with nothing in it."""
+
+    def __init__(self) -> None:
+        self.records: list[OutgoingRecord] = []
+
+    async def send_all(self, records: Sequence[OutgoingRecord]) -> None:
+        self.records.extend(records)
+
+    async def read_back(
+        self, partition: Partition, *, enough: Callable[[ConsumedRecord], bool], least: int = 256, most: int = 20_000
+    ) -> list[ConsumedRecord]:
+        return []
+
+
+def detector_per_second(num_ranks: int, *, seconds: float) -> float:
+    """Rank-samples per second of CPU time through the pure detector."""
+    job, detector = SyntheticJob("job", num_ranks), JobDetector("job")
+    for frame in job.frames(range(_WARM_FRAMES)):
+        detector.observe(frame)
+    spent, done = 0.0, _WARM_FRAMES
+    while spent < seconds:
+        frames = list(job.frames(range(done, done + max(8, 2000 // num_ranks))))
+        began_seconds = time.process_time()
+        for frame in frames:
+            detector.observe(frame)
+        spent += time.process_time() - began_seconds
+        done += len(frames)
+    return (done - _WARM_FRAMES) * num_ranks / spent
+
+
+def detector_bytes_per_rank(num_ranks: int, *, num_iterations: int) -> tuple[float, float]:
+    """Memory of a job's detector per rank: early on, and after many iterations."""
+    job = SyntheticJob("job", num_ranks)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        detector, found = JobDetector("job"), []
+        for iteration in range(num_iterations):
+            for frame in job.frames(range(iteration, iteration + 1)):
+                detector.observe(frame)
+            if iteration in (2 * _WARM_FRAMES, num_iterations - 1):
+                gc.collect()
+                found.append((tracemalloc.get_traced_memory()[0] - before) / num_ranks)
+    finally:
+        tracemalloc.stop()
+    return found[0], found[-1]
+
+
+def consumed(values: Iterable[bytes], topic: str, *, key: bytes) -> list[ConsumedRecord]:
+    """Records as the broker would give them, headers and all."""
+    headers = record_headers(RECORDS, "benchmark")
+    return [
+        ConsumedRecord(Partition(topic, 0), offset, 0.0, key, value, headers) for offset, value in enumerate(values)
+    ]
+
+
+def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]:
+    """Rank-samples per second of CPU time through telemetry, and through the detector; no Kafka, no PostgreSQL."""
+    num_iterations = max(4, num_samples // num_ranks)
+    records = consumed(SyntheticJob("job", num_ranks).records(range(num_iterations)), RECORDS.name, key=b"job")
+    gc.collect()
+    gc.freeze()
+    try:
+        observations, telemetry_seconds = asyncio.run(_through_telemetry(records))
+    finally:
+        gc.unfreeze()
+    assert len(observations) == num_iterations, len(observations)
+    detector, num_found = JobDetector("job"), 0
+    read = consumed((each.value or b"" for each in observations), OBSERVATIONS.name, key=b"job")
+    began_seconds = time.process_time()
+    for each in read:
+        num_found += len([record_of(finding) for finding in detector.observe(decode_observation(each)[0])])
+    return len(records) / telemetry_seconds, len(records) / (time.process_time() - began_seconds)
+
+
+async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[OutgoingRecord], float]:
+    kept, partition = _Kept(), Partition(RECORDS.name, 0)
+    metrics = TelemetryMetrics(CollectorRegistry())
+    engine = create_engine("postgresql://nobody@127.0.0.1:1/none", application_name="benchmark")
+
+    async def from_the_start(_: Partition) -> int:
+        return 0
+
+    handler = TelemetryHandler(
+        kept,
+        kept,
+        from_the_start,
+        RollupWriter(engine, metrics, max_rows=100_000),
+        metrics,
+        rollup_iterations=16,
+        job_idle_seconds=3600.0,
+    )
+    await handler.assigned([partition])
+    began_seconds = time.process_time()
+    for first in range(0, len(records), _BATCH):
+        messages = [Message(content=record, record=record) for record in records[first : first + _BATCH]]
+        next_offset = messages[-1].record.offset + 1
+        await handler.handle(
+            Batch(partition=partition, messages=messages, next_offset=next_offset, received_at_seconds=time.time())
+        )
+        await handler.tick(time.time())
+    seconds = time.process_time() - began_seconds
+    await engine.dispose()
+    return kept.records, seconds
