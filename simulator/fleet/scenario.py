@@ -360,7 +360,7 @@ def load_scenario(path: Path, known_strategies: Sequence[str]) -> Scenario:
         data = yaml.safe_load(path.read_text())
     except OSError as error:
         raise ScenarioError(f"cannot read {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path} is no YAML: {error}") from error
     try:
         return scenario_of(data, known_strategies)

@@ -40,7 +40,7 @@ def load_job(
     """
     try:
         plain = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"job file {path}: {error}") from error
     if not isinstance(plain, dict):
         raise ValueError(f"job file {path}: it must hold one JSON object")

@@ -1,0 +1,167 @@
+"""Kafka frozen and PostgreSQL killed under a live job that loses a rank meanwhile: the whole stack, all of it real."""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+
+from stack.faults import frozen
+from stack.paths import checkout_root
+from stack.services import SERVICE_NAMES, is_healthy
+from stack.stack import Stack
+from trainer_sdk.launcher.job_file import load_job
+from trainer_sdk.launcher.launcher import Launcher
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+
+VICTIM = 3
+PATIENCE_SECONDS = 90.0
+WINDOW = 16  # iterations in a rollup, by default
+
+
+@dataclass
+class Run:
+    """A stack with a job of eight ranks."""
+
+    stack: Stack
+    launcher: Launcher
+    last_iteration: int = -1
+
+    def ask(self, sql: LiteralString, *arguments: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.stack.addresses.database_url, connect_timeout=5) as connection:
+            return connection.execute(sql, (self.launcher.spec.job_id, *arguments)).fetchall()
+
+    def plans(self) -> list[tuple[int, str, list[str]]]:
+        """Epoch, mode and states of every plan, in order."""
+        return [
+            (epoch, mode, states)
+            for epoch, mode, states in self.ask(
+                "SELECT epoch, mode, (SELECT array_agg(state ORDER BY at) FROM plan_events e "
+                "WHERE e.plan_id = p.plan_id) FROM plans p WHERE job_id = %s ORDER BY proposed_at"
+            )
+        ]
+
+    def applied(self, epoch: int) -> bool:
+        return any(plan_epoch >= epoch and "applied" in states for plan_epoch, _, states in self.plans())
+
+    def returned(self) -> bool:
+        """Whether the victim's new process trains."""
+        return (self.launcher.spec.run_dir / "logs" / f"rank-{VICTIM}-1.log").exists() and self.ask(
+            "SELECT 1 FROM incidents i JOIN incident_events e USING (incident_id) "
+            "WHERE i.job_id = %s AND i.kind = 'fail_stop' AND e.kind = 'resolved'"
+        ) != []
+
+    def iteration(self) -> int:
+        note = self.launcher.progress.newest()
+        return -1 if note is None else note.iteration
+
+    def until(self, condition: Callable[[], bool], what: str) -> float:
+        """Waits; returns for how many seconds."""
+
+        def holds() -> bool:
+            with contextlib.suppress(psycopg.OperationalError):
+                return condition()
+            return False  # we have just killed the server that was asked
+
+        began = time.monotonic()
+        while not holds():
+            assert time.monotonic() - began < PATIENCE_SECONDS, f"waited in vain: {what}"
+            assert self.launcher.wait(0.05) is None, "the job ended"
+        return time.monotonic() - began
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """After the outages: the job has ended and the services are still there."""
+    with Stack("e2e-outages", keep_data=False) as stack:
+        environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "outages"}
+        spec, model = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "job")
+        spec = replace(spec, logs_to_files=True, restart_delay_seconds=None)
+        with Launcher(spec, model) as launcher:
+            run = Run(stack, launcher)
+            play(run)
+        yield run
+
+
+def play(run: Run) -> None:
+    run.until(lambda: run.iteration() >= 20, "20 iterations")
+    with frozen(run.stack.server_process_ids["kafka"]):
+        began = run.iteration()
+        run.until(lambda: run.iteration() >= began + 5, "training beside a frozen Kafka")
+        run.launcher.kill(VICTIM)
+        run.until(lambda: run.applied(1), "the recovery, while Kafka is frozen")
+        run.until(lambda: run.iteration() >= began + 10, "training in the new shape, while Kafka is frozen")
+    run.until(
+        lambda: (
+            run.ask("SELECT 1 FROM plan_events JOIN plans USING (plan_id) WHERE job_id = %s AND state = 'measured'")
+            != []
+        ),
+        "the detector to be heard again",
+    )
+    killed = run.stack.kill_service("postgres")
+    run.launcher.restart(VICTIM)
+    run.until(lambda: run.stack.server_process_ids["postgres"] != killed, "a new PostgreSQL")
+    run.until(healthy(run), "health of all services")
+    run.until(run.returned, "the return of the rank")
+    began = run.iteration()
+    run.until(lambda: run.iteration() >= began + 5, "training in the full shape")
+    run.last_iteration = run.iteration()
+
+
+def healthy(run: Run) -> Callable[[], bool]:
+    return lambda: all(is_healthy(port) for port in run.stack.addresses.metrics_ports.values())
+
+
+def test_death_and_return_are_in_the_history_once(run: Run) -> None:
+    # Whether a busy machine is called slow is not asked here.
+    incidents = run.ask("SELECT kind FROM incidents WHERE job_id = %s AND kind IN ('fail_stop', 'hang')")
+    verdicts = run.ask(
+        "SELECT kind FROM verdicts WHERE job_id = %s AND kind IN ('fail_stop', 'hang', 'rejoined') ORDER BY decided_at"
+    )
+    assert incidents == [("fail_stop",)]
+    assert [kind for (kind,) in verdicts] == ["fail_stop", "rejoined"]
+
+
+def test_each_plan_went_its_whole_way(run: Run) -> None:
+    plans = run.plans()
+    assert [mode for _, mode, _ in plans].count("recover") == 1
+    assert [epoch for epoch, _, _ in plans] == sorted({epoch for epoch, _, _ in plans})
+    ways = (["proposed", "committed", "applied", "measured"], ["proposed", "aborted"])
+    assert all(any(states == way[: len(states)] for way in ways) for _, _, states in plans), plans
+    assert run.ask("SELECT 1 FROM outbox WHERE key = %s") == []
+
+
+def test_no_iteration_of_a_survivor_is_missing_and_none_is_there_twice(run: Run) -> None:
+    survivor = 0 if VICTIM else 1
+
+    full, rest = divmod(run.last_iteration + 1, WINDOW)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        # A reshape cuts a window in two, so windows are added up.
+        windows = run.ask(
+            "SELECT first_iteration / 16, sum(num_iterations) FROM rank_rollups WHERE job_id = %s AND rank = %s "
+            "GROUP BY 1 ORDER BY 1",
+            survivor,
+        )
+        if windows[:full] == [(number, WINDOW) for number in range(full)] and sum(n for _, n in windows[full:]) >= rest:
+            return
+        assert time.monotonic() < deadline, f"the job got to iteration {run.last_iteration}, rollups hold {windows}"
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("service", SERVICE_NAMES)
+def test_every_service_waited_and_said_so_in_few_words(run: Run, service: str) -> None:
+    assert run.stack.service_restarts[service] == 0
+    log = (run.stack.log_folder / f"{service}.log").read_text()
+    assert "Traceback" not in log
+    lines = [json.loads(line) for line in log.splitlines()]
+    # Logs stay when a stack stops: an earlier run's come first.
+    began = max(index for index, line in enumerate(lines) if line["event"] == "starting")
+    said = [line["event"] for line in lines[began:] if line.get("dependency") == "kafka (consumer)"]
+    assert said[:3] == ["reachable", "unreachable, waiting for it", "reachable again"]
+    assert len(said) < 10
