@@ -178,9 +178,14 @@ def test_an_address_without_a_port_is_refused() -> None:
 def test_a_job_says_how_its_groups_are_built(
     building: GroupBuilding, kind: type[StoreGroupBuilder], start_store: Callable[[], str]
 ) -> None:
-    rendezvous = Rendezvous(start_store(), "job")
-    config = TrainingConfig(groups=building)
-    assert type(group_builder(config, 0, rendezvous, Waiter(lambda: False), lambda: False)) is kind
+    address = start_store()
+
+    def rank() -> None:
+        config, waiter = TrainingConfig(groups=building), Waiter(lambda: False)
+        assert type(group_builder(config, 0, Rendezvous(address, "job"), waiter, lambda: False)) is kind
+
+    # In a process of its own: gloo's device has a thread, which processes that are forked later would lack.
+    assert _ended(_fork(rank)) == 0
 
 
 def test_where_groups_cannot_be_reconfigured_the_error_says_what_to_set(start_store: Callable[[], str]) -> None:
