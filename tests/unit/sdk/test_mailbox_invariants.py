@@ -54,17 +54,15 @@ class MailboxMachine(RuleBasedStateMachine):
         except TimeoutError:
             assert reshape.mode is ApplyMode.RECOVER
             assert self.box.interrupted()
-            # Unanswered, but asked last: it has replaced whatever was prepared for its epoch.
-            self.prepared = {other: state for other, state in self.prepared.items() if other[0] != epoch}
+            self.prepared = {}  # Unanswered, but asked last: it has replaced whatever was prepared.
             return
         assert epoch >= self.epoch, "a stale plan was prepared"
         assert all(other == key or other[0] < epoch for other in self.committed), "two plans for one epoch"
-        if key in self.prepared and key not in self.aborted and key == max(self.prepared):
+        if key in self.prepared and key not in self.aborted:
             assert answer == self.prepared[key]
         if reshape.mode is ApplyMode.RECOVER and key not in self.committed:
             assert answer.phase in (RankPhase.PARKED, RankPhase.JOINING)
-        self.prepared = {other: state for other, state in self.prepared.items() if other[0] != epoch}
-        self.prepared[key] = answer
+        self.prepared = {key: answer}
 
     @rule(epoch=EPOCHS, plan_id=PLANS, mode=MODES)
     def commit(self, epoch: int, plan_id: str, mode: ApplyMode) -> None:
