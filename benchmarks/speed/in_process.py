@@ -58,7 +58,9 @@ def detector_per_second(num_ranks: int, *, seconds: float) -> float:
 
 def detector_bytes_per_rank(num_ranks: int, *, num_iterations: int) -> tuple[float, float]:
     """Memory of a job's detector per rank: early on, and after many iterations."""
-    job = SyntheticJob("job", num_ranks)
+    job, warm = SyntheticJob("job", num_ranks), JobDetector("warm")
+    for frame in SyntheticJob("warm", 8).frames(range(_WARM_FRAMES)):
+        warm.observe(frame)  # modules that are loaded when first needed are nobody's state
     gc.collect()
     tracemalloc.start()
     try:
