@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.detection import kinds, prediction
+from benchmarks.detection.bars import bars
 from benchmarks.detection.cells import Cell, grid
 from benchmarks.detection.score import CellScore, TraceScore, score_cell
 from benchmarks.detection.traces import OPERATION_NOISE_SIGMA, SHAPES, Scenario
@@ -35,12 +37,17 @@ Results = dict[str, dict[str, CellScore]]
 
 def results_of(path: Path) -> Results:
     """Cell and detector to score, from the lines that a run wrote."""
+    return {cell: {name: score_cell(scores) for name, scores in by.items()} for cell, by in scores_of(path).items()}
+
+
+def scores_of(path: Path) -> dict[str, dict[str, list[TraceScore]]]:
+    """Cell and detector to the score of every trace."""
     found: dict[str, dict[str, list[TraceScore]]] = {}
     with path.open() as file:
         for row in map(json.loads, file):
             for detector, score in row["scores"].items():
                 found.setdefault(row["cell"], {}).setdefault(detector, []).append(TraceScore(**score))
-    return {cell: {name: score_cell(scores) for name, scores in by.items()} for cell, by in found.items()}
+    return found
 
 
 def table(results: Results, cells: Sequence[Cell]) -> str:
@@ -88,6 +95,9 @@ def tables() -> dict[str, str]:
     plain = [c for c in cells if c.scenario is Scenario.PERSISTENT and c.noise_percent == _USUAL_NOISE]
     found = {shape: table(results, [c for c in plain if c.shape == shape]) for shape in SHAPES}
     found["scenarios"] = table(results, [c for c in cells if c not in plain])
+    found["bars"] = bars(scores_of(SCORES), cells, _USUAL_NOISE)
+    found["kinds"] = kinds.table(kinds.LINES) if kinds.LINES.exists() else "Not run."
+    found["prediction"] = prediction.table(prediction.LINES) if prediction.LINES.exists() else "Not run."
     return found
 
 

@@ -45,9 +45,9 @@ _FAR_OFF = 0.08
 # Share of the way to a verdict from which a row's newest residuals no longer say what healthy noise is.
 _SHIFTING, _JUMPING = 0.5, 0.25
 # How far off a healthy row's offset may be, in standard errors, before it speaks against the row.
-_OFFSET_DOUBT = 3.0
+_OFFSET_DOUBT, _OFFSET_DOUBT_OF_YOUTH = 1.5, 2.0
 _OFFSET_MEMORY = 64
-_STRAYS = 5.0
+_STRAYS, _STRAYS_OF_YOUTH = 4.0, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,9 @@ class DeviceHealth:
         for slower, sign, height in ((True, 1.0, limit), (False, -1.0, back)):
             sums = (bank.sums_slower if slower else bank.sums_faster)[rows]
             ages = (bank.ages_slower if slower else bank.ages_faster)[rows]
-            ratios = sequential_test.log_ratios(_towards_zero(sign * apart, doubt), scale, self.noise.freedom)
+            ratios = sequential_test.log_ratios(
+                sequential_test.in_doubt(sign * apart, doubt), scale, self.noise.freedom
+            )
             sequential_test.advance(sums, ages, ratios, height)
             if slower:
                 bank.sums_slower[rows], bank.ages_slower[rows] = sums, ages
@@ -306,26 +308,29 @@ class DeviceHealth:
     def _could_be_wandering(self, row: int, level: float, length: int) -> bool:
         """Do healthy devices of this job stray as far as ``level`` over as many iterations?
 
-        The test's evidence holds for noise that is forgotten as fast as it was seen to be. This asks the windows
-        themselves, so it holds for noise that hangs together in any way, and for a young job that has seen little.
+        The test's evidence holds for noise that is forgotten as fast as it was seen to be. The windows themselves know
+        how noise hangs together, in whatever way.
         """
         bank = self.bank
         known = self._unsuspected()[bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill]
         usual, count = block_scale(known, length)
         # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
-        return count > 1 and level < usual * _STRAYS * (1 + (_STRAYS**2 + 1) / (4 * (count - 1)))
+        strays = _STRAYS + _STRAYS_OF_YOUTH * float(self._youth(np.array([row]))[0])
+        return count > 1 and level < usual * strays * (1 + (strays**2 + 1) / (4 * (count - 1)))
 
     def _limit_of(self, rows: Ints) -> Floats:
         """Evidence that it takes to call a healthy device slow, in nats."""
-        youth: Floats = np.maximum(1.0 - self.bank.num_observed[rows] / _YOUNG_OBSERVATIONS, 0.0)
-        limit: Floats = self._limit() + _NATS_FOR_YOUTH * youth
-        return limit
+        return np.asarray(self._limit() + _NATS_FOR_YOUTH * self._youth(rows))
+
+    def _youth(self, rows: Ints) -> Floats:
+        """1 for a row that was never seen, 0 from ``_YOUNG_OBSERVATIONS`` on."""
+        return np.asarray(np.maximum(1.0 - self.bank.num_observed[rows] / _YOUNG_OBSERVATIONS, 0.0))
 
     def _offset_doubt(self, rows: Ints, scale: Floats) -> Floats:
         """By how much a healthy row's offset may be wrong: it rests on noisy iterations, few of them at first."""
         count = np.clip(self.bank.num_settled[rows], 1, _OFFSET_MEMORY)
-        doubt: Floats = np.where(self.bank.ill[rows], 0.0, _OFFSET_DOUBT * scale / np.sqrt(count))
-        return doubt
+        errors = _OFFSET_DOUBT + _OFFSET_DOUBT_OF_YOUTH * self._youth(rows)
+        return np.where(self.bank.ill[rows], 0.0, errors * scale / np.sqrt(count))
 
     def _refine(self, rows: Ints) -> list[HealthChange | None]:
         """The first estimate rests on few iterations: looks again when there are more."""
@@ -390,12 +395,6 @@ class DeviceHealth:
         self.noise = Noise(**state["noise"])
         self.centre = state["centre"]
         self._num_frames = state["num_frames"]
-
-
-def _towards_zero(values: Floats, doubt: Floats) -> Floats:
-    """Values above 0 less what may be in doubt, but not below 0."""
-    lessened: Floats = np.where(values > 0, np.maximum(values - doubt, 0.0), values)
-    return lessened
 
 
 def sequential_test_floor(noise: Noise) -> float:

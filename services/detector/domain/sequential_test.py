@@ -63,6 +63,11 @@ def log_ratios(z: Floats, scale: Floats, freedom: float) -> Floats:
     return ratios
 
 
+def in_doubt(values: Floats, doubt: Floats) -> Floats:
+    """Residuals above 0 less what may be in doubt of them, but not below 0."""
+    return np.where(values > 0, np.maximum(values - doubt, 0.0), values)
+
+
 def advance(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, limit: Floats) -> None:
     """Adds one observation to the sums, in place; a sum that falls to 0 or below starts again.
 
