@@ -209,8 +209,7 @@ class DeviceHealth:
     def _unsuspected(self) -> Floats:
         """The windows without the last residuals of rows under suspicion: a victim must not widen its own noise.
 
-        A row that may be shifting a little counts until the suspicion is strong: without it wandering noise would be
-        taken for calm.
+        Weak suspicion does not count: without rows that shift a little, wandering noise would be taken for calm.
         """
         bank = self.bank
         limit = self._limit()
@@ -220,8 +219,7 @@ class DeviceHealth:
         age = np.where(tests > enough, ages, 0).max(axis=1)
         if not age.any():
             return bank.residuals
-        newest = np.arange(WINDOW - 1, -1, -1)
-        return np.where(newest[None, :] < age[:, None], np.nan, bank.residuals)
+        return np.where(np.arange(WINDOW)[::-1] < age[:, None], np.nan, bank.residuals)
 
     def _test(self, iteration: int, rows: Ints, residuals: Floats) -> list[HealthChange]:
         bank = self.bank
