@@ -16,9 +16,9 @@ from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
 
-_WINDOW = 32
+_RATE = 1 / 32
 _FEWEST = 12
-_SPREADS = 20.0
+_SPREADS = 25.0
 SMALLEST_DEPARTURE = 1e-3
 """Relative differences below this are rounding and the order of summation."""
 _LASTING = 2
@@ -33,8 +33,8 @@ class Corruption(KindWatch):
 
     def __init__(self) -> None:
         self._ranks: list[int] = []
-        self._windows: dict[str, Floats] = {}
-        self._lasting: dict[str, list[int]] = {}
+        # By what is reported, for each rank: times seen, usual distance, its usual scatter, departures in a row.
+        self._known: dict[str, Floats] = {}
         self._told: dict[int, int] = {}
 
     def observe(self, look: Look) -> list[KindFinding]:
@@ -42,7 +42,7 @@ class Corruption(KindWatch):
         frame = look.frame
         ranks = frame.ranks.tolist()
         if ranks != self._ranks:
-            self._ranks, self._windows, self._lasting = ranks, {}, {}
+            self._ranks, self._known = ranks, {}
         found = []
         for name, values, reported in (
             ("gradient norm", frame.gradient_norms, frame.has_gradient_norm),
@@ -55,29 +55,23 @@ class Corruption(KindWatch):
 
     def _judge(self, look: Look, name: str, values: Floats) -> list[KindFinding]:
         count, iteration = len(values), look.frame.iteration
-        window = self._windows.setdefault(name, np.full((count, _WINDOW), np.nan))
-        lasting = self._lasting.setdefault(name, [0] * count)
+        seen, middle, spread, lasting = self._known.setdefault(name, np.zeros((4, count)))
         usual = float(np.nanmedian(values))
-        apart = np.log(values / usual)
-        known = np.isfinite(window).sum(axis=1) >= _FEWEST
-        departed = np.zeros(count, dtype=np.bool_)
-        if known.any():
-            ordered = np.where(known[:, None], window, 0.0)
-            middle = np.nanmedian(ordered, axis=1)
-            spread = 1.4826 * np.nanmedian(np.abs(ordered - middle[:, None]), axis=1)
-            reach = np.maximum(SMALLEST_DEPARTURE, _SPREADS * spread)
-            departed = known & np.isfinite(apart) & (np.abs(apart - middle) > reach)
+        apart = np.log(values / usual) - middle
+        reach = np.maximum(SMALLEST_DEPARTURE, _SPREADS * spread)
+        departed = (seen >= _FEWEST) & (np.abs(np.nan_to_num(apart)) > reach)
         # Where many depart at once it is the training, or the median itself that moved.
         if departed.sum() > max(1, _MOST_AT_ONCE * count):
             departed[:] = False
         kept = np.isfinite(apart) & ~departed
-        window[:, :-1] = np.where(kept[:, None], window[:, 1:], window[:, :-1])
-        window[:, -1] = np.where(kept, apart, window[:, -1])
+        seen += kept
+        rate = np.where(kept, np.maximum(1.0 / np.maximum(seen, 1.0), _RATE), 0.0)
+        step = np.where(kept, apart, 0.0)
+        spread += rate * (np.abs(step) - spread)
+        middle += rate * step
+        lasting[:] = np.where(departed, lasting + 1, 0)
         found = []
-        for entry in range(count) if departed.any() or any(lasting) else ():
-            lasting[entry] = lasting[entry] + 1 if departed[entry] else 0
-            if lasting[entry] < _LASTING:
-                continue
+        for entry in np.flatnonzero(lasting >= _LASTING).tolist():
             rank = self._ranks[entry]
             before = self._told.get(rank)
             self._told[rank] = iteration
@@ -89,16 +83,14 @@ class Corruption(KindWatch):
         """Everything remembered, as plain values and arrays."""
         return {
             "ranks": list(self._ranks),
-            "windows": {name: window.copy() for name, window in self._windows.items()},
-            "lasting": {name: list(counts) for name, counts in self._lasting.items()},
+            "known": {name: known.copy() for name, known in self._known.items()},
             "told": sorted(self._told.items()),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self._ranks = list(state["ranks"])
-        self._windows = {name: window.copy() for name, window in state["windows"].items()}
-        self._lasting = {name: list(counts) for name, counts in state["lasting"].items()}
+        self._known = {name: known.copy() for name, known in state["known"].items()}
         self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
 
 

@@ -24,6 +24,7 @@ SMALLEST_EXCESS = 0.05
 WORTH_TELLING = 0.01
 """Slow iterations that cost a rank less than this part of its time on average are not told."""
 _MEMORY = 96
+_DEVICES_FOR_BODY = 64
 
 
 class Jitter(KindWatch):
@@ -40,7 +41,7 @@ class Jitter(KindWatch):
         if not look.plain or frame.iteration % _EVERY:
             return []
         seen = np.isfinite(look.residuals)
-        slow = slow_iterations(look.residuals)
+        slow = slow_iterations(look.residuals, look.residuals)
         counts, totals = slow.sum(axis=1), seen.sum(axis=1)
         found = []
         for entry in np.flatnonzero((counts >= _FEWEST_SLOW) & (totals >= _FEWEST_SEEN) & ~look.ill).tolist():
@@ -68,9 +69,15 @@ class Jitter(KindWatch):
         self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
 
 
-def slow_iterations(residuals: Floats) -> npt.NDArray[np.bool_]:
-    """Which residuals stand out of the body of the job's noise on the slow side."""
-    known = residuals[np.isfinite(residuals)]
+def slow_iterations(residuals: Floats, within: Floats) -> npt.NDArray[np.bool_]:
+    """Which residuals stand out of the body of the job's noise on the slow side.
+
+    Args:
+        residuals: Residuals to look at.
+        within: The job's residuals, one row a device; of many devices a part says enough.
+    """
+    some = within[:: max(len(within) // _DEVICES_FOR_BODY, 1)]
+    known = some[np.isfinite(some)]
     body = 1.4826 * float(np.median(np.abs(known))) if len(known) else 0.0
     found: npt.NDArray[np.bool_] = residuals > max(SMALLEST_EXCESS, _BODIES * body)
     return found

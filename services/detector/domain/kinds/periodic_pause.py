@@ -46,7 +46,7 @@ class PeriodicPause(KindWatch):
         if not look.plain:
             return []
         iteration, touched = look.frame.iteration, []
-        newest = slow_iterations(look.residuals)[:, -1] & ~look.ill
+        newest = slow_iterations(look.residuals[:, -1], look.residuals) & ~look.ill
         for rank in look.frame.ranks[look.ill].tolist():
             self._pauses.pop(rank, None)  # A device that is ill for a while has no pauses.
         for entry in np.flatnonzero(newest).tolist():
