@@ -1,9 +1,33 @@
 """A frame message rank by rank, in whichever of its two forms it came: what each measured, and its micro-batches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+_SECONDS = (
+    "forward",
+    "backward",
+    "optimizer",
+    "data",
+    "tensor_wait",
+    "pipeline_wait",
+    "gradient_wait",
+    "vote_wait",
+    "wall",
+)
+_FIELDS = (
+    "forward",
+    "backward",
+    "optimizer",
+    "data",
+    "wait_tensor",
+    "wait_pipeline",
+    "wait_gradient",
+    "wait_vote",
+    "wall",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,38 +101,40 @@ def _of_sample(rank: int, sample: pb.Sample) -> RankRow:
 
 
 def _of_columns(columns: pb.FrameColumns) -> Iterator[RankRow]:
+    count, num_batches = len(columns.ranks), sum(columns.workload_sizes)
+
+    def column(name: str, length: int = count) -> Sequence[Any]:
+        """A column; one of zeros is left out of the message."""
+        values: Sequence[Any] = getattr(columns, name)
+        return values if len(values) else [0] * length
+
+    indexes, tokens, squares = (
+        column(f"micro_batch_{name}", num_batches) for name in ("indexes", "tokens", "sums_of_squares")
+    )
     workloads, start = [], 0
     for size in columns.workload_sizes:
         part = slice(start, start + size)
-        workloads.append(
-            list(
-                zip(
-                    columns.micro_batch_indexes[part],
-                    columns.micro_batch_tokens[part],
-                    columns.micro_batch_sums_of_squares[part],
-                    strict=True,
-                )
-            )
-        )
+        workloads.append(list(zip(indexes[part], tokens[part], squares[part], strict=True)))
         start += size
-    for at, rank in enumerate(columns.ranks):
-        price = (columns.forward_flops_per_token[at], columns.forward_flops_per_squared_length[at])
+    places = zip(*(column(name) for name in ("ranks", "replicas", "stages", "shards", "marks")), strict=True)
+    prices = zip(
+        column("forward_flops_per_token"),
+        column("forward_flops_per_squared_length"),
+        column("workload_of"),
+        strict=True,
+    )
+    seconds = zip(*(column(f"{name}_seconds") for name in _SECONDS), strict=True)
+    for (rank, replica, stage, shard, mark), (per_token, per_square, workload), spent in zip(
+        places, prices, seconds, strict=True
+    ):
         yield RankRow(
             rank=rank,
-            replica=columns.replicas[at],
-            stage=columns.stages[at],
-            shard=columns.shards[at],
-            planned=columns.marks[at] != pb.MARK_UNSPECIFIED,
-            forward=columns.forward_seconds[at],
-            backward=columns.backward_seconds[at],
-            optimizer=columns.optimizer_seconds[at],
-            data=columns.data_seconds[at],
-            wait_tensor=columns.tensor_wait_seconds[at],
-            wait_pipeline=columns.pipeline_wait_seconds[at],
-            wait_gradient=columns.gradient_wait_seconds[at],
-            wait_vote=columns.vote_wait_seconds[at],
-            wall=columns.wall_seconds[at],
-            micro_batches=_costs(workloads[columns.workload_of[at]], price),
+            replica=replica,
+            stage=stage,
+            shard=shard,
+            planned=mark != pb.MARK_UNSPECIFIED,
+            micro_batches=_costs(workloads[workload] if workloads else [], (per_token, per_square)),
+            **dict(zip(_FIELDS, spent, strict=True)),
         )
 
 

@@ -9,6 +9,7 @@ from benchmarks.detection.traces import Trace, make_trace
 from cli.why import answer
 from offline.errors import RecordingError
 from offline.frames_operations import operations_of, slowest_shards
+from offline.rank_rows import rank_rows
 from simulator.afflictions import Affliction
 
 COUNT = 12
@@ -38,6 +39,52 @@ def test_a_slow_rank_is_named_by_the_shard_that_it_is() -> None:
     assert said["ill_ranks"] == list(trace.faults[0].ranks)
     assert said["by_rank"][0]["name"] == str(trace.faults[0].ranks[0])
     assert said["worker_share"] > 0.5
+
+
+def test_frames_in_columns_say_the_same_as_frames_in_entries() -> None:
+    _, slow = slow_run()
+    for frame in slow:
+        assert list(rank_rows(in_columns(frame))) == list(rank_rows(frame))
+
+
+def in_columns(frame: pb.Frame) -> pb.Frame:
+    """The same frame as the telemetry service writes it: columns of zeros left out, micro-batches once a replica."""
+    found = pb.Frame(iteration=frame.iteration, epoch=frame.epoch)
+    columns, lists = found.columns, {}
+    for entry in frame.entries:
+        sample = entry.sample
+        key = tuple((one.index, one.tokens, one.sum_of_squares) for one in sample.micro_batches)
+        columns.workload_of.append(lists.setdefault(key, len(lists)))
+        for name, value in (
+            ("ranks", entry.rank),
+            ("wall_seconds", sample.wall_seconds),
+            ("forward_seconds", sample.compute.forward),
+            ("backward_seconds", sample.compute.backward),
+            ("optimizer_seconds", sample.compute.optimizer),
+            ("data_seconds", sample.compute.data),
+            ("tensor_wait_seconds", sample.waiting.tensor),
+            ("pipeline_wait_seconds", sample.waiting.pipeline),
+            ("gradient_wait_seconds", sample.waiting.gradient),
+            ("vote_wait_seconds", sample.waiting.vote),
+            ("marks", sample.mark),
+            ("replicas", sample.position.replica),
+            ("stages", sample.position.stage),
+            ("shards", sample.position.shard),
+            ("forward_flops_per_token", sample.position.forward_flops_per_token),
+            ("forward_flops_per_squared_length", sample.position.forward_flops_per_squared_length),
+        ):
+            getattr(columns, name).append(value)
+    for key in lists:
+        columns.workload_sizes.append(len(key))
+        for index, tokens, squares in key:
+            columns.micro_batch_indexes.append(index)
+            columns.micro_batch_tokens.append(tokens)
+            columns.micro_batch_sums_of_squares.append(squares)
+    for field in columns.DESCRIPTOR.fields:
+        values = getattr(columns, field.name)
+        if field.name not in ("ranks", "names", "traffic") and not any(values):
+            columns.ClearField(field.name)
+    return found
 
 
 def test_a_heavy_last_stage_explains_the_slowdown_and_no_rank_is_ill() -> None:
