@@ -52,7 +52,8 @@ class PeriodicPause(KindWatch):
         for entry in np.flatnonzero(newest).tolist():
             touched.append(int(look.frame.ranks[entry]))
             self._note(touched[-1], iteration, float(np.expm1(look.residuals[entry, -1])))
-        excess = self._excess(look)
+        # While a device is slow on and off, the job's long iterations are its own.
+        excess = 0.0 if look.ill.any() else self._excess(look)
         if excess > 0:
             touched.append(_JOB)
             self._note(_JOB, iteration, excess)
