@@ -11,6 +11,7 @@ import argparse
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
@@ -22,6 +23,7 @@ from services.detector.domain.detector import JobDetector
 from services.detector.domain.hang import ITERATIONS, SHORTEST_SECONDS
 from services.detector.domain.verdict import Verdict, VerdictKind
 
+TABLE = Path("out/benchmarks/detection/hangs.md")
 _BEAT_SECONDS = 0.2
 _FRAMES = 12
 _START = 1_700_000_000.0
@@ -173,6 +175,7 @@ def main() -> None:
     """Runs all and prints the rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=int, default=200, help="half of them hang")
+    parser.add_argument("--out", type=Path, default=TABLE)
     arguments = parser.parse_args()
     count = max(arguments.traces // 2, 1)
     right, delays, relative, false = 0, [], [], 0
@@ -184,12 +187,17 @@ def main() -> None:
             delays.append(found[1])
             relative.append(found[1] / max(SHORTEST_SECONDS, ITERATIONS * run.iteration_seconds))
         false += first_hang(hang_run(index, hangs=False)) is not None
-    print("| hangs | right % (95 %: at least) | seconds, median (p95) | over max(1.5 s, 3 iterations) | false |")
-    print("|---|---|---|---|---|")
     share = f"{100 * right / count:.1f} ({at_least_percent(right, count):.1f})"
     seconds = f"{np.median(delays):.2f} ({np.quantile(delays, 0.95):.2f})" if delays else "-"
     over = f"{np.median(relative):.2f} ({np.quantile(relative, 0.95):.2f})" if relative else "-"
-    print(f"| {count} | {share} | {seconds} | {over} | {false} of {count} |")
+    lines = (
+        "| hangs | right % (95 %: at least) | seconds, median (p95) | over max(1.5 s, 3 iterations) | false |",
+        "|---|---|---|---|---|",
+        f"| {count} | {share} | {seconds} | {over} | {false} of {count} |",
+    )
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text("\n".join(lines))
+    print(*lines, sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.detection import kinds, prediction
+from benchmarks.detection import hangs, kinds, prediction
 from benchmarks.detection.bars import bars
 from benchmarks.detection.cells import Cell, grid
 from benchmarks.detection.score import CellScore, TraceScore, score_cell
@@ -97,6 +97,7 @@ def tables() -> dict[str, str]:
     found["scenarios"] = table(results, [c for c in cells if c not in plain])
     found["bars"] = bars(scores_of(SCORES), cells, _USUAL_NOISE)
     found["kinds"] = kinds.table(kinds.LINES) if kinds.LINES.exists() else "Not run."
+    found["hangs"] = hangs.TABLE.read_text() if hangs.TABLE.exists() else "Not run."
     found["prediction"] = prediction.table(prediction.LINES) if prediction.LINES.exists() else "Not run."
     return found
 
