@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.cost_model import CostModel, replica_makespan, slowest_seconds
-from services.scheduler.planning.memory import layout_peak
+from services.scheduler.planning.memory import layout_peak, replica_peaks
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 
 RISK_MARGIN = 0.04
@@ -104,6 +104,18 @@ class Situation:
         if self.device_bytes is None:
             return 0.0
         return max(0.0, layout_peak(self.cost.model, layout, self._peaks) - self.device_bytes)
+
+    @property
+    def largest_scale(self) -> float:
+        """Size of the largest micro-batches that a plan may make, 1 = as registered."""
+        return 1.0 if self.home.mix is None else self.home.mix.max_scale
+
+    def replica_excess_bytes(self, replica: Replica) -> float:
+        """Bytes that the fullest device of a replica has too little memory for, with the largest micro-batches."""
+        if self.device_bytes is None:
+            return 0.0
+        peaks = replica_peaks(self.cost.model, replica, self.largest_scale)
+        return max(0.0, max(peaks) - self.device_bytes)
 
     def price(self, layout: Layout) -> Price:
         """What going to ``layout`` costs."""

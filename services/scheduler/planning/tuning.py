@@ -64,8 +64,13 @@ class _Kind:
             if LAYER_SPLIT in levers:
                 # Widths by speed are at least as good, so only they are split when both are free.
                 found = list(dict.fromkeys([*found, self._split(found[-1], quota, schedule)]))
+            if self.situation.device_bytes is not None and self._fits(self.stages, quota):
+                found = [self.stages, *[shape for shape in found[1:] if self._fits(shape, quota)]]
             self._shapes[quota, levers] = found
         return found
+
+    def _fits(self, shape: _Stages, quota: int) -> bool:
+        return not self.situation.replica_excess_bytes(Replica(stages=shape, num_micro_batches=quota))
 
     def most_rate(self) -> float:
         """Micro-batches per second that no split gets above."""

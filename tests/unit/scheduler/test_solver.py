@@ -1,13 +1,18 @@
+import random
 from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
+from benchmarks.planning.cases import case_of
 from layouts.layout import uniform_layout
 from layouts.mix import mix_for
+from services.scheduler.planning.fitting import stages_within
 from services.scheduler.planning.levers import REGISTRY, TUNING
 from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.repair import EmptyStage, repaired
+from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import NoPlanError
 from services.scheduler.planning.solver import TIE, solve
 from tests.unit.scheduler.planning_cases import situation_of, situations
@@ -184,3 +189,43 @@ def test_a_mix_makes_up_for_what_whole_micro_batches_cannot():
 def test_a_healthy_job_with_a_mix_is_left_alone():
     mixing = replace(DEMO, mix=mix_for(situation_of(DEMO).cost.model, (8, 8), num_stages=2))
     assert not solve(situation_of(mixing)).changes
+
+
+@given(situations(), st.floats(0.15, 1.5), st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=100, deadline=None)
+def test_a_plan_exists_when_a_replica_of_all_live_ranks_fits(situation, part, width, depth):
+    whole = max(replica_peaks(situation.cost.model, situation.home.replicas[0]))
+    limited = replace(situation, device_bytes=part * whole)
+    live = sorted(limited.throughputs)
+    cells = [(tuple(live[s * width : (s + 1) * width]), (1,) * width) for s in range(depth)]
+    assume(len(live) >= width * depth)
+    assume(width in {1, 2, len(limited.home.replicas[0].stages[0].ranks)})
+    assume(stages_within(limited.cost.model, cells, part * whole, limited.largest_scale) is not None)
+    assert not limited.excess_bytes(solve(limited).layout)
+
+
+def test_replicas_that_cannot_hold_the_model_any_more_are_put_together():
+    home = uniform_layout(num_blocks=10, tensor=2, pipeline=2, data=4, num_micro_batches=32)
+    need = max(replica_peaks(situation_of(home).cost.model, home.replicas[0]))
+    dead = (0, 2, 4, 6, 8, 10)  # three replicas of two devices, where the model needs nearly four
+    solution = solve(situation_of(home, dead=dead, device_bytes=1.2 * need))
+    assert len(solution.layout.replicas) == 2
+    assert len(solution.layout.ranks) >= 9
+    assert "regroup" in {action.lever for action in solution.actions}
+
+
+def test_half_of_512_devices_dead_leaves_a_job_that_fits_memory():
+    case = case_of("llama2-7b", 4, 64, 2, 128, 1.0)
+    dead = random.Random(0).sample(case.home.ranks, 256)
+    speeds = {rank: 1.0 for rank in case.home.ranks if rank not in dead}
+    situation = Situation(
+        layout=case.home,
+        home=case.home,
+        throughputs=speeds,
+        cost=case.cost,
+        holders=frozenset(speeds),
+        device_bytes=64e9,
+    )
+    solution = solve(situation)
+    assert not situation.excess_bytes(solution.layout)
+    assert solution.bound_seconds / solution.predicted_seconds > 0.9
