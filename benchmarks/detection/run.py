@@ -43,16 +43,18 @@ def main() -> None:
         if arguments.slowdowns is None or cell.slowdown_percent in arguments.slowdowns
     ]
     done = _done(arguments.out)
-    for first in range(0, max(count for _, count in wanted), _TURN):
+    for first in range(0, arguments.traces, _TURN):
         for cell, count in wanted:
-            started, ran = time.process_time(), 0
-            for index in range(first, min(first + _TURN, count)):
+            # Cells that want more have longer turns, so that what was stopped is half healthy too.
+            started, ran, scale = time.process_time(), 0, count // arguments.traces
+            stop = min((first + _TURN) * scale, count)
+            for index in range(first * scale, stop):
                 if (cell.name, index) not in done:
                     _append(arguments.out, cell, index)
                     ran += 1
             if ran:
                 seconds = (time.process_time() - started) / ran
-                print(f"{cell.name}: {first + ran} traces, {seconds:.2f} s of CPU each", file=sys.stderr, flush=True)
+                print(f"{cell.name}: {stop} traces, {seconds:.2f} s of CPU each", file=sys.stderr, flush=True)
     print(table(results_of(arguments.out), [cell for cell, _ in wanted]))
 
 
