@@ -8,6 +8,7 @@ but slower. Prices need no correction: they follow from the rank that receives m
 """
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from layouts.layout import Layout, Stage
@@ -36,7 +37,7 @@ class Representatives:
         if current.routes or current.scales or current.batch_fraction < 1.0 or not current.is_plain:
             raise ValueError("representatives stand for replicas of plain layouts: the inner strategy left them")
         where = {rank: d for d, replica in enumerate(home.replicas) for rank in replica.ranks}
-        now = {_home_of(stages, where): index for index, stages in enumerate(current.replicas)}
+        now = {d: index for index, d in enumerate(_homes(current.replicas, where, range(len(home.replicas))))}
         ill = self._ill(question, where)
         differing = {
             d
@@ -89,8 +90,8 @@ class Representatives:
         now: dict[int, int],
     ) -> Operation:
         found = {}
-        for stages, quota in zip(inner.replicas, inner.quotas, strict=True):
-            d = _home_of(stages, where)
+        homes = _homes(inner.replicas, where, sorted(part))
+        for d, stages, quota in zip(homes, inner.replicas, inner.quotas, strict=True):
             like = home.replicas[d]
             # The very tuple of the home layout, so that who is as at home is recognised at once.
             found[d] = (like.stages if stages == like.stages else stages, quota)
@@ -101,10 +102,22 @@ class Representatives:
         return Operation(replicas=tuple(stages for stages, _ in ordered), quotas=tuple(quota for _, quota in ordered))
 
 
-def _home_of(stages: tuple[Stage | None, ...], where: dict[int, int]) -> int:
-    """The home layout's replica from which most of these ranks come."""
-    first = stages[0]
-    if first is not None and len({where.get(stage.ranks[0]) for stage in stages if stage}) == 1:
-        return where[first.ranks[0]]
-    counts = Counter(where[rank] for stage in stages if stage for rank in stage.ranks if rank in where)
-    return min(counts, key=lambda d: (-counts[d], d))
+def _homes(
+    shapes: Sequence[tuple[Stage | None, ...]], where: dict[int, int], among: Collection[int]
+) -> tuple[int, ...]:
+    """For each replica one of its own among the home layout's: the one from which most of its ranks come, if free."""
+    found: dict[int, int] = {}
+    free = dict.fromkeys(among)
+    for index, stages in enumerate(shapes):
+        sources = {where.get(stage.ranks[0]) for stage in stages if stage}
+        only = sources.pop() if len(sources) == 1 else None
+        if only is not None and only in free:
+            found[index] = only
+            del free[only]
+    for index, stages in enumerate(shapes):
+        if index not in found:
+            counts = Counter(where[rank] for stage in stages if stage for rank in stage.ranks if rank in where)
+            liked = [d for d in sorted(counts, key=lambda d, counts=counts: (-counts[d], d)) if d in free]
+            found[index] = liked[0] if liked else next(iter(free))
+            del free[found[index]]
+    return tuple(found[index] for index in range(len(shapes)))

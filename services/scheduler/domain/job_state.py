@@ -234,6 +234,7 @@ class JobKnowledge:
             cost=cost,
             holders=(frozenset(usable) & frozenset(self.layout.ranks)) - self.vacant,
             transition=transition,
+            domains={rank: info.node for rank, info in self.ranks.items() if info.node},
         )
 
     def with_rank(self, info: RankInfo) -> "JobKnowledge":

@@ -24,6 +24,7 @@ class Situation:
         transition: Constants of transitions.
         holders: Live ranks that hold their slices of ``layout``; a rejoined rank is alive and holds nothing.
         device_bytes: Memory of a device that the job may fill; None = not known.
+        domains: Where each rank is (its node, its scale-up domain); ranks that are not in it are nowhere known.
         dead: Ranks that hold a position and cannot be used.
     """
 
@@ -34,9 +35,11 @@ class Situation:
     holders: frozenset[int]
     transition: TransitionCosts = field(default_factory=TransitionCosts)
     device_bytes: float | None = None
+    domains: Mapping[int, int | str] = field(default_factory=dict)
     dead: tuple[int, ...] = field(init=False)
     _peaks: dict[tuple[int, int], tuple[Replica, float]] = field(init=False, repr=False)
     _stages: dict[int, tuple[Stage, tuple[float, float]]] = field(init=False, repr=False)
+    _keeps_domains: list[bool] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.throughputs and not 0.0 < min(self.throughputs.values()) <= max(self.throughputs.values()) <= 16.0:
@@ -45,6 +48,7 @@ class Situation:
         object.__setattr__(self, "dead", tuple([rank for rank in self.layout.ranks if rank not in self.throughputs]))
         object.__setattr__(self, "_stages", {})
         object.__setattr__(self, "_peaks", {})
+        object.__setattr__(self, "_keeps_domains", [])
         if self.device_bytes is not None and not self.device_bytes > 0.0:
             raise ValueError(f"device_bytes is {self.device_bytes}: it must be above 0")
 
@@ -104,6 +108,22 @@ class Situation:
         if self.device_bytes is None:
             return 0.0
         return max(0.0, layout_peak(self.cost.model, layout, self._peaks) - self.device_bytes)
+
+    @property
+    def keeps_domains(self) -> bool:
+        """Whether stages that a plan forms anew must lie in one domain each: most of the full shape's do.
+
+        Tensor groups exchange data in every block, which the cost model takes to be as fast as within a domain.
+        """
+        if not self._keeps_domains:
+            groups = [{self.domains.get(rank) for rank in s.ranks} for r in self.home.replicas for s in r.stages]
+            known = [group - {None} for group in groups] if self.domains else []
+            self._keeps_domains.append(2 * sum([len(group) > 1 for group in known]) < len(known))
+        return self._keeps_domains[0]
+
+    def domain(self, rank: int) -> int | str:
+        """Only ranks for which this is the same may be put into one stage; the same for all where that is free."""
+        return self.domains.get(rank, "") if self.keeps_domains else ""
 
     @property
     def largest_scale(self) -> float:

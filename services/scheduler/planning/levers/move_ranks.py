@@ -4,9 +4,13 @@ Layers are whole: a replica that misses one device of 64 is held up by one stage
 eight. So the sick places of all but a few replicas are filled with healthy ranks of these few, the donors; slow ranks
 change places with them. What is left of a donor's broken stages forms stages of full width again, so a donor has fewer
 stages than the full shape: living stages are merged. All of it starts from the full shape, as far as its ranks live.
+
+Where the situation knows domains and the full shape keeps its tensor groups within them, so does this: a sick place is
+filled from the same domain, and where that has nobody the whole stage changes places with a whole one of a donor.
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -21,6 +25,9 @@ in 40 random states of 256 devices two were never more than a thousandth ahead o
 
 _Cells = list[list[int]]
 """Ranks of each stage of one replica."""
+
+_Source = tuple[list[int], int]
+"""A stage of a donor and a place in it."""
 
 
 def _loss(throughputs: Iterable[float]) -> float:
@@ -57,20 +64,42 @@ class _Moves:
 
     def heal(self, sick: Sequence[int]) -> bool:
         """Fill the sick places of other replicas from the donors; False when the donors have too few healthy ranks."""
-        spare = self._spare()
+        spare: dict[int | str, deque[_Source]] = {}
+        for cell, place in self._spare():
+            spare.setdefault(self._situation.domain(cell[place]), deque()).append((cell, place))
+        taken: set[int] = set()
         for d in sick:
             cells = [list(stage.ranks) for stage in self._home.replicas[d].stages]
             for cell in cells:
-                for t, rank in enumerate(cell):
-                    if self._speeds.get(rank, 0.0) >= _HEALTHY:
-                        continue
-                    source = next(spare, None)
-                    if source is None:
+                places = [t for t, rank in enumerate(cell) if not self._is_healthy(rank)]
+                if not places:
+                    continue
+                where = self._situation.domain(cell[0])
+                sources = spare.get(where, deque())
+                if taken:
+                    sources = spare[where] = deque([source for source in sources if id(source[0]) not in taken])
+                if len(sources) < len(places):
+                    if not (self._situation.keeps_domains and self._exchange(cell, taken)):
                         return False
-                    donor_cell, place = source
-                    cell[t], donor_cell[place] = donor_cell[place], rank
+                    continue
+                for t in places:
+                    donor_cell, place = sources.popleft()
+                    cell[t], donor_cell[place] = donor_cell[place], cell[t]
             self._healed[d] = cells
         return True
+
+    def _is_healthy(self, rank: int) -> bool:
+        return self._speeds.get(rank, 0.0) >= _HEALTHY
+
+    def _exchange(self, cell: list[int], taken: set[int]) -> bool:
+        """Let a sick stage change places with a whole stage of a donor; False when there is none."""
+        for d in self._donors:
+            for other in self._cells[d]:
+                if id(other) not in taken and len(other) == len(cell) and all(map(self._is_healthy, other)):
+                    cell[:], other[:] = other, list(cell)
+                    taken.add(id(other))
+                    return True
+        return False
 
     def _spare(self) -> Iterator[tuple[list[int], int]]:
         """Places of healthy ranks in the donors, those of the most broken stages first."""
@@ -78,7 +107,7 @@ class _Moves:
         cells.sort(key=lambda cell: -_loss(self._speeds.get(rank, 0.0) for rank in cell))
         for cell in cells:
             for place in range(len(cell)):
-                if self._speeds.get(cell[place], 0.0) >= _HEALTHY:
+                if self._is_healthy(cell[place]):
                     yield cell, place
 
     def layouts(self) -> Iterator[Layout]:
@@ -112,10 +141,12 @@ class _Moves:
         """Stages that miss somebody put together to stages of full width, fastest first; a rest becomes standbys."""
         width = max(len(stage.ranks) for stage in self._home.replicas[0].stages)
         whole = [cell for cell in cells if len(cell) >= width]
-        loose = sorted(
+        places: dict[int | str, list[int]] = {}
+        for rank in sorted(
             (rank for cell in cells if len(cell) < width for rank in cell), key=lambda rank: (-self._speeds[rank], rank)
-        )
-        groups = [loose[start : start + width] for start in range(0, len(loose), width)]
+        ):
+            places.setdefault(self._situation.domain(rank), []).append(rank)
+        groups = [loose[start : start + width] for loose in places.values() for start in range(0, len(loose), width)]
         return [*whole, *(group for group in groups if len(group) == width)]
 
 
@@ -132,6 +163,15 @@ class MoveRanks:
         sick = sorted((d for d, loss in enumerate(losses) if loss > 1.0 - _HEALTHY), key=lambda d: (-losses[d], d))
         size = len(home.replicas[0].ranks)
         counts = {max(1, math.ceil(sum(losses) / (part * size))) for part in _DONOR_PARTS}
+        if situation.keeps_domains:
+            broken = sum(
+                1
+                for d in sick
+                for stage in home.replicas[d].stages
+                if min([speeds.get(rank, 0.0) for rank in stage.ranks]) < _HEALTHY
+            )
+            # Whole stages change places, so the donors must have a stage for each broken one.
+            counts.add(max(1, math.ceil(broken / len(home.replicas[0].stages))))
         for count in sorted(counts):
             if count >= len(sick):
                 continue

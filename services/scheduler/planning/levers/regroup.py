@@ -7,6 +7,7 @@ that fit only with another split get that split. Proposes nothing where no memor
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from layouts.layout import Layout, Replica
 from services.scheduler.planning.fitting import stages_within
@@ -61,13 +62,14 @@ def _regrouped(situation: Situation, shape: Layout, device_bytes: float) -> Iter
 
 def _formed(situation: Situation, pool: Sequence[int], device_bytes: float) -> list[Replica]:
     """As many replicas of these ranks as can be; of those, the ones that leave the fewest ranks over."""
-    ranks = sorted(pool, key=lambda rank: (-situation.throughputs[rank], rank))
+    ranks = sorted(pool, key=lambda rank: (str(situation.domain(rank)), -situation.throughputs[rank], rank))
+    places = [list(group) for _, group in groupby(ranks, key=situation.domain)]
     most = min(len(ranks), situation.cost.main_width)
     home_width = max(len(stage.ranks) for stage in situation.home.replicas[0].stages)
     widths = sorted({1 << power for power in range(most.bit_length())} | {min(home_width, most)} - {0}, reverse=True)
     options: list[tuple[int, int, int, list[Replica]]] = []
     for width in widths:
-        cells = [tuple(ranks[i : i + width]) for i in range(0, len(ranks) - width + 1, width)]
+        cells = [tuple(some[i : i + width]) for some in places for i in range(0, len(some) - width + 1, width)]
         depth = _least_depth(situation, cells, width, device_bytes)
         if depth is not None:
             formed = _replicas(situation, cells, depth, device_bytes)

@@ -23,8 +23,10 @@ def _seconds(situation: Situation, layout: Layout) -> float:
 
 
 def _with_shard(situation: Situation, layout: Layout, rank: int, replica: int, stage: int) -> Layout | None:
-    """The layout with ``rank`` as one more shard of a stage; None when it would get nothing to do there."""
+    """The layout with ``rank`` as one more shard of a stage; None when it is elsewhere or gets no work."""
     old = layout.replicas[replica].stages[stage]
+    if situation.domain(rank) not in map(situation.domain, old.ranks):
+        return None
     wider = best_stage(
         situation,
         Stage(
