@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -6,10 +7,12 @@ from hypothesis import strategies as st
 
 from layouts.layout import Layout, Replica, Stage, uniform_layout
 from layouts.model import BlockCost, ModelSpec
+from services.scheduler.planning.cost_model import replica_makespan
 from services.scheduler.planning.coverage import uncovered_blocks
 from services.scheduler.planning.levers.layer_split import best_split
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
 from services.scheduler.planning.levers.sequence_mix import sizes_for
+from services.scheduler.planning.levers.standby import Standby
 from services.scheduler.planning.levers.tensor_width import best_stage, best_widths
 from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.price import price_of
@@ -159,3 +162,43 @@ def test_sizes_make_replicas_end_together_and_keep_the_batch(seconds, quotas):
 def test_sizes_stop_at_the_largest_that_memory_allows():
     assert sizes_for([1.0, 10.0], [1, 1], 1.5) == pytest.approx((1.5, 0.5))
     assert sizes_for([1.0, 1.0], [1, 0], 0.5) is None
+
+
+@given(st.lists(st.sampled_from([0.4, 0.7, 1.0]), min_size=12, max_size=12), st.integers(1, 30))
+@settings(max_examples=60, deadline=None)
+def test_a_standby_goes_where_the_best_quotas_gain_most_of_all_places(speed, quota):
+    home = uniform_layout(num_blocks=9, tensor=1, pipeline=3, data=4, num_micro_batches=quota)
+    home = replace(home, standbys=(12,))
+    situation = situation_of(home, speeds=dict(enumerate(speed)))
+
+    def seconds(layout):
+        def of(d, count):
+            return situation.makespan(layout.replicas[d].stages, count, "1f1b")
+
+        quotas = best_quotas(of, [replica.num_micro_batches for replica in layout.replicas])
+        return max(of(d, count) for d, count in enumerate(quotas))
+
+    def wider(d, s):
+        stages = list(home.replicas[d].stages)
+        old = stages[s]
+        stages[s] = best_stage(situation, replace(old, ranks=(*old.ranks, 12), shares=(1, 1)))
+        replicas = list(home.replicas)
+        replicas[d] = replace(replicas[d], stages=tuple(stages))
+        return replace(home, replicas=tuple(replicas), standbys=())
+
+    found = [seconds(layout) for layout in Standby().propose(situation, home)] or [seconds(home)]
+    every = [seconds(wider(d, s)) for d, s in product(range(4), range(3))]
+    assert found[0] == pytest.approx(min(*every, seconds(home)), rel=1e-9)
+
+
+def test_work_for_standbys_follows_the_number_of_different_replicas_not_of_all():
+    def makespans(data):
+        home = uniform_layout(num_blocks=9, tensor=2, pipeline=3, data=data, num_micro_batches=8 * data)
+        base = replace(home, standbys=tuple(range(6 * data, 6 * data + 4)))
+        situation = situation_of(base, speeds={0: 0.5})
+        replica_makespan.cache_clear()
+        list(Standby().propose(situation, base))
+        asked = replica_makespan.cache_info()
+        return asked.hits + asked.misses
+
+    assert makespans(96) < 2 * makespans(12)

@@ -1,49 +1,116 @@
-"""Lever: standby. Live ranks without a position become further shards where they speed up the job most."""
+"""Lever: standby. Live ranks without a position become further shards where they speed up the job most.
 
-from collections.abc import Iterable
+Replicas of equal shape and speeds are one kind, and what a shard is worth is computed once for each: the work follows
+the number of different replicas, not of devices.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from layouts.layout import Layout, Replica, Stage
-from services.scheduler.planning.levers.micro_batch_quota import best_quotas
 from services.scheduler.planning.levers.tensor_width import best_stage
 from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.situation import Situation
 
 _MAX_PLACED = 16
+_Stages = tuple[Stage, ...]
+_Key = tuple[tuple[int, tuple[int, ...], tuple[float, ...]], ...]
 
 
-def _seconds(situation: Situation, layout: Layout) -> float:
-    """Time of a layout when its quotas are chosen well: what a further shard is worth shows only then."""
+class _Job:
+    """A job's replicas by kind while standbys are placed."""
 
-    def seconds_of(replica: int, quota: int) -> float:
-        return situation.makespan(layout.replicas[replica].stages, quota, layout.schedule)
+    def __init__(self, situation: Situation, layout: Layout) -> None:
+        self._situation, self.layout = situation, layout
+        self.shapes: list[_Stages] = [replica.stages for replica in layout.replicas]
+        self._keys = [self._key(stages) for stages in self.shapes]
+        self._counts: dict[_Key, int] = {}
+        self._first: dict[_Key, int] = {}
+        self._near: dict[int | str, dict[tuple[int, int], None]] = {}
+        for d, key in enumerate(self._keys):
+            self._counts[key] = self._counts.get(key, 0) + 1
+            self._first.setdefault(key, d)
+        if situation.keeps_domains:
+            for d, stages in enumerate(self.shapes):
+                for s, stage in enumerate(stages):
+                    for rank in stage.ranks:
+                        self._near.setdefault(situation.domain(rank), {})[d, s] = None
 
-    quotas = best_quotas(seconds_of, [replica.num_micro_batches for replica in layout.replicas])
-    return max(seconds_of(d, quota) for d, quota in enumerate(quotas))
+    def _key(self, stages: _Stages) -> _Key:
+        speeds = self._situation.throughputs
+        return tuple([(s.stop_block, s.shares, tuple([speeds[rank] for rank in s.ranks])) for s in stages])
 
+    def places(self, rank: int) -> Iterator[tuple[int, int]]:
+        """(replica, stage) where a rank may go; of places that are alike only the first."""
+        if self._situation.keeps_domains:
+            seen = set()
+            for d, s in sorted(self._near.get(self._situation.domain(rank), {})):
+                if (self._keys[d], s) not in seen:
+                    seen.add((self._keys[d], s))
+                    yield d, s
+            return
+        for d in self._first.values():
+            yield from ((d, s) for s in range(len(self.shapes[d])))
 
-def _with_shard(situation: Situation, layout: Layout, rank: int, replica: int, stage: int) -> Layout | None:
-    """The layout with ``rank`` as one more shard of a stage; None when it is elsewhere or gets no work."""
-    old = layout.replicas[replica].stages[stage]
-    if situation.domain(rank) not in map(situation.domain, old.ranks):
-        return None
-    wider = best_stage(
-        situation,
-        Stage(
-            first_block=old.first_block,
-            stop_block=old.stop_block,
-            ranks=(*old.ranks, rank),
-            shares=(*old.shares, max(1, min(old.shares))),
-        ),
-    )
-    if rank not in wider.ranks:
-        return None
-    stages = list(layout.replicas[replica].stages)
-    stages[stage] = wider
-    replicas = list(layout.replicas)
-    replicas[replica] = Replica(stages=tuple(stages), num_micro_batches=replicas[replica].num_micro_batches)
-    bare = replace(layout, replicas=tuple(replicas), standbys=())
-    return with_standbys(bare, situation.throughputs.keys())
+    def with_shard(self, rank: int, replica: int, stage: int) -> _Stages | None:
+        """Stages of a replica with ``rank`` as one more shard; None when it would get nothing to do there."""
+        stages = self.shapes[replica]
+        old = stages[stage]
+        wider = best_stage(
+            self._situation,
+            Stage(
+                first_block=old.first_block,
+                stop_block=old.stop_block,
+                ranks=(*old.ranks, rank),
+                shares=(*old.shares, max(1, min(old.shares))),
+            ),
+        )
+        return (*stages[:stage], wider, *stages[stage + 1 :]) if rank in wider.ranks else None
+
+    def layout_with(self, replica: int, stages: _Stages) -> Layout:
+        """The layout with other stages in one replica."""
+        replicas = list(self.layout.replicas)
+        replicas[replica] = Replica(stages=stages, num_micro_batches=replicas[replica].num_micro_batches)
+        return replace(self.layout, replicas=tuple(replicas), standbys=())
+
+    def seconds(self, replica: int = 0, instead: _Stages | None = None) -> float:
+        """Pipeline seconds of the job with the best quotas, if wanted with other stages in one replica.
+
+        The least time within which all replicas together do the iteration's micro-batches. What a further shard is
+        worth shows only with such quotas.
+        """
+        situation = self._situation
+        kinds = [(self.shapes[self._first[key]], count) for key, count in self._counts.items()]
+        if instead is not None:
+            own = list(self._counts).index(self._keys[replica])
+            kinds[own] = kinds[own][0], kinds[own][1] - 1
+            kinds.append((instead, 1))
+        kinds = [(stages, count) for stages, count in kinds if count]
+        total = self.layout.num_micro_batches
+
+        def seconds_of(stages: _Stages, quota: int) -> float:
+            return situation.makespan(stages, quota, self.layout.schedule)
+
+        # No replica is ready before its slowest stage has done its quota: within ``floor`` they do too little together.
+        speeds = situation.throughputs
+        slopes = [max([sum(situation.cost.stage_seconds(stage, speeds)) for stage in stages]) for stages, _ in kinds]
+        floor = total / sum([count / slope for slope, (_, count) in zip(slopes, kinds, strict=True)])
+        quotas = []
+        for slope, (stages, _) in zip(slopes, kinds, strict=True):
+            within = bisect_right(range(int(floor / slope) + 1), floor, key=partial(seconds_of, stages))
+            quotas.append(max(0, within - 1))
+        slowest = max([seconds_of(stages, quota) for quota, (stages, _) in zip(quotas, kinds, strict=True)])
+        done = sum([quota * count for quota, (_, count) in zip(quotas, kinds, strict=True)])
+        ready = [seconds_of(stages, quota + 1) for quota, (stages, _) in zip(quotas, kinds, strict=True)]
+        while done < total:
+            k = min(range(len(kinds)), key=ready.__getitem__)
+            slowest = max(slowest, ready[k])
+            quotas[k] += 1
+            done += kinds[k][1]
+            ready[k] = seconds_of(kinds[k][0], quotas[k] + 1)
+        return slowest
 
 
 class Standby:
@@ -56,28 +123,27 @@ class Standby:
         """``base`` with its standbys placed one by one, fastest first, each where it helps most, while it helps."""
         if not base.standbys:
             return
-        layout, seconds = base, _seconds(situation, base)
+        job = _Job(situation, base)
+        seconds = job.seconds()
         waiting = sorted(base.standbys, key=lambda rank: (-situation.throughputs[rank], rank))
+        useless: set[tuple[float, int | str]] = set()
         for rank in waiting[:_MAX_PLACED]:
-            options = []
-            seen = set()
-            for d, replica in enumerate(layout.replicas):
-                for s, stage in enumerate(replica.stages):
-                    speeds = tuple(tuple(situation.throughputs[r] for r in other.ranks) for other in replica.stages)
-                    key = (s, speeds, tuple(other.stop_block for other in replica.stages), stage.shares)
-                    if key in seen:
-                        continue
-                    seen.add(key)
-                    wider = _with_shard(situation, layout, rank, d, s)
-                    if wider is not None:
-                        options.append((_seconds(situation, wider), d, s, wider))
-            if not options:
+            alike = situation.throughputs[rank], situation.domain(rank)
+            if alike in useless:
                 continue
-            best = min(options, key=lambda option: option[:3])
-            if best[0] < seconds * (1.0 - 1e-9):
-                seconds, layout = best[0], best[3]
-        if layout is not base:
-            yield layout
+            options = []
+            for d, s in job.places(rank):
+                wider = job.with_shard(rank, d, s)
+                if wider is not None:
+                    options.append((job.seconds(d, wider), d, s, wider))
+            best = min(options, key=lambda option: option[:3], default=None)
+            if best is not None and best[0] < seconds * (1.0 - 1e-9):
+                seconds, useless = best[0], set()
+                job = _Job(situation, job.layout_with(best[1], best[3]))
+            else:
+                useless.add(alike)
+        if job.layout is not base:
+            yield with_standbys(replace(job.layout, standbys=()), situation.throughputs.keys())
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Which standbys are at work now."""
