@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from layouts.layout import Layout, Replica, Stage
 from layouts.mix import Mix
-from services.scheduler.planning.levers.layer_split import best_split
+from services.scheduler.planning.levers.layer_split import best_split, least_slowest
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
 from services.scheduler.planning.levers.sequence_mix import best_mix, even_quotas
 from services.scheduler.planning.levers.tensor_width import best_stage
@@ -19,7 +19,8 @@ from services.scheduler.planning.situation import Situation
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
 SEQUENCE_MIX = "sequence_mix"
 _SAME = 1.0 + 1e-6
-_OTHER = 0.1
+_OTHER = 0.25
+_UNEVEN = 1.9
 _Stages = tuple[Stage, ...]
 _Levers = frozenset[str]
 
@@ -49,18 +50,15 @@ class _Kind:
         self._shapes: dict[tuple[int, _Levers], list[_Stages]] = {}
         self._splits: dict[tuple[bool, int], _Stages] = {}
         self._wider: _Stages | None = None
-        self._rate = 0.0
+        self._rates: dict[bool, float] = {}
 
     def shapes(self, quota: int, schedule: str, levers: _Levers) -> list[_Stages]:
         """Shapes that the levers lead to, least changed first; the given one is the first."""
         found = self._shapes.get((quota, levers))
         if found is None:
             found = [self.stages]
-            if TENSOR_WIDTH in levers:
-                if self._wider is None:
-                    self._wider = tuple([best_stage(self.situation, stage) for stage in self.stages])
-                if self._wider != self.stages:
-                    found.append(self._wider)
+            if TENSOR_WIDTH in levers and self._by_speed() != self.stages:
+                found.append(self._by_speed())
             if LAYER_SPLIT in levers:
                 # Widths by speed are at least as good, so only they are split when both are free.
                 found = list(dict.fromkeys([*found, self._split(found[-1], quota, schedule)]))
@@ -72,14 +70,26 @@ class _Kind:
     def _fits(self, shape: _Stages, quota: int) -> bool:
         return not self.situation.replica_excess_bytes(Replica(stages=shape, num_micro_batches=quota))
 
-    def most_rate(self) -> float:
-        """Micro-batches per second that no split gets above."""
-        if self._rate == 0.0:
+    def most_rate(self, *, wide: bool = False) -> float:
+        """Micro-batches per second that no split gets above, with the given widths or with those by speed."""
+        if wide not in self._rates:
             cost, speeds = self.situation.cost, self.situation.throughputs
-            for stage in self.stages:
-                whole = cost.seconds_to_block(stage.shares, tuple([speeds[rank] for rank in stage.ranks]))[-1]
-                self._rate += 1.0 / whole
-        return self._rate
+            prefix = [
+                cost.seconds_to_block(stage.shares, tuple([speeds[rank] for rank in stage.ranks]))
+                for stage in (self._by_speed() if wide else self.stages)
+            ]
+            whole = [seconds_to[-1] for seconds_to in prefix]
+            rate = sum([1.0 / each for each in whole])
+            if max(whole) > _UNEVEN * min(whole):
+                # Blocks are whole: for such stages that says much more, and their splits are the slowest to find.
+                rate = min(rate, 1.0 / least_slowest(prefix))
+            self._rates[wide] = rate
+        return self._rates[wide]
+
+    def _by_speed(self) -> _Stages:
+        if self._wider is None:
+            self._wider = tuple([best_stage(self.situation, stage) for stage in self.stages])
+        return self._wider
 
     def _split(self, shape: _Stages, quota: int, schedule: str) -> _Stages:
         key = shape is self.stages, quota
@@ -123,15 +133,17 @@ class Tuner:
         """
         chosen = frozenset(levers)
         quotas = tuple([replica.num_micro_batches for replica in base.replicas])
-        asked: list[tuple[int, ...]] = [(quota,) for quota in quotas]
         kinds = [self._kind(replica) for replica in base.replicas]
+        asked: list[tuple[int, ...]] = [(quota,) for quota in quotas]
+        if MICRO_BATCH_QUOTA in chosen and LAYER_SPLIT in chosen:
+            asked = [(quota,) for quota in self._likely(kinds, quotas, wide=TENSOR_WIDTH in chosen)]
         options = [self._some(kind, a, base.schedule, chosen) for kind, a in zip(kinds, asked, strict=True)]
         if MICRO_BATCH_QUOTA in chosen:
             quotas = best_quotas(lambda d, quota: options[d].best_seconds(quota), quotas)
             if LAYER_SPLIT in chosen:
-                for d, replica in enumerate(base.replicas):
+                for d in range(len(quotas)):
                     # The best split hangs little on the quota: it is looked for again when that is quite another one.
-                    if quotas[d] and abs(quotas[d] - replica.num_micro_batches) > _OTHER * quotas[d]:
+                    if quotas[d] and abs(quotas[d] - asked[d][0]) > _OTHER * quotas[d]:
                         options[d] = self._some(kinds[d], (*asked[d], quotas[d]), base.schedule, chosen)
                 quotas = best_quotas(lambda d, quota: options[d].best_seconds(quota), quotas)
         mix = base.mix
@@ -152,13 +164,29 @@ class Tuner:
         bare = replace(base, replicas=replicas, mix=mix, standbys=())
         return with_standbys(bare, self._situation.throughputs.keys())
 
-    def least_seconds(self, base: Layout) -> float:
-        """Seconds per iteration that no split and no quotas get below with the widths that ``base`` has.
+    def least_seconds(self, base: Layout, levers: Collection[str]) -> float:
+        """Seconds per iteration that layouts which a set of levers reaches from ``base`` do not get below.
 
-        As if blocks and micro-batches could be divided at will, and pipelines were never empty.
+        As if blocks and micro-batches could be divided at will, and pipelines were never empty. Documents that move
+        between replicas count as micro-batches that do.
         """
-        rate = sum([self._kind(replica).most_rate() for replica in base.replicas])
-        return self._situation.cost.total(base.num_micro_batches / rate)
+        wide = TENSOR_WIDTH in levers
+        rates = [self._kind(replica).most_rate(wide=wide) for replica in base.replicas]
+        least = base.num_micro_batches / sum(rates)
+        if MICRO_BATCH_QUOTA not in levers and SEQUENCE_MIX not in levers and base.mix is None:
+            done = [replica.num_micro_batches / rate for replica, rate in zip(base.replicas, rates, strict=True)]
+            least = max(least, *done)
+        return self._situation.cost.total(least)
+
+    def _likely(self, kinds: list[_Kind], quotas: tuple[int, ...], *, wide: bool) -> tuple[int, ...]:
+        """Quotas by what replicas can do at most, where that is far from those given: splits are sought for these."""
+        rates = [kind.most_rate(wide=wide) for kind in kinds]
+        per_rate = sum(quotas) / sum(rates)
+        found = []
+        for quota, rate in zip(quotas, rates, strict=True):
+            likely = max(1, round(per_rate * rate))
+            found.append(likely if 2 * likely < quota else quota)
+        return tuple(found)
 
     def _mixed(self, options: list[_Options], quotas: tuple[int, ...], rule: Mix) -> tuple[tuple[int, ...], Mix] | None:
         """Quotas and the mix for them, the fastest of some; equal quotas keep the pipelines equally full."""

@@ -74,6 +74,13 @@ def _least_maximum(prefix: _Prefixes, low: float, high: float) -> float:
     return high
 
 
+def least_slowest(prefix: _Prefixes) -> float:
+    """Seconds of the slowest stage that no split gets below by more than a thousandth, from below."""
+    high = max([seconds_to[-1] for seconds_to in prefix])
+    low = 1.0 / sum([1.0 / seconds_to[-1] for seconds_to in prefix])
+    return _least_maximum(prefix, low, high) * (1.0 - 1e-3)
+
+
 def _least_left(prefix: _Prefixes, windows: list[tuple[int, int]], cap: float) -> list[dict[int, tuple[float, float]]]:
     """``[s][start]``: least (sum, maximum), each on its own, of the blocks from ``start`` on stages from s on.
 
