@@ -5,12 +5,15 @@ For the same reason gRPC's own fork handlers are switched off before gRPC is loa
 """
 
 import hmac
+import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, TypeVar
 
+_TOO_LATE = "grpc" in sys.modules and "GRPC_ENABLE_FORK_SUPPORT" not in os.environ
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
@@ -24,6 +27,8 @@ from trainer_sdk.control.state import (
     reshape_from_proto,
     state_to_proto,
 )
+
+_log = logging.getLogger(__name__)
 
 MAX_WATCHES = 2  # the scheduler that is, and the one before it whose connection has not broken yet
 _NUM_THREADS = MAX_WATCHES + 3
@@ -60,6 +65,11 @@ class ControlServer:
     ) -> None:
         if not job_token:
             raise ValueError("the rank controller needs the job's token: set EVENKEEL_JOB_TOKEN")
+        if _TOO_LATE:
+            _log.warning(
+                "grpc was imported before trainer_sdk, with its fork handlers: forked DataLoader workers may crash; "
+                "import trainer_sdk first, or set GRPC_ENABLE_FORK_SUPPORT=0"
+            )
         self._bind_host = bind_host
         self._handlers = _Handlers(mailbox, job_id, job_token, can_reshape)
         self._executor = ThreadPoolExecutor(max_workers=_NUM_THREADS, thread_name_prefix="evenkeel-control")

@@ -1,57 +1,19 @@
 """DataLoader workers are forked while the rank controller is being called: they must survive it."""
 
-import threading
+import subprocess
+import sys
 
-import grpc
 import pytest
-import torch
-from evenkeel.control.v1 import control_pb2, control_pb2_grpc
-from torch.utils.data import DataLoader, Dataset
-
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.server import ControlServer
 
 pytestmark = pytest.mark.integration
 
-TOKEN = "a-token-of-this-job"
 
-
-class Numbers(Dataset[torch.Tensor]):
-    """Sixty-four numbers."""
-
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.full((8,), float(index))
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 def test_forked_data_loader_workers_survive_a_busy_rank_controller() -> None:
-    torch.set_num_threads(1)
-    server = ControlServer(Mailbox(rank=0), job_id="job", job_token=TOKEN)
-    server.start()
-    stop = threading.Event()
-    num_calls = 0
-
-    def keep_calling() -> None:
-        nonlocal num_calls
-        with grpc.insecure_channel(server.address()) as channel:
-            stub = control_pb2_grpc.RankControlServiceStub(channel)
-            metadata = (("authorization", f"Bearer {TOKEN}"),)
-            while not stop.is_set():
-                stub.Status(control_pb2.StatusRequest(job_id="job"), timeout=10, metadata=metadata)
-                num_calls += 1
-
-    caller = threading.Thread(target=keep_calling)
-    caller.start()
-    try:
-        for _ in range(6):
-            loader = DataLoader(Numbers(), batch_size=8, num_workers=2, multiprocessing_context="fork", timeout=30)
-            total = sum(float(batch.sum()) for batch in loader)
-            assert total == 8 * sum(range(64))
-    finally:
-        stop.set()
-        caller.join()
-        server.stop()
-    assert num_calls > 10, "the controller was not busy at all"
+    run = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-m", "tests.integration.sdk.busy_trainer"],
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
