@@ -1,25 +1,21 @@
 """The rank controller's gRPC server. Handlers only talk to the mailbox; nothing here touches a device or a group.
 
 It is the synchronous server on purpose: an asyncio one kills DataLoader workers that are forked while it has traffic.
-For the same reason gRPC's own fork handlers are switched off before gRPC is loaded.
+For the same reason the package switches gRPC's own fork handlers off before gRPC is loaded.
 """
 
 import hmac
 import logging
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, TypeVar
 
-_TOO_LATE = "grpc" in sys.modules and "GRPC_ENABLE_FORK_SUPPORT" not in os.environ
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-
 import grpc
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
 
+from trainer_sdk.control import GRPC_CAME_FIRST
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
 from trainer_sdk.control.state import (
     Reshape,
@@ -65,7 +61,7 @@ class ControlServer:
     ) -> None:
         if not job_token:
             raise ValueError("the rank controller needs the job's token: set EVENKEEL_JOB_TOKEN")
-        if _TOO_LATE:
+        if GRPC_CAME_FIRST:
             _log.warning(
                 "grpc was imported before trainer_sdk, with its fork handlers: forked DataLoader workers may crash; "
                 "import trainer_sdk first, or set GRPC_ENABLE_FORK_SUPPORT=0"
