@@ -1,7 +1,7 @@
 """Reads the SQL history of the run the way any auditor would: plain SQL over the documented views. Blocking."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, LiteralString
 
 import psycopg
@@ -74,9 +74,9 @@ QUESTIONS: tuple[tuple[str, LiteralString], ...] = (
 
 
 def read_history(
-    database_url: str, job_id: str, *, last_iteration: int, until: float, wait_seconds: float
+    database_url: str, job_id: str, *, ranks: Set[int], last_iteration: int, until: float, wait_seconds: float
 ) -> HistoryFacts:
-    """What SQL holds of a job, read once its rollups reach ``last_iteration`` or ``wait_seconds`` have passed.
+    """What SQL holds of a job, read once ``ranks`` have rollups to ``last_iteration`` or ``wait_seconds`` have passed.
 
     Verdicts and plan states count up to ``until`` (Unix seconds): when the recording ended.
 
@@ -86,7 +86,7 @@ def read_history(
     deadline = time.monotonic() + wait_seconds
     with psycopg.connect(database_url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection:
         rollups = _rollups(connection, job_id)
-        while not _reaches(rollups, last_iteration) and time.monotonic() < deadline:
+        while not _reaches(rollups, ranks, last_iteration) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
             rollups = _rollups(connection, job_id)
         verdicts = connection.execute(
@@ -124,12 +124,9 @@ def _rollups(connection: psycopg.Connection[tuple[Any, ...]], job_id: str) -> tu
     )
 
 
-def _reaches(rollups: Sequence[RollupWindow], last_iteration: int) -> bool:
-    """Whether every rank that trained last has a rollup up to ``last_iteration``."""
-    epoch = max((rollup.epoch for rollup in rollups), default=-1)
-    newest = [rollup for rollup in rollups if rollup.epoch == epoch]
-    ranks = {rollup.rank for rollup in newest}
-    return bool(ranks) and ranks == {rollup.rank for rollup in newest if rollup.stop_iteration > last_iteration}
+def _reaches(rollups: Sequence[RollupWindow], ranks: Set[int], last_iteration: int) -> bool:
+    """Whether every one of ``ranks`` has a rollup that holds ``last_iteration``."""
+    return ranks <= {rollup.rank for rollup in rollups if rollup.stop_iteration > last_iteration}
 
 
 def _ask(connection: psycopg.Connection[tuple[Any, ...]], title: str, sql: LiteralString, job_id: str) -> QueryResult:

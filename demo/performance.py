@@ -71,7 +71,7 @@ async def perform(
         last = max(log.last_iteration, 0)
         view.note("reading the history back by SQL, waiting for the failure-free run")
         history, losses = await asyncio.gather(
-            asyncio.to_thread(_history, stack.addresses.database_url, job_id, last - 1, ended_at),
+            asyncio.to_thread(_history, stack.addresses.database_url, log, last - 1, ended_at),
             _reference_losses(reference, last + 1),
         )
     return Observations(
@@ -154,10 +154,15 @@ def job_spec(stack: Stack, job: MainJob, folder: Path) -> JobSpec:
     )
 
 
-def _history(database_url: str, job_id: str, last_iteration: int, ended_at: float) -> HistoryFacts | None:
+def _history(database_url: str, log: RunLog, last_iteration: int, ended_at: float) -> HistoryFacts | None:
     try:
         return read_history(
-            database_url, job_id, last_iteration=last_iteration, until=ended_at, wait_seconds=ROLLUP_WAIT_SECONDS
+            database_url,
+            log.job_id,
+            ranks={sample.rank for sample in log.samples_of(last_iteration)},
+            last_iteration=last_iteration,
+            until=ended_at,
+            wait_seconds=ROLLUP_WAIT_SECONDS,
         )
     except psycopg.OperationalError:
         return None

@@ -245,7 +245,8 @@ class JobActor:
             forced=mode is PlanMode.RECOVER,
             num_flips=num_flips(job, parts.clock()),
             horizon_seconds=job.horizon_seconds(parts.clock(), parts.rule.horizon_seconds),
-            prediction_factor=job.hindsight.factor,
+            # The way home leads to a layout that was measured: hindsight is about layouts that never ran.
+            prediction_factor=1.0 if solution.layout.replicas == job.home.replicas else job.hindsight.factor,
         )
         parts.metrics.decisions.labels(decision.choice.value).inc()
         _log.info("weighed a plan", job_id=job.job_id, choice=decision.choice.value, reason=decision.reason)
