@@ -1,7 +1,7 @@
 """Reads the SQL history of the run the way any auditor would: plain SQL over the documented views. Blocking."""
 
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -74,7 +74,7 @@ QUESTIONS: tuple[tuple[str, LiteralString], ...] = (
 
 
 def read_history(
-    database_url: str, job_id: str, *, ranks: Set[int], last_iteration: int, until: float, wait_seconds: float
+    database_url: str, job_id: str, *, ranks: frozenset[int], last_iteration: int, until: float, wait_seconds: float
 ) -> HistoryFacts:
     """What SQL holds of a job, read once ``ranks`` have rollups to ``last_iteration`` or ``wait_seconds`` have passed.
 
@@ -124,7 +124,7 @@ def _rollups(connection: psycopg.Connection[tuple[Any, ...]], job_id: str) -> tu
     )
 
 
-def _reaches(rollups: Sequence[RollupWindow], ranks: Set[int], last_iteration: int) -> bool:
+def _reaches(rollups: Sequence[RollupWindow], ranks: frozenset[int], last_iteration: int) -> bool:
     """Whether every one of ``ranks`` has a rollup that holds ``last_iteration``."""
     return ranks <= {rollup.rank for rollup in rollups if rollup.stop_iteration > last_iteration}
 
