@@ -117,7 +117,8 @@ def _homes(
     for index, stages in enumerate(shapes):
         if index not in found:
             counts = Counter(where[rank] for stage in stages if stage for rank in stage.ranks if rank in where)
-            liked = [d for d in sorted(counts, key=lambda d, counts=counts: (-counts[d], d)) if d in free]
+            ranked = sorted((-count, home) for home, count in counts.items())
+            liked = [home for _, home in ranked if home in free]
             found[index] = liked[0] if liked else next(iter(free))
             del free[found[index]]
     return tuple(found[index] for index in range(len(shapes)))
