@@ -100,14 +100,15 @@ async def until_without(stub: scheduler_pb2_grpc.FleetServiceStub, toys: ToyJob,
 
 
 async def read_all(kafka: str, topic: str, job_id: str, enough: int) -> list[bytes]:
+    """``enough`` different records: what was published just before a kill may be published again."""
     consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka, auto_offset_reset="earliest")
-    found: list[bytes] = []
+    found: dict[bytes, None] = {}
     async with asyncio.timeout(DEADLINE_SECONDS), consumer:
         while len(found) < enough:
             record = await consumer.getone()
             if record.key == job_id.encode():
-                found.append(record.value)
-    return found
+                found[record.value] = None
+    return list(found)
 
 
 @pytest.mark.asyncio
