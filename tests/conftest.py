@@ -10,6 +10,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+# gRPC's fork handlers wake its threads in every process that tests fork, servers among them, and some of those crash.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 import pytest
 from hypothesis import settings
 
