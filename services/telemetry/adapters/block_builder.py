@@ -87,8 +87,7 @@ class BlockBuilder:
         numbers["peak_memory_bytes"] = cursor.int64s(_NUMBER["peak_memory_bytes"])
         numbers["marks"] = cursor.int32s(_NUMBER["mark"])
         traffic_begins, traffic_ends = cursor.spans(_NUMBER["traffic"], most=1)
-        # Run by somebody whose sample names them already: their work is in no sum of this rank's.
-        cursor.spans(_NUMBER["kept_micro_batches"], most=MAX_MICRO_BATCHES)
+        kept_begins, kept_ends = cursor.spans(_NUMBER["kept_micro_batches"], most=MAX_MICRO_BATCHES)
         cursor.end()
         believed = cursor.plain
         lists: dict[bytes, int] = {}
@@ -97,6 +96,8 @@ class BlockBuilder:
             for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
         ]
         workloads, hostile = _parsed_workloads(list(lists))
+        if (kept_ends > kept_begins).any():
+            _check_kept(buffer, kept_begins.tolist(), kept_ends.tolist(), believed)
         traffic: list[bytes] = []
         if (traffic_ends > traffic_begins).any():
             traffic = _checked_traffic(buffer, traffic_begins.tolist(), traffic_ends.tolist(), believed)
@@ -146,6 +147,21 @@ def _parsed_workloads(raws: Sequence[bytes]) -> tuple[list[Workload], list[int]]
             hostile.append(index)
             parsed.append(_NO_WORK)
     return parsed, hostile
+
+
+def _check_kept(buffer: bytes, begins: Sequence[int], ends: Sequence[int], believed: Bools) -> None:
+    """Only looked at: somebody's sample names them already, so their work is in no sum of this rank's."""
+    sound: dict[bytes, bool] = {b"": True}
+    for row, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        raw = buffer[begin:end]
+        if raw not in sound:
+            try:
+                check_micro_batches(pb.Sample.FromString(raw).kept_micro_batches)
+                sound[raw] = True
+            except (HostileRecordError, DecodeError):
+                sound[raw] = False
+        if not sound[raw]:
+            believed[row] = False
 
 
 def _checked_traffic(buffer: bytes, begins: Sequence[int], ends: Sequence[int], believed: Bools) -> list[bytes]:

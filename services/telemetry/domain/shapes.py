@@ -71,6 +71,11 @@ class SampleShape(Protocol):
         ...
 
     @property
+    def kept_micro_batches(self) -> Sequence[MicroBatchShape]:
+        """As in the contract."""
+        ...
+
+    @property
     def position(self) -> PositionShape:
         """As in the contract."""
         ...

@@ -99,6 +99,7 @@ def check_sample(sample: SampleShape) -> None:
         if not 0.0 <= seconds <= MAX_SECONDS:
             _refuse(name, seconds, MAX_SECONDS)
     check_micro_batches(sample.micro_batches)
+    check_micro_batches(sample.kept_micro_batches)
     check_position(sample.position)
 
 

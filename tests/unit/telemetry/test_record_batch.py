@@ -97,6 +97,7 @@ def sample_in(columns: pb.FrameColumns, entry: int) -> pb.Sample:
 def without_key(sample: pb.Sample) -> pb.Sample:
     copied = pb.Sample.FromString(sample.SerializeToString())
     copied.iteration = copied.epoch = 0
+    del copied.kept_micro_batches[:]  # looked at, and in no frame
     for name in ("compute", "waiting", "position"):  # left out or empty is the same
         getattr(copied, name).SetInParent()
     if not copied.traffic.ByteSize():
@@ -121,6 +122,10 @@ def samples(draw: st.DrawFn, *, times: st.SearchStrategy[float] = seconds) -> pb
         micro_batches=[
             pb.MicroBatch(index=index, tokens=draw(st.integers(0, 2**20)), sum_of_squares=draw(seconds))
             for index in range(draw(st.integers(0, 4)))
+        ],
+        kept_micro_batches=[
+            pb.MicroBatch(index=index, tokens=7, sum_of_squares=draw(times))
+            for index in range(draw(st.sampled_from([0, 0, 0, 2])))
         ],
     )
     if draw(st.booleans()):
@@ -296,6 +301,30 @@ def test_a_sample_may_have_many_micro_batches(count: int) -> None:
             batch.tokens for batch in micro_batches if any(columns.micro_batch_tokens)
         ]
         assert list(columns.gradient_norms) == [3.0]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        [pb.MicroBatch(index=-1)],
+        [pb.MicroBatch(tokens=-5)],
+        [pb.MicroBatch(index=3), pb.MicroBatch(sum_of_squares=math.nan)],
+        [pb.MicroBatch()] * 65_537,
+    ],
+)
+def test_hostile_kept_micro_batches_are_refused_and_the_records_beside_them_are_not(kept: list[pb.MicroBatch]) -> None:
+    good = [pb.MicroBatch(index=index, tokens=9, sum_of_squares=81.0) for index in range(3)]
+    values = [
+        pb.Record(
+            job_id="job",
+            rank=rank,
+            samples=[pb.Sample(iteration=1, kept_micro_batches=kept if rank == 2 else good)],
+        ).SerializeToString()
+        for rank in range(4)
+    ]
+    batch = decode(values)
+    assert [each.record.offset for each in batch.rejections] == [2]
+    assert [each.rank for each in samples_in(batch)] == [0, 1, 3]
 
 
 def test_launchers_events_come_in_order_between_samples() -> None:

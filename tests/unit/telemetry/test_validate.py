@@ -32,6 +32,7 @@ def good() -> pb.Record:
         wall_seconds=0.5,
         compute=pb.ComputeSeconds(forward=0.1),
         micro_batches=[pb.MicroBatch(tokens=10, sum_of_squares=100.0)],
+        kept_micro_batches=[pb.MicroBatch(index=2, tokens=20, sum_of_squares=400.0)],
         loss=math.nan,
     )
     record.progress.add(iteration=-1, operation_count=7, operation="forward")
@@ -82,6 +83,9 @@ def test_a_record_under_another_jobs_key_is_refused() -> None:
         (lambda record: setattr(record.samples[0], "epoch", 2**60), "value"),
         (lambda record: setattr(record.samples[0].micro_batches[0], "tokens", -1), "value"),
         (lambda record: setattr(record.samples[0].micro_batches[0], "sum_of_squares", math.nan), "value"),
+        (lambda record: setattr(record.samples[0].kept_micro_batches[0], "index", -1), "value"),
+        (lambda record: setattr(record.samples[0].kept_micro_batches[0], "sum_of_squares", math.inf), "value"),
+        (lambda record: record.samples[0].kept_micro_batches.extend([pb.MicroBatch()] * 65_536), "size"),
         (lambda record: record.progress.extend([pb.Progress()] * 5000), "size"),
     ],
 )
