@@ -3,9 +3,10 @@
 Each stage works through its program from :mod:`layouts.schedules`; a tensor-parallel stage moves at its slowest shard;
 a transfer begins when both its ends are there, as with NCCL and gloo; replicas meet in the gradient exchange and
 everybody in the step vote. Iterations start together, as the vote makes them, so all of them are computed side by
-side with numpy.
+side with numpy; so are replicas that do the same work, where nothing is told of links (see :mod:`simulator.plain_run`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from layouts.model import ModelSpec
 from layouts.schedules import program_of
 from layouts.traffic import group_number
 from simulator.links import ChannelTimes, ChannelUse, LinkConditions, TrafficRecorder
+from simulator.plain_run import PlainStage, play
 from simulator.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -238,11 +240,15 @@ def run_pipeline(
     traffic = TrafficRecorder()
     into = {name: np.zeros(shape) for name in ("forward", "backward", "waiting_tensor", "waiting_pipeline")}
     ready = np.zeros(shape)
-    for d in range(len(layout.replicas)):
-        replica = _ReplicaRun(layout, d, model, hardware, workload, slowdown, links, traffic, column)
-        replica.run(into)
-        for s, columns in enumerate(replica.columns):
-            ready[:, columns] = replica.clocks[s]
+    if links is None:
+        for alike in _alike(layout):
+            _run_alike(layout, alike, model, hardware, workload, slowdown, column, into, ready)
+    else:
+        for d in range(len(layout.replicas)):
+            replica = _ReplicaRun(layout, d, model, hardware, workload, slowdown, links, traffic, column)
+            replica.run(into)
+            for s, columns in enumerate(replica.columns):
+                ready[:, columns] = replica.clocks[s]
     exchanged = _exchange(layout, hardware, ready, links, traffic, column)
     # The step vote ends when the last rank arrives.
     last = exchanged.max(axis=1, keepdims=True)
@@ -254,6 +260,75 @@ def run_pipeline(
         traffic=traffic.channels,
         **into,
     )
+
+
+def _alike(layout: Layout) -> list[list[int]]:
+    """Replicas in groups that do the same work: equal stages, equal quotas."""
+    groups: dict[object, list[int]] = {}
+    for d, replica in enumerate(layout.replicas):
+        stages = tuple((stage.first_block, stage.stop_block, stage.shares) for stage in replica.stages)
+        groups.setdefault((stages, replica.num_micro_batches), []).append(d)
+    return list(groups.values())
+
+
+def _run_alike(
+    layout: Layout,
+    alike: Sequence[int],
+    model: ModelSpec,
+    hardware: Hardware,
+    workload: Workload,
+    slowdown: Floats,
+    column: dict[int, int],
+    into: dict[str, Floats],
+    ready: Floats,
+) -> None:
+    """Plays replicas that do the same work and fills in what their ranks measured."""
+    quota = layout.replicas[alike[0]].num_micro_batches
+    dues = [layout.micro_batches_of(d) for d in alike]
+    num_iterations = workload.tokens.shape[0]
+
+    def by_run(each: Floats) -> Floats:
+        """``[iterations, all micro-batches]`` to ``[micro-batches of a replica, 1, runs]``."""
+        parts = [each[:, due.start : due.stop].T for due in dues]
+        return np.stack(parts, axis=1).reshape(quota, 1, -1)
+
+    tokens, squares = by_run(workload.tokens), by_run(workload.sum_of_squares)
+    seconds: dict[tuple[ShardWork, ...], tuple[Floats, Floats]] = {}
+    stages = []
+    for s, stage in enumerate(layout.replicas[alike[0]].stages):
+        works = [shard_work(model, layout, alike[0], s, t) for t in range(len(stage.ranks))]
+        distinct = tuple(works[:1] if len(set(works)) == 1 else works)
+        if distinct not in seconds:
+            seconds[distinct] = _healthy_seconds(distinct, tokens, squares, hardware.seconds_per_flop)
+        forward, backward = seconds[distinct]
+        columns = [[column[layout.replicas[d].stages[s].ranks[t]] for d in alike] for t in range(len(works))]
+        stages.append(
+            PlainStage(
+                program=program_of(layout, alike[0], s, range(quota)),
+                forward=forward,
+                backward=backward,
+                slowdown=np.stack([slowdown[:, of_shard].T.reshape(-1) for of_shard in columns]),
+                collective_seconds=hardware.tensor_seconds * stage.num_blocks if len(works) > 1 else 0.0,
+            )
+        )
+    for s, times in enumerate(play(stages, hardware.transfer_seconds)):
+        for place, d in enumerate(alike):
+            runs = slice(place * num_iterations, (place + 1) * num_iterations)
+            columns_of = [column[rank] for rank in layout.replicas[d].stages[s].ranks]
+            into["forward"][:, columns_of] = times.forward[:, runs].T
+            into["backward"][:, columns_of] = times.backward[:, runs].T
+            into["waiting_tensor"][:, columns_of] = times.waiting_tensor[:, runs].T
+            into["waiting_pipeline"][:, columns_of] = times.waiting_pipeline[runs, None]
+            ready[:, columns_of] = times.clock[runs, None]
+
+
+def _healthy_seconds(
+    works: Sequence[ShardWork], tokens: Floats, squares: Floats, seconds_per_flop: float
+) -> tuple[Floats, Floats]:
+    """Forward and backward seconds of every micro-batch on healthy devices, one row of the middle axis a shard."""
+    flops = [work.flops_per_token * tokens + work.flops_per_squared_length * squares for work in works]
+    backward = [each * work.backward_multiple for each, work in zip(flops, works, strict=True)]
+    return np.concatenate(flops, axis=1) * seconds_per_flop, np.concatenate(backward, axis=1) * seconds_per_flop
 
 
 def _exchange(

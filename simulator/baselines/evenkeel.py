@@ -2,7 +2,8 @@
 
 :class:`EvenkeelMix` is the same for a job that was registered with a sequence mix, as the engine runs it: which of the
 same global batch's documents go to which replica, so that replicas of unequal speed get micro-batches of unequal size.
-The simulation takes documents as small against a replica's share.
+The simulation takes documents as small against a replica's share. After a death survivors keep their sums, as the
+engine does (docs/engine.md, "What a failure costs of the iteration").
 """
 
 from collections.abc import Sequence
@@ -52,7 +53,7 @@ class Evenkeel:
     @staticmethod
     def _moved(question: Question, operation: Operation) -> Answer:
         pause = transition_seconds(question.cost.model, question.current, operation, question.costs)
-        return Answer(operation=operation, pause_seconds=pause)
+        return Answer(operation=operation, pause_seconds=pause, keeps_sums=True)
 
 
 def situation_of(question: Question) -> Situation:

@@ -80,24 +80,31 @@ class Network:
         self._num_kinds = 3 if discipline.split_backward else 2
         self._given = routes
         self._chosen: dict[tuple[int, int, int, int], int] = {}
-        workers = [(d, s) for d in range(self._num_replicas) for s in range(self._num_stages)]
-        self._ready: dict[tuple[int, int], tuple[deque[_Op], deque[_Op], deque[_Op]]] = {
-            worker: (deque(), deque(), deque()) for worker in workers
-        }
-        self._busy = dict.fromkeys(workers, False)
-        self._live = dict.fromkeys(workers, 0)
-        self._progress = dict.fromkeys(workers, 0)
-        served = dict.fromkeys(workers, 1)
-        for s in range(self._num_stages):
+        stages, replicas = range(self._num_stages), range(self._num_replicas)
+        # A worker is a number: its replica times the stages, plus its stage.
+        workers = range(self._num_replicas * self._num_stages)
+        self._forward = [row[2 * s] for row in seconds for s in stages]
+        self._backward = [row[2 * s + 1] for row in seconds for s in stages]
+        self._alive = [[d for d in replicas if seconds[d][2 * s] > 0.0] for s in stages]
+        self._dead = [[d for d in replicas if seconds[d][2 * s] <= 0.0] for s in stages]
+        self._ready: list[tuple[deque[_Op], deque[_Op], deque[_Op]]] = [(deque(), deque(), deque()) for _ in workers]
+        self._busy = [False for _ in workers]
+        self._live, self._progress = [0 for _ in workers], [0 for _ in workers]
+        served = [1 for _ in workers]
+        for s in stages:
             by: dict[int, set[int]] = {}
             for d, micro_batches in enumerate(routes):
                 for executors in micro_batches:
                     by.setdefault(executors[s], set()).add(d)
-            served.update({(d, s): max(1, len(origins)) for d, origins in by.items()})
-        self._limit = {(d, s): served[d, s] * (self._num_stages - s + discipline.extra_activations) for d, s in workers}
+            for d, origins in by.items():
+                served[d * self._num_stages + s] = max(1, len(origins))
+        extra = discipline.extra_activations
+        self._limit = [
+            count * (self._num_stages - worker % self._num_stages + extra) for worker, count in enumerate(served)
+        ]
         self._left = [[self._num_kinds * sum(quotas)] * self._num_stages for _ in range(num_iterations)]
         self._ends = [0.0] * num_iterations
-        self._events: list[tuple[float, int, bool, tuple[int, int], _Op]] = []
+        self._events: list[tuple[float, int, bool, int, _Op]] = []
         self._count = 0
         self._touched: set[int] = set()
 
@@ -113,10 +120,9 @@ class Network:
             now, _, arrives, worker, op = heapq.heappop(self._events)
             if arrives:
                 self._ready[worker][op[1]].append(op)
-                stage = worker[1]
             else:
                 self._finish(now, worker, op)
-                stage = op[4]
+            stage = op[4]
             # Everything of the same moment is known before anybody chooses.
             if self._events and self._events[0][0] <= now:
                 self._touched.add(stage)
@@ -142,7 +148,7 @@ class Network:
             return chosen
         return self._given[d][m][s] if self._given else d
 
-    def _push(self, at: float, arrives: bool, worker: tuple[int, int], op: _Op) -> None:
+    def _push(self, at: float, arrives: bool, worker: int, op: _Op) -> None:
         self._count += 1
         heapq.heappush(self._events, (at, self._count, arrives, worker, op))
 
@@ -152,26 +158,26 @@ class Network:
             return
         for d, quota in enumerate(self._quotas):
             for m in range(quota):
-                self._push(now, True, (self._executor(iteration, d, m, 0), 0), (iteration, _F, d, m, 0))
+                self._push(now, True, self._executor(iteration, d, m, 0) * self._num_stages, (iteration, _F, d, m, 0))
 
-    def _finish(self, now: float, worker: tuple[int, int], op: _Op) -> None:
+    def _finish(self, now: float, worker: int, op: _Op) -> None:
         iteration, kind, d, m, s = op
         self._busy[worker] = False
-        last = self._num_stages - 1
+        count = self._num_stages
         if kind == _F:
             self._progress[worker] += 1
-            if s < last:
-                following = (self._executor(iteration, d, m, s + 1), s + 1)
-                arrives = now + self._transfer * self._slow.get((worker[0], s, following[0]), 1.0)
-                self._push(arrives, True, following, (iteration, _F, d, m, s + 1))
+            if s < count - 1:
+                to = self._executor(iteration, d, m, s + 1)
+                arrives = now + self._transfer * self._slow.get((worker // count, s, to), 1.0)
+                self._push(arrives, True, to * count + s + 1, (iteration, _F, d, m, s + 1))
             else:
                 self._ready[worker][_B].append((iteration, _B, d, m, s))
         elif kind == _B:
             self._live[worker] -= 1
             if s > 0:
-                previous = (self._executor(iteration, d, m, s - 1), s - 1)
-                arrives = now + self._transfer * self._slow.get((previous[0], s - 1, worker[0]), 1.0)
-                self._push(arrives, True, previous, (iteration, _B, d, m, s - 1))
+                to = self._executor(iteration, d, m, s - 1)
+                arrives = now + self._transfer * self._slow.get((to, s - 1, worker // count), 1.0)
+                self._push(arrives, True, to * count + s - 1, (iteration, _B, d, m, s - 1))
             if self._discipline.split_backward:
                 self._ready[worker][_W].append((iteration, _W, d, m, s))
         left = self._left[iteration]
@@ -190,19 +196,18 @@ class Network:
     def _wake(self, now: float, s: int) -> None:
         if self._discipline.migrate_above is not None:
             self._migrate(s, self._discipline.migrate_above)
-        for d in range(self._num_replicas):
-            worker = (d, s)
-            if self._busy[worker] or self._seconds[d][2 * s] <= 0.0:
+        for d in self._alive[s]:
+            worker = d * self._num_stages + s
+            if self._busy[worker]:
                 continue
-            op = self._choose(worker)
+            op = self._choose(worker, s)
             if op is None:
                 continue
-            forward, backward = self._seconds[d][2 * s], self._seconds[d][2 * s + 1]
             if op[1] == _F:
                 self._live[worker] += 1
-                taken = forward
+                taken = self._forward[worker]
             else:
-                taken = backward / 2.0 if self._discipline.split_backward else backward
+                taken = self._backward[worker] / (2.0 if self._discipline.split_backward else 1.0)
             self._busy[worker] = True
             if self._noise > 0.0:
                 taken *= self._factor()
@@ -213,10 +218,10 @@ class Network:
             self._drawn = noise_factors(self._rng, self._noise, 1024).tolist()
         return self._drawn.pop()
 
-    def _choose(self, worker: tuple[int, int]) -> _Op | None:
+    def _choose(self, worker: int, s: int) -> _Op | None:
         forwards, backwards, weights = self._ready[worker]
         if forwards and self._live[worker] < self._limit[worker]:
-            iteration, s = forwards[0][0], worker[1]
+            iteration = forwards[0][0]
             # A stage enters an iteration when all its replicas have stepped the one before.
             if iteration == 0 or self._left[iteration - 1][s] == 0:
                 return forwards.popleft()
@@ -226,24 +231,27 @@ class Network:
 
     def _migrate(self, s: int, above: int) -> None:
         """One ready forward of the replica furthest behind goes to the one furthest ahead."""
-        alive = [d for d in range(self._num_replicas) if self._seconds[d][2 * s] > 0.0]
+        alive, count = self._alive[s], self._num_stages
         if not alive:
             return
-        ahead = max(alive, key=lambda d: (self._progress[d, s], -d))
-        for d in range(self._num_replicas):
-            if d not in alive:
-                while self._ready[d, s][_F]:
-                    to = min(alive, key=lambda e: (len(self._ready[e, s][_F]) + self._live[e, s], e))
-                    self._move(d, to, s)
-        behind = min(alive, key=lambda d: (self._progress[d, s], d))
-        room = not self._ready[ahead, s][_F] and self._live[ahead, s] < self._limit[ahead, s]
-        if room and self._progress[ahead, s] - self._progress[behind, s] > above and self._ready[behind, s][_F]:
+        for d in self._dead[s]:
+            while self._ready[d * count + s][_F]:
+                _, to = min((len(self._ready[e * count + s][_F]) + self._live[e * count + s], e) for e in alive)
+                self._move(d, to, s)
+        progress = [self._progress[d * count + s] for d in alive]
+        most, least = max(progress), min(progress)
+        if most - least <= above:
+            return
+        ahead, behind = alive[progress.index(most)], alive[progress.index(least)]
+        worker = ahead * count + s
+        room = not self._ready[worker][_F] and self._live[worker] < self._limit[worker]
+        if room and self._ready[behind * count + s][_F]:
             self._move(behind, ahead, s)
 
     def _move(self, source: int, to: int, s: int) -> None:
-        op = self._ready[source, s][_F].popleft()
+        op = self._ready[source * self._num_stages + s][_F].popleft()
         self._chosen[op[0], op[2], op[3], s] = to
-        self._ready[to, s][_F].append(op)
+        self._ready[to * self._num_stages + s][_F].append(op)
 
 
 @lru_cache(maxsize=4096)
@@ -265,6 +273,7 @@ def period_seconds(
     return (ends[-1] - ends[0]) / (count - 1)
 
 
+@lru_cache(maxsize=1024)
 def migrated_routes(
     seconds: tuple[tuple[float, ...], ...], quotas: tuple[int, ...], above: int, transfer_seconds: float
 ) -> tuple[Routes, float]:

@@ -2,9 +2,9 @@
 
 Events: a fault begins or ends (the truth changes at once), a verdict (the strategy sees estimates and answers), the end
 of a transition, a wish to be asked again. Between them the rate is constant: the operation's true iteration time under
-the cost model. A job that uses a dead device makes no progress until its strategy answers; what it had done of the
-iteration that a death cuts is done again. An event costs a few copies of a table of devices and no loop over them, so
-a fleet of 100,000 costs milliseconds an event.
+the cost model. A job that uses a dead device makes no progress until its strategy answers; the iteration that a death
+cuts is done again from its start, or from what survivors keep (``cut_iteration.py``). An event costs a few copies of a
+table of devices and no loop over them, so a fleet of 100,000 costs milliseconds an event.
 """
 
 import heapq
@@ -17,11 +17,12 @@ import numpy as np
 from layouts.layout import Layout
 from services.scheduler.planning.cost_model import CostModel
 from simulator.fleet.conditions import Conditions
+from simulator.fleet.cut_iteration import CutIteration, cut_by
 from simulator.fleet.detection import DetectorModel
 from simulator.fleet.faults import Fault, LinkFault, Truth, checked_faults
 from simulator.fleet.operation import Operation, operation_of, operation_seconds
 from simulator.fleet.result import RunResult, Segment
-from simulator.fleet.strategy import Costs, Question, Strategy
+from simulator.fleet.strategy import Answer, Costs, Question, Strategy
 from simulator.fleet.topology import Topology
 
 _BEGIN, _END, _SEEN, _GONE, _WAKE, _ASK, _LINK_BEGIN, _LINK_END = range(8)
@@ -90,7 +91,8 @@ class FleetSimulation:
         self._iteration_cache: tuple[Operation | None, dict[int, float], float] | None = None
         self._everyone = dict.fromkeys((*home.ranks, *home.standbys), 1.0)
         self._ranks_cache: tuple[Operation | None, frozenset[int]] = (None, frozenset())
-        self._iterations_done = self._rerun_seconds = 0.0
+        self._iterations_done = 0.0
+        self._cut_iteration: CutIteration | None = None
 
     def run(self) -> RunResult:
         """The run from its start to its end."""
@@ -135,7 +137,7 @@ class FleetSimulation:
         delay = self._detector.delay_seconds(fault)
         if kind == _BEGIN:
             if fault.throughput <= 0.0:
-                self._cut(fault)
+                self._cut(now, fault)
             self._truth.begin(fault)
             if self._detector.notices(self._rng, fault.throughput):
                 self._estimates[index] = tuple(
@@ -185,9 +187,10 @@ class FleetSimulation:
         if answer.operation is not self._operation and answer.operation != self._operation:
             self._num_answers += 1
             self._iterations_done = 0.0
+            self._operation = answer.operation
             if answer.operation is not None:
-                pause += self._rerun_seconds if answer.reruns_iteration else 0.0
-                self._rerun_seconds = 0.0
+                pause = max(0.0, pause + self._cut_seconds(now, answer))
+                self._cut_iteration = None
         self._operation = answer.operation
         if pause > 0.0:
             self._busy_until = max(self._busy_until, now) + pause
@@ -209,14 +212,25 @@ class FleetSimulation:
         self._conditions = replace(self._conditions, links=links)
         self._iteration_cache = None
 
-    def _cut(self, fault: Fault) -> None:
-        """A death in the midst of an iteration: what was done of it is lost."""
+    def _cut(self, now: float, fault: Fault) -> None:
+        """A death in the midst of an iteration: at least a part of what was done of it is lost."""
         operation = self._operation
         if operation is None or self._ranks(operation).isdisjoint(fault.devices):
             return
-        iteration = self._iteration_cache[2] if self._iteration_cache else 0.0
-        self._rerun_seconds = max(self._rerun_seconds, self._iterations_done % 1.0 * iteration)
+        if self._iteration_cache is not None:
+            seconds, fraction = self._iteration_cache[2], self._iterations_done % 1.0
+            self._cut_iteration = cut_by(self._cut_iteration, operation, fault.devices, now, fraction, seconds)
         self._iterations_done = 0.0
+
+    def _cut_seconds(self, now: float, answer: Answer) -> float:
+        """Seconds that the iteration which was cut costs the job as it now runs."""
+        cut = self._cut_iteration
+        if cut is None or not answer.reruns_iteration:
+            return 0.0
+        following = self._iteration_seconds(self._truth.live()) if answer.keeps_sums else None
+        if following is None or answer.operation is None:
+            return cut.restarted_seconds
+        return cut.kept_seconds(now, answer.operation, following)
 
     def _ranks(self, operation: Operation) -> frozenset[int]:
         if self._ranks_cache[0] is not operation:

@@ -75,13 +75,15 @@ class Answer:
         operation: How the job runs from now on; None = it cannot run with what is left.
         pause_seconds: Training time that the change costs, work done twice included.
         ask_again_seconds: It wants to be asked again after so long; None = at the next verdict.
-        reruns_iteration: An iteration that a death cut is done again from its start, in addition to the pause.
+        reruns_iteration: An iteration that a death cut costs time in addition to the pause.
+        keeps_sums: Survivors keep what they have done of it; else it is done again from its start.
     """
 
     operation: Operation | None
     pause_seconds: float = 0.0
     ask_again_seconds: float | None = None
     reruns_iteration: bool = True
+    keeps_sums: bool = False
 
 
 class Strategy(Protocol):
