@@ -1,8 +1,8 @@
 """From kill -9 to the next committed optimizer step: ``python -m benchmarks.kill_to_commit``.
 
-The demo's job on the demo's stack: 8 ranks (TP 2 x PP 2 x DP 2) on emulated devices, killed at random moments, every
-position in turn, rank 0 included; each time a replacement joins before the next kill. Prints a line per kill, then the
-percentiles of (kill to next committed step) minus the healthy iteration; JSON goes to ``--out``.
+The demo's job on the demo's stack: 8 ranks (TP 2 x PP 2 x DP 2) on emulated devices, killed at random moments of an
+iteration, every position in turn, rank 0 included; each time a replacement joins before the next kill. Prints a line
+per kill, then the percentiles of (kill to next committed step) minus the healthy iteration; JSON goes to ``--out``.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from statistics import mean, median
 
 from rich.console import Console
 
-from demo.conditions import Condition, IterationReached, IterationsUnderNewEpoch, Moment, ShapeReached, VerdictGiven
+from demo.conditions import IterationReached, IterationsUnderNewEpoch, ShapeReached, VerdictGiven
+from demo.job import ITERATION_SECONDS
 from demo.live import choose_view
 from demo.observations import Observations
 from demo.performance import perform
-from demo.run_log import RunLog
 from demo.scenario import LONG_DOCUMENTS, Act, Step
 from demo.summary import phases_of, resuming_iteration
 from demo.timeline import CommittedIteration
@@ -29,22 +29,6 @@ from history.vocabulary import PlanState, VerdictKind
 from stack.stack import Stack
 
 NUM_RANKS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Elapsed(Condition):
-    """Some seconds passed since the step began: kills fall on random moments of an iteration."""
-
-    seconds: float
-
-    def holds(self, log: RunLog, since: Moment) -> bool:
-        """See :class:`demo.conditions.Condition`."""
-        last = max((sample.ended_at for sample in log.samples_of(log.last_iteration)), default=since.at)
-        return last - since.at >= self.seconds
-
-    def describe(self) -> str:
-        """See :class:`demo.conditions.Condition`."""
-        return f"{self.seconds:.2f} s of training passed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +79,7 @@ def script_of(num_kills: int, seed: int) -> tuple[Step, ...]:
                 title=f"kill {number + 1} of {num_kills}: rank {rank}",
                 act=Act.KILL_RANK,
                 rank=rank,
+                delay_seconds=rng.uniform(0.0, 2.0 * ITERATION_SECONDS),
                 until=(VerdictGiven(VerdictKind.FAIL_STOP, rank), IterationsUnderNewEpoch(3)),
             ),
             Step(
@@ -105,7 +90,6 @@ def script_of(num_kills: int, seed: int) -> tuple[Step, ...]:
                     VerdictGiven(VerdictKind.REJOINED, rank),
                     IterationsUnderNewEpoch(8),
                     ShapeReached(NUM_RANKS),
-                    _Elapsed(5.0 + rng.random()),
                 ),
             ),
         ]

@@ -57,6 +57,8 @@ class Director:
         """Play all steps; a step that times out is written down and the next one begins."""
         stopped = ""
         for step in steps:
+            if step.delay_seconds and not stopped:
+                await asyncio.sleep(step.delay_seconds)
             began = self._moment()
             if stopped:
                 self.outcomes.append(

@@ -41,6 +41,7 @@ class Step:
     Attributes:
         title: For a person.
         act: What is done when the step begins.
+        delay_seconds: After the step before it, until this one begins.
         rank: To whom; None when to no rank.
         speed: For SLOW: the device's new speed relative to healthy.
         until: All of these must hold before the next step begins.
@@ -52,6 +53,7 @@ class Step:
     until: tuple[Condition, ...]
     rank: int | None = None
     speed: float | None = None
+    delay_seconds: float = 0.0
     timeout_seconds: float = 40.0
 
 

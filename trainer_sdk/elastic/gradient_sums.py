@@ -136,6 +136,10 @@ class GradientSums:
             whole[name] = self._local[name] if not parts else parts[0] if len(parts) == 1 else torch.cat(parts, axis)
         return whole
 
+    def has_part_of(self, iteration: int) -> bool:
+        """Whether any micro-batch of the iteration is in any sum."""
+        return self.iteration == iteration and any(each.micro_batches for each in self._entries())
+
     def ledger(self) -> GradientLedger:
         """What :meth:`read` can give, and of which micro-batches it is the sum."""
         return GradientLedger(

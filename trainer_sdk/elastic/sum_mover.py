@@ -11,6 +11,10 @@ from trainer_sdk.elastic.parameters import ParameterSpec
 from trainer_sdk.elastic.salvage import SalvagePlan
 from trainer_sdk.groups.group import Group
 
+_SIZE_BYTES = 8
+_FIRST_BYTES = 4096
+"""What everybody sends at once: the ledger of a rank with a few hundred parameters, so that one round is enough."""
+
 
 def gather_ledgers(
     group: Group, mine: GradientLedger, names: Sequence[str], device: torch.device
@@ -28,14 +32,24 @@ def gather_ledgers(
         PeerLost: A participant is gone.
     """
     text = json.dumps(ledger_to_json(mine, names), separators=(",", ":")).encode()
-    sizes = [int(size) for size in group.all_gather(torch.tensor([len(text)], device=device)).flatten()]
-    padded = torch.zeros(max(sizes), dtype=torch.uint8)
-    padded[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    rows = group.all_gather(padded.to(device)).cpu()
+    sized = len(text).to_bytes(_SIZE_BYTES, "little") + text
+    texts = _gather_bytes(group, sized[:_FIRST_BYTES], _FIRST_BYTES, device)
+    sizes = [_SIZE_BYTES + int.from_bytes(got[:_SIZE_BYTES], "little") for got in texts]
+    if max(sizes) > _FIRST_BYTES:
+        rests = _gather_bytes(group, sized[_FIRST_BYTES:], max(sizes) - _FIRST_BYTES, device)
+        texts = [first + rest for first, rest in zip(texts, rests, strict=True)]
     return {
-        rank: ledger_from_json(json.loads(bytes(row[:size].tolist())), names)
-        for rank, row, size in zip(group.ranks, rows, sizes, strict=True)
+        rank: ledger_from_json(json.loads(got[_SIZE_BYTES:size]), names)
+        for rank, got, size in zip(group.ranks, texts, sizes, strict=True)
     }
+
+
+def _gather_bytes(group: Group, mine: bytes, length: int, device: torch.device) -> list[bytes]:
+    """Everybody's bytes, padded to ``length``."""
+    padded = bytearray(mine.ljust(length, b"\0"))
+    return [
+        row.numpy().tobytes() for row in group.all_gather(torch.frombuffer(padded, dtype=torch.uint8).to(device)).cpu()
+    ]
 
 
 def move_sums(

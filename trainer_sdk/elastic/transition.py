@@ -71,7 +71,7 @@ class Transition:
             PeerLost: A peer is gone.
         """
         specs = (*groups_of(layout, plan_exchange(self._specs, layout), ()), *self._safekeeping.groups_of(layout))
-        return self._builder.build(0, layout.ranks, specs, 0).groups
+        return self._builder.build(0, layout.ranks, specs, None).groups
 
     def follow(self, commit: Commit, source: ShardState | None, sums: GradientSums | None) -> Arrival:
         """Go over to the epoch of a committed plan.
@@ -100,14 +100,15 @@ class Transition:
         exchange = plan_exchange(self._specs, layout)
         specs = (*groups_of(layout, exchange, participants), *self._safekeeping.groups_of(layout))
         steps = commit.steps_applied if source is None else source.steps_applied
-        built = self._builder.build(epoch, participants, specs, steps)
+        has_sums = sums is not None and sums.has_part_of(steps)
+        built = self._builder.build(epoch, participants, specs, [steps, has_sums])
         if from_disk is not None:
             return Arrival(groups=built.groups, state=from_disk)
         try:
             steps_applied = _agreed_steps(built.announced)
             target = self._move(commit, copies, source, kept, built.groups, steps_applied)
             salvaged, remainder = None, None
-            if recovers:
+            if recovers and any(has_sums for _, has_sums in built.announced.values()):
                 salvaged, remainder = self._salvage(commit, steps_applied, sums, built.groups)
         except BaseException:
             self._builder.abandon(built.groups)
@@ -135,7 +136,7 @@ class Transition:
     def _salvage(
         self, commit: Commit, iteration: int, sums: GradientSums | None, groups: Mapping[str, Group]
     ) -> tuple[GradientSums | None, Remainder | None]:
-        """Keep what survivors have of the interrupted iteration; nothing when nobody has anything of it."""
+        """Keep what survivors have of the interrupted iteration; nothing when that is of no use."""
         layout, names = commit.reshape.to_layout, [spec.name for spec in self._specs]
         group, device = groups.get(TRANSFER) or groups[WORLD], torch.device(self._config.device)
         told = gather_ledgers(group, GradientLedger() if sums is None else sums.ledger(), names, device)
@@ -152,9 +153,9 @@ class Transition:
         return target, remainder_of(plan, layout)
 
 
-def _agreed_steps(announced: Mapping[int, int]) -> int:
+def _agreed_steps(announced: Mapping[int, tuple[int, bool]]) -> int:
     """The number of applied steps that everybody who knows it named; a joiner named -1."""
-    known = {steps for steps in announced.values() if steps >= 0}
+    known = {steps for steps, _ in announced.values() if steps >= 0}
     if len(known) != 1:
         raise RuntimeError(f"ranks disagree on the steps applied before the epoch: {dict(announced)}")
     return known.pop()

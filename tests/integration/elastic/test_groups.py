@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
+from trainer_sdk.elastic.gradient_ledger import GradientLedger, PartialSum
 from trainer_sdk.elastic.group_choice import group_builder
+from trainer_sdk.elastic.sum_mover import gather_ledgers
 from trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
 from trainer_sdk.groups.errors import Interrupted, PeerLost
 from trainer_sdk.groups.group import Reduction
@@ -80,6 +82,29 @@ def test_collectives_of_a_group_give_everybody_the_same(
         tensor = torch.tensor([7.0 if place == 1 else 0.0])
         group.start_broadcast(tensor, 1).wait()
         assert tensor.item() == 7.0
+
+    assert [_ended(pid) for pid in [_fork(lambda: rank(0)), _fork(lambda: rank(1))]] == [0, 0]
+
+
+@pytest.mark.parametrize("num_sums", [0, 1, 500])
+def test_ledgers_of_any_length_reach_everybody(
+    start_store: Callable[[], str], make_builder: MakeBuilder, num_sums: int
+) -> None:
+    address, names = start_store(), [f"parameter {index}" for index in range(500)]
+    mine = {
+        0: GradientLedger(iteration=3, losses={1: 0.1 + 0.2}),
+        1: GradientLedger(
+            iteration=3,
+            sums=tuple(
+                PartialSum(name=name, start=0, stop=index + 1, micro_batches=frozenset({0, index}))
+                for index, name in enumerate(names[:num_sums])
+            ),
+        ),
+    }
+
+    def rank(place: int) -> None:
+        group = make_builder(place, address).build(0, (0, 1), [WORLD], 0).groups["world"]
+        assert gather_ledgers(group, mine[place], names, CPU) == mine
 
     assert [_ended(pid) for pid in [_fork(lambda: rank(0)), _fork(lambda: rank(1))]] == [0, 0]
 
