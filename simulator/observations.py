@@ -9,8 +9,9 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from layouts.layout import Layout
 from layouts.model import ModelSpec
 from layouts.traffic import stamped_indices
+from simulator.hardware import Hardware, shard_work
 from simulator.links import ChannelTimes, ChannelUse, Floats
-from simulator.pipeline_run import Hardware, RankTimes, shard_work
+from simulator.pipeline_run import RankTimes
 from simulator.workload import Workload
 
 _KINDS = {

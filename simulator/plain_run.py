@@ -5,13 +5,18 @@ replicas and iterations move in one numpy operation. The same sums in the same o
 :mod:`simulator.pipeline_run` plays them, so the results are equal bit for bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layouts.instructions import Instruction, Op, Program
+from layouts.layout import Layout
+from layouts.model import ModelSpec
+from layouts.schedules import program_of
+from simulator.hardware import Hardware, ShardWork, shard_work
+from simulator.workload import Workload
 
 Floats = NDArray[np.float64]
 
@@ -107,3 +112,103 @@ def _compute(times: PlainTimes, stage: PlainStage, one: Instruction) -> None:
     ended = own.max(axis=0) + stage.collective_seconds * passes
     times.waiting_tensor += np.subtract(ended, own, out=own)
     times.clock = ended
+
+
+def alike(layout: Layout) -> list[list[int]]:
+    """Replicas in groups that do the same work: equal stages, equal quotas."""
+    groups: dict[object, list[int]] = {}
+    for d, replica in enumerate(layout.replicas):
+        stages = tuple((stage.first_block, stage.stop_block, stage.shares) for stage in replica.stages)
+        groups.setdefault((stages, replica.num_micro_batches), []).append(d)
+    return list(groups.values())
+
+
+def run_alike(
+    layout: Layout,
+    replicas: Sequence[int],
+    *,
+    model: ModelSpec,
+    hardware: Hardware,
+    workload: Workload,
+    slowdown: Floats,
+    column: Mapping[int, int],
+) -> Iterator[tuple[list[int], dict[str, Floats]]]:
+    """Plays replicas that do the same work, from the iteration's start to the end of their programs.
+
+    Args:
+        layout: Who holds what.
+        replicas: One group of :func:`alike`.
+        model: Costs of the blocks.
+        hardware: Healthy speeds.
+        workload: All micro-batches.
+        slowdown: Compute time factor, ``[iterations, ranks]``.
+        column: Each rank's place in ``slowdown``.
+
+    Yields:
+        Columns of the ranks of one stage of one replica, and what they measured, ``[iterations, columns]`` each by its
+        name in :class:`simulator.pipeline_run.RankTimes`; ``clock`` is when they were through.
+    """
+    num_iterations = len(slowdown)
+    stages = _plain_stages(layout, replicas, model, hardware, workload, slowdown, column)
+    for s, times in enumerate(play(stages, hardware.transfer_seconds)):
+        for place, d in enumerate(replicas):
+            runs = slice(place * num_iterations, (place + 1) * num_iterations)
+            columns = [column[rank] for rank in layout.replicas[d].stages[s].ranks]
+            yield (
+                columns,
+                {
+                    "forward": times.forward[:, runs].T,
+                    "backward": times.backward[:, runs].T,
+                    "waiting_tensor": times.waiting_tensor[:, runs].T,
+                    "waiting_pipeline": times.waiting_pipeline[runs, None],
+                    "clock": times.clock[runs, None],
+                },
+            )
+
+
+def _plain_stages(
+    layout: Layout,
+    replicas: Sequence[int],
+    model: ModelSpec,
+    hardware: Hardware,
+    workload: Workload,
+    slowdown: Floats,
+    column: Mapping[int, int],
+) -> list[PlainStage]:
+    first, quota = replicas[0], layout.replicas[replicas[0]].num_micro_batches
+    dues = [layout.micro_batches_of(d) for d in replicas]
+
+    def by_run(each: Floats) -> Floats:
+        """``[iterations, all micro-batches]`` to ``[micro-batches of a replica, 1, runs]``."""
+        parts = [each[:, due.start : due.stop].T for due in dues]
+        return np.stack(parts, axis=1).reshape(quota, 1, len(dues) * len(each))
+
+    tokens, squares = by_run(workload.tokens), by_run(workload.sum_of_squares)
+    seconds: dict[tuple[ShardWork, ...], tuple[Floats, Floats]] = {}
+    stages = []
+    for s, stage in enumerate(layout.replicas[first].stages):
+        works = [shard_work(model, layout, first, s, t) for t in range(len(stage.ranks))]
+        distinct = tuple(works[:1] if len(set(works)) == 1 else works)
+        if distinct not in seconds:
+            seconds[distinct] = _healthy_seconds(distinct, tokens, squares, hardware.seconds_per_flop)
+        forward, backward = seconds[distinct]
+        shards = [[column[layout.replicas[d].stages[s].ranks[t]] for d in replicas] for t in range(len(works))]
+        stages.append(
+            PlainStage(
+                program=program_of(layout, first, s, range(quota)),
+                forward=forward,
+                backward=backward,
+                slowdown=np.stack([slowdown[:, columns].T.reshape(-1) for columns in shards]),
+                collective_seconds=hardware.tensor_seconds * stage.num_blocks if len(works) > 1 else 0.0,
+            )
+        )
+    return stages
+
+
+def _healthy_seconds(
+    works: Sequence[ShardWork], tokens: Floats, squares: Floats, seconds_per_flop: float
+) -> tuple[Floats, Floats]:
+    """Forward and backward seconds of every micro-batch on healthy devices, one row of the middle axis a shard."""
+    flops = [work.flops_per_token * tokens + work.flops_per_squared_length * squares for work in works]
+    backward = [each * work.backward_multiple for each, work in zip(flops, works, strict=True)]
+    return np.concatenate(flops, axis=1) * seconds_per_flop, np.concatenate(backward, axis=1) * seconds_per_flop

@@ -30,8 +30,9 @@ from layouts.layout import uniform_layout
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.verdict import Verdict, VerdictKind
 from simulator.afflictions import Afflicted, Affliction, afflict
+from simulator.hardware import Hardware
 from simulator.noise import rank_noise, resampled_factors
-from simulator.pipeline_run import Hardware, run_pipeline
+from simulator.pipeline_run import run_pipeline
 from simulator.workload import packed_workload
 
 LINES = Path("out/benchmarks/detection/kinds.jsonl")

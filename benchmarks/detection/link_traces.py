@@ -18,10 +18,11 @@ from benchmarks.detection.traces import (
 )
 from layouts.layout import Layout, uniform_layout
 from layouts.model import ModelSpec
+from simulator.hardware import Hardware
 from simulator.links import LinkConditions, SlowLinks
 from simulator.noise import rank_noise, resampled_factors
 from simulator.observations import NodeClock, observations
-from simulator.pipeline_run import Hardware, RankTimes, run_pipeline
+from simulator.pipeline_run import RankTimes, run_pipeline
 from simulator.workload import Workload, packed_workload
 
 CLOCK_OFFSET_SECONDS = 5e-3

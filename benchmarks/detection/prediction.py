@@ -19,7 +19,7 @@ from benchmarks.detection.traces import SHAPES, Trace, make_trace
 from layouts.schedules import program_of
 from services.detector.domain.iteration_time import IterationTime
 from services.detector.domain.workload import WorkExpectation
-from simulator.pipeline_run import shard_work
+from simulator.hardware import shard_work
 
 LINES = Path("out/benchmarks/detection/prediction.jsonl")
 _WARM_UP = 20

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from layouts.layout import Layout, uniform_layout
 from layouts.model import BlockCost, ModelSpec
+from simulator.hardware import Hardware
 from simulator.noise import rank_noise, resampled_factors
 from simulator.observations import observations
-from simulator.pipeline_run import Hardware, RankTimes, run_pipeline
+from simulator.pipeline_run import RankTimes, run_pipeline
 from simulator.signals import Signals
 from simulator.workload import Workload, packed_workload
 

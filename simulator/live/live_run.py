@@ -25,9 +25,9 @@ from contracts.topics import RECORDS
 from layouts.codec import layout_to_proto, model_to_proto
 from simulator.fleet.faults import Fault, Truth
 from simulator.fleet.scenario import Scenario
+from simulator.hardware import Hardware
 from simulator.live.simulated_job import Documents, Iteration, SimulatedJob
 from simulator.live.simulated_rank import SimulatedRank
-from simulator.pipeline_run import Hardware
 from trainer_sdk.control.server import ControlServer
 from trainer_sdk.emit.producer import create_producer
 

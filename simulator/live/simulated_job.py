@@ -15,10 +15,11 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from layouts.layout import Layout
 from layouts.model import ModelSpec
+from simulator.hardware import Hardware
 from simulator.live.simulated_rank import SimulatedRank
 from simulator.noise import rank_noise
 from simulator.observations import observations
-from simulator.pipeline_run import Hardware, RankTimes, run_pipeline
+from simulator.pipeline_run import RankTimes, run_pipeline
 from simulator.workload import Workload, length_histogram, packed_workload
 from trainer_sdk.control.state import ApplyMode, RankPhase
 

@@ -1,3 +1,5 @@
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,9 +7,11 @@ from hypothesis import strategies as st
 
 from layouts.layout import uniform_layout
 from layouts.model import BlockCost, ModelSpec
+from simulator.hardware import Hardware
+from simulator.links import LinkConditions
 from simulator.noise import real_series, resampled_factors
 from simulator.observations import observations
-from simulator.pipeline_run import Hardware, run_pipeline
+from simulator.pipeline_run import run_pipeline
 from simulator.workload import Workload, packed_workload
 from tests.unit.layouts.strategies import layouts
 
@@ -61,6 +65,40 @@ def test_every_second_of_an_iteration_is_compute_or_waiting(layout, seed):
     waiting = times.waiting_tensor + times.waiting_pipeline + times.waiting_gradient + times.waiting_vote
     assert (waiting >= -1e-9).all()
     assert busy + waiting == pytest.approx(times.wall)
+
+
+class PerfectLinks(LinkConditions):
+    """Links that keep to what the hardware says."""
+
+    def factors(self, ranks):
+        return np.ones(self.num_iterations)
+
+
+@given(layouts(), st.integers(0, 2**32 - 1))
+def test_replicas_played_side_by_side_take_exactly_what_they_take_one_by_one(layout, seed):
+    rng = np.random.default_rng(seed)
+    shape = (3, layout.num_micro_batches)
+    squares = rng.uniform(1.0, 9.0, shape)
+    block = BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.1, max_width=12)
+    run = functools.partial(
+        run_pipeline,
+        model=ModelSpec(blocks=(block,) * layout.num_blocks),
+        layout=layout,
+        hardware=Hardware(seconds_per_flop=0.7, tensor_seconds=0.1, transfer_seconds=0.3, exchange_seconds=0.5),
+        workload=Workload(tokens=rng.uniform(1.0, 5.0, shape), sum_of_squares=squares),
+        slowdown=rng.uniform(0.5, 3.0, (3, len(layout.ranks))),
+    )
+    together, one_by_one = run(), run(links=PerfectLinks(rng=rng, num_iterations=3))
+    for name in (
+        "forward",
+        "backward",
+        "waiting_tensor",
+        "waiting_pipeline",
+        "waiting_gradient",
+        "waiting_vote",
+        "wall",
+    ):
+        assert np.array_equal(getattr(together, name), getattr(one_by_one, name)), name
 
 
 def test_a_slow_rank_delays_everybody_but_only_its_own_compute_grows():

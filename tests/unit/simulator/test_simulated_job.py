@@ -7,8 +7,8 @@ import pytest
 from layouts.layout import uniform_layout
 from services.scheduler.planning.repair import repaired
 from simulator.fleet.models import TransformerShape
+from simulator.hardware import Hardware
 from simulator.live.simulated_job import Documents, SimulatedJob
-from simulator.pipeline_run import Hardware
 from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, Reshape
 
 NOW = 1_800_000_000.0
