@@ -12,7 +12,7 @@ from simulator.links import LinkConditions
 from simulator.noise import real_series, resampled_factors
 from simulator.observations import observations
 from simulator.pipeline_run import run_pipeline
-from simulator.workload import Workload, packed_workload
+from simulator.workload import Workload, draw_lengths, length_histogram, packed_workload
 from tests.unit.layouts.strategies import layouts
 
 BLOCK = BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0, max_width=12)
@@ -122,6 +122,14 @@ def test_packing_fills_the_budget_and_long_tails_raise_the_squares():
     assert (short.tokens == 4096).all()
     assert (short.sum_of_squares <= 4096**2).all()
     assert long.sum_of_squares.mean() > 2 * short.sum_of_squares.mean()
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_lengths_are_drawn_as_the_generator_would_choose_them(seed):
+    ours, theirs = (np.random.default_rng(seed) for _ in range(2))
+    lengths, probabilities = length_histogram()
+    assert np.array_equal(draw_lengths(ours, (50, 40)), theirs.choice(lengths, size=(50, 40), p=probabilities))
+    assert ours.random() == theirs.random()
 
 
 def test_noise_comes_from_the_real_runs_and_repeats_with_the_seed():
