@@ -31,6 +31,22 @@ def slow(
     say(f"Rank {rank} now computes at {speed:g} of its healthy speed.")
 
 
+@app.command("slow-input")
+def slow_input(
+    run_dir: RunArgument,
+    rank: RankArgument,
+    seconds: Annotated[
+        float, typer.Argument(metavar="SECONDS", min=0.0, help="Least time of a read of input; 0 = healthy.")
+    ],
+) -> None:
+    """Make the input of a rank slow: each read, one an iteration and one a micro-batch, takes at least SECONDS.
+
+    Example: evenkeel inject slow-input out/run 3 0.05
+    """
+    _inject("slow_input", run_dir, rank, seconds)
+    say(f"Each read of the input of rank {rank} now takes at least {seconds:g} s.")
+
+
 @app.command("slow-link")
 def slow_link(
     run_dir: RunArgument,

@@ -19,6 +19,7 @@ class EmulatedDevice:
         flops_per_second: Speed of the healthy device that this one stands for.
         speed: Read at each segment's end: relative speed, 1.0 = healthy.
         hangs: Read at each segment's end: True blocks the caller until it is False again.
+        input_seconds: Read at the end of each DATA segment: how long it lasts at least; 0 = as long as it takes.
         clock: Monotonic seconds.
         sleep: Blocks for so many seconds.
         max_credit_seconds: Largest overshoot that is made up for.
@@ -33,6 +34,7 @@ class EmulatedDevice:
         flops_per_second: float,
         speed: Callable[[], float] = lambda: 1.0,
         hangs: Callable[[], bool] = lambda: False,
+        input_seconds: Callable[[], float] = lambda: 0.0,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
         max_credit_seconds: float = 0.004,
@@ -42,6 +44,7 @@ class EmulatedDevice:
         self._flops_per_second = flops_per_second
         self._speed = speed
         self._hangs = hangs
+        self._input_seconds = input_seconds
         self._clock = clock
         self._sleep = sleep
         self._max_credit_seconds = max_credit_seconds
@@ -56,7 +59,7 @@ class EmulatedDevice:
     def end(self, flops: float, kind: ComputeKind) -> None:
         """The segment ends: sleep until it has lasted as long as on the device this one stands for.
 
-        A segment without operations (``flops`` 0) is measured and not paced.
+        A segment without operations (``flops`` 0) is measured and not paced, unless input is slow.
         """
         while self._hangs():
             self._sleep(_HANG_SLICE_SECONDS)
@@ -68,6 +71,9 @@ class EmulatedDevice:
                 self._sleep(deadline - now)
                 now = self._clock()
             self._credit_seconds = min(max(now - deadline, 0.0), self._max_credit_seconds)
+        elif kind is ComputeKind.DATA and now < (deadline := self._began_seconds + self._input_seconds()):
+            self._sleep(deadline - now)
+            now = self._clock()
         self._seconds[kind] = self._seconds.get(kind, 0.0) + (now - self._began_seconds)
         self._began_seconds = now
 

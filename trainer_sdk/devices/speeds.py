@@ -1,6 +1,6 @@
-"""A small file that all ranks of a job map: each device's speed, and whether it hangs. Writes take effect at once.
+"""A small file that all ranks of a job map: each device's speed, whether it hangs, how slow its input is.
 
-It exists for emulated devices only: the launcher creates it, fault injection writes it, devices read it.
+It exists for emulated devices only: the launcher creates it, fault injection writes it, devices read it at once.
 """
 
 import math
@@ -9,11 +9,12 @@ import os
 from pathlib import Path
 from typing import Self
 
-_BYTES_PER_RANK = 16  # float64 speed, float64 hangs (0 or 1); aligned, so a reader never sees half a write
+_BYTES_PER_RANK = 24  # three float64: speed, hangs (0 or 1), input seconds; aligned, so nobody reads half a write
+_VALUES_PER_RANK = _BYTES_PER_RANK // 8
 
 
 class SpeedTable:
-    """Speed and hang flag per rank, shared between processes through a file.
+    """Speed, hang flag and input delay per rank, shared between processes through a file.
 
     Args:
         path: File made by :meth:`create`.
@@ -47,11 +48,11 @@ class SpeedTable:
     @property
     def num_ranks(self) -> int:
         """Number of ranks in the table."""
-        return len(self._values) // 2
+        return len(self._values) // _VALUES_PER_RANK
 
     def speed(self, rank: int) -> float:
         """Speed of the rank's device, 1.0 = healthy."""
-        return self._values[2 * self._checked(rank)]
+        return self._values[self._first_value(rank)]
 
     def set_speed(self, rank: int, speed: float) -> None:
         """Set the speed; ranks see it at their next compute segment.
@@ -61,11 +62,11 @@ class SpeedTable:
         """
         if not (math.isfinite(speed) and speed > 0):
             raise ValueError(f"speed {speed}: use a number above 0, 1.0 is healthy; for 0 use hang or kill")
-        self._values[2 * self._checked(rank)] = speed
+        self._values[self._first_value(rank)] = speed
 
     def hangs(self, rank: int) -> bool:
         """Whether the rank's device accepts work and never finishes it."""
-        return self._values[2 * self._checked(rank) + 1] != 0.0
+        return self._values[self._first_value(rank) + 1] != 0.0
 
     def set_hangs(self, rank: int, hangs: bool) -> None:
         """Let the rank's device hang, or go on.
@@ -73,14 +74,28 @@ class SpeedTable:
         Raises:
             ValueError: The rank is not in the table.
         """
-        self._values[2 * self._checked(rank) + 1] = 1.0 if hangs else 0.0
+        self._values[self._first_value(rank) + 1] = 1.0 if hangs else 0.0
+
+    def input_seconds(self, rank: int) -> float:
+        """How long a read of the rank's input takes at least; 0 = only what it really takes."""
+        return self._values[self._first_value(rank) + 2]
+
+    def set_input_seconds(self, rank: int, seconds: float) -> None:
+        """Let each read of the rank's input take at least so long; 0 makes it healthy.
+
+        Raises:
+            ValueError: The rank is not in the table, or the seconds are below 0 or not finite.
+        """
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise ValueError(f"{seconds} seconds: use 0 or more, 0 is healthy; for ever is hang")
+        self._values[self._first_value(rank) + 2] = seconds
 
     def close(self) -> None:
         """Unmap the file."""
         self._values.release()
         self._map.close()
 
-    def _checked(self, rank: int) -> int:
+    def _first_value(self, rank: int) -> int:
         if not 0 <= rank < self.num_ranks:
             raise ValueError(f"rank {rank} is not in 0..{self.num_ranks - 1}")
-        return rank
+        return _VALUES_PER_RANK * rank

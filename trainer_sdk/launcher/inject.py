@@ -15,9 +15,18 @@ def slow(run_dir: Path, rank: int, speed: float) -> None:
     """Let a rank's emulated device compute at ``speed`` from its next segment on; 1.0 makes it healthy.
 
     Raises:
-        ValueError: No such job or rank, or no usable speed.
+        ValueError: No such job or rank, no usable speed, or the job's devices are not emulated.
     """
     _with_table(run_dir, lambda table: table.set_speed(rank, speed))
+
+
+def slow_input(run_dir: Path, rank: int, seconds: float) -> None:
+    """Let each read of a rank's input (one an iteration, one a micro-batch) take at least so long; 0 is healthy.
+
+    Raises:
+        ValueError: No such job or rank, no usable number of seconds, or the job's devices are not emulated.
+    """
+    _with_table(run_dir, lambda table: table.set_input_seconds(rank, seconds))
 
 
 def slow_link(run_dir: Path, first: int, second: int, factor: float) -> None:
@@ -46,7 +55,7 @@ def hang(run_dir: Path, rank: int) -> None:
     """Let a rank's emulated device take work and never finish it; the process and its heartbeats live on.
 
     Raises:
-        ValueError: No such job or rank.
+        ValueError: No such job or rank, or the job's devices are not emulated.
     """
     _with_table(run_dir, lambda table: table.set_hangs(rank, True))
 
@@ -75,7 +84,8 @@ def cont(run_dir: Path, rank: int) -> int:
     Raises:
         ValueError: No such job, or the rank has no process now.
     """
-    release(run_dir, rank)
+    if read_run_state(run_dir).speed_table:
+        release(run_dir, rank)
     return _send(run_dir, rank, signal.SIGCONT)
 
 
@@ -83,7 +93,7 @@ def release(run_dir: Path, rank: int) -> None:
     """Let a hanging device finish its work, whatever its process does.
 
     Raises:
-        ValueError: No such job or rank.
+        ValueError: No such job or rank, or the job's devices are not emulated.
     """
     _with_table(run_dir, lambda table: table.set_hangs(rank, False))
 
@@ -98,7 +108,13 @@ def _link_table(run_dir: Path) -> LinkTable:
 
 
 def _with_table(run_dir: Path, change: Callable[[SpeedTable], None]) -> None:
-    table = SpeedTable(Path(read_run_state(run_dir).speed_table))
+    state = read_run_state(run_dir)
+    if not state.speed_table:
+        raise ValueError(
+            f'the devices of job {state.job_id} are not emulated: start it with "device_kind": "emulated" in its '
+            "job file; kill, stop and cont work with every device"
+        )
+    table = SpeedTable(Path(state.speed_table))
     try:
         change(table)
     finally:

@@ -22,7 +22,7 @@ from trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.record_builder import Source
 from trainer_sdk.launcher.job_registration import JobRegistration
-from trainer_sdk.launcher.job_spec import JobSpec
+from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
 from trainer_sdk.launcher.progress_board import ProgressBoard
 from trainer_sdk.launcher.rank_process import EXIT_EVICTED, EXIT_FINISHED
 from trainer_sdk.launcher.run_state import RankProcess, RunState
@@ -65,7 +65,7 @@ class Launcher:
         self._state = RunState(
             job_id=spec.job_id,
             supervisor_pid=os.getpid(),
-            speed_table=str(spec.speed_table_path),
+            speed_table=str(spec.speed_table_path) if spec.device_kind is DeviceKind.EMULATED else "",
             link_table=str(spec.link_table_path) if spec.link_bytes_per_second else "",
             ranks=[RankProcess(rank=rank, node=spec.node_of(rank), device=spec.device_of(rank)) for rank in spec.ranks],
         )

@@ -135,6 +135,7 @@ def _device(spec: JobSpec, rank: int) -> Device:
         flops_per_second=spec.flops_per_second,
         speed=lambda: table.speed(rank),
         hangs=lambda: table.hangs(rank),
+        input_seconds=lambda: table.input_seconds(rank),
     )
 
 

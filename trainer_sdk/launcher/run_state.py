@@ -30,7 +30,7 @@ class RunState:
         supervisor_pid: The launcher.
         zygote_pid: Parent of the ranks; 0 before it runs.
         store_address: ``host:port`` of the rendezvous store; empty before it runs.
-        speed_table: Path of the table of emulated devices' speeds.
+        speed_table: Path of the table of emulated devices' speeds; empty where devices are real.
         link_table: Path of the table of emulated links; empty where links are not emulated.
         ranks: Newest process of each rank, ascending.
     """

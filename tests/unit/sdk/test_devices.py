@@ -124,6 +124,9 @@ def test_a_speed_table_is_shared_through_its_file(tmp_path: Path) -> None:
     assert [reader.hangs(rank) for rank in range(4)] == [False, True, False, False]
     writer.set_hangs(1, False)
     assert not reader.hangs(1)
+    writer.set_input_seconds(2, 0.25)
+    assert [reader.input_seconds(rank) for rank in range(4)] == [0.0, 0.0, 0.25, 0.0]
+    assert [reader.speed(rank) for rank in range(4)] == [1.0, 1.0, 1.0, 0.5]
     reader.close()
     writer.close()
 
@@ -135,6 +138,28 @@ def test_a_speed_that_is_none_is_refused(tmp_path: Path, speed: float) -> None:
         table.set_speed(0, speed)
     with pytest.raises(ValueError, match="rank 1 is not in"):
         table.set_speed(1, 1.0)
+
+
+@pytest.mark.parametrize("seconds", [-0.1, float("nan"), float("inf")])
+def test_an_input_delay_that_is_none_is_refused(tmp_path: Path, seconds: float) -> None:
+    table = SpeedTable.create(tmp_path / "speeds", 1)
+    with pytest.raises(ValueError, match="use 0 or more"):
+        table.set_input_seconds(0, seconds)
+
+
+def test_slow_input_delays_reads_of_input_and_nothing_else() -> None:
+    clock, input_seconds = Clock(), [0.2]
+    device = device_on(clock, input_seconds=lambda: input_seconds[0])
+    assert segment(device, clock, flops=20, real_seconds=0.005) == pytest.approx(0.020)
+    for real_seconds in (0.01, 0.3):
+        device.begin()
+        clock.now += real_seconds
+        device.end(0.0, ComputeKind.DATA)
+    assert device.take_seconds() == {ComputeKind.FORWARD: pytest.approx(0.020), ComputeKind.DATA: pytest.approx(0.5)}
+    input_seconds[0] = 0.0
+    device.begin()
+    device.end(0.0, ComputeKind.DATA)
+    assert device.take_seconds() == {ComputeKind.DATA: 0.0}
 
 
 def test_a_file_that_is_no_speed_table_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trainer_sdk.devices.links import EmulatedLinks, LinkTable, RealLinks
 from trainer_sdk.emit.wall_clock import WallClock
 from trainer_sdk.groups.channel import Channel
-from trainer_sdk.launcher.inject import slow_endpoint, slow_link
+from trainer_sdk.launcher.inject import hang, slow, slow_endpoint, slow_input, slow_link
 from trainer_sdk.launcher.run_state import RunState
 
 
@@ -93,6 +93,17 @@ def test_injection_reaches_the_table_of_a_running_job_and_says_when_there_is_non
     RunState(job_id="job", supervisor_pid=1, speed_table="speeds", ranks=[]).write(tmp_path)
     with pytest.raises(ValueError, match="link_bytes_per_second"):
         slow_link(tmp_path, 0, 2, 3.0)
+
+
+def test_real_devices_cannot_be_slowed_down_and_injection_says_so(tmp_path: Path) -> None:
+    RunState(job_id="job", supervisor_pid=1, speed_table="", ranks=[]).write(tmp_path)
+    for injected in (
+        lambda: slow(tmp_path, 0, 0.5),
+        lambda: slow_input(tmp_path, 0, 0.5),
+        lambda: hang(tmp_path, 0),
+    ):
+        with pytest.raises(ValueError, match="the devices of job job are not emulated"):
+            injected()
 
 
 def test_a_channel_keeps_what_it_saw_until_it_is_taken() -> None:
