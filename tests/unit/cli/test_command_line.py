@@ -51,8 +51,8 @@ def test_the_commands_that_the_documentation_promises_exist() -> None:
     promised = (
         "stack up, stack down, stack status, run, demo, jobs list, jobs describe, jobs watch, incidents list, "
         "plans list, plans explain, topics apply, topics check, db upgrade, "
-        "inject slow, inject slow-input, inject slow-link, inject slow-endpoint, inject kill, inject stop, inject cont, "
-        "inject hang, doctor, "
+        "inject slow, inject slow-input, inject slow-link, inject slow-endpoint, inject kill, inject stop, "
+        "inject cont, inject hang, doctor, "
         "analyze, replay, record, simulate, schedule, plan, why"
     )
     assert {" ".join(path) for path in COMMANDS} == set(promised.split(", "))
