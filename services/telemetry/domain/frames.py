@@ -22,9 +22,6 @@ from enum import StrEnum
 
 from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
 
-# Fewer are not worth the look whether they can be added at once.
-_FEWEST_AT_ONCE = 4
-
 FrameKey = tuple[int, int]
 """(epoch, iteration): frames close in ascending order of it."""
 
@@ -177,52 +174,53 @@ class FrameJoiner:
         closed: list[ClosedFrame] = []
         first, size = 0, len(samples)
         while first < size:
-            epoch, iteration = samples[first].epoch, samples[first].iteration
-            stop = first + 1
-            while stop < size and samples[stop].iteration == iteration and samples[stop].epoch == epoch:
-                stop += 1
-            if stop - first >= _FEWEST_AT_ONCE:
-                # The first one opens the frame, and the last one that is waited for closes it: those go the usual way.
+            first = self._add_waited_for(samples, first, now_seconds)
+            if first < size:  # it opens a frame, or closes one, or is odd
                 closed.extend(self.add(samples[first], now_seconds))
                 first += 1
-                first += self._add_waited_for(samples[first:stop], now_seconds)
-            for sample in samples[first:stop]:
-                closed.extend(self.add(sample, now_seconds))
-            first = stop
         return closed
 
-    def _add_waited_for(self, samples: Sequence[ArrivedSample], now_seconds: float) -> int:
-        """Adds as many of the first of these samples, all of one frame, as close nothing; returns how many that were.
+    def _add_waited_for(self, samples: Sequence[ArrivedSample], first: int, now_seconds: float) -> int:
+        """Adds samples from ``first`` on while each is what an open frame waits for and closes nothing.
 
-        Only where each is what the only open frame waits for, from a process that is known: else none is added.
+        Returns:
+            Index of the first one that is not; the number of samples if all are.
         """
-        key = (samples[0].epoch, samples[0].iteration)
-        frame = self._open.get(key)
-        if frame is None or not frame.settled or len(self._open) > 1 or self._gone:
-            return 0
-        if not key[0] == self._settled_epoch == self._newest_epoch:
-            return 0
-        ranks = [sample.rank for sample in samples]
-        wanted = set(ranks)
-        if len(wanted) != len(ranks) or not wanted <= frame.waiting:
-            return 0
-        if len(wanted) == len(frame.waiting):  # the last one closes it
-            wanted.discard(ranks.pop())
-        members = self._members
-        for sample in samples[: len(ranks)]:
-            member = members.get(sample.rank)
-            if member is None or member.incarnation != sample.incarnation:
-                return 0
-        for rank in ranks:
-            member = members[rank]
+        epoch = self._settled_epoch
+        if self._gone or epoch != self._newest_epoch or not 0 < len(self._open) <= self._rules.max_open_frames:
+            return first
+        keys = sorted(self._open)
+        frames = {key[1]: self._open[key] for key in keys if key[0] == epoch and self._open[key].settled}
+        if len(frames) < len(keys):
+            return first
+        in_order = list(frames.values())
+        older = {iteration: in_order[:place] for place, iteration in enumerate(frames)}
+        last_wanted, members, index = in_order[0].waiting, self._members, first
+        for index in range(first, len(samples)):
+            sample = samples[index]
+            rank, incarnation, _, _, epoch_of, iteration, _, _, _ = sample
+            frame, member = frames.get(iteration), members.get(rank)
+            if frame is None or member is None or epoch_of != epoch or member.incarnation != incarnation:
+                break
+            if rank not in frame.waiting or (len(last_wanted) == 1 and rank in last_wanted):
+                break
+            frame.waiting.remove(rank)
+            frame.absent.discard(rank)
+            frame.entries[rank] = sample
+            frame.last_at_seconds = now_seconds
+            for each in older[iteration]:
+                each.waiting.discard(rank)
             member.num_missed = 0
-            member.newest_iteration = max(member.newest_iteration, key[1])
-        frame.entries.update(zip(ranks, samples, strict=False))
-        frame.waiting -= wanted
-        frame.absent -= wanted
-        frame.last_at_seconds = now_seconds
-        self.outcomes[Outcome.JOINED] += len(ranks)
-        return len(ranks)
+            if iteration > member.newest_iteration:
+                member.newest_iteration = iteration
+        else:
+            index = len(samples)
+        if index > first:
+            self.outcomes[Outcome.JOINED] += index - first
+            self._num_lost_iterations = 0
+            self._lost_key = (-1, -1)
+            self._joined_at_seconds = now_seconds
+        return index
 
     def gone(self, rank: int, incarnation: int, now_seconds: float) -> list[ClosedFrame]:
         """A process ended: nobody waits for it any more. Returns the frames that this closes."""

@@ -7,7 +7,6 @@ Windows are rows of arrays, one a process, and samples come in blocks: a block i
 window, and the first runs of all processes are summed up at once, then the second ones.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -127,7 +126,7 @@ class RollupAggregator:
         """Ends the windows to which nothing came lately; to be called now and then."""
         state = self._state
         limits = np.where(state["gone"], now_seconds - _LAST_WORDS_SECONDS, now_seconds - self._idle_seconds)
-        return self._end(np.flatnonzero(state["open"] & (state["updated_at_seconds"] < limits)).tolist())
+        return self._end(np.flatnonzero(state["open"] & (state["updated_at_seconds"] < limits)))
 
     def finish_process(self, rank: int, incarnation: int) -> list[FinishedWindow]:
         """Ends the window of a process that is gone, so that its last iterations are there at once.
@@ -136,13 +135,13 @@ class RollupAggregator:
         """
         slot = self._slot_of(rank, incarnation)
         self._state["gone"][slot] = True
-        return self._end([slot] if self._state["open"][slot] else [])
+        return self._end(np.flatnonzero(self._state["open"][slot : slot + 1]) + slot)
 
     def finish_all(self) -> list[FinishedWindow]:
         """Ends all windows: the job is over, or its partition goes elsewhere."""
-        slots = np.flatnonzero(self._state["open"]).tolist()
+        slots = np.flatnonzero(self._state["open"])
         self._state["open"][:] = False
-        return [self._finish(slot) for slot in slots]
+        return self._finish(slots)
 
     def oldest_offset(self, *, opened_after_seconds: float) -> int | None:
         """Offset of the oldest record in a window that was opened after a time; None if there is none."""
@@ -150,13 +149,12 @@ class RollupAggregator:
         offsets = state["first_offset"][state["open"] & (state["opened_at_seconds"] > opened_after_seconds)]
         return int(offsets.min()) if len(offsets) else None
 
-    def _end(self, slots: Iterable[int]) -> list[FinishedWindow]:
-        finished, state = [], self._state
-        for slot in slots:
-            state["open"][slot] = False
-            state["written_epoch"][slot], state["written_start"][slot] = state["epoch"][slot], state["start"][slot]
-            finished.append(self._finish(slot))
-        return finished
+    def _end(self, slots: Ints) -> list[FinishedWindow]:
+        """Ends these windows before their time: what still comes for them goes to rows of its own."""
+        state = self._state
+        state["open"][slots] = False
+        state["written_epoch"][slots], state["written_start"][slots] = state["epoch"][slots], state["start"][slots]
+        return self._finish(slots)
 
     def _cut(self, block: SampleBlock, rows: Ints) -> _Runs:
         processes, inverse = np.unique((block.ranks[rows] << 32) | block.incarnations[rows], return_inverse=True)
@@ -185,7 +183,7 @@ class RollupAggregator:
         )
         late = is_open & older  # came twice, or far too late: its window is written
         fits = is_open & (epochs == state["epoch"][slots]) & (starts == state["start"][slots])
-        finished.extend(self._finish(slot) for slot in slots[is_open & ~fits & ~late].tolist())
+        finished.extend(self._finish(slots[is_open & ~fits & ~late]))
         fresh = ~fits & ~late
         if fresh.any():
             rows, slots, starts, epochs = firsts[fresh], slots[fresh], starts[fresh], epochs[fresh]
@@ -260,13 +258,25 @@ class RollupAggregator:
             fresh[: len(known)] = known
             self._state[name] = fresh
 
-    def _finish(self, slot: int) -> FinishedWindow:
-        state = {name: self._state[name][slot].tolist() for name, _, _, _ in _STATE}
+    def _finish(self, slots: Ints) -> list[FinishedWindow]:
+        """The rows of some windows."""
+        if not len(slots):
+            return []
+        state = {name: self._state[name][slots] for name, _, _, _ in _STATE}
+        counts = state["num_iterations"]
+        state["seconds"] = state["seconds"] / counts[:, None]
+        state["wall_seconds"] = state["wall_seconds"] / counts
+        state["loss"] = state["loss"] / np.maximum(state["num_losses"], 1)
+        rows = zip(*(state[name].tolist() for name in state), strict=True)
+        return [
+            self._window(slot, dict(zip(state, row, strict=True)))
+            for slot, row in zip(slots.tolist(), rows, strict=True)
+        ]
+
+    def _window(self, slot: int, state: dict[str, Any]) -> FinishedWindow:
+        """The row of one window; its sums over iterations are means already."""
         (rank, incarnation), (node, device) = self._processes[slot], self._places[slot]
-        count = state["num_iterations"]
-        forward, backward, optimizer, data, tensor, pipeline, gradient, vote = (
-            seconds / count for seconds in state["seconds"]
-        )
+        forward, backward, optimizer, data, tensor, pipeline, gradient, vote = state["seconds"]
         record = RollupRecord(
             job_id=self._job_id,
             rank=rank,
@@ -274,11 +284,11 @@ class RollupAggregator:
             epoch=state["epoch"],
             first_iteration=state["first_iteration"],
             stop_iteration=state["start"] + self._window_iterations,
-            num_iterations=count,
+            num_iterations=state["num_iterations"],
             node=node,
             device=device,
             started_at=datetime.fromtimestamp(state["started_at_unix_seconds"], UTC),
-            wall_seconds=state["wall_seconds"] / count,
+            wall_seconds=state["wall_seconds"],
             wall_seconds_min=state["wall_seconds_min"],
             wall_seconds_max=state["wall_seconds_max"],
             forward_seconds=forward,
@@ -291,7 +301,7 @@ class RollupAggregator:
             vote_wait_seconds=vote,
             tokens=state["tokens"],
             sum_of_squares=state["sum_of_squares"],
-            loss=state["loss"] / state["num_losses"] if state["num_losses"] else None,
+            loss=state["loss"] if state["num_losses"] else None,
             peak_memory_bytes=int(state["peak_memory_bytes"]),
         )
         return FinishedWindow(

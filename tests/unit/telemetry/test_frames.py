@@ -307,6 +307,9 @@ def crowds(draw: st.DrawFn) -> list[tuple[str, list[ArrivedSample]]]:
                         rank, max(0, iteration - late), epoch=epoch, incarnation=incarnations[rank], offset=len(told)
                     )
                 )
+    if draw(st.booleans()):  # ranks tell several iterations at once
+        at_once = draw(st.integers(2, 4))
+        told = sorted(told, key=lambda each: (each.iteration // at_once, each.rank))
     batches = []
     while told:
         size = draw(st.integers(1, 30))
