@@ -1,12 +1,11 @@
 """Makes one block of arrays of the samples of many records, from the bytes that they are in the records.
 
 Every field is read out of all samples at once. Lists of micro-batches, which ranks of one replica share, are cut out as
-they are and parsed once each.
+they are and read once each.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
@@ -14,7 +13,8 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from services.telemetry.adapters.wire_cursor import Wire, WireCursor
-from services.telemetry.domain.sample_block import COLUMNS, Bools, Floats, Ints, SampleBlock, Workload
+from services.telemetry.adapters.workload_reader import read_workloads
+from services.telemetry.domain.sample_block import COLUMNS, Bools, Floats, Ints, SampleBlock
 from services.telemetry.domain.validate import MAX_MICRO_BATCHES, HostileRecordError, check_micro_batches
 
 
@@ -31,7 +31,6 @@ _COMPUTE = {"forward": "forward_seconds", "backward": "backward_seconds"} | {
 _WAITING = {name: f"{name}_wait_seconds" for name in ("tensor", "pipeline", "gradient", "vote")}
 _SHARE = {"replica": "replicas", "stage": "stages", "shard": "shards"}
 _COST = ("forward_flops_per_token", "forward_flops_per_squared_length", "backward_multiple")
-_micro_batch_fields = attrgetter("index", "tokens", "sum_of_squares")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +94,7 @@ class BlockBuilder:
             lists.setdefault(buffer[begin:end], len(lists))
             for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
         ]
-        workloads, hostile = _parsed_workloads(list(lists))
+        workloads, hostile = read_workloads(list(lists))
         if (kept_ends > kept_begins).any():
             _check_kept(buffer, kept_begins.tolist(), kept_ends.tolist(), believed)
         traffic: list[bytes] = []
@@ -114,9 +113,7 @@ class BlockBuilder:
             has_gradient_norm=has_norm,
             workload_of=np.array(workload_of, dtype=np.int64),
             workloads=workloads,
-            work=np.array(
-                [(sum(each.tokens), sum(each.sums_of_squares)) for each in workloads], dtype=np.float64
-            ).reshape(-1, 2),
+            work=workloads.work(),
             traffic=traffic,
         )
         believed &= block.credible()
@@ -132,21 +129,6 @@ class BlockBuilder:
         for name in _COST:
             numbers[name] = cursor.doubles(_POSITION[name])
         cursor.leave(entered)
-
-
-def _parsed_workloads(raws: Sequence[bytes]) -> tuple[list[Workload], list[int]]:
-    """The lists, and the indexes of those that nobody can have meant."""
-    parsed, hostile = [], []
-    for index, raw in enumerate(raws):
-        try:
-            # What was cut out is a sample of nothing but its micro-batches.
-            micro_batches = pb.Sample.FromString(raw).micro_batches
-            check_micro_batches(micro_batches)
-            parsed.append(Workload(*zip(*map(_micro_batch_fields, micro_batches), strict=True)) if raw else _NO_WORK)
-        except (HostileRecordError, DecodeError):
-            hostile.append(index)
-            parsed.append(_NO_WORK)
-    return parsed, hostile
 
 
 def _check_kept(buffer: bytes, begins: Sequence[int], ends: Sequence[int], believed: Bools) -> None:
@@ -176,6 +158,3 @@ def _checked_traffic(buffer: bytes, begins: Sequence[int], ends: Sequence[int], 
                 believed[row] = False
         found.append(traffic)
     return found
-
-
-_NO_WORK = Workload((), (), ())

@@ -9,7 +9,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from services.common.raw_fields import raw_message_class
 from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
-from services.telemetry.domain.sample_block import COLUMNS, Bools, Floats, Ints, SampleBlock, SampleRow
+from services.telemetry.domain.sample_block import COLUMNS, Bools, Floats, Ints, SampleBlock, SampleRow, Workloads
 
 _FIELDS = pb.FrameColumns.DESCRIPTOR.fields_by_name
 _PACKED = [name for name in _FIELDS if name not in ("names", "traffic")]
@@ -60,9 +60,11 @@ def _columns(entries: Sequence[ArrivedSample]) -> Any:
     _put(columns, "has_loss", picked.has_loss)
     _put(columns, "has_gradient_norm", picked.has_gradient_norm)
     _put(columns, "workload_of", picked.workload_of)
-    _put(columns, "workload_sizes", np.array([len(each.tokens) for each in picked.workloads]), always=True)
-    for name, chosen in (("indexes", 0), ("tokens", 1), ("sums_of_squares", 2)):
-        _put(columns, f"micro_batch_{name}", np.array([value for each in picked.workloads for value in each[chosen]]))
+    lists = picked.workloads
+    _put(columns, "workload_sizes", np.concatenate([each.sizes for each in lists]), always=True)
+    _put(columns, "micro_batch_indexes", np.concatenate([each.indexes for each in lists]))
+    _put(columns, "micro_batch_tokens", np.concatenate([each.tokens for each in lists]))
+    _put(columns, "micro_batch_sums_of_squares", np.concatenate([each.sums_of_squares for each in lists]))
     columns.traffic.extend(picked.traffic)
     return columns
 
@@ -82,26 +84,30 @@ class _Picked:
         self.has_loss: Bools = np.empty(size, dtype=np.bool_)
         self.has_gradient_norm: Bools = np.empty(size, dtype=np.bool_)
         self.workload_of: Ints = np.empty(size, dtype=np.int64)
-        self.workloads: list[Any] = []
+        self.workloads: list[Workloads] = []
         self.traffic: list[bytes] = []
-        by_block: dict[int, tuple[SampleBlock, list[int], list[int]]] = {}
-        for index, entry in enumerate(entries):
-            block, row = entry.payload
-            _, indexes, rows = by_block.setdefault(id(block), (block, [], []))
-            indexes.append(index)
-            rows.append(row)
-        for block, indexes, rows in by_block.values():
-            self._pick(block, indexes, rows)
+        self._num_workloads = 0
+        payloads = [entry.payload for entry in entries]
+        rows = np.array([row for _, row in payloads], dtype=np.int64)
+        blocks = {id(block): block for block, _ in payloads}
+        if len(blocks) == 1:
+            self._pick(payloads[0].block, np.arange(size), rows)
+        else:
+            owners = np.array([id(block) for block, _ in payloads])
+            for number, block in blocks.items():
+                indexes = np.flatnonzero(owners == number)
+                self._pick(block, indexes, rows[indexes])
 
-    def _pick(self, block: SampleBlock, indexes: list[int], rows: list[int]) -> None:
+    def _pick(self, block: SampleBlock, indexes: Ints, rows: Ints) -> None:
         self.numbers[indexes] = block.numbers[rows]
         self.has_loss[indexes] = block.has_loss[rows]
         self.has_gradient_norm[indexes] = block.has_gradient_norm[rows]
         used, which = np.unique(block.workload_of[rows], return_inverse=True)
-        self.workload_of[indexes] = which + len(self.workloads)
-        self.workloads.extend(block.workloads[each] for each in used.tolist())
+        self.workload_of[indexes] = which + self._num_workloads
+        self.workloads.append(block.workloads.picked(used))
+        self._num_workloads += len(used)
         if block.traffic:
             if not self.traffic:
                 self.traffic = [b""] * len(self.numbers)
-            for index, row in zip(indexes, rows, strict=True):
+            for index, row in zip(indexes.tolist(), rows.tolist(), strict=True):
                 self.traffic[index] = block.traffic[row]

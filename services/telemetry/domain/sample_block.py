@@ -53,12 +53,39 @@ _HIGHEST = np.array(
 )
 
 
-class Workload(NamedTuple):
-    """The micro-batches of one sample, in order; ranks of one replica share theirs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workloads:
+    """Lists of micro-batches, one after the other; ranks of one replica share theirs.
 
-    indexes: tuple[int, ...]
-    tokens: tuple[int, ...]
-    sums_of_squares: tuple[float, ...]
+    Attributes:
+        sizes: Micro-batches of each list.
+        indexes: Index of each micro-batch.
+        tokens: Its tokens.
+        sums_of_squares: Its sum of squared lengths.
+    """
+
+    sizes: Ints
+    indexes: Ints
+    tokens: Ints
+    sums_of_squares: Floats
+
+    def work(self) -> Floats:
+        """Columns tokens and sum of squares, one row a list."""
+        count, owners = len(self.sizes), np.repeat(np.arange(len(self.sizes)), self.sizes)
+        sums = [np.bincount(owners, each, minlength=count) for each in (self.tokens, self.sums_of_squares)]
+        return np.column_stack(sums).astype(np.float64, copy=False)
+
+    def picked(self, lists: Ints) -> "Workloads":
+        """Some of the lists, in this order."""
+        sizes = self.sizes[lists]
+        firsts, stops = (np.cumsum(self.sizes) - self.sizes)[lists], np.cumsum(sizes)
+        places = np.repeat(firsts - stops + sizes, sizes) + np.arange(int(sizes.sum()))
+        return Workloads(
+            sizes=sizes,
+            indexes=self.indexes[places],
+            tokens=self.tokens[places],
+            sums_of_squares=self.sums_of_squares[places],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +103,7 @@ class SampleBlock:
         numbers: One column each of ``COLUMNS``; 0 where a loss or norm was not reported.
         has_loss: Whether a loss was reported.
         has_gradient_norm: Whether a norm was reported.
-        workload_of: Index in ``workloads``.
+        workload_of: Which of the ``workloads``.
         workloads: Lists of micro-batches, each once.
         work: Columns tokens and sum of squares, one row a list of micro-batches.
         traffic: Serialised operations with other ranks, empty where there are none; no items where nobody has any.
@@ -93,7 +120,7 @@ class SampleBlock:
     has_loss: Bools
     has_gradient_norm: Bools
     workload_of: Ints
-    workloads: list[Workload]
+    workloads: Workloads
     work: Floats
     traffic: list[bytes]
 

@@ -18,6 +18,7 @@ MAX_JOB_ID_CHARACTERS = 200
 MAX_SECONDS = 7 * 24 * 3600.0
 MAX_UNIX_SECONDS = 1e11
 MAX_COUNT = 2**53
+MAX_SQUARES = float(MAX_COUNT**2)
 MAX_INT32 = 2**31 - 1
 MAX_FLOPS = 1e30
 MAX_BACKWARD_MULTIPLE = 1e6
@@ -114,8 +115,8 @@ def check_micro_batches(micro_batches: Sequence[MicroBatchShape]) -> None:
     for each in micro_batches:
         if each.tokens < 0 or each.index < 0:
             _refuse("micro_batch.tokens", min(each.tokens, each.index), MAX_COUNT)
-        if not 0.0 <= each.sum_of_squares <= MAX_COUNT**2:
-            _refuse("micro_batch.sum_of_squares", each.sum_of_squares, MAX_COUNT**2)
+        if not 0.0 <= each.sum_of_squares <= MAX_SQUARES:
+            _refuse("micro_batch.sum_of_squares", each.sum_of_squares, MAX_SQUARES)
 
 
 def check_position(position: PositionShape) -> None:
