@@ -10,39 +10,89 @@ from layouts.instructions import Instruction, Op, Program
 from layouts.layout import Layout
 
 
+class _Writer:
+    """Appends what a stage does on a micro-batch, with the transfers that belong to it."""
+
+    def __init__(self, stage: int, num_stages: int) -> None:
+        self._is_first, self._is_last = stage == 0, stage == num_stages - 1
+        self._program: list[Instruction] = []
+
+    def forward(self, micro_batch: int) -> None:
+        if not self._is_first:
+            self._program.append(Instruction(Op.RECEIVE_ACTIVATION, micro_batch))
+        self._program.append(Instruction(Op.FORWARD, micro_batch))
+        if not self._is_last:
+            self._program.append(Instruction(Op.SEND_ACTIVATION, micro_batch))
+
+    def backward(self, micro_batch: int, op: Op = Op.BACKWARD) -> None:
+        if not self._is_last:
+            self._program.append(Instruction(Op.RECEIVE_GRADIENT, micro_batch))
+        self._program.append(Instruction(op, micro_batch))
+        if not self._is_first:
+            self._program.append(Instruction(Op.SEND_GRADIENT, micro_batch))
+
+    def backward_weight(self, micro_batch: int) -> None:
+        self._program.append(Instruction(Op.BACKWARD_WEIGHT, micro_batch))
+
+    def finished(self) -> Program:
+        return (*self._program, Instruction(Op.REDUCE), Instruction(Op.STEP))
+
+
 def one_f_one_b(stage: int, num_stages: int, micro_batches: Sequence[int]) -> Program:
     """1F1B (PipeDream-flush, arXiv 2006.09503): warm up, then alternate one forward and one backward, then drain.
 
     Stage s holds at most ``num_stages - s`` live activations.
     """
-    program: list[Instruction] = []
-
-    def forward(micro_batch: int) -> None:
-        if stage > 0:
-            program.append(Instruction(Op.RECEIVE_ACTIVATION, micro_batch))
-        program.append(Instruction(Op.FORWARD, micro_batch))
-        if stage < num_stages - 1:
-            program.append(Instruction(Op.SEND_ACTIVATION, micro_batch))
-
-    def backward(micro_batch: int) -> None:
-        if stage < num_stages - 1:
-            program.append(Instruction(Op.RECEIVE_GRADIENT, micro_batch))
-        program.append(Instruction(Op.BACKWARD, micro_batch))
-        if stage > 0:
-            program.append(Instruction(Op.SEND_GRADIENT, micro_batch))
-
+    writer = _Writer(stage, num_stages)
     warm_up = min(num_stages - stage - 1, len(micro_batches))
     for micro_batch in micro_batches[:warm_up]:
-        forward(micro_batch)
+        writer.forward(micro_batch)
     for behind, micro_batch in enumerate(micro_batches[warm_up:]):
-        forward(micro_batch)
-        backward(micro_batches[behind])
+        writer.forward(micro_batch)
+        writer.backward(micro_batches[behind])
     for micro_batch in micro_batches[len(micro_batches) - warm_up :]:
-        backward(micro_batch)
-    return (*program, Instruction(Op.REDUCE), Instruction(Op.STEP))
+        writer.backward(micro_batch)
+    return writer.finished()
 
 
-SCHEDULES: dict[str, Callable[[int, int, Sequence[int]], Program]] = {"1f1b": one_f_one_b}
+def zero_bubble_h1(stage: int, num_stages: int, micro_batches: Sequence[int]) -> Program:
+    """ZB-H1 (Zero Bubble, arXiv 2401.10241): 1F1B whose weights' part is put off and fills the gaps of the drain.
+
+    Stage s does the weights' part s micro-batches behind the input's, so that every stage holds at most ``num_stages``
+    live activations, counted until the weights' part: what the first stage holds under 1F1B.
+    """
+    writer = _Writer(stage, num_stages)
+    warm_up = min(num_stages - stage - 1, len(micro_batches))
+    for micro_batch in micro_batches[:warm_up]:
+        writer.forward(micro_batch)
+    for index, micro_batch in enumerate(micro_batches):
+        if index + warm_up < len(micro_batches):
+            writer.forward(micro_batches[index + warm_up])
+        writer.backward(micro_batch, Op.BACKWARD_INPUT)
+        if index >= stage:
+            writer.backward_weight(micro_batches[index - stage])
+    for micro_batch in micro_batches[max(0, len(micro_batches) - stage) :]:
+        writer.backward_weight(micro_batch)
+    return writer.finished()
+
+
+SCHEDULES: dict[str, Callable[[int, int, Sequence[int]], Program]] = {"1f1b": one_f_one_b, "zb-h1": zero_bubble_h1}
+
+SPLIT_BACKWARD = frozenset({"zb-h1"})
+"""Schedules that compute the gradients of a stage's input and of its weights apart."""
+
+
+def live_activations(schedule: str, stage: int, num_stages: int, num_micro_batches: int) -> int:
+    """How many micro-batches' activations a stage holds at a time, at most.
+
+    Args:
+        schedule: Name of the schedule.
+        stage: Stage.
+        num_stages: Stages of its replica.
+        num_micro_batches: The replica's quota.
+    """
+    most = num_stages if schedule in SPLIT_BACKWARD else num_stages - stage
+    return min(most, num_micro_batches)
 
 
 def program_of(layout: Layout, replica: int, stage: int, micro_batches: Sequence[int] | None = None) -> Program:

@@ -60,6 +60,19 @@ def block_flops(model: ModelConfig, block: int, held: dict[str, Slice]) -> tuple
     return 8.0 * width * heads_width + 4.0 * width * hidden, 2.0 * heads_width
 
 
+def backward_flops(block: int, of_tokens: float, of_squares: float) -> tuple[float, float]:
+    """Operations of a block's backward: (of its input's gradient, of its weights').
+
+    Args:
+        block: Block. The embedding's input has no gradient.
+        of_tokens: Forward operations that grow with tokens: products with weights.
+        of_squares: Forward operations that grow with squared lengths: attention, which has no weights.
+    """
+    whole = BACKWARD_MULTIPLE * (of_tokens + of_squares)
+    of_weights = whole if block == 0 else of_tokens
+    return whole - of_weights, of_weights
+
+
 def model_spec(config: TrainingConfig) -> ModelSpec:
     """The model's costs for planners, whole blocks."""
     model = config.model

@@ -15,7 +15,7 @@ from trainer_sdk.elastic.config import TrainingConfig
 from trainer_sdk.elastic.data import Dataset, Documents, MicroBatch
 from trainer_sdk.elastic.exchange import plan_exchange
 from trainer_sdk.elastic.gradient_sums import GradientSums
-from trainer_sdk.elastic.model import BACKWARD_MULTIPLE, parameter_specs
+from trainer_sdk.elastic.model import parameter_specs
 from trainer_sdk.elastic.optimizer import ShardOptimizer
 from trainer_sdk.elastic.ownership import OwnershipMap
 from trainer_sdk.elastic.pipeline import Pipeline
@@ -25,20 +25,20 @@ from trainer_sdk.elastic.shard_state import ShardState
 from trainer_sdk.elastic.stage_model import StageModel
 from trainer_sdk.elastic.tensor_parallel import TensorRegion
 from trainer_sdk.elastic.topology import collective_name
+from trainer_sdk.elastic.weight_tape import WeightTape
+from trainer_sdk.elastic.weights import DirectWeights
 from trainer_sdk.groups.group import Group
-
-SUPPORTED = frozenset(Op) - {Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT}
-"""Instructions that this engine interprets."""
 
 
 @dataclass(slots=True)
 class _Flight:
-    """A micro-batch between its forward and its backward."""
+    """A micro-batch between its forward and the last part of its backward."""
 
     batch: MicroBatch
     entered: Tensor | None = None
     output: Tensor | None = None
     gradient: Tensor | None = None
+    tape: WeightTape | None = None
 
 
 class EpochRuntime:
@@ -59,9 +59,6 @@ class EpochRuntime:
         sums: This rank's gradient sums.
         batches: Micro-batches that this stage ran in the newest iteration, in the order of their forwards.
         kept: Index and documents of those that count in it without having been run in this epoch.
-
-    Raises:
-        ValueError: The schedule uses instructions that this engine does not interpret.
     """
 
     def __init__(
@@ -84,21 +81,17 @@ class EpochRuntime:
         stage = layout.stage_at(position)
         self._layout = layout
         self._program = program_of(layout, position.replica, position.stage)
-        unknown = sorted({instruction.op for instruction in self._program} - SUPPORTED)
-        if unknown:
-            raise ValueError(f"schedule {layout.schedule!r} uses {', '.join(unknown)}, which this engine cannot run")
         specs = parameter_specs(config.model)
         ownership = OwnershipMap(specs, layout)
         group = groups[collective_name(stage.ranks)] if len(stage.ranks) > 1 else None
-        self._region = TensorRegion(group, clock, BACKWARD_MULTIPLE)
         self.optimizer = ShardOptimizer(config.optimizer, state)
         self.model = StageModel(
             config.model,
             range(stage.first_block, stage.stop_block),
             ownership.held_by(rank),
-            self.optimizer.parameters,
-            self._region,
+            TensorRegion(group, clock),
         )
+        self._direct = DirectWeights(self.optimizer.parameters)
         device = torch.device(config.device)
         self._pipeline = Pipeline(
             layout,
@@ -116,6 +109,7 @@ class EpochRuntime:
         self._is_last = stage.stop_block == layout.num_blocks
         self._loss = 0.0
         self._flights: dict[int, _Flight] = {}
+        self._split: frozenset[int] = frozenset()
         self.batches: list[MicroBatch] = []
         self.kept: tuple[tuple[int, Documents], ...] = ()
 
@@ -135,6 +129,7 @@ class EpochRuntime:
         self._pipeline.forget()
         with self._clock.computing(ComputeKind.DATA):
             program = self._begin(iteration)
+            self._split = frozenset(one.micro_batch for one in program if one.op is Op.BACKWARD_INPUT)
             scale = 1.0 / self._samples.total_tokens(iteration)
         for instruction in program:
             if instruction.op is Op.REDUCE:
@@ -185,16 +180,20 @@ class EpochRuntime:
             self._pipeline.send(flight.output.detach(), is_gradient=False)
         elif op is Op.RECEIVE_GRADIENT:
             flight.gradient = self._pipeline.receive(tokens, is_gradient=True)
-        elif op is Op.BACKWARD:
+        elif op is Op.BACKWARD or op is Op.BACKWARD_INPUT:
             self._backward(flight, scale)
+        elif op is Op.BACKWARD_WEIGHT:
+            self._backward_weight(flight)
         elif op is Op.SEND_GRADIENT:
             assert flight.entered is not None, "a gradient is sent by a stage that received an activation"
             assert flight.entered.grad is not None, "a gradient is sent after its backward"
             self._pipeline.send(flight.entered.grad, is_gradient=True)
+            flight.entered = None
 
     def _forward(self, flight: _Flight) -> None:
+        flight.tape = WeightTape(self.optimizer.parameters) if flight.batch.index in self._split else None
         with self._clock.computing(ComputeKind.FORWARD):
-            flight.output = self.model.forward(flight.entered, flight.batch)
+            flight.output = self.model.forward(flight.entered, flight.batch, flight.tape or self._direct)
         if self._is_last:
             loss = float(flight.output.detach())
             self._loss += loss
@@ -205,6 +204,16 @@ class EpochRuntime:
         gradient = torch.full_like(flight.output, scale) if self._is_last else flight.gradient
         with self._clock.computing(ComputeKind.BACKWARD):
             torch.autograd.backward([flight.output], [gradient])
-            self._region.count_backward(self.model.embedding_flops(flight.batch))
-            self.sums.accumulate(self.optimizer.parameters, flight.batch.index)
+            if flight.tape is None:
+                self._clock.add(self.model.embedding_backward_flops(flight.batch))
+                self.sums.accumulate(self.optimizer.parameters, flight.batch.index)
         flight.output = flight.gradient = None
+
+    def _backward_weight(self, flight: _Flight) -> None:
+        """Only now is the micro-batch in the sums: after a failure before it, it is run again."""
+        assert flight.tape is not None, "the weights' part follows the input's"
+        with self._clock.computing(ComputeKind.BACKWARD):
+            flight.tape.fill()
+            self._clock.add(self.model.weight_flops(flight.batch))
+            self.sums.accumulate(self.optimizer.parameters, flight.batch.index)
+        flight.tape = None

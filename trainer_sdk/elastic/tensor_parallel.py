@@ -20,21 +20,19 @@ class TensorRegion:
     Args:
         group: Their group; None when one shard holds the stage.
         clock: Told of waits and operations.
-        backward_multiple: Operations of a region's backward as a multiple of its forward.
     """
 
-    def __init__(self, group: Group | None, clock: Clock, backward_multiple: float) -> None:
+    def __init__(self, group: Group | None, clock: Clock) -> None:
         self._group = group
         self._clock = clock
-        self._backward_multiple = backward_multiple
 
     def enter(self, x: Tensor, flops: float) -> Tensor:
-        """Start a region whose forward takes ``flops`` on this shard; its backward is counted when it ends."""
+        """Start a region whose backward takes ``flops`` on this shard; they are counted when it ends."""
         entered: Tensor = _Enter.apply(x, self, flops)
         return entered
 
     def leave(self, x: Tensor, flops: float) -> Tensor:
-        """End the region: the sum over shards."""
+        """End a region whose forward took ``flops`` on this shard: the sum over shards."""
         left: Tensor = _Leave.apply(x, self, flops)
         return left
 
@@ -45,13 +43,9 @@ class TensorRegion:
             self._clock.wait(WaitKind.TENSOR, group.others, lambda: group.all_reduce(x, op))
         return x
 
-    def count_forward(self, flops: float) -> None:
-        """Forward operations that were just done."""
+    def count(self, flops: float) -> None:
+        """Operations that were just done."""
         self._clock.add(flops)
-
-    def count_backward(self, forward_flops: float) -> None:
-        """The backward of something whose forward took ``forward_flops`` was just done."""
-        self._clock.add(forward_flops * self._backward_multiple)
 
 
 class _Enter(torch.autograd.Function):
@@ -62,7 +56,7 @@ class _Enter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        ctx.region.count_backward(ctx.flops)
+        ctx.region.count(ctx.flops)
         # A copy: autograd may hand the same tensor to other branches.
         return ctx.region.reduce(gradient.clone(memory_format=torch.contiguous_format)), None, None
 
@@ -70,7 +64,7 @@ class _Enter(torch.autograd.Function):
 class _Leave(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, region: TensorRegion, flops: float) -> Tensor:
-        region.count_forward(flops)
+        region.count(flops)
         return region.reduce(x.clone(memory_format=torch.contiguous_format))
 
     @staticmethod

@@ -10,6 +10,7 @@ import torch
 
 from layouts.layout import Layout, Replica, Stage
 from layouts.mix import Mix
+from layouts.schedules import SCHEDULES
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.elastic.clock import Clock
 from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
@@ -108,17 +109,20 @@ def _run(config: TrainingConfig, layout: Layout, store_address: str) -> dict[int
     return results
 
 
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_gradients_and_losses_of_an_unequal_layout_equal_the_single_process_model(
-    name: str, start_store: Callable[[], str]
+    name: str, schedule: str, start_store: Callable[[], str]
 ) -> None:
-    results = _run(CONFIG, LAYOUTS[name], start_store())
-    _compare(CONFIG, LAYOUTS[name], results, gradient_tolerance=1e-11, loss_tolerance=1e-13)
+    chosen = replace(LAYOUTS[name], schedule=schedule)
+    results = _run(CONFIG, chosen, start_store())
+    _compare(CONFIG, chosen, results, gradient_tolerance=1e-11, loss_tolerance=1e-13)
 
 
-def test_in_single_precision_only_rounding_differs(start_store: Callable[[], str]) -> None:
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+def test_in_single_precision_only_rounding_differs(schedule: str, start_store: Callable[[], str]) -> None:
     config = replace(CONFIG, dtype="float32")
-    chosen = LAYOUTS["two shards feed one and one feeds three"]
+    chosen = replace(LAYOUTS["two shards feed one and one feeds three"], schedule=schedule)
     _compare(config, chosen, _run(config, chosen, start_store()), gradient_tolerance=2e-5, loss_tolerance=1e-6)
 
 

@@ -292,6 +292,64 @@ def test_unequal_layouts_lose_only_what_the_dead_had(start_fleet: Callable) -> N
     assert fleet.num_executed(5) == 1, "replica 0 was through with three of four"
 
 
+def test_a_job_goes_over_to_a_split_backward_and_back_and_no_loss_changes(start_fleet: Callable) -> None:
+    fleet = start_fleet(config(40), UNIFORM)
+    fleet.reached(3)
+    fleet.boundary(replace(SKEWED, schedule="zb-h1"))
+    fleet.pump_until(lambda: any(s.epoch == 1 for of in fleet.samples.values() for s in of.values()), "epoch 1")
+    fleet.reached(max(fleet.samples) + 2)
+    fleet.boundary(UNIFORM)
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 40)
+    assert {max(sample.epoch for sample in of.values()) for of in fleet.samples.values()} == {0, 1, 2}
+
+
+def test_deaths_between_the_parts_of_a_backward_change_no_loss(start_fleet: Callable) -> None:
+    split = replace(UNIFORM, schedule="zb-h1")
+    # "backward" is entered once per part and again after each wait for the other shard: three times for an input's
+    # part on the second stages (order B0 B1 W0 W1), twice on the first (B0 W0 B1 W1), once for a weights' part.
+    moments = {
+        2: {"operation": "backward", "nth": 7},
+        0: {"operation": "backward", "nth": 3},
+        6: {"operation": "wait:pipeline", "nth": 2},
+        5: {"operation": "wait:tensor", "nth": 4},
+        3: {"operation": "backward", "nth": 8},
+    }
+    fates = {rank: {"iteration": 3 + 4 * n, "epoch": n, **moment} for n, (rank, moment) in enumerate(moments.items())}
+    fleet = start_fleet(config(30, max_gradient_norm=0.5), split, fates=fates)
+    for rank, fate in fates.items():
+        fleet.mourn(rank)
+        assert fate["iteration"] - 1 in fleet.samples
+        fleet.start_rank(rank, 1, None)
+        fleet.recover(split)
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 30, 0.5)
+
+
+def test_what_another_replica_finished_is_kept_when_a_rank_dies_before_its_last_weights_part(
+    start_fleet: Callable,
+) -> None:
+    pair = Layout(
+        num_blocks=4,
+        schedule="zb-h1",
+        replicas=(replica(2, stage(0, 2, (0,)), stage(2, 4, (1,))), replica(2, stage(0, 2, (2,)), stage(2, 4, (3,)))),
+    )
+    # Backwards of rank 1: input of 0, input of 1, weights of 0, weights of 1. It dies with the first three done.
+    fates = {1: {"iteration": 5, "operation": "backward", "nth": 4}}
+    fleet = start_fleet(config(12), pair, fates=fates)
+    fleet.mourn(1)
+    fleet.reduce_begun([2, 3], 0, 5)
+    fleet.recover(replace(pair, replicas=(replica(2, stage(0, 4, (0,))), pair.replicas[1])))
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 12)
+    kept = {batch.index for sample in fleet.samples[5].values() for batch in sample.kept_micro_batches}
+    assert kept == {2, 3}
+    assert fleet.num_executed(5) == 2
+
+
 @pytest.mark.skipif(not can_reconfigure(torch.device("cpu")), reason="this torch has no reconfigure")
 def test_a_job_whose_groups_are_reconfigured_survives_a_death_and_a_stop(start_fleet: Callable) -> None:
     fates = {1: {"iteration": 3, "operation": "backward"}}

@@ -2,9 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from layouts import schedules
-from layouts.instructions import Instruction, Op
 from layouts.layout import uniform_layout
+from layouts.schedules import SCHEDULES
 from trainer_sdk.elastic.config import TrainingConfig
 from trainer_sdk.elastic.runnable import check_runnable
 
@@ -27,13 +26,9 @@ def test_a_schedule_that_nobody_knows_is_refused_and_the_known_ones_are_named() 
         check_runnable(CONFIG, replace(HOME, schedule="zero-bubble"))
 
 
-def test_instructions_that_the_engine_does_not_interpret_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def split(stage: int, num_stages: int, micro_batches: object) -> tuple[Instruction, ...]:
-        return (Instruction(op=Op.BACKWARD_INPUT, micro_batch=0),)
-
-    monkeypatch.setitem(schedules.SCHEDULES, "split", split)
-    with pytest.raises(ValueError, match=r"'split' uses .*which this engine cannot run"):
-        check_runnable(CONFIG, replace(HOME, schedule="split"))
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+def test_every_schedule_can_be_run(schedule: str) -> None:
+    check_runnable(CONFIG, replace(HOME, schedule=schedule))
 
 
 @pytest.mark.parametrize(
