@@ -4,7 +4,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from statistics import median
 from typing import Any, ClassVar
 
 from demo.conditions import Moment
@@ -30,10 +29,22 @@ _ACCUSATIONS = {
 }
 _SEQUELS = frozenset({VerdictKind.RECOVERED, VerdictKind.REJOINED, VerdictKind.FAIL_STOP})
 """Also said of a victim, rightly, once it is healed or its process replaced."""
-_ACCUSES_NOBODY = frozenset(
-    {VerdictKind.STAGE_IMBALANCE, VerdictKind.SEQUENCE_IMBALANCE, VerdictKind.JITTER, VerdictKind.SPIKE}
+ADVICE = frozenset(
+    {
+        VerdictKind.STAGE_IMBALANCE,
+        VerdictKind.SEQUENCE_IMBALANCE,
+        VerdictKind.JITTER,
+        VerdictKind.SPIKE,
+        VerdictKind.INPUT_STALL,
+        VerdictKind.PERIODIC_PAUSE,
+    }
 )
-_AFTERMATH_SECONDS = 3.0
+"""Reported with advice: nobody is accused and no plan follows."""
+
+_CLEARS = frozenset({VerdictKind.RECOVERED, VerdictKind.REJOINED, VerdictKind.COMMUNICATION_RECOVERED})
+AFTERMATH_SECONDS = 3.0
+"""After the job is whole again, in which more may be said of the fault."""
+
 SLOWDOWNS = (0.05, 0.10, 0.15, 0.25, 0.50, 1.00)
 """How much longer a slow device computes."""
 _WEIGHTS = {FaultKind.SLOW: 5, FaultKind.KILL: 2, FaultKind.STOP: 1, FaultKind.HANG: 2}
@@ -63,12 +74,13 @@ class Finding:
         seconds: From the injection to its decision.
         iterations: Likewise, in iterations.
         throughput_found: What it says of the victim's speed.
+        right: Nobody else, and nothing else, was accused before it.
         whole_again: Whether the job reached its full shape, and the recovery was noticed.
     """
 
     HEADER: ClassVar[str] = (
-        "| fault | rank | speed | verdict | seconds | iterations | speed found | whole again |\n"
-        "|---|---|---|---|---|---|---|---|"
+        "| fault | rank | speed | verdict | right | seconds | iterations | speed found | whole again |\n"
+        "|---|---|---|---|---|---|---|---|---|"
     )
 
     fault: Fault
@@ -78,13 +90,21 @@ class Finding:
     seconds: float | None
     iterations: int | None
     throughput_found: float | None
+    right: bool
     whole_again: bool
 
     @classmethod
     def of(
-        cls, fault: Fault, began: Moment, verdict: VerdictSeen | None, *, ended_at: float, whole_again: bool
+        cls,
+        fault: Fault,
+        began: Moment,
+        verdicts: Sequence[VerdictSeen],
+        *,
+        ended_at: float,
+        whole_again: bool,
     ) -> "Finding":
-        """What ``verdict`` says of ``fault``."""
+        """What ``verdicts``, in the order in which they were decided, say of ``fault``."""
+        verdict = finding_of(fault, began, verdicts)
         return cls(
             fault=fault,
             injected_at=began.at,
@@ -93,6 +113,7 @@ class Finding:
             seconds=verdict.decided_at - began.at if verdict else None,
             iterations=max(verdict.decided_iteration - began.iteration, 0) if verdict else None,
             throughput_found=verdict.throughput if verdict else None,
+            right=verdict is not None and verdict is _first_accusation(began, verdicts),
             whole_again=whole_again,
         )
 
@@ -103,6 +124,7 @@ class Finding:
             str(self.fault.rank),
             f"{self.fault.throughput:.3f}",
             self.verdict or "-",
+            "yes" if self.right else "no",
             "-" if self.seconds is None else f"{self.seconds:.2f}",
             "-" if self.iterations is None else str(self.iterations),
             "-" if self.throughput_found is None else f"{self.throughput_found:.3f}",
@@ -113,6 +135,12 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Finding":
+        """The finding that ``as_json`` gave."""
+        fault = {**values["fault"], "kind": FaultKind(values["fault"]["kind"])}
+        return cls(**{**values, "fault": Fault(**fault)})
 
 
 def draw_faults(count: int, num_ranks: int, seed: int) -> tuple[Fault, ...]:
@@ -143,12 +171,17 @@ def finding_of(fault: Fault, began: Moment, verdicts: Sequence[VerdictSeen]) -> 
     return None
 
 
+def _first_accusation(began: Moment, verdicts: Sequence[VerdictSeen]) -> VerdictSeen | None:
+    accusations = (one for one in verdicts if one.kind not in ADVICE | _CLEARS)
+    return next((one for one in accusations if one.decided_at >= began.at), None)
+
+
 def false_alarms(findings: Sequence[Finding], verdicts: Sequence[VerdictSeen]) -> list[VerdictSeen]:
     """Verdicts that accuse somebody, or clear somebody, without a fault that explains it."""
     return [
         verdict
         for verdict in verdicts
-        if verdict.kind not in _ACCUSES_NOBODY and not any(_explains(finding, verdict) for finding in findings)
+        if verdict.kind not in ADVICE and not any(_explains(finding, verdict) for finding in findings)
     ]
 
 
@@ -157,38 +190,5 @@ def _explains(finding: Finding, verdict: VerdictSeen) -> bool:
     return (
         {culprit.rank for culprit in verdict.culprits} == {fault.rank}
         and verdict.kind in _ACCUSATIONS[fault.kind] | _SEQUELS
-        and finding.injected_at <= verdict.decided_at <= finding.ended_at + _AFTERMATH_SECONDS
+        and finding.injected_at <= verdict.decided_at <= finding.ended_at + AFTERMATH_SECONDS
     )
-
-
-def summary_of(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Counts and medians by kind of fault."""
-    by_kind = {}
-    for kind in FaultKind:
-        of_kind = [finding for finding in findings if finding.fault.kind is kind]
-        found = [finding for finding in of_kind if finding.verdict is not None]
-        if not of_kind:
-            continue
-        by_kind[kind.value] = {
-            "injected": len(of_kind),
-            "found": len(found),
-            "whole_again": sum(finding.whole_again for finding in of_kind),
-            "median_seconds": _median([finding.seconds for finding in found]),
-            "median_iterations": _median([finding.iterations for finding in found]),
-        }
-    errors = [
-        abs(finding.throughput_found - finding.fault.throughput)
-        for finding in findings
-        if finding.fault.kind is FaultKind.SLOW and finding.throughput_found is not None
-    ]
-    return {
-        "faults": len(findings),
-        "found": sum(finding.verdict is not None for finding in findings),
-        "median_speed_error": _median(errors),
-        "by_kind": by_kind,
-    }
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None

@@ -1,20 +1,22 @@
 """Random faults on a live job, then healthy work: ``python -m benchmarks.detection.live``.
 
 The demo's job on the demo's stack: 8 ranks (TP 2 x PP 2 x DP 2) on emulated devices, documents of varied length with
-stretches of long ones. Kind, victim, size and moment of every fault are random. Prints a line per fault, then what was
-found, who was accused wrongly, and how long it took; JSON goes to ``--out`` after every fault.
+stretches of long ones. Kind, victim, size and moment of every fault are random. Prints a line per fault, then a table
+of what was found, who was accused wrongly, and how long it took. JSON goes to ``--out`` after every fault and every minute
+of healthy work; ``--resume`` goes on from it, on a new job, where a campaign was stopped.
 """
 
 import argparse
 import asyncio
-import json
 import random
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.detection.faults import Fault, Finding, draw_faults, false_alarms, finding_of, summary_of
+from benchmarks.detection.faults import AFTERMATH_SECONDS, Fault, Finding, draw_faults, finding_of
+from benchmarks.detection.live_report import LIVE, LiveReport, in_words
 from demo.conditions import IterationsPassed, IterationsUnderNewEpoch, Moment, ShapeReached
 from demo.job import MainJob, main_job
 from demo.performance import job_spec
@@ -30,6 +32,7 @@ POLL_SECONDS = 0.05
 LEARNING_ITERATIONS = 30
 FIND_SECONDS = 60.0
 HEAL_SECONDS = 60.0
+HEALTHY_SLICE_SECONDS = 60.0
 LONG_STRETCH_ITERATIONS = 8
 LONG_STRETCH_EVERY = 90
 
@@ -60,9 +63,8 @@ class Campaign:
         began = self._moment()
         self._inject(fault)
         await self._until(lambda: finding_of(fault, began, self._log.verdicts) is not None, FIND_SECONDS)
-        verdict = finding_of(fault, began, self._log.verdicts)
-        whole = await self._heal(fault, began, verdict)
-        finding = Finding.of(fault, began, verdict, ended_at=time.time(), whole_again=whole)
+        whole = await self._heal(fault, began, finding_of(fault, began, self._log.verdicts))
+        finding = Finding.of(fault, began, self._log.verdicts, ended_at=time.time(), whole_again=whole)
         self.findings.append(finding)
         self._say(finding.line())
         return finding
@@ -133,43 +135,49 @@ def varied_job(job_id: str, seed: int) -> MainJob:
     return replace(job, config=replace(job.config, workload=replace(job.config.workload, long_stretches=stretches)))
 
 
-async def run_campaign(stack: Stack, seed: int, faults: Sequence[Fault], healthy_seconds: float, out: Path) -> None:
-    """The whole campaign on one job; writes ``out`` after every fault."""
-    job = varied_job(f"campaign-{seed}-{int(time.time())}", seed)
+async def run_campaign(stack: Stack, before: LiveReport, faults: Sequence[Fault], healthy: float, out: Path) -> None:
+    """The rest of a campaign on one job.
+
+    Args:
+        stack: Running, with its services.
+        before: What was found by earlier jobs of the campaign.
+        faults: All faults of the campaign; as many as ``before`` knows are passed over.
+        healthy: Seconds of healthy work in the whole campaign.
+        out: Gets the report after every fault and every minute of healthy work.
+    """
+    job = varied_job(f"campaign-{before.seed}-{int(time.time())}", before.seed)
     log = RunLog(job_id=job.config.job_id)
     launcher = Launcher(job_spec(stack, job, stack.folder / "job"), job.model)
     campaign = Campaign(launcher, log, lambda line: print(line, flush=True))
-    healthy_iterations, healthy_alarms = 0, 0
     began = time.time()
+    healthy_since, healthy_seconds, healthy_iterations = float("inf"), 0.0, 0
 
-    def write() -> dict[str, object]:
-        alarms = false_alarms(campaign.findings, log.verdicts)
-        figures = {
-            **summary_of(campaign.findings),
-            "false_alarms": [f"{alarm.kind.value} {[c.rank for c in alarm.culprits]}" for alarm in alarms],
-            "iterations": log.last_iteration + 1,
-            "healthy_minutes": healthy_seconds / 60.0 if healthy_iterations else 0.0,
-            "healthy_iterations": healthy_iterations,
-            "healthy_verdicts": healthy_alarms,
-            "minutes": (time.time() - began) / 60.0,
-        }
-        out.parent.mkdir(parents=True, exist_ok=True)
-        each = [finding.as_json() for finding in campaign.findings]
-        out.write_text(json.dumps({**figures, "each": each}, indent=1))
-        return figures
+    def keep() -> None:
+        report = deepcopy(before)
+        report.take(campaign.findings, log.verdicts)
+        said = [in_words(verdict) for verdict in log.verdicts if verdict.decided_at >= healthy_since]
+        report.healthy_verdicts += said
+        report.healthy_seconds += healthy_seconds
+        report.healthy_iterations += healthy_iterations
+        report.iterations += log.last_iteration + 1
+        report.minutes += (time.time() - began) / 60.0
+        report.write(out)
 
     try:
         async with recording(stack.addresses.kafka_bootstrap_servers, log):
             await asyncio.to_thread(launcher.start)
             await campaign.learn()
-            for fault in faults:
+            for fault in faults[len(before.findings) :]:
                 await campaign.suffer(fault)
-                write()
-            if healthy_seconds:
-                before = len(log.verdicts)
-                healthy_iterations = await campaign.stay_healthy(healthy_seconds)
-                healthy_alarms = len(log.verdicts) - before
-            print(json.dumps(write()))
+                keep()
+            # What the last fault leaves to say is not said of healthy work.
+            await campaign.stay_healthy(AFTERMATH_SECONDS)
+            healthy_since = time.time()
+            while before.healthy_seconds + healthy_seconds < healthy:
+                seconds = min(HEALTHY_SLICE_SECONDS, healthy - before.healthy_seconds - healthy_seconds)
+                healthy_iterations += await campaign.stay_healthy(seconds)
+                healthy_seconds += seconds
+                keep()
     finally:
         await asyncio.to_thread(launcher.stop)
 
@@ -180,13 +188,18 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--healthy-minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--resume", action="store_true", help="go on from what --out holds")
     parser.add_argument("--stack", default="campaign", help="name of the stack's folder")
-    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/live_faults.json"))
+    parser.add_argument("--out", type=Path, default=LIVE)
     options = parser.parse_args()
+    before = LiveReport.read(options.out) if options.resume and options.out.exists() else LiveReport(seed=options.seed)
+    if before.seed != options.seed:
+        parser.error(f"{options.out} is of a campaign with --seed {before.seed}; give that seed or another --out")
     faults = draw_faults(options.faults, NUM_RANKS, options.seed)
     print(Finding.HEADER)
     with Stack(options.stack, keep_data=False) as stack:
-        asyncio.run(run_campaign(stack, options.seed, faults, 60.0 * options.healthy_minutes, options.out))
+        asyncio.run(run_campaign(stack, before, faults, 60.0 * options.healthy_minutes, options.out))
+    print(LiveReport.read(options.out).table())
 
 
 if __name__ == "__main__":

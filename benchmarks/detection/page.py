@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.detection import hangs, kinds, prediction
 from benchmarks.detection.bars import bars
 from benchmarks.detection.cells import Cell, grid
+from benchmarks.detection.live_report import LIVE, LiveReport
 from benchmarks.detection.score import CellScore, TraceScore, score_cell
 from benchmarks.detection.traces import OPERATION_NOISE_SIGMA, SHAPES, Scenario
 
@@ -98,6 +99,7 @@ def tables() -> dict[str, str]:
     found["bars"] = bars(scores_of(SCORES), cells, _USUAL_NOISE)
     found["kinds"] = kinds.table(kinds.LINES) if kinds.LINES.exists() else "Not run."
     found["hangs"] = hangs.TABLE.read_text() if hangs.TABLE.exists() else "Not run."
+    found["live"] = LiveReport.read(LIVE).table() if LIVE.exists() else "Not run."
     found["prediction"] = prediction.table(prediction.LINES) if prediction.LINES.exists() else "Not run."
     return found
 

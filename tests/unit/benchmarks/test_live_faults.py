@@ -1,6 +1,9 @@
 """A live campaign's faults and how verdicts are scored against them."""
 
-from benchmarks.detection.faults import Fault, FaultKind, Finding, draw_faults, false_alarms, finding_of, summary_of
+from pathlib import Path
+
+from benchmarks.detection.faults import Fault, FaultKind, Finding, draw_faults, false_alarms, finding_of
+from benchmarks.detection.live_report import LiveReport
 from demo.conditions import Moment
 from demo.run_log import CulpritSeen, VerdictSeen
 from history.vocabulary import VerdictKind
@@ -24,8 +27,8 @@ def verdict(kind: VerdictKind, *ranks: int, at: float = 102.0, throughput: float
     )
 
 
-def found(given: VerdictSeen | None) -> Finding:
-    return Finding.of(SLOW, BEGAN, given, ended_at=110.0, whole_again=True)
+def found(*given: VerdictSeen, fault: Fault = SLOW) -> Finding:
+    return Finding.of(fault, BEGAN, given, ended_at=110.0, whole_again=True)
 
 
 def test_faults_are_the_same_for_the_same_seed_and_of_every_kind() -> None:
@@ -56,8 +59,32 @@ def test_a_verdict_that_no_fault_explains_is_a_false_alarm() -> None:
     assert false_alarms([found(explained[0])], [*explained, workload, late, other]) == [late, other]
 
 
-def test_the_summary_counts_by_kind_and_measures_the_error_of_the_speed() -> None:
-    summary = summary_of([found(verdict(VerdictKind.COMPUTE_SLOW, 3)), found(None)])
-    assert (summary["faults"], summary["found"]) == (2, 1)
-    assert summary["by_kind"]["slow"]["median_iterations"] == 3
-    assert abs(summary["median_speed_error"] - 0.01) < 1e-9
+def test_a_fault_is_found_but_not_rightly_when_somebody_else_was_accused_first() -> None:
+    right, other = verdict(VerdictKind.COMPUTE_SLOW, 3, at=103.0), verdict(VerdictKind.COMPUTE_SLOW, 5)
+    advice, old = verdict(VerdictKind.INPUT_STALL, 5), verdict(VerdictKind.HANG, 5, at=99.0)
+    assert found(advice, old, right).right
+    assert found(other, right).verdict == VerdictKind.COMPUTE_SLOW
+    assert not found(other, right).right
+    assert not found().right
+
+
+def test_the_table_counts_found_right_and_false_by_kind_of_fault() -> None:
+    right, other = verdict(VerdictKind.COMPUTE_SLOW, 3, at=103.0), verdict(VerdictKind.COMPUTE_SLOW, 5)
+    late, advice = verdict(VerdictKind.HANG, 1, at=200.0), verdict(VerdictKind.SEQUENCE_IMBALANCE)
+    report = LiveReport(seed=0)
+    report.take([found(other, right)], [other, right, advice, late])
+    assert report.alarms == [("compute slow [5]", "slow"), ("hang [1]", "no fault")]
+    slow, everything = report.table().splitlines()[2:4]
+    assert slow == "| slow | 1 | 100.0 (5.0) | 0.0 | 3.00 (3.00) | 3 (3) | 1.0 | 1 of 1 | 1 |"
+    assert everything == "| all | 1 | 100.0 (5.0) | 0.0 | 3.00 (3.00) | 3 (3) | 1.0 | 1 of 1 | 2 |"
+    assert "Advice in all: 1 sequence imbalance." in report.table()
+
+
+def test_a_campaign_that_was_stopped_goes_on_from_what_it_wrote(tmp_path: Path) -> None:
+    report = LiveReport(seed=7, healthy_seconds=60.0, healthy_iterations=100, minutes=2.5)
+    report.take([found(verdict(VerdictKind.COMPUTE_SLOW, 3)), found()], [verdict(VerdictKind.JITTER, 2)])
+    report.write(tmp_path / "live.json")
+    again = LiveReport.read(tmp_path / "live.json")
+    assert again == report
+    again.take([found()], [verdict(VerdictKind.JITTER, 2)])
+    assert (len(again.findings), again.advice) == (3, {"jitter": 2})
