@@ -2,8 +2,8 @@
 
 The demo's job on the demo's stack: 8 ranks (TP 2 x PP 2 x DP 2) on emulated devices, documents of varied length with
 stretches of long ones. Kind, victim, size and moment of every fault are random. Prints a line per fault, then a table
-of what was found, who was accused wrongly, and how long it took. JSON goes to ``--out`` after every fault and every minute
-of healthy work; ``--resume`` goes on from it, on a new job, where a campaign was stopped.
+of what was found, who was accused wrongly, and how long it took. JSON goes to ``--out`` after every fault and every
+minute of healthy work; ``--resume`` goes on from it, on a new job, where a campaign was stopped.
 """
 
 import argparse
