@@ -14,10 +14,12 @@ Document = dict[str, Any]
 
 def layout_to_document(layout: Layout) -> Document:
     """The layout as JSON: field names as in :class:`~layouts.layout.Layout`, tuples as arrays."""
-    # Only where there is a mix: documents from before there were any look the same.
+    # Only where there are some: documents from before there were any look the same.
     mix = {} if layout.mix is None else {"mix": dataclasses.asdict(layout.mix)}
+    schedules = {"schedules": list(layout.schedules)} if layout.schedules else {}
     return {
         **mix,
+        **schedules,
         "num_blocks": layout.num_blocks,
         "schedule": layout.schedule,
         "standbys": list(layout.standbys),
@@ -48,6 +50,7 @@ def layout_from_document(document: Mapping[str, Any]) -> Layout:
     return Layout(
         num_blocks=document["num_blocks"],
         schedule=document["schedule"],
+        schedules=tuple(document.get("schedules", ())),
         standbys=tuple(document["standbys"]),
         mix=None if document.get("mix") is None else _mix_from_document(document["mix"]),
         replicas=tuple(

@@ -15,6 +15,7 @@ def layout_to_proto(layout: Layout) -> pb.Layout:
         num_blocks=layout.num_blocks,
         standbys=layout.standbys,
         schedule=layout.schedule,
+        schedules=layout.schedules,
         mix=None if layout.mix is None else pb.Mix(**asdict(layout.mix)),
         replicas=[
             pb.Replica(
@@ -44,6 +45,7 @@ def layout_from_proto(message: pb.Layout) -> Layout:
         num_blocks=message.num_blocks,
         standbys=tuple(message.standbys),
         schedule=message.schedule or "1f1b",
+        schedules=tuple(message.schedules),
         mix=_mix_from_proto(message.mix) if message.HasField("mix") else None,
         replicas=tuple(
             Replica(

@@ -96,6 +96,7 @@ class Layout:
         standbys: Ranks that are alive and hold no position.
         schedule: Name of the pipeline schedule in :mod:`layouts.schedules`.
         mix: Which documents go to which micro-batch; None = as they were drawn.
+        schedules: Schedules that a plan may choose for the job, because its engine runs them; none = only ``schedule``.
         ranks: Ranks that hold a position, ascending; standbys excluded.
         num_micro_batches: Of the whole iteration: the same under every layout of a job.
 
@@ -109,6 +110,7 @@ class Layout:
     standbys: tuple[int, ...] = ()
     schedule: str = "1f1b"
     mix: Mix | None = None
+    schedules: tuple[str, ...] = ()
     ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
     num_micro_batches: int = field(init=False, repr=False, compare=False)
 

@@ -18,3 +18,8 @@ def test_a_layout_without_a_mix_is_written_as_it_always_was():
     document = layout_to_document(HOME)
     assert set(document) == {"num_blocks", "schedule", "standbys", "replicas"}
     assert layout_from_document(document) == HOME
+
+
+def test_schedules_that_a_plan_may_choose_are_kept_with_their_layout():
+    layout = replace(HOME, schedules=("1f1b", "zb-h1"))
+    assert layout_from_document(layout_to_document(layout)) == layout

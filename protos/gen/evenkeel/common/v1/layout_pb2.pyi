@@ -97,6 +97,7 @@ class Layout(_message.Message):
     STANDBYS_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
     MIX_FIELD_NUMBER: _builtins.int
+    SCHEDULES_FIELD_NUMBER: _builtins.int
     num_blocks: _builtins.int
     """Model blocks in total."""
     schedule: _builtins.str
@@ -115,6 +116,12 @@ class Layout(_message.Message):
         has one says by it that its engine follows such rules.
         """
 
+    @_builtins.property
+    def schedules(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Schedules that a plan may choose for the job beside the one in force: a job whose first layout names some says by it
+        that its engine runs them. Empty = only schedule.
+        """
+
     def __init__(
         self,
         *,
@@ -123,10 +130,11 @@ class Layout(_message.Message):
         standbys: _abc.Iterable[_builtins.int] | None = ...,
         schedule: _builtins.str = ...,
         mix: Global___Mix | None = ...,
+        schedules: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["mix", b"mix"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mix", b"mix", "num_blocks", b"num_blocks", "replicas", b"replicas", "schedule", b"schedule", "standbys", b"standbys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mix", b"mix", "num_blocks", b"num_blocks", "replicas", b"replicas", "schedule", b"schedule", "schedules", b"schedules", "standbys", b"standbys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
