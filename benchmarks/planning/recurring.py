@@ -2,10 +2,12 @@
 
 ResiHP's large run (arXiv 2605.06374): LLaMA-2 70B, TP 4, DP 4, PP 16; there it was 1.11 x strengthened Oobleck. The
 detector is ours as measured, for all systems. Failures are devices that die or slow down, nodes that go silent, and
-links that slow down; every system sees the same. Intensities are ours: the paper names none. Simulated.
+links that slow down; every system sees the same. Intensities are ours: the paper names none. Rows that the JSON file
+has already are not run again, so a run that was stopped goes on where it was. Simulated.
 """
 
 import argparse
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,10 +25,23 @@ from simulator.fleet.simulation import FleetSimulation
 from simulator.fleet.strategy import Costs
 from simulator.fleet.topology import Scope, Topology
 
-SYSTEMS = ("strengthened Oobleck", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
+SYSTEMS = ("strengthened Oobleck", "Evenkeel", "Evenkeel + sequence mix", "ResiHP")
 LINK_FACTORS = (5.0, 20.0)
-INTENSITIES = {"light": 1.0, "heavy": 3.0}
+INTENSITIES = {"light": 1.0, "heavy": 3.0, "severe": 8.0}
 """Times a death an hour, a slowdown every two hours, a silent node every twelve, a slow link every four."""
+
+HEADER = (
+    "system",
+    "throughput, %",
+    "of bound, %",
+    "/ S-Oobleck",
+    "bound / it",
+    "paused, %",
+    "waiting, %",
+    "plans",
+    "CPU s",
+)
+Row = dict[str, Any]
 
 
 def failures(case: Case, seconds: float, factor: float, seed: int) -> tuple[tuple[Fault, ...], tuple[LinkFault, ...]]:
@@ -55,58 +70,91 @@ def failures(case: Case, seconds: float, factor: float, seed: int) -> tuple[tupl
     return faults, tuple(links)
 
 
-def run(systems: Sequence[str], num_iterations: int, noise: float, seed: int, intensities: Sequence[str]) -> list[Any]:
-    """The tables, printed and as data."""
-    case = large_case()
+def run_one(
+    case: Case,
+    system: str,
+    faults: Sequence[Fault],
+    links: Sequence[LinkFault],
+    *,
+    seconds: float,
+    noise: float,
+    seed: int,
+) -> Row:
+    """One run of one system, as plain data."""
+    started = time.process_time()
     iteration = operation_seconds(case.cost, operation_of(case.home), case.healthy)
-    seconds = num_iterations * iteration
-    rows = []
+    result = FleetSimulation(
+        home=case.home,
+        cost=case.cost,
+        topology=Topology(num_devices=case.num_devices),
+        faults=faults,
+        link_faults=links,
+        noise=noise,
+        detector=measured_detector(iteration),
+        costs=Costs(),
+        strategy=STRATEGIES[system],
+        duration_seconds=seconds,
+        seed=seed,
+    ).run()
+    return {
+        "throughput": result.throughput,
+        "bound": result.bound,
+        "num_faults": len(faults),
+        "num_link_faults": len(links),
+        "num_answers": result.num_answers,
+        "paused": result.paused_seconds / seconds,
+        "stopped": result.stopped_seconds / seconds,
+        "aborted_at_seconds": result.aborted_at_seconds,
+        "cpu_seconds": time.process_time() - started,
+    }
+
+
+def lines_of(rows: Sequence[Row]) -> list[list[str]]:
+    """Rows of one intensity as table lines; how far a system is ahead of strengthened Oobleck, if that has run."""
+    ran = [row["throughput"] for row in rows if row["system"] == SYSTEMS[0]]
+    return [
+        [
+            row["system"],
+            percent(row["throughput"]),
+            percent(row["throughput"] / row["bound"]),
+            f"{row['throughput'] / ran[0]:.2f} x" if ran else "-",
+            f"{row['bound'] / ran[0]:.2f} x" if ran else "-",
+            percent(row["paused"]),
+            percent(row["stopped"]),
+            str(row["num_answers"]),
+            f"{row['cpu_seconds']:.0f}",
+        ]
+        for row in rows
+    ]
+
+
+def run(
+    systems: Sequence[str], num_iterations: int, noise: float, seed: int, intensities: Sequence[str], path: Path
+) -> None:
+    """Runs what the file does not have yet, keeps each row in it, prints a table per intensity."""
+    case = large_case()
+    seconds = num_iterations * operation_seconds(case.cost, operation_of(case.home), case.healthy)
+    rows: list[Row] = json.loads(path.read_text()) if path.exists() else []
     for intensity in intensities:
         faults, links = failures(case, seconds, INTENSITIES[intensity], seed)
-        lines = []
+        shown = []
         for system in systems:
-            started = time.process_time()
-            result = FleetSimulation(
-                home=case.home,
-                cost=case.cost,
-                topology=Topology(num_devices=case.num_devices),
-                faults=faults,
-                link_faults=links,
-                noise=noise,
-                detector=measured_detector(iteration),
-                costs=Costs(),
-                strategy=STRATEGIES[system],
-                duration_seconds=seconds,
-                seed=seed,
-            ).run()
-            row: dict[str, Any] = {
+            key = {
                 "intensity": intensity,
                 "system": system,
-                "throughput": result.throughput,
-                "bound": result.bound,
-                "num_faults": len(faults),
-                "num_link_faults": len(links),
-                "num_answers": result.num_answers,
-                "paused_seconds": result.paused_seconds,
-                "stopped_seconds": result.stopped_seconds,
-                "cpu_seconds": time.process_time() - started,
+                "num_iterations": num_iterations,
+                "noise": noise,
+                "seed": seed,
             }
-            rows.append(row)
-            lines.append(
-                [
-                    system,
-                    percent(result.throughput),
-                    percent(result.of_bound),
-                    f"{result.paused_seconds / 3600:.2f}",
-                    f"{result.stopped_seconds / 3600:.2f}",
-                    str(result.num_answers),
-                    f"{row['cpu_seconds']:.0f}",
-                ]
-            )
-        header = ["system", "throughput, %", "of bound, %", "paused h", "stopped h", "changes", "CPU s"]
+            row = next((row for row in rows if key.items() <= row.items()), None)
+            if row is None:
+                row = key | run_one(case, system, faults, links, seconds=seconds, noise=noise, seed=seed)
+                rows.append(row)
+                write_json(path, rows)
+            shown.append(row)
         title = f"## 256 devices, {num_iterations:,} iterations, {intensity}: {len(faults)} faults, {len(links)} links"
-        print(f"{title}\n\n{table(header, lines)}\n\nBound {percent(rows[-1]['bound'])} %.\n", flush=True)
-    return rows
+        bound = percent(shown[-1]["bound"])
+        print(f"{title}\n\n{table(HEADER, lines_of(shown))}\n\nBound {bound} %.\n", flush=True)
 
 
 def main() -> None:
@@ -119,8 +167,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, default=Path("out/planning_recurring.json"))
     chosen = parser.parse_args()
-    rows = run(chosen.systems, chosen.iterations, chosen.noise, chosen.seed, chosen.intensities)
-    write_json(chosen.json, rows)
+    run(chosen.systems, chosen.iterations, chosen.noise, chosen.seed, chosen.intensities, chosen.json)
 
 
 if __name__ == "__main__":
