@@ -27,17 +27,19 @@ from evenkeel.detector.v1 import detector_pb2 as evenkeel_dot_detector_dot_v1_do
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%evenkeel/scheduler/v1/scheduler.proto\x12\x15\x65venkeel.scheduler.v1\x1a\x1f\x65venkeel/common/v1/layout.proto\x1a#evenkeel/detector/v1/detector.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc7\x02\n\x03Job\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12,\n\x05model\x18\x04 \x01(\x0b\x32\x1d.evenkeel.common.v1.ModelSpec\x12*\n\x06layout\x18\x05 \x01(\x0b\x32\x1a.evenkeel.common.v1.Layout\x12\r\n\x05\x65poch\x18\x06 \x01(\x03\x12.\n\x05state\x18\x07 \x01(\x0e\x32\x1f.evenkeel.scheduler.v1.JobState\x12\x31\n\rregistered_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x05ranks\x18\t \x03(\x0b\x32\x1b.evenkeel.scheduler.v1.Rank\x12\x1a\n\x12proportional_bound\x18\n \x01(\x01\"{\n\x04Rank\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\x05\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\r\n\x05\x61live\x18\x06 \x01(\x08\x12\x12\n\nthroughput\x18\x07 \x01(\x01\"\xaf\x01\n\x12RegisterJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\tjob_token\x18\x04 \x01(\t\x12,\n\x05model\x18\x05 \x01(\x0b\x32\x1d.evenkeel.common.v1.ModelSpec\x12*\n\x06layout\x18\x06 \x01(\x0b\x32\x1a.evenkeel.common.v1.Layout\">\n\x13RegisterJobResponse\x12\'\n\x03job\x18\x01 \x01(\x0b\x32\x1a.evenkeel.scheduler.v1.Job\"\x8b\x01\n\x13RegisterRankRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x13\n\x0bincarnation\x18\x03 \x01(\x05\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x12\n\nprocess_id\x18\x07 \x01(\x03\"\x16\n\x14RegisterRankResponse\"\"\n\x10\x46inishJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"\x13\n\x11\x46inishJobResponse\"!\n\x0fWatchJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"\xa8\x01\n\x10WatchJobResponse\x12)\n\x03job\x18\x01 \x01(\x0b\x32\x1a.evenkeel.scheduler.v1.JobH\x00\x12\x30\n\x07verdict\x18\x02 \x01(\x0b\x32\x1d.evenkeel.detector.v1.VerdictH\x00\x12+\n\x04plan\x18\x03 \x01(\x0b\x32\x1b.evenkeel.scheduler.v1.PlanH\x00\x42\n\n\x08happened\"8\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"U\n\x10ListJobsResponse\x12(\n\x04jobs\x18\x01 \x03(\x0b\x32\x1a.evenkeel.scheduler.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xc6\x02\n\x08Incident\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12/\n\x04kind\x18\x03 \x01(\x0e\x32!.evenkeel.detector.v1.VerdictKind\x12/\n\x08\x63ulprits\x18\x04 \x03(\x0b\x32\x1d.evenkeel.detector.v1.Culprit\x12-\n\topened_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bresolved_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x66irst_iteration\x18\x07 \x01(\x03\x12\x12\n\nthroughput\x18\x08 \x01(\x01\x12\x14\n\x0clost_seconds\x18\t \x01(\x01\x12\x10\n\x08plan_ids\x18\n \x03(\t\"M\n\x14ListIncidentsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"d\n\x15ListIncidentsResponse\x12\x32\n\tincidents\x18\x01 \x03(\x0b\x32\x1f.evenkeel.scheduler.v1.Incident\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xf7\x03\n\x04Plan\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x13\n\x0bincident_id\x18\x03 \x01(\t\x12/\n\x05state\x18\x04 \x01(\x0e\x32 .evenkeel.scheduler.v1.PlanState\x12\r\n\x05\x65poch\x18\x05 \x01(\x03\x12*\n\x06layout\x18\x06 \x01(\x0b\x32\x1a.evenkeel.common.v1.Layout\x12.\n\x07\x61\x63tions\x18\x07 \x03(\x0b\x32\x1d.evenkeel.scheduler.v1.Action\x12\x14\n\x0cidle_seconds\x18\x08 \x01(\x01\x12\x19\n\x11predicted_seconds\x18\t \x01(\x01\x12\x18\n\x10measured_seconds\x18\n \x01(\x01\x12\x14\n\x0c\x63ost_seconds\x18\x0b \x01(\x01\x12\x1a\n\x12proportional_bound\x18\x0c \x01(\x01\x12\x38\n\x0c\x61lternatives\x18\r \x03(\x0b\x32\".evenkeel.scheduler.v1.Alternative\x12\x0e\n\x06reason\x18\x0e \x01(\t\x12\x15\n\rsolve_seconds\x18\x0f \x01(\x01\x12&\n\x02\x61t\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x66irst_iteration\x18\x11 \x01(\x03\"B\n\x06\x41\x63tion\x12\r\n\x05lever\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x14\n\x0cgain_seconds\x18\x03 \x01(\x01\"F\n\x0b\x41lternative\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x11predicted_seconds\x18\x02 \x01(\x01\x12\x0e\n\x06reason\x18\x03 \x01(\t\"I\n\x10ListPlansRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"X\n\x11ListPlansResponse\x12*\n\x05plans\x18\x01 \x03(\x0b\x32\x1b.evenkeel.scheduler.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\x12\x45xplainPlanRequest\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\"\x81\x01\n\x13\x45xplainPlanResponse\x12)\n\x04plan\x18\x01 \x01(\x0b\x32\x1b.evenkeel.scheduler.v1.Plan\x12\x31\n\x08incident\x18\x02 \x01(\x0b\x32\x1f.evenkeel.scheduler.v1.Incident\x12\x0c\n\x04text\x18\x03 \x01(\t*\x82\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_STATE_RUNNING\x10\x01\x12\x17\n\x13JOB_STATE_RESHAPING\x10\x02\x12\x13\n\x0fJOB_STATE_STUCK\x10\x03\x12\x16\n\x12JOB_STATE_FINISHED\x10\x04*\xa3\x01\n\tPlanState\x12\x1a\n\x16PLAN_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13PLAN_STATE_PROPOSED\x10\x01\x12\x18\n\x14PLAN_STATE_COMMITTED\x10\x02\x12\x16\n\x12PLAN_STATE_APPLIED\x10\x03\x12\x17\n\x13PLAN_STATE_MEASURED\x10\x04\x12\x16\n\x12PLAN_STATE_ABORTED\x10\x05\x32\xab\x06\n\x0c\x46leetService\x12\x64\n\x0bRegisterJob\x12).evenkeel.scheduler.v1.RegisterJobRequest\x1a*.evenkeel.scheduler.v1.RegisterJobResponse\x12g\n\x0cRegisterRank\x12*.evenkeel.scheduler.v1.RegisterRankRequest\x1a+.evenkeel.scheduler.v1.RegisterRankResponse\x12^\n\tFinishJob\x12\'.evenkeel.scheduler.v1.FinishJobRequest\x1a(.evenkeel.scheduler.v1.FinishJobResponse\x12]\n\x08WatchJob\x12&.evenkeel.scheduler.v1.WatchJobRequest\x1a\'.evenkeel.scheduler.v1.WatchJobResponse0\x01\x12[\n\x08ListJobs\x12&.evenkeel.scheduler.v1.ListJobsRequest\x1a\'.evenkeel.scheduler.v1.ListJobsResponse\x12j\n\rListIncidents\x12+.evenkeel.scheduler.v1.ListIncidentsRequest\x1a,.evenkeel.scheduler.v1.ListIncidentsResponse\x12^\n\tListPlans\x12\'.evenkeel.scheduler.v1.ListPlansRequest\x1a(.evenkeel.scheduler.v1.ListPlansResponse\x12\x64\n\x0b\x45xplainPlan\x12).evenkeel.scheduler.v1.ExplainPlanRequest\x1a*.evenkeel.scheduler.v1.ExplainPlanResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%evenkeel/scheduler/v1/scheduler.proto\x12\x15\x65venkeel.scheduler.v1\x1a\x1f\x65venkeel/common/v1/layout.proto\x1a#evenkeel/detector/v1/detector.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc7\x02\n\x03Job\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12,\n\x05model\x18\x04 \x01(\x0b\x32\x1d.evenkeel.common.v1.ModelSpec\x12*\n\x06layout\x18\x05 \x01(\x0b\x32\x1a.evenkeel.common.v1.Layout\x12\r\n\x05\x65poch\x18\x06 \x01(\x03\x12.\n\x05state\x18\x07 \x01(\x0e\x32\x1f.evenkeel.scheduler.v1.JobState\x12\x31\n\rregistered_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x05ranks\x18\t \x03(\x0b\x32\x1b.evenkeel.scheduler.v1.Rank\x12\x1a\n\x12proportional_bound\x18\n \x01(\x01\"{\n\x04Rank\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\x05\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\r\n\x05\x61live\x18\x06 \x01(\x08\x12\x12\n\nthroughput\x18\x07 \x01(\x01\"\xaf\x01\n\x12RegisterJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\tjob_token\x18\x04 \x01(\t\x12,\n\x05model\x18\x05 \x01(\x0b\x32\x1d.evenkeel.common.v1.ModelSpec\x12*\n\x06layout\x18\x06 \x01(\x0b\x32\x1a.evenkeel.common.v1.Layout\">\n\x13RegisterJobResponse\x12\'\n\x03job\x18\x01 \x01(\x0b\x32\x1a.evenkeel.scheduler.v1.Job\"\xd3\x01\n\x13RegisterRankRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x13\n\x0bincarnation\x18\x03 \x01(\x05\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x12\n\nprocess_id\x18\x07 \x01(\x03\x12\x46\n\x13\x63ontroller_security\x18\x08 \x01(\x0e\x32).evenkeel.scheduler.v1.ControllerSecurity\"\x16\n\x14RegisterRankResponse\"\"\n\x10\x46inishJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"\x13\n\x11\x46inishJobResponse\"!\n\x0fWatchJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\"\xa8\x01\n\x10WatchJobResponse\x12)\n\x03job\x18\x01 \x01(\x0b\x32\x1a.evenkeel.scheduler.v1.JobH\x00\x12\x30\n\x07verdict\x18\x02 \x01(\x0b\x32\x1d.evenkeel.detector.v1.VerdictH\x00\x12+\n\x04plan\x18\x03 \x01(\x0b\x32\x1b.evenkeel.scheduler.v1.PlanH\x00\x42\n\n\x08happened\"8\n\x0fListJobsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"U\n\x10ListJobsResponse\x12(\n\x04jobs\x18\x01 \x03(\x0b\x32\x1a.evenkeel.scheduler.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xc6\x02\n\x08Incident\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12/\n\x04kind\x18\x03 \x01(\x0e\x32!.evenkeel.detector.v1.VerdictKind\x12/\n\x08\x63ulprits\x18\x04 \x03(\x0b\x32\x1d.evenkeel.detector.v1.Culprit\x12-\n\topened_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bresolved_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x66irst_iteration\x18\x07 \x01(\x03\x12\x12\n\nthroughput\x18\x08 \x01(\x01\x12\x14\n\x0clost_seconds\x18\t \x01(\x01\x12\x10\n\x08plan_ids\x18\n \x03(\t\"M\n\x14ListIncidentsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"d\n\x15ListIncidentsResponse\x12\x32\n\tincidents\x18\x01 \x03(\x0b\x32\x1f.evenkeel.scheduler.v1.Incident\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xf7\x03\n\x04Plan\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x13\n\x0bincident_id\x18\x03 \x01(\t\x12/\n\x05state\x18\x04 \x01(\x0e\x32 .evenkeel.scheduler.v1.PlanState\x12\r\n\x05\x65poch\x18\x05 \x01(\x03\x12*\n\x06layout\x18\x06 \x01(\x0b\x32\x1a.evenkeel.common.v1.Layout\x12.\n\x07\x61\x63tions\x18\x07 \x03(\x0b\x32\x1d.evenkeel.scheduler.v1.Action\x12\x14\n\x0cidle_seconds\x18\x08 \x01(\x01\x12\x19\n\x11predicted_seconds\x18\t \x01(\x01\x12\x18\n\x10measured_seconds\x18\n \x01(\x01\x12\x14\n\x0c\x63ost_seconds\x18\x0b \x01(\x01\x12\x1a\n\x12proportional_bound\x18\x0c \x01(\x01\x12\x38\n\x0c\x61lternatives\x18\r \x03(\x0b\x32\".evenkeel.scheduler.v1.Alternative\x12\x0e\n\x06reason\x18\x0e \x01(\t\x12\x15\n\rsolve_seconds\x18\x0f \x01(\x01\x12&\n\x02\x61t\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x66irst_iteration\x18\x11 \x01(\x03\"B\n\x06\x41\x63tion\x12\r\n\x05lever\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x14\n\x0cgain_seconds\x18\x03 \x01(\x01\"F\n\x0b\x41lternative\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x11predicted_seconds\x18\x02 \x01(\x01\x12\x0e\n\x06reason\x18\x03 \x01(\t\"I\n\x10ListPlansRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"X\n\x11ListPlansResponse\x12*\n\x05plans\x18\x01 \x03(\x0b\x32\x1b.evenkeel.scheduler.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"%\n\x12\x45xplainPlanRequest\x12\x0f\n\x07plan_id\x18\x01 \x01(\t\"\x81\x01\n\x13\x45xplainPlanResponse\x12)\n\x04plan\x18\x01 \x01(\x0b\x32\x1b.evenkeel.scheduler.v1.Plan\x12\x31\n\x08incident\x18\x02 \x01(\x0b\x32\x1f.evenkeel.scheduler.v1.Incident\x12\x0c\n\x04text\x18\x03 \x01(\t*\x99\x01\n\x12\x43ontrollerSecurity\x12#\n\x1f\x43ONTROLLER_SECURITY_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x43ONTROLLER_SECURITY_PLAIN\x10\x01\x12\x1b\n\x17\x43ONTROLLER_SECURITY_TLS\x10\x02\x12\"\n\x1e\x43ONTROLLER_SECURITY_MUTUAL_TLS\x10\x03*\x82\x01\n\x08JobState\x12\x19\n\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11JOB_STATE_RUNNING\x10\x01\x12\x17\n\x13JOB_STATE_RESHAPING\x10\x02\x12\x13\n\x0fJOB_STATE_STUCK\x10\x03\x12\x16\n\x12JOB_STATE_FINISHED\x10\x04*\xa3\x01\n\tPlanState\x12\x1a\n\x16PLAN_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13PLAN_STATE_PROPOSED\x10\x01\x12\x18\n\x14PLAN_STATE_COMMITTED\x10\x02\x12\x16\n\x12PLAN_STATE_APPLIED\x10\x03\x12\x17\n\x13PLAN_STATE_MEASURED\x10\x04\x12\x16\n\x12PLAN_STATE_ABORTED\x10\x05\x32\xab\x06\n\x0c\x46leetService\x12\x64\n\x0bRegisterJob\x12).evenkeel.scheduler.v1.RegisterJobRequest\x1a*.evenkeel.scheduler.v1.RegisterJobResponse\x12g\n\x0cRegisterRank\x12*.evenkeel.scheduler.v1.RegisterRankRequest\x1a+.evenkeel.scheduler.v1.RegisterRankResponse\x12^\n\tFinishJob\x12\'.evenkeel.scheduler.v1.FinishJobRequest\x1a(.evenkeel.scheduler.v1.FinishJobResponse\x12]\n\x08WatchJob\x12&.evenkeel.scheduler.v1.WatchJobRequest\x1a\'.evenkeel.scheduler.v1.WatchJobResponse0\x01\x12[\n\x08ListJobs\x12&.evenkeel.scheduler.v1.ListJobsRequest\x1a\'.evenkeel.scheduler.v1.ListJobsResponse\x12j\n\rListIncidents\x12+.evenkeel.scheduler.v1.ListIncidentsRequest\x1a,.evenkeel.scheduler.v1.ListIncidentsResponse\x12^\n\tListPlans\x12\'.evenkeel.scheduler.v1.ListPlansRequest\x1a(.evenkeel.scheduler.v1.ListPlansResponse\x12\x64\n\x0b\x45xplainPlan\x12).evenkeel.scheduler.v1.ExplainPlanRequest\x1a*.evenkeel.scheduler.v1.ExplainPlanResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'evenkeel.scheduler.v1.scheduler_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOBSTATE']._serialized_start=2931
-  _globals['_JOBSTATE']._serialized_end=3061
-  _globals['_PLANSTATE']._serialized_start=3064
-  _globals['_PLANSTATE']._serialized_end=3227
+  _globals['_CONTROLLERSECURITY']._serialized_start=3003
+  _globals['_CONTROLLERSECURITY']._serialized_end=3156
+  _globals['_JOBSTATE']._serialized_start=3159
+  _globals['_JOBSTATE']._serialized_end=3289
+  _globals['_PLANSTATE']._serialized_start=3292
+  _globals['_PLANSTATE']._serialized_end=3455
   _globals['_JOB']._serialized_start=168
   _globals['_JOB']._serialized_end=495
   _globals['_RANK']._serialized_start=497
@@ -47,41 +49,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERJOBRESPONSE']._serialized_start=800
   _globals['_REGISTERJOBRESPONSE']._serialized_end=862
   _globals['_REGISTERRANKREQUEST']._serialized_start=865
-  _globals['_REGISTERRANKREQUEST']._serialized_end=1004
-  _globals['_REGISTERRANKRESPONSE']._serialized_start=1006
-  _globals['_REGISTERRANKRESPONSE']._serialized_end=1028
-  _globals['_FINISHJOBREQUEST']._serialized_start=1030
-  _globals['_FINISHJOBREQUEST']._serialized_end=1064
-  _globals['_FINISHJOBRESPONSE']._serialized_start=1066
-  _globals['_FINISHJOBRESPONSE']._serialized_end=1085
-  _globals['_WATCHJOBREQUEST']._serialized_start=1087
-  _globals['_WATCHJOBREQUEST']._serialized_end=1120
-  _globals['_WATCHJOBRESPONSE']._serialized_start=1123
-  _globals['_WATCHJOBRESPONSE']._serialized_end=1291
-  _globals['_LISTJOBSREQUEST']._serialized_start=1293
-  _globals['_LISTJOBSREQUEST']._serialized_end=1349
-  _globals['_LISTJOBSRESPONSE']._serialized_start=1351
-  _globals['_LISTJOBSRESPONSE']._serialized_end=1436
-  _globals['_INCIDENT']._serialized_start=1439
-  _globals['_INCIDENT']._serialized_end=1765
-  _globals['_LISTINCIDENTSREQUEST']._serialized_start=1767
-  _globals['_LISTINCIDENTSREQUEST']._serialized_end=1844
-  _globals['_LISTINCIDENTSRESPONSE']._serialized_start=1846
-  _globals['_LISTINCIDENTSRESPONSE']._serialized_end=1946
-  _globals['_PLAN']._serialized_start=1949
-  _globals['_PLAN']._serialized_end=2452
-  _globals['_ACTION']._serialized_start=2454
-  _globals['_ACTION']._serialized_end=2520
-  _globals['_ALTERNATIVE']._serialized_start=2522
-  _globals['_ALTERNATIVE']._serialized_end=2592
-  _globals['_LISTPLANSREQUEST']._serialized_start=2594
-  _globals['_LISTPLANSREQUEST']._serialized_end=2667
-  _globals['_LISTPLANSRESPONSE']._serialized_start=2669
-  _globals['_LISTPLANSRESPONSE']._serialized_end=2757
-  _globals['_EXPLAINPLANREQUEST']._serialized_start=2759
-  _globals['_EXPLAINPLANREQUEST']._serialized_end=2796
-  _globals['_EXPLAINPLANRESPONSE']._serialized_start=2799
-  _globals['_EXPLAINPLANRESPONSE']._serialized_end=2928
-  _globals['_FLEETSERVICE']._serialized_start=3230
-  _globals['_FLEETSERVICE']._serialized_end=4041
+  _globals['_REGISTERRANKREQUEST']._serialized_end=1076
+  _globals['_REGISTERRANKRESPONSE']._serialized_start=1078
+  _globals['_REGISTERRANKRESPONSE']._serialized_end=1100
+  _globals['_FINISHJOBREQUEST']._serialized_start=1102
+  _globals['_FINISHJOBREQUEST']._serialized_end=1136
+  _globals['_FINISHJOBRESPONSE']._serialized_start=1138
+  _globals['_FINISHJOBRESPONSE']._serialized_end=1157
+  _globals['_WATCHJOBREQUEST']._serialized_start=1159
+  _globals['_WATCHJOBREQUEST']._serialized_end=1192
+  _globals['_WATCHJOBRESPONSE']._serialized_start=1195
+  _globals['_WATCHJOBRESPONSE']._serialized_end=1363
+  _globals['_LISTJOBSREQUEST']._serialized_start=1365
+  _globals['_LISTJOBSREQUEST']._serialized_end=1421
+  _globals['_LISTJOBSRESPONSE']._serialized_start=1423
+  _globals['_LISTJOBSRESPONSE']._serialized_end=1508
+  _globals['_INCIDENT']._serialized_start=1511
+  _globals['_INCIDENT']._serialized_end=1837
+  _globals['_LISTINCIDENTSREQUEST']._serialized_start=1839
+  _globals['_LISTINCIDENTSREQUEST']._serialized_end=1916
+  _globals['_LISTINCIDENTSRESPONSE']._serialized_start=1918
+  _globals['_LISTINCIDENTSRESPONSE']._serialized_end=2018
+  _globals['_PLAN']._serialized_start=2021
+  _globals['_PLAN']._serialized_end=2524
+  _globals['_ACTION']._serialized_start=2526
+  _globals['_ACTION']._serialized_end=2592
+  _globals['_ALTERNATIVE']._serialized_start=2594
+  _globals['_ALTERNATIVE']._serialized_end=2664
+  _globals['_LISTPLANSREQUEST']._serialized_start=2666
+  _globals['_LISTPLANSREQUEST']._serialized_end=2739
+  _globals['_LISTPLANSRESPONSE']._serialized_start=2741
+  _globals['_LISTPLANSRESPONSE']._serialized_end=2829
+  _globals['_EXPLAINPLANREQUEST']._serialized_start=2831
+  _globals['_EXPLAINPLANREQUEST']._serialized_end=2868
+  _globals['_EXPLAINPLANRESPONSE']._serialized_start=2871
+  _globals['_EXPLAINPLANRESPONSE']._serialized_end=3000
+  _globals['_FLEETSERVICE']._serialized_start=3458
+  _globals['_FLEETSERVICE']._serialized_end=4269
 # @@protoc_insertion_point(module_scope)

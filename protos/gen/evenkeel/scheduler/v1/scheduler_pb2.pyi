@@ -22,6 +22,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ControllerSecurity:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ControllerSecurityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ControllerSecurity.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONTROLLER_SECURITY_UNSPECIFIED: _ControllerSecurity.ValueType  # 0
+    """Not set: a rank from before there was TLS, so plain."""
+    CONTROLLER_SECURITY_PLAIN: _ControllerSecurity.ValueType  # 1
+    """Plain connections."""
+    CONTROLLER_SECURITY_TLS: _ControllerSecurity.ValueType  # 2
+    """TLS; the controller shows a certificate."""
+    CONTROLLER_SECURITY_MUTUAL_TLS: _ControllerSecurity.ValueType  # 3
+    """TLS; both sides show certificates."""
+
+class ControllerSecurity(_ControllerSecurity, metaclass=_ControllerSecurityEnumTypeWrapper):
+    """What a rank's controller asks of connections."""
+
+CONTROLLER_SECURITY_UNSPECIFIED: ControllerSecurity.ValueType  # 0
+"""Not set: a rank from before there was TLS, so plain."""
+CONTROLLER_SECURITY_PLAIN: ControllerSecurity.ValueType  # 1
+"""Plain connections."""
+CONTROLLER_SECURITY_TLS: ControllerSecurity.ValueType  # 2
+"""TLS; the controller shows a certificate."""
+CONTROLLER_SECURITY_MUTUAL_TLS: ControllerSecurity.ValueType  # 3
+"""TLS; both sides show certificates."""
+Global___ControllerSecurity: _TypeAlias = ControllerSecurity  # noqa: Y015
+
 class _JobState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -285,6 +313,7 @@ class RegisterRankRequest(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     PROCESS_ID_FIELD_NUMBER: _builtins.int
+    CONTROLLER_SECURITY_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
     rank: _builtins.int
@@ -299,6 +328,8 @@ class RegisterRankRequest(_message.Message):
     """host:port of its controller."""
     process_id: _builtins.int
     """Operating-system process id, for people."""
+    controller_security: Global___ControllerSecurity.ValueType
+    """How its controller can be reached. A scheduler that cannot do that refuses the rank with FAILED_PRECONDITION."""
     def __init__(
         self,
         *,
@@ -309,10 +340,11 @@ class RegisterRankRequest(_message.Message):
         device: _builtins.str = ...,
         address: _builtins.str = ...,
         process_id: _builtins.int = ...,
+        controller_security: Global___ControllerSecurity.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "device", b"device", "incarnation", b"incarnation", "job_id", b"job_id", "node", b"node", "process_id", b"process_id", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "controller_security", b"controller_security", "device", b"device", "incarnation", b"incarnation", "job_id", b"job_id", "node", b"node", "process_id", b"process_id", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
