@@ -87,7 +87,7 @@ class LiveReport:
         advice = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in sorted(self.advice.items())) or "none"
         told = [f"{what} ({during})" for what, during in self.alarms]
         lines.append(
-            f"\nHealthy work of varied lengths afterwards: {self.healthy_seconds / 60:.0f} minutes, "
+            f"\nHealthy work of varied lengths afterwards: {self.healthy_seconds / 60:.3g} minutes, "
             f"{self.healthy_iterations} iterations: {said}. Advice in all: {advice}. "
             f"False alarms: {', '.join(told) or 'none'}. {self.iterations} iterations, {self.minutes:.0f} minutes."
         )
@@ -133,4 +133,4 @@ def _spread(values: Sequence[float | None], digits: int) -> str:
     known: list[Any] = sorted(value for value in values if value is not None)
     if not known:
         return "-"
-    return f"{median(known):.{digits}f} ({known[int(0.95 * (len(known) - 1))]:.{digits}f})"
+    return f"{median(known):.{digits}f} ({known[min(len(known) - 1, int(0.95 * len(known)))]:.{digits}f})"
