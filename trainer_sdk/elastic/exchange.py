@@ -6,7 +6,6 @@ layouts give the usual all-reduce, unequal ones need nothing new.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from layouts.layout import Layout
 from trainer_sdk.elastic.ownership import OwnershipMap
@@ -45,12 +44,7 @@ def plan_exchange(specs: Sequence[ParameterSpec], layout: Layout) -> tuple[Bucke
     grouped: dict[tuple[int, ...], list[Piece]] = {}
     sizes: dict[tuple[int, ...], int] = {}
     for spec in specs:
-        holdings = [held for held in ownership.holdings(spec.name) if len(held.slice)]
-        borders = sorted({border for held in holdings for border in (held.slice.start, held.slice.stop)})
-        for start, stop in pairwise(borders):
-            here = [held for held in holdings if held.slice.start <= start and stop <= held.slice.stop]
-            ranks = tuple(sorted(held.rank for held in here))
-            contributors = frozenset(held.rank for held in here if held.contributes)
+        for start, stop, ranks, contributors in ownership.stretches(spec.name):
             grouped.setdefault(ranks, []).append(
                 Piece(name=spec.name, start=start, stop=stop, contributors=contributors)
             )

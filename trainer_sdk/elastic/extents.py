@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from layouts.layout import Layout
 from trainer_sdk.elastic.ownership import OwnershipMap
@@ -22,11 +21,8 @@ def extents_of(specs: Sequence[ParameterSpec], layout: Layout) -> Iterator[tuple
     """Every extent with the ranks that hold it, ascending, in the order of the model."""
     ownership = OwnershipMap(specs, layout)
     for spec in specs:
-        holdings = [held for held in ownership.holdings(spec.name) if len(held.slice)]
-        borders = sorted({border for held in holdings for border in (held.slice.start, held.slice.stop)})
-        for start, stop in pairwise(borders):
-            ranks = {held.rank for held in holdings if held.slice.start <= start and stop <= held.slice.stop}
-            yield Extent(name=spec.name, start=start, stop=stop), tuple(sorted(ranks))
+        for stretch in ownership.stretches(spec.name):
+            yield Extent(name=spec.name, start=stretch.start, stop=stretch.stop), stretch.ranks
 
 
 def assign_writers(specs: Sequence[ParameterSpec], layout: Layout) -> dict[int, tuple[Extent, ...]]:

@@ -37,11 +37,13 @@ def move_state(
         PeerLost: A participant is gone; ``source`` is untouched.
     """
     by_name = {spec.name: spec for spec in specs}
+    held_by = _HeldBy(specs)
     if source is not None:
-        _copy_local(specs, source, target, rank)
+        _copy_local(specs, source, target, held_by.of(source, rank), held_by.of(target, rank))
     if group is None:
         return
     outgoing: list[Tensor] = []
+    place_of = {member: place for place, member in enumerate(group.ranks)}
     sent, received = [0] * len(group.ranks), [0] * len(group.ranks)
     for copy in sorted(copies, key=lambda copy: copy.destination):
         elements = (copy.stop - copy.start) * by_name[copy.name].row_elements * TENSORS_PER_PARAMETER
@@ -49,10 +51,11 @@ def move_state(
             owner = rank if copy.copy_of is None else copy.copy_of
             read = source if copy.copy_of is None else (kept or {}).get(owner)
             assert read is not None, f"rank {rank} is a source of rank {owner}'s {copy.name} and holds nothing"
-            outgoing += [view.reshape(-1) for view in _views(by_name[copy.name], read, owner, copy)]
-            sent[group.ranks.index(copy.destination)] += elements
+            held = held_by.of(read, owner)[copy.name]
+            outgoing += [view.reshape(-1) for view in _views(by_name[copy.name], read, held, copy)]
+            sent[place_of[copy.destination]] += elements
         if copy.destination == rank:
-            received[group.ranks.index(copy.source)] += elements
+            received[place_of[copy.source]] += elements
     some = next(
         iter((target if target.parameters else source or next(iter((kept or {}).values()))).parameters.values())
     ).value
@@ -61,13 +64,32 @@ def move_state(
     start = 0
     for copy in sorted(copies, key=lambda copy: copy.source):
         if copy.destination == rank:
-            for view in _views(by_name[copy.name], target, rank, copy):
+            for view in _views(by_name[copy.name], target, held_by.of(target, rank)[copy.name], copy):
                 view.copy_(incoming[start : start + view.numel()].view(view.shape))
                 start += view.numel()
 
 
-def _copy_local(specs: Sequence[ParameterSpec], source: ShardState, target: ShardState, rank: int) -> None:
-    before, after = OwnershipMap(specs, source.layout).held_by(rank), OwnershipMap(specs, target.layout).held_by(rank)
+class _HeldBy:
+    """What ranks hold under the layouts of some states; each is looked up once."""
+
+    def __init__(self, specs: Sequence[ParameterSpec]) -> None:
+        self._specs = specs
+        self._found: dict[tuple[int, int], dict[str, Slice]] = {}
+
+    def of(self, state: ShardState, rank: int) -> dict[str, Slice]:
+        key = (id(state), rank)
+        if key not in self._found:
+            self._found[key] = OwnershipMap(self._specs, state.layout).held_by(rank)
+        return self._found[key]
+
+
+def _copy_local(
+    specs: Sequence[ParameterSpec],
+    source: ShardState,
+    target: ShardState,
+    before: Mapping[str, Slice],
+    after: Mapping[str, Slice],
+) -> None:
     for spec in specs:
         if spec.name not in before or spec.name not in after:
             continue
@@ -79,8 +101,7 @@ def _copy_local(specs: Sequence[ParameterSpec], source: ShardState, target: Shar
                 _narrow(spec, to_tensor, new, start, stop).copy_(_narrow(spec, from_tensor, old, start, stop))
 
 
-def _views(spec: ParameterSpec, state: ShardState, rank: int, copy: Copy) -> list[Tensor]:
-    held = OwnershipMap([spec], state.layout).held_by(rank)[spec.name]
+def _views(spec: ParameterSpec, state: ShardState, held: Slice, copy: Copy) -> list[Tensor]:
     return [_narrow(spec, tensor, held, copy.start, copy.stop) for tensor in state.parameters[spec.name].tensors()]
 
 

@@ -1,11 +1,12 @@
 """Which slices move where when one layout follows another: every rank computes it alone, so nothing is negotiated."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from layouts.layout import Layout
-from trainer_sdk.elastic.ownership import OwnershipMap, Slice
+from trainer_sdk.elastic.ownership import Holding, OwnershipMap
 from trainer_sdk.elastic.parameters import ParameterSpec
 
 _WORTH_A_SOURCE_ELEMENTS = 1024
@@ -53,45 +54,65 @@ def plan_transfers(
     before, after = OwnershipMap(specs, old), OwnershipMap(specs, new)
     readable = frozenset(sources)
     staying = frozenset(new.ranks)
-    sent: dict[int, int] = {}
+    sent = dict.fromkeys(old.ranks, 0)
     copies: list[Copy] = []
+    # Thousands of ranks hold hundreds of parameters in a few ways: what is the same for a way is found once.
+    held_in: dict[int, _Held] = {}
+    lacking_in: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for spec in specs:
-        holders = [held for held in before.holdings(spec.name) if held.rank in readable and len(held.slice)]
-        borders = sorted({border for held in holders for border in (held.slice.start, held.slice.stop)})
-        for wanted in after.holdings(spec.name):
-            local = next((held.slice for held in holders if held.rank == wanted.rank), None)
-            for start, stop in _missing_pieces(wanted.slice, local, borders):
-                able = [held.rank for held in holders if held.slice.start <= start and stop <= held.slice.stop]
-                if not able:
-                    raise MissingSliceError(
-                        f"no rank among {sorted(readable)} holds {spec.name}[{start}:{stop}], which rank "
-                        f"{wanted.rank} needs: restore it from a checkpoint, or plan a layout for a rank that holds it"
-                    )
-                chosen = sorted(able, key=lambda rank: (rank not in staying, sent.get(rank, 0), rank))
-                if chosen[0] in staying:
-                    chosen = [rank for rank in chosen if rank in staying]
-                for source, part in _spread(start, stop, spec.row_elements, chosen):
-                    sent[source] = sent.get(source, 0) + len(part) * spec.row_elements
-                    copies.append(
-                        Copy(name=spec.name, start=part.start, stop=part.stop, source=source, destination=wanted.rank)
-                    )
+        from_way, to_way = before.holdings(spec.name), after.holdings(spec.name)
+        ways = (id(from_way), id(to_way))
+        if ways not in lacking_in:
+            held_in.setdefault(ways[0], _Held(from_way, readable, staying))
+            lacking_in[ways] = [
+                (wanted.rank, start, stop) for wanted in to_way for start, stop in held_in[ways[0]].lacking(wanted)
+            ]
+        held, row_elements = held_in[ways[0]], spec.row_elements
+        for rank, start, stop in lacking_in[ways]:
+            able = held.able(start)
+            if not able:
+                raise MissingSliceError(
+                    f"no rank among {sorted(readable)} holds {spec.name}[{start}:{stop}], which rank "
+                    f"{rank} needs: restore it from a checkpoint, or plan a layout for a rank that holds it"
+                )
+            parts = max(1, min(len(able), stop - start, (stop - start) * row_elements // _WORTH_A_SOURCE_ELEMENTS))
+            # Sorting keeps the order of those that have sent as much: by rank.
+            chosen = [min(able, key=sent.__getitem__)] if parts == 1 else sorted(able, key=sent.__getitem__)[:parts]
+            borders = [start + (stop - start) * part // parts for part in range(parts + 1)]
+            for source, (a, b) in zip(chosen, pairwise(borders), strict=True):
+                sent[source] += (b - a) * row_elements
+                copies.append(Copy(name=spec.name, start=a, stop=b, source=source, destination=rank))
     return tuple(copies)
 
 
-def _spread(start: int, stop: int, row_elements: int, able: Sequence[int]) -> list[tuple[int, Slice]]:
-    """Split a piece evenly over as many of the holders as its size is worth, least busy first."""
-    parts = max(1, min(len(able), stop - start, (stop - start) * row_elements // _WORTH_A_SOURCE_ELEMENTS))
-    borders = [start + (stop - start) * part // parts for part in range(parts + 1)]
-    return [(rank, Slice(a, b)) for rank, (a, b) in zip(able, pairwise(borders), strict=False)]
+class _Held:
+    """Who may be read for what of the parameters that are held in one way."""
 
+    def __init__(self, holdings: Sequence[Holding], readable: Collection[int], staying: Collection[int]) -> None:
+        self._holders = sorted(
+            (held for held in holdings if held.rank in readable and len(held.slice)), key=lambda held: held.rank
+        )
+        self._staying = staying
+        self._local = {held.rank: held.slice for held in self._holders}
+        self._borders = sorted({border for held in self._holders for border in (held.slice.start, held.slice.stop)})
+        self._able: dict[int, list[int]] = {}
 
-def _missing_pieces(wanted: Slice, local: Slice | None, borders: Sequence[int]) -> list[tuple[int, int]]:
-    """The parts of ``wanted`` outside ``local``, cut where the set of holders changes."""
-    if not len(wanted):
-        return []
-    cuts = {wanted.start, wanted.stop, *(border for border in borders if wanted.start < border < wanted.stop)}
-    ordered = sorted(cuts)
-    pieces = pairwise(ordered)
-    if local is None:
-        return list(pieces)
-    return [(start, stop) for start, stop in pieces if not (local.start <= start and stop <= local.stop)]
+    def lacking(self, wanted: Holding) -> list[tuple[int, int]]:
+        """The parts of a slice outside what its rank has, cut where the set of holders changes."""
+        start, stop = wanted.slice.start, wanted.slice.stop
+        if start >= stop:
+            return []
+        inner = self._borders[bisect_right(self._borders, start) : bisect_left(self._borders, stop)]
+        pieces = pairwise((start, *inner, stop))
+        local = self._local.get(wanted.rank)
+        if local is None:
+            return list(pieces)
+        return [(a, b) for a, b in pieces if not (local.start <= a and b <= local.stop)]
+
+    def able(self, start: int) -> list[int]:
+        """Who holds the piece that begins at ``start``, ascending; those who leave only when nobody stays."""
+        which = bisect_right(self._borders, start)
+        if which not in self._able:
+            holders = [held.rank for held in self._holders if held.slice.start <= start < held.slice.stop]
+            self._able[which] = [rank for rank in holders if rank in self._staying] or holders
+        return self._able[which]

@@ -1,11 +1,19 @@
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from layouts.layout import Layout, uniform_layout
-from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.config import ModelConfig, TrainingConfig
+from trainer_sdk.elastic.copy_placement import place_copies
+from trainer_sdk.elastic.exchange import plan_exchange
 from trainer_sdk.elastic.model import parameter_specs
 from trainer_sdk.elastic.ownership import OwnershipMap
+from trainer_sdk.elastic.parameters import ParameterSpec
 from trainer_sdk.elastic.transfers import MissingSliceError, plan_transfers
 
 
@@ -84,3 +92,64 @@ def test_what_nobody_alive_holds_is_named(small_config: TrainingConfig) -> None:
 
 def _uniform(*, data: int) -> Layout:
     return uniform_layout(num_blocks=5, tensor=2, pipeline=2, data=data, num_micro_batches=4)
+
+
+@given(data=st.data())
+def test_the_copies_are_those_of_looking_at_every_holder_for_every_piece(
+    data: st.DataObject, any_layout: st.SearchStrategy, small_config: TrainingConfig
+) -> None:
+    old, new = data.draw(any_layout), data.draw(any_layout)
+    sources = set(old.ranks) - data.draw(st.sets(st.sampled_from(old.ranks), max_size=2))
+    specs = parameter_specs(replace(small_config.model, head_dim=16))
+    try:
+        expected = _the_long_way(specs, old, new, sources)
+    except MissingSliceError:
+        return
+    found = plan_transfers(specs, old, new, sources)
+    assert [(each.name, each.start, each.stop, each.source, each.destination) for each in found] == expected
+
+
+def _the_long_way(
+    specs: Sequence[ParameterSpec], old: Layout, new: Layout, sources: set[int]
+) -> list[tuple[str, int, int, int, int]]:
+    """The rule as its docstring says it: pieces between borders; who stays and has sent least; large ones shared."""
+    before, after = OwnershipMap(specs, old), OwnershipMap(specs, new)
+    sent, copies = dict.fromkeys(old.ranks, 0), []
+    for spec in specs:
+        held = {one.rank: one.slice for one in before.holdings(spec.name) if one.rank in sources and len(one.slice)}
+        borders = {border for one in held.values() for border in (one.start, one.stop)}
+        for wanted in after.holdings(spec.name):
+            need = wanted.slice
+            cuts = sorted({need.start, need.stop, *(b for b in borders if need.start < b < need.stop)})
+            for start, stop in pairwise(cuts):
+                able = [rank for rank, one in held.items() if one.start <= start and stop <= one.stop]
+                if wanted.rank in able:
+                    continue
+                if not able:
+                    raise MissingSliceError(spec.name)
+                able = [rank for rank in able if rank in new.ranks] or able
+                able.sort(key=lambda rank: (sent[rank], rank))
+                parts = max(1, min(len(able), stop - start, (stop - start) * spec.row_elements // 1024))
+                for number, source in enumerate(able[:parts]):
+                    first = start + (stop - start) * number // parts
+                    last = start + (stop - start) * (number + 1) // parts
+                    sent[source] += (last - first) * spec.row_elements
+                    copies.append((spec.name, first, last, source, wanted.rank))
+    return copies
+
+
+@pytest.mark.parametrize(("tensor", "pipeline", "data"), [(8, 8, 16), (8, 1, 128)])
+def test_at_1024_ranks_each_rank_knows_in_a_second_of_its_cpu_what_a_joiner_needs(
+    tensor: int, pipeline: int, data: int
+) -> None:
+    specs = parameter_specs(ModelConfig(num_layers=62, num_heads=64, head_dim=128, mlp_multiple=4))
+    layout = uniform_layout(
+        num_blocks=64, tensor=tensor, pipeline=pipeline, data=data, num_micro_batches=data, schedule="1f1b"
+    )
+    began = time.process_time()
+    copies = plan_transfers(specs, layout, layout, set(layout.ranks) - {5})
+    plan_exchange(specs, layout)
+    place_copies(specs, layout)
+    took_seconds = time.process_time() - began
+    assert {copy.destination for copy in copies} == {5}
+    assert took_seconds < 1.5
