@@ -19,6 +19,11 @@ class Op(StrEnum):
     STEP = "step"
 
 
+BACKWARD_PART = {Op.BACKWARD: 1.0, Op.BACKWARD_INPUT: 0.5, Op.BACKWARD_WEIGHT: 0.5}
+"""Part of a micro-batch's backward that an instruction does, for whoever knows no more than the whole: products with
+weights, which are nearly all of it, have a gradient of each factor."""
+
+
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """One instruction of one stage of one replica.

@@ -29,6 +29,15 @@ class BlockCost:
         """Operations of one forward of a micro-batch with ``tokens`` N and ``sum_of_squares`` of lengths."""
         return self.forward_flops_per_token * tokens + self.forward_flops_per_squared_length * sum_of_squares
 
+    def weight_flops(self, tokens: float, sum_of_squares: float) -> float:
+        """Operations of the weights' gradients in one backward; the rest of it is the input's.
+
+        What grows with tokens is products with weights, and a weight's gradient takes one more product of that size.
+        What grows with squared lengths is attention, which has no weights.
+        """
+        whole = self.forward_flops(tokens, sum_of_squares) * self.backward_multiple
+        return min(self.forward_flops_per_token * tokens, whole)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:

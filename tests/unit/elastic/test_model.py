@@ -14,7 +14,14 @@ from torch import Tensor
 from layouts.layout import uniform_layout
 from trainer_sdk.elastic.config import OptimizerConfig, TrainingConfig, config_from_json, config_to_json
 from trainer_sdk.elastic.data import Dataset, MicroBatch
-from trainer_sdk.elastic.model import block_flops, initial_slice, model_spec, model_spec_of, parameter_specs
+from trainer_sdk.elastic.model import (
+    backward_flops,
+    block_flops,
+    initial_slice,
+    model_spec,
+    model_spec_of,
+    parameter_specs,
+)
 from trainer_sdk.elastic.optimizer import clip_scale
 from trainer_sdk.elastic.ownership import OwnershipMap, Slice
 from trainer_sdk.elastic.reference import reference_losses, reference_runtime
@@ -136,6 +143,15 @@ def test_the_shards_operations_add_up_to_the_block_costs(small_config: TrainingC
         assert sum(shard[0] for shard in shards) == pytest.approx(spec.blocks[block].forward_flops_per_token)
         assert sum(shard[1] for shard in shards) == pytest.approx(spec.blocks[block].forward_flops_per_squared_length)
     assert [block.max_width for block in spec.blocks] == [1, 3, 3, 3, 256]
+
+
+def test_the_planner_divides_a_backward_as_the_engine_does(small_config: TrainingConfig) -> None:
+    tokens, squares = 40.0, 700.0
+    for block, cost in enumerate(model_spec(small_config).blocks[1:], start=1):
+        of_tokens, of_squares = cost.forward_flops(tokens, 0.0), cost.forward_flops(0.0, squares)
+        of_input, of_weights = backward_flops(block, of_tokens, of_squares)
+        assert cost.weight_flops(tokens, squares) == of_weights
+        assert cost.forward_flops(tokens, squares) * cost.backward_multiple == pytest.approx(of_input + of_weights)
 
 
 def test_clipping_brings_a_large_gradient_to_the_limit_and_leaves_a_small_one() -> None:
