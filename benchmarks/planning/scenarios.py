@@ -1,7 +1,5 @@
 """The published scenarios, each run for every system on the same faults; rows are plain data."""
 
-import random
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -9,15 +7,12 @@ from typing import Any
 
 from benchmarks.planning.cases import Case, throughput_for_residual
 from benchmarks.planning.published import INTERVALS_SECONDS, SEVERITIES, table_6_fraction
-from services.scheduler.planning.cost_model import block_slowness, replica_makespan
-from services.scheduler.planning.levers.tensor_width import best_widths
 from simulator.baselines import STRATEGIES
 from simulator.fleet.detection import DetectorModel
 from simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
-from simulator.fleet.operation import operation_of
 from simulator.fleet.result import RunResult
 from simulator.fleet.simulation import FleetSimulation
-from simulator.fleet.strategy import Costs, Question
+from simulator.fleet.strategy import Costs
 from simulator.fleet.topology import Topology
 
 FAIL_STOP = ("ReCycle", "Oobleck", "NTP", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
@@ -131,68 +126,3 @@ def mixed_rows(cases: Sequence[Case], seeds: Sequence[int], systems: Sequence[st
             row["bound"] = fmean(result.bound for result in results)
         rows.append(row)
     return rows
-
-
-INTENSITIES = {"light": (3600.0, 7200.0, 10800.0), "heavy": (1200.0, 2400.0, 14400.0)}
-"""Seconds between deaths, between slowdowns, and to repair (means), fleet-wide; the paper does not name its own."""
-
-
-def large_row(case: Case, seed: int, num_iterations: int, intensity: str, systems: Sequence[str] = MIXED) -> Row:
-    """256 devices with recurring deaths and slowdowns, each repaired after a while."""
-    fault_free = case.cost.iteration_seconds(case.home, case.healthy)
-    seconds = num_iterations * fault_free
-    deaths, slowdowns, repair = INTENSITIES[intensity]
-    processes = [
-        FaultProcess(every_seconds=deaths, mean_repair_seconds=repair),
-        FaultProcess(every_seconds=slowdowns, mean_repair_seconds=repair, throughputs=(0.65, 0.45, 0.3)),
-    ]
-    faults = drawn_faults(processes, Topology(num_devices=case.num_devices), duration_seconds=seconds, seed=seed)
-    row: Row = {"model": case.model, "intensity": intensity, "iterations": num_iterations, "num_faults": len(faults)}
-    row["systems"] = {}
-    for system in systems:
-        result = simulated(case, system, faults, seconds=seconds, seed=seed, error=0.02)
-        row["systems"][system] = _summary([result])
-        row["bound"] = result.bound
-    return row
-
-
-def plan_time_rows(cases: Sequence[Case], num_tries: int) -> list[Row]:
-    """CPU seconds of one answer of ours, nothing cached: one death, one slowdown, and an eighth of the devices ill."""
-    rows = []
-    for case in cases:
-        for label, num_dead, num_slow in (("one dead", 1, 0), ("one slow", 0, 1), ("1 of 8 ill", None, None)):
-            dead = case.num_devices // 16 if num_dead is None else num_dead
-            slow = case.num_devices // 16 if num_slow is None else num_slow
-            seconds = sorted(_plan_seconds(case, dead, slow, seed) for seed in range(num_tries))
-            rows.append(
-                {
-                    "num_devices": case.num_devices,
-                    "situation": label,
-                    "median_seconds": seconds[len(seconds) // 2],
-                    "max_seconds": seconds[-1],
-                }
-            )
-    return rows
-
-
-def _plan_seconds(case: Case, num_dead: int, num_slow: int, seed: int) -> float:
-    rng = random.Random(seed)
-    ill = rng.sample(case.home.ranks, num_dead + num_slow)
-    speeds = case.healthy
-    for rank in ill[:num_dead]:
-        del speeds[rank]
-    speeds.update({rank: rng.uniform(0.3, 0.8) for rank in ill[num_dead:]})
-    question = Question(
-        at_seconds=0.0,
-        home=case.home,
-        current=operation_of(case.home),
-        throughputs=speeds,
-        cost=case.cost,
-        topology=Topology(num_devices=case.num_devices),
-        costs=Costs(),
-    )
-    for cached in (replica_makespan, block_slowness, best_widths):
-        cached.cache_clear()
-    started = time.process_time()
-    STRATEGIES["Evenkeel"].answer(question)
-    return time.process_time() - started

@@ -1,0 +1,121 @@
+"""All planning benchmarks, one command: ``python -m benchmarks.planning``.
+
+Each part is a command of its own, run one after the other as its own process; its tables go to the screen and to
+``OUT/<part>.md``, its rows to ``OUT/<part>.json``. A part whose tables are there already is not run again, so a run
+that was stopped goes on. About an hour of CPU time in full; ``--quick`` runs each part small, in minutes.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One benchmark.
+
+    Attributes:
+        module: In ``benchmarks.planning``.
+        full: Its arguments.
+        quick: Its arguments for a small run.
+        data: Argument after which the data folder's part is named; empty = as the first one; None = it needs no data.
+        data_path: That part.
+    """
+
+    module: str
+    full: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ()
+    data: str | None = None
+    data_path: str = ""
+
+
+SMALL = ("--models", "llama2-7b")
+PARTS = {
+    "hundred_thousand": Part(
+        module="hundred_thousand",
+        full=("--days", "1", "--seeds", "4"),
+        quick=("--days", "0.1", "--mix-hours", "0.2", "--group-hours", "1", "--group-seconds", "1"),
+    ),
+    "recurring": Part(module="recurring", quick=("--iterations", "300", "--intensities", "heavy")),
+    "table6": Part(
+        module="resihp", full=("--parts", "table6", "--seeds", "2"), quick=("--parts", "table6", "--seeds", "1", *SMALL)
+    ),
+    "fig9": Part(module="resihp", full=("--parts", "fig9"), quick=("--parts", "fig9", *SMALL)),
+    "fig10": Part(
+        module="resihp", full=("--parts", "fig10", "--seeds", "2"), quick=("--parts", "fig10", "--seeds", "1", *SMALL)
+    ),
+    "fig2": Part(module="amplification"),
+    "availability": Part(module="availability", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
+    "half_lost": Part(module="half_lost", full=("--every", "32"), quick=("--every", "256")),
+    "plan_time": Part(module="plan_time", quick=("--states", "10", "--large-states", "2")),
+    "sequence_mix": Part(
+        module="sequence_mix",
+        full=("--iterations", "25"),
+        quick=("--iterations", "5"),
+        data="",
+        data_path="sequence_lengths/squad_1_1_histogram.csv",
+    ),
+    "shapes": Part(module="shapes", quick=("--repeats", "5"), data="--data"),
+    "pipelines": Part(module="pipelines", full=("--seconds", "30"), quick=("--seconds", "2")),
+}
+
+
+def command_of(part: Part, rows: Path, *, quick: bool, data: Path | None) -> list[str] | None:
+    """The command of a part; None when it needs data that nobody named."""
+    found = [sys.executable, "-m", f"benchmarks.planning.{part.module}"]
+    if part.data is not None:
+        if data is None:
+            return None
+        found += [*filter(None, [part.data]), str(data / part.data_path)]
+    return [*found, *(part.quick if quick else part.full), "--json", str(rows)]
+
+
+def run_part(command: list[str], tables: Path) -> bool:
+    """Runs a part and keeps its tables when it came to its end; True then."""
+    print(f"$ {' '.join(command[1:])}\n", flush=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    if process.returncode == 0:
+        tables.write_text("".join(lines))
+    return process.returncode == 0
+
+
+def main() -> None:
+    """Command line. Exit status 1 when a part failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--quick", action="store_true", help="each part small")
+    parser.add_argument("--again", action="store_true", help="also parts whose tables are there")
+    parser.add_argument(
+        "--data", type=Path, help="folder of the published data sets; without it two parts are left out"
+    )
+    parser.add_argument("--out", type=Path, default=Path("out/planning"))
+    chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for name in chosen.parts:
+        tables, rows = chosen.out / f"{name}.md", chosen.out / f"{name}.json"
+        if tables.exists() and not chosen.again:
+            print(f"{name}: {tables} is there (--again runs it again)\n", flush=True)
+            continue
+        command = command_of(PARTS[name], rows, quick=chosen.quick, data=chosen.data)
+        if command is None:
+            print(f"{name}: left out, it needs --data\n", flush=True)
+            continue
+        started = time.monotonic()
+        if not run_part(command, tables):
+            failed.append(name)
+        print(f"{name}: {time.monotonic() - started:.0f} s\n", flush=True)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
