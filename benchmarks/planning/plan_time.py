@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks.planning.cases import Case, case_of
 from services.scheduler.planning.cost_model import block_slowness, replica_makespan
 from services.scheduler.planning.levers.tensor_width import best_widths
+from services.scheduler.planning.one_f_one_b import forget_runs
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solver import solve
 
@@ -90,6 +91,7 @@ def timed(case: Case, speeds: dict[int, float]) -> tuple[float, float]:
     """CPU seconds of one plan with cold caches, and its part of the proportional bound."""
     for cached in (replica_makespan, block_slowness, best_widths):
         cached.cache_clear()
+    forget_runs()
     gc.collect()
     started = time.process_time()
     situation = Situation(

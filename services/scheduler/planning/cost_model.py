@@ -18,6 +18,7 @@ from layouts.layout import Layout, Stage
 from layouts.model import ModelSpec
 from layouts.schedules import SCHEDULES
 from layouts.timeline import run_programs
+from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 
 _MIN_CORRECTION, _MAX_CORRECTION = 0.5, 3.0
 _MAX_PREFIXES = 16384
@@ -68,48 +69,6 @@ def block_slowness(max_width: int, shares: tuple[int, ...], speeds: tuple[float,
         return 1.0 / min(speeds)
     borders = cut(max_width, 1, shares)
     return max((borders[t + 1] - borders[t]) / max_width / speed for t, speed in enumerate(speeds))
-
-
-def one_f_one_b_makespan(
-    stage_seconds: Sequence[tuple[float, float]], num_micro_batches: int, transfer_seconds: float
-) -> float:
-    """Seconds of a 1F1B pipeline whose micro-batches are alike: what its programs would take, without writing them.
-
-    Step m runs, stage by stage, forward m and then backward ``m - (stages - 1 - s)``. That is each stage's own order,
-    and both inputs are there: the forward's from the stage before in this step, the backward's from the stage after in
-    the step before.
-    """
-    last = len(stage_seconds) - 1
-    clocks = [0.0] * (last + 1)
-    gradients = [0.0] * (last + 2)
-    numbered = [(s, forward, backward) for s, (forward, backward) in enumerate(stage_seconds)]
-    for step in range(min(last, num_micro_batches)):
-        arrival = 0.0
-        for s, forward, backward in numbered:
-            clock = clocks[s]
-            clock = (arrival if arrival > clock else clock) + forward  # noqa: FURB136 - twice as fast as max()
-            arrival = clock + transfer_seconds
-            if step + s >= last:
-                gradient = gradients[s + 1]
-                clock = (gradient if gradient > clock else clock) + backward  # noqa: FURB136
-                gradients[s] = clock + transfer_seconds
-            clocks[s] = clock
-    for _ in range(last, num_micro_batches):
-        arrival = 0.0
-        for s, forward, backward in numbered:
-            clock = clocks[s]
-            clock = (arrival if arrival > clock else clock) + forward  # noqa: FURB136 - twice as fast as max()
-            arrival = clock + transfer_seconds
-            gradient = gradients[s + 1]
-            clock = (gradient if gradient > clock else clock) + backward  # noqa: FURB136
-            gradients[s] = clock + transfer_seconds
-            clocks[s] = clock
-    for step in range(num_micro_batches, num_micro_batches + last):
-        for s, _, backward in numbered[max(0, last - step) : num_micro_batches + last - step]:
-            clock = max(gradients[s + 1], clocks[s]) + backward
-            gradients[s] = clock + transfer_seconds
-            clocks[s] = clock
-    return max(clocks)
 
 
 @lru_cache(maxsize=65536)
@@ -176,6 +135,12 @@ class CostModel:
     def main_width(self) -> int:
         """``max_width`` of the blocks that take most of the time: the granules in which widths are worth choosing."""
         return max(self._sums, key=lambda width: (self._sums[width][0][-1], width))
+
+    @property
+    def forward_part(self) -> float:
+        """The part of a micro-batch's seconds that is forward, over all blocks."""
+        forward = sum([forwards[-1] for forwards, _ in self._sums.values()])
+        return forward / (forward + sum([backwards[-1] for _, backwards in self._sums.values()]))
 
     def block_seconds(self, block: int) -> tuple[float, float]:
         """(forward, backward) seconds of one micro-batch of a whole block on one healthy device."""

@@ -70,6 +70,11 @@ class Situation:
 
     def makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
         """:meth:`CostModel.makespan` with the throughputs of this situation; stages are looked at once each."""
+        seconds = self.stage_seconds(stages)
+        return replica_makespan(seconds, num_micro_batches, self.cost.workload.transfer_seconds, schedule)
+
+    def stage_seconds(self, stages: tuple[Stage, ...]) -> tuple[tuple[float, float], ...]:
+        """(forward, backward) seconds of one micro-batch of each stage."""
         known, seconds = self._stages, []
         for stage in stages:
             found = known.get(id(stage))
@@ -77,7 +82,7 @@ class Situation:
                 # The stage is kept with its answer, so that its id stays its own.
                 found = known[id(stage)] = stage, self.cost.stage_seconds(stage, self.throughputs)
             seconds.append(found[1])
-        return replica_makespan(tuple(seconds), num_micro_batches, self.cost.workload.transfer_seconds, schedule)
+        return tuple(seconds)
 
     def seconds(self, layout: Layout) -> float:
         """Predicted seconds per iteration of a layout of live ranks."""

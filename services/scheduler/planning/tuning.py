@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from layouts.layout import Layout, Replica, Stage
 from layouts.mix import Mix
+from services.scheduler.planning.cost_model import replica_makespan
 from services.scheduler.planning.levers.layer_split import best_split, least_slowest
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
 from services.scheduler.planning.levers.sequence_mix import best_mix, even_quotas
@@ -104,10 +105,12 @@ class _Options:
     def __init__(self, kind: _Kind, shapes: list[_Stages], schedule: str) -> None:
         self.kind, self.shapes, self._schedule = kind, shapes, schedule
         self._best: dict[int, float] = {}
+        self._stage_seconds = {id(shape): kind.situation.stage_seconds(shape) for shape in shapes}
 
     def seconds_of(self, shape: _Stages, quota: int) -> float:
         """Pipeline seconds of a shape."""
-        return self.kind.situation.makespan(shape, quota, self._schedule)
+        transfer = self.kind.situation.cost.workload.transfer_seconds
+        return replica_makespan(self._stage_seconds[id(shape)], quota, transfer, self._schedule)
 
     def best_seconds(self, quota: int) -> float:
         """Pipeline seconds of the fastest shape."""

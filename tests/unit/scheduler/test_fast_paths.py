@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from layouts.instructions import Op
 from layouts.schedules import one_f_one_b
 from layouts.timeline import run_programs
-from services.scheduler.planning.cost_model import one_f_one_b_makespan
 from services.scheduler.planning.levers.layer_split import split_candidates
+from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 
 SECONDS = st.floats(0.01, 5.0)
 
@@ -19,7 +19,7 @@ def test_the_short_way_to_a_1f1b_pipelines_time_is_the_longest_path_through_its_
     programs = [one_f_one_b(s, len(stages), range(quota)) for s in range(len(stages))]
     timelines = run_programs(programs, lambda s, one: stages[s][one.op is Op.BACKWARD], transfer)
     expected = max(stage.end_seconds for stage in timelines)
-    assert one_f_one_b_makespan(stages, quota, transfer) == pytest.approx(expected, rel=1e-9)
+    assert one_f_one_b_makespan(tuple(stages), quota, transfer) == pytest.approx(expected, rel=1e-9)
 
 
 @given(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.planning.cost_model import one_f_one_b_makespan
+from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from simulator.baselines import STRATEGIES
 from simulator.fleet.comparison import run_scenario
 from simulator.fleet.conditions import Conditions, noise_factors, replica_seconds
@@ -29,7 +29,7 @@ def run(**changes):
 @given(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=5), st.integers(1, 8), st.floats(0.0, 0.5))
 def test_with_equal_borders_and_no_noise_it_is_the_planners_makespan(stages, quota, transfer):
     found = replica_seconds(stages, quota, [transfer] * (len(stages) - 1))
-    assert found[0] == pytest.approx(one_f_one_b_makespan(stages, quota, transfer))
+    assert found[0] == pytest.approx(one_f_one_b_makespan(tuple(stages), quota, transfer))
 
 
 @given(st.lists(st.tuples(seconds, seconds), min_size=2, max_size=4), st.integers(1, 6), st.integers(0, 3))
