@@ -139,7 +139,7 @@ def run(
         faults, links = failures(case, seconds, INTENSITIES[intensity], seed)
         shown = []
         for system in systems:
-            key = {
+            key: Row = {
                 "intensity": intensity,
                 "system": system,
                 "num_iterations": num_iterations,
