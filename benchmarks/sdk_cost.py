@@ -1,45 +1,52 @@
 """What the SDK costs the training thread per iteration, with Kafka up, down and stuck.
 
-Two kinds of callers: a plain loop (``run.iteration`` with three compute segments and a rank controller), and an engine
-that builds a whole sample itself and marks its progress 100 times. Only the SDK's own calls are timed; in between the
-thread computes, as a trainer does. ``EVENKEEL_KAFKA_BOOTSTRAP_SERVERS`` names the broker for the first row; without it
-that row is left out. Run ``python -m benchmarks.sdk_cost [iterations]``; prints a table, then JSON.
+``python -m benchmarks.sdk_cost`` starts a Kafka of its own and prints a table, then JSON. Two kinds of callers: a plain
+loop (``run.iteration`` with three compute segments and a rank controller), and the elastic engine (a mark for every
+segment and wait, and its sample). Only the SDK's calls are timed; in between the thread computes, as a trainer does.
 """
 
+import argparse
 import json
 import logging
-import os
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+import torch
 
+from benchmarks.speed.live import servers
+from demo.job import NUM_MICRO_BATCHES, main_job
+from layouts.layout import uniform_layout
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.server import ControlServer
+from trainer_sdk.devices.real_device import CpuDevice
+from trainer_sdk.elastic.clock import Clock
+from trainer_sdk.elastic.data import Dataset
+from trainer_sdk.elastic.report import iteration_sample
+from trainer_sdk.elastic.runtime import EpochRuntime
+from trainer_sdk.elastic.shard_state import initial_state
+from trainer_sdk.elastic.traffic import Traffic
 from trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from trainer_sdk.emit.record_builder import Source
 from trainer_sdk.run import Run
 
 _JOB_TOKEN = "a-token-for-loopback-only"  # noqa: S105 - guards nothing
 _ITERATION_SECONDS = 0.002
-_NUM_MARKS = 100
-_MICRO_BATCHES = 8
+_NUM_MARKS = 98
+"""Most that a rank of the demo's job makes in an iteration (the first stage's ranks make 74)."""
 
 
-def main(num_iterations: int) -> None:
+def main() -> None:
     """Measure every caller in every state of Kafka and print the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--iterations", type=int, default=2000)
+    num_iterations = parser.parse_args().iterations
     logging.disable(logging.WARNING)  # that Kafka is away is the point
     rows = []
-    with silent_server() as stuck:
-        states = {"down": "127.0.0.1:1", "stuck": stuck}
-        up = os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS")
-        if up:
-            states = {"up": up, **states}
-        for state, address in states.items():
+    with silent_server() as stuck, servers() as alive:
+        for state, address in {"up": alive.kafka, "down": "127.0.0.1:1", "stuck": stuck}.items():
             for caller, measure in (("plain loop", plain_loop), ("engine", engine)):
                 emitter = KafkaEmitter(address, Source(job_id="sdk-cost", rank=0))
                 seconds = measure(emitter, num_iterations)
@@ -96,19 +103,40 @@ def plain_loop(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
 
 
 def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
-    """Seconds per iteration spent in the SDK by an engine that marks each operation and builds its sample."""
+    """Seconds per iteration spent in the SDK by the elastic engine: all its marks, and what it does for its sample."""
+    job = main_job("sdk-cost", 0)
+    layout = uniform_layout(
+        num_blocks=len(job.model.blocks), tensor=1, pipeline=1, data=1, num_micro_batches=NUM_MICRO_BATCHES
+    )
+    cpu, watch = torch.device("cpu"), Clock(CpuDevice(), emitter.progress)
+    runtime = EpochRuntime(
+        job.config, Dataset(job.config, cpu), layout, 0, initial_state(job.config, layout, 0), {}, watch
+    )
+    traffic = Traffic(0, None)
+    runtime.run_iteration(0)
     clock = time.perf_counter
 
     def iteration() -> float:
+        emitter.progress.begin_iteration(0, 0)
+        watch.begin_iteration()
         compute(_ITERATION_SECONDS)
         started = clock()
         for _ in range(_NUM_MARKS):
             emitter.progress.enter("wait:tensor", (1,))
-        marks = clock() - started
-        started = clock()
-        emitter.emit_sample(whole_sample())
-        # The marks are the engine's own choice of detail: counted per mark, as if there were ten.
-        return clock() - started + marks * 10 / _NUM_MARKS
+        emitter.emit_later(
+            iteration_sample(
+                runtime,
+                watch,
+                traffic,
+                iteration=0,
+                epoch=0,
+                loss=2.5,
+                gradient_norm=1.0,
+                after_reshape=False,
+                checkpoint=False,
+            )
+        )
+        return clock() - started
 
     return repeat(iteration, num_iterations)
 
@@ -127,22 +155,6 @@ def compute(seconds: float) -> None:
         sum(range(200))
 
 
-def whole_sample() -> pb.Sample:
-    """A sample with everything in it."""
-    return pb.Sample(
-        iteration=1,
-        epoch=1,
-        started_at_unix_seconds=1.0,
-        wall_seconds=0.2,
-        compute=pb.ComputeSeconds(forward=0.1, backward=0.2, optimizer=0.01, data=0.01),
-        waiting=pb.WaitingSeconds(tensor=0.1, pipeline=0.1, gradient=0.1, vote=0.01),
-        micro_batches=[pb.MicroBatch(index=index, tokens=512, sum_of_squares=1e5) for index in range(_MICRO_BATCHES)],
-        position=pb.Position(replica=1, stage=1, shard=1, forward_flops_per_token=1e5, backward_multiple=2.0),
-        loss=2.5,
-        gradient_norm=1.0,
-    )
-
-
 @contextmanager
 def silent_server() -> Iterator[str]:
     """An address that accepts connections and never answers."""
@@ -153,4 +165,4 @@ def silent_server() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+    main()

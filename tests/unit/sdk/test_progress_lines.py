@@ -1,4 +1,5 @@
 import math
+import threading
 from pathlib import Path
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
@@ -40,18 +41,38 @@ def test_no_lines_are_no_lines(tmp_path: Path) -> None:
     assert ProgressLines(board, 0.0).line(1, 1) is None
 
 
-def test_a_rank_leaves_a_note_now_and_then_and_builds_no_other_sample(tmp_path: Path) -> None:
+def test_a_rank_notes_its_newest_iteration_and_builds_no_sample_on_the_training_thread(tmp_path: Path) -> None:
     board = ProgressBoard.create(tmp_path / "progress", 3)
-    emitter = NotingEmitter(NullEmitter(), board, rank=2)
-    built: list[int] = []
+    emitter = NotingEmitter(NullEmitter(), board, rank=2, interval_seconds=0.01)
+    builders: list[str] = []
 
     def sample(iteration: int) -> pb.Sample:
-        built.append(iteration)
+        builders.append(threading.current_thread().name)
         return pb.Sample(iteration=iteration, epoch=4, loss=2.5)
 
     for iteration in range(50):
         emitter.emit_later(lambda iteration=iteration: sample(iteration))  # type: ignore[misc]
+    emitter.close()
     note = board.newest()
     assert note is not None
-    assert (note.iteration, note.epoch, note.loss) == (0, 4, 2.5)
-    assert built == [0]
+    assert (note.iteration, note.epoch, note.loss) == (49, 4, 2.5)
+    assert set(builders) == {"evenkeel-notes"}
+
+
+def test_a_sample_that_cannot_be_built_costs_only_its_note(tmp_path: Path) -> None:
+    board = ProgressBoard.create(tmp_path / "progress", 1)
+    emitter = NotingEmitter(NullEmitter(), board, rank=0, interval_seconds=0.01)
+
+    tried = threading.Event()
+
+    def broken() -> pb.Sample:
+        tried.set()
+        raise ValueError("no loss")
+
+    emitter.emit_later(broken)
+    assert tried.wait(5.0)
+    emitter.emit_sample(pb.Sample(iteration=7, loss=1.0))
+    emitter.close()
+    note = board.newest()
+    assert note is not None
+    assert note.iteration == 7
