@@ -19,9 +19,10 @@ from services.detector.domain.kind_board import KindBoard, kind_verdict
 from services.detector.domain.link_report import link_verdict
 from services.detector.domain.link_watch import LinkWatch
 from services.detector.domain.loss_watch import LossWatch
+from services.detector.domain.middle import median
 from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation, RankProgress
 from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
-from services.detector.domain.suspicion import Accusation, ProbeReport, Standing, Suspicion, SuspicionDesk
+from services.detector.domain.suspicion import SUSPECT_AT, Accusation, ProbeReport, Standing, Suspicion, SuspicionDesk
 from services.detector.domain.verdict import Culprit, Profile, RankThroughput, Verdict
 from services.detector.domain.workload import WorkExpectation
 
@@ -120,11 +121,14 @@ class JobDetector:
     def _suspect(self, frame: FrameObservation, rows: Ints) -> list[Suspicion]:
         if not self._desk.is_due(frame.iteration):
             return []
+        evidence, ill = self._health.evidence(rows), self._health.bank.ill[rows]
+        if not ill.any() and float(evidence.max()) < SUSPECT_AT:
+            return []
         standing = Standing(
             ranks=frame.ranks,
             incarnations=frame.incarnations,
-            evidence=self._health.evidence(rows),
-            ill=self._health.bank.ill[rows],
+            evidence=evidence,
+            ill=ill,
             work_keys=frame.work_keys,
         )
         suspicion = self._desk.consider(
@@ -206,7 +210,7 @@ class JobDetector:
             self._health_verdict(frame, entry_of[change.row], change, float(expected[entry_of[change.row]]))
             for change in changes
         ]
-        centre = float(np.median(log_ratios[usable]))
+        centre = median(log_ratios[usable])
         ordinary = np.abs(log_ratios - centre) < 5 * self._health.noise.scale + 0.1
         self._expectation.learn(frame, usable & ordinary & self._health.quiet(rows), expected)
         return verdicts

@@ -22,6 +22,7 @@ from services.detector.domain.device_offsets import (
     take_baseline,
 )
 from services.detector.domain.level import INTERVAL_SCALES, could_be_below, locate_change, robust_level, row_medians
+from services.detector.domain.middle import median
 from services.detector.domain.noise import Noise, block_scale, estimate, row_scales
 from services.detector.domain.sequential_test import NUM_TESTS
 
@@ -175,7 +176,7 @@ class DeviceHealth:
             # Most are slower than they were. Where a quarter is not, it is they who are still healthy.
             unmoved = values[np.abs(values - self.centre) < reach]
             if len(unmoved) >= max(2, len(values) // 4):
-                centre = float(np.median(unmoved))
+                centre = median(unmoved)
         self.centre += (min(max(centre - self.centre, -reach), reach)) / 32
         return centre
 

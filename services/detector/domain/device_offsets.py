@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from services.detector.domain.device_bank import WINDOW, DeviceBank
 from services.detector.domain.level import row_medians
+from services.detector.domain.middle import median
 
 Ints = npt.NDArray[np.int64]
 
@@ -59,10 +60,7 @@ def recentre(bank: DeviceBank, rows: Ints) -> None:
     for key in np.unique(bank.work_key[rows]):
         members = rows[bank.work_key[rows] == key]
         own = np.sort(bank.own_offset[members])
-        if len(own) == 2:
-            common = float(own[0] + min(own[1] - own[0], LARGEST_OWN_OFFSET) / 2)
-        else:
-            common = float(np.median(own))
+        common = float(own[0] + min(own[1] - own[0], LARGEST_OWN_OFFSET) / 2) if len(own) == 2 else median(own)
         bank.shared_offset[members] += common
         bank.own_offset[members] -= common
 

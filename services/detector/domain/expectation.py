@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from river import base
 
+from services.detector.domain.middle import median
+
 Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
@@ -137,7 +139,7 @@ class ForgettingLeastSquares(base.Regressor):
         errors = np.abs(targets - expected)
         if self.relative:
             errors = errors / np.maximum(np.abs(expected), _TINY)
-        size = float(np.median(errors))
+        size = median(errors)
         self._num_scored += 1
         rate = max(1.0 / self._num_scored, 1.0 - self.forgetting)
         if self._spread > 0:

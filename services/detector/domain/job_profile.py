@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.verdict import Profile, RankThroughput
 
@@ -22,6 +23,7 @@ class JobProfile:
     def __init__(self) -> None:
         self._epoch = -1
         self._recent: deque[tuple[float, ...]] = deque(maxlen=_WINDOW)
+        self._walls = RecentValues(_WINDOW)
         self._iteration_seconds = 0.0
 
     @property
@@ -48,6 +50,7 @@ class JobProfile:
         """The layout changed: what iterations took before no longer counts."""
         self._epoch = epoch
         self._recent.clear()
+        self._walls.clear()
 
     def observe(self, frame: FrameObservation, usable: npt.NDArray[np.bool_], healthy: npt.NDArray[np.bool_]) -> None:
         """Takes one plain frame.
@@ -70,10 +73,11 @@ class JobProfile:
         squares = float(frame.sums_of_squares[heads].sum()) / count if count else 0.0
         # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
         exchange = float(frame.wait_seconds[usable, _GRADIENT].min() + frame.wait_seconds[usable, _VOTE].min())
-        fixed = float(np.median(frame.other_seconds[usable])) + exchange
+        fixed = median(frame.other_seconds[usable]) + exchange
         transfer = _transfer_seconds(frame, usable, wall - fixed)
         self._recent.append((wall, price, tokens, squares, fixed, transfer))
-        self._iteration_seconds = self._median("wall")
+        self._walls.append(wall)
+        self._iteration_seconds = self._walls.median
 
     def profile(self, job_id: str, iteration: int, throughputs: tuple[RankThroughput, ...]) -> Profile | None:
         """The profile now; None before the first plain frame of the epoch."""
@@ -93,7 +97,8 @@ class JobProfile:
         )
 
     def _median(self, column: str) -> float:
-        return float(np.median([row[_COLUMNS.index(column)] for row in self._recent]))
+        place = _COLUMNS.index(column)
+        return median(np.array([row[place] for row in self._recent]))
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
@@ -107,6 +112,7 @@ class JobProfile:
         """Takes over what ``to_state`` gave."""
         self._epoch = state["epoch"]
         self._recent = deque((tuple(row) for row in state["recent"]), maxlen=_WINDOW)
+        self._walls = RecentValues(_WINDOW, (row[_COLUMNS.index("wall")] for row in self._recent))
         self._iteration_seconds = state["iteration_seconds"]
 
 

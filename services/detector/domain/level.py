@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.middle import median
+
 Floats = npt.NDArray[np.float64]
 
 INTERVAL_SCALES = 1.96 * 1.2
@@ -48,7 +50,7 @@ def locate_change(residuals: Floats, *, before: float, scale: float, age: int) -
     gains = [_gain(residuals[start:], before, scale) for start in range(first, len(residuals))]
     start = first + int(np.argmax(gains))
     values = residuals[start:]
-    if len(values) >= 2 and abs(float(values[0] - np.median(values[1:]))) > _APART * scale:
+    if len(values) >= 2 and abs(float(values[0] - median(values[1:]))) > _APART * scale:
         values = values[1:]
     level = robust_level(values)
     if start > first:
@@ -69,7 +71,7 @@ def robust_level(residuals: Floats) -> float:
     if len(residuals) < 3:
         return float(np.mean(residuals))
     if len(residuals) < 5:
-        return float(np.median(residuals))
+        return median(residuals)
     cut = len(residuals) // 5
     return float(np.mean(np.sort(residuals)[cut : len(residuals) - cut]))
 
@@ -85,9 +87,9 @@ def could_be_below(residuals: Floats, scale: float, level: float) -> bool:
 
 def row_medians(values: Floats) -> Floats:
     """Median of each row's finite values; 0 for a row without any."""
-    medians = np.zeros(len(values))
-    for row, row_values in enumerate(values):
-        finite = row_values[np.isfinite(row_values)]
-        if len(finite):
-            medians[row] = np.median(finite)
-    return medians
+    ordered = np.sort(np.where(np.isfinite(values), values, np.nan), axis=1)  # NaN sorts last
+    counts = np.isfinite(ordered).sum(axis=1)
+    rows, upper = np.arange(len(values)), np.minimum(counts // 2, values.shape[1] - 1)
+    lower = np.where(counts % 2 == 1, upper, np.maximum(upper - 1, 0))
+    middles = np.where(lower == upper, ordered[rows, upper], (ordered[rows, lower] + ordered[rows, upper]) / 2.0)
+    return np.where(counts > 0, middles, 0.0)

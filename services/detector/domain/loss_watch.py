@@ -1,13 +1,13 @@
 """Is the loss still a number, and where it should be? Reported, never a reason to move a rank."""
 
 import math
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from services.detector.domain.observation import FrameObservation
+from services.detector.domain.middle import RecentValues, median
+from services.detector.domain.observation import Floats, FrameObservation, Ints
 
 _WINDOW = 64
 _FEWEST = 32
@@ -40,16 +40,21 @@ class _Series:
     """Recent values of one quantity, and whether it is being complained about."""
 
     def __init__(self) -> None:
-        self.recent: deque[float] = deque(maxlen=_WINDOW)
+        self.recent = RecentValues(_WINDOW)
         self.num_calm = _CALM_TO_REARM
 
     def jumped(self, value: float, ratio: float) -> bool:
         if len(self.recent) < _FEWEST:
             return False
-        values = np.array(self.recent)
-        middle = float(np.median(values))
-        spread = 1.4826 * float(np.median(np.abs(values - middle)))
+        middle = self.recent.median
+        if not value > middle + (ratio - 1) * abs(middle):
+            return False
+        spread = 1.4826 * self.recent.median_distance
         return value > middle + max(_SPIKE_SIGMAS * spread, (ratio - 1) * abs(middle))
+
+    @property
+    def usual(self) -> float:
+        return self.recent.median if len(self.recent) else math.nan
 
 
 class LossWatch:
@@ -67,23 +72,24 @@ class LossWatch:
         ):
             if not reported.any():
                 continue
-            finding = self._observe(name, values[reported], frame.ranks[reported].tolist(), ratio)
+            finding = self._observe(name, values[reported], frame.ranks[reported], ratio)
             if finding is not None:
                 found.append(finding)
         return found
 
-    def _observe(self, name: str, values: Any, ranks: list[int], ratio: float) -> LossFinding | None:
+    def _observe(self, name: str, values: Floats, ranks: Ints, ratio: float) -> LossFinding | None:
         series = self._series[name]
         finite = np.isfinite(values)
-        usual = float(np.median(np.array(series.recent))) if series.recent else math.nan
         if not finite.all():
-            bad = tuple(rank for rank, good in zip(ranks, finite.tolist(), strict=True) if not good)
+            bad = tuple(ranks[~finite].tolist())
             value = float(values[~finite][0])
             armed = series.num_calm >= _CALM_TO_REARM
             series.num_calm = 0
             blamed = () if len(bad) == len(ranks) else bad
-            return LossFinding(finite=False, ranks=blamed, name=name, value=value, usual=usual) if armed else None
-        value = float(np.median(values))
+            if not armed:
+                return None
+            return LossFinding(finite=False, ranks=blamed, name=name, value=value, usual=series.usual)
+        value, usual = median(values), series.usual
         if series.jumped(value, ratio):
             armed = series.num_calm >= _CALM_TO_REARM
             series.num_calm = 0
@@ -100,5 +106,5 @@ class LossWatch:
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         for name, one in self._series.items():
-            one.recent = deque(state[name]["recent"], maxlen=_WINDOW)
+            one.recent = RecentValues(_WINDOW, state[name]["recent"])
             one.num_calm = state[name]["num_calm"]

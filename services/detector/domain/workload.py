@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain.expectation import ForgettingLeastSquares
+from services.detector.domain.middle import median
 from services.detector.domain.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
@@ -62,7 +63,7 @@ class WorkExpectation:
         seconds = frame.compute_seconds[entries]
         unit = seconds if expected is None else expected[entries]
         self._model.learn_rows(_FEATURES, rows / unit[:, None], seconds / unit)
-        found = float(np.median(seconds / np.maximum(rows[:, 0], 1e-300)))
+        found = median(seconds / np.maximum(rows[:, 0], 1e-300))
         rate = 1.0 if self._seconds_per_flop == 0 else 0.02
         self._seconds_per_flop += rate * (found - self._seconds_per_flop)
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.middle import median
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
@@ -56,7 +57,7 @@ class Corruption(KindWatch):
     def _judge(self, look: Look, name: str, values: Floats) -> list[KindFinding]:
         count, iteration = len(values), look.frame.iteration
         seen, middle, spread, lasting = self._known.setdefault(name, np.zeros((4, count)))
-        usual = float(np.nanmedian(values))
+        usual = median(values[np.isfinite(values)])
         apart = np.log(values / usual) - middle
         reach = np.maximum(SMALLEST_DEPARTURE, _SPREADS * spread)
         departed = (seen >= _FEWEST) & (np.abs(np.nan_to_num(apart)) > reach)

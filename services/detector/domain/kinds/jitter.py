@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.middle import median
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
@@ -78,7 +79,7 @@ def slow_iterations(residuals: Floats, within: Floats) -> npt.NDArray[np.bool_]:
     """
     some = within[:: max(len(within) // _DEVICES_FOR_BODY, 1)]
     known = some[np.isfinite(some)]
-    body = 1.4826 * float(np.median(np.abs(known))) if len(known) else 0.0
+    body = 1.4826 * median(np.abs(known)) if len(known) else 0.0
     found: npt.NDArray[np.bool_] = residuals > max(SMALLEST_EXCESS, _BODIES * body)
     return found
 

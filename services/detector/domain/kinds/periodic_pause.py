@@ -6,13 +6,13 @@ at nearly every tick, which chance does not do.
 """
 
 import math
-from collections import deque
 from typing import Any
 
 import numpy as np
 
 from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.kinds.jitter import slow_iterations
+from services.detector.domain.middle import RecentValues
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 _KEPT = 24
@@ -32,7 +32,7 @@ class PeriodicPause(KindWatch):
     name = "periodic_pause"
 
     def __init__(self) -> None:
-        self._walls: deque[float] = deque(maxlen=_WALLS)
+        self._walls = RecentValues(_WALLS)
         # Of each rank: iteration, length relative to the work, last iteration.
         self._pauses: dict[int, list[list[float]]] = {}
         self._told: dict[int, int] = {}
@@ -74,14 +74,11 @@ class PeriodicPause(KindWatch):
         assert look.expected_seconds is not None
         work = float(np.max(look.expected_seconds))
         value = math.log(max(float(np.max(look.frame.wall_seconds)), 1e-9) / max(work, 1e-12))
-        known = np.array(self._walls)
-        self._walls.append(value)
-        if len(known) < _FEWEST_WALLS:
-            return 0.0
-        middle = float(np.median(known))
-        spread = 1.4826 * float(np.median(np.abs(known - middle)))
-        apart = value - middle
-        return math.expm1(apart) if apart > max(_SMALLEST_PAUSE, _SPREADS * spread) else 0.0
+        known = self._walls
+        apart = value - known.median if len(known) >= _FEWEST_WALLS else 0.0
+        long = apart > _SMALLEST_PAUSE and apart > _SPREADS * (1.4826 * known.median_distance)
+        known.append(value)
+        return math.expm1(apart) if long else 0.0
 
     def _judge(self, rank: int, look: Look) -> KindFinding | None:
         pauses = np.array(self._pauses[rank])
@@ -104,7 +101,7 @@ class PeriodicPause(KindWatch):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._walls = deque(state["walls"], maxlen=_WALLS)
+        self._walls = RecentValues(_WALLS, state["walls"])
         self._pauses = {
             int(rank): [[float(each) for each in pause] for pause in pauses] for rank, pauses in state["pauses"]
         }
