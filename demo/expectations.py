@@ -224,7 +224,9 @@ def _loss(seen: Observations) -> Iterator[Expectation]:
     yield Expectation(
         name=f"the loss is that of the failure-free run within {LOSS_TOLERANCE:g}, every iteration",
         held=missing == 0 and worst < LOSS_TOLERANCE,
-        detail=f"largest relative difference {worst:.2e} at iteration {worst_at}; {missing} iterations not compared",
+        detail=f"largest relative difference {worst:.2e} at iteration {worst_at}; {missing} iterations not compared"
+        if differences
+        else f"the failure-free run computed none of {missing} iterations in time: this machine is too busy",
     )
     losses = [entry.loss for entry in seen.iterations if entry.loss is not None]
     first, last = (fmean(losses[:10]), fmean(losses[-10:])) if losses else (math.nan, math.nan)

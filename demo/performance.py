@@ -69,6 +69,7 @@ async def perform(
     async with reference_run(job.config) as reference:
         director, ended_at = await _run_job(stack, job, log, steps, view, folder)
         last = max(log.last_iteration, 0)
+        await reference.hurry()
         view.note("reading the history back by SQL, waiting for the failure-free run")
         history, losses = await asyncio.gather(
             asyncio.to_thread(_history, stack.addresses.database_url, log, last - 1, ended_at),

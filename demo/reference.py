@@ -23,9 +23,30 @@ _PR_SET_PDEATHSIG = 1
 class Reference:
     """Losses of the failure-free run as they come in; belongs to one event loop."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, config: TrainingConfig, process: asyncio.subprocess.Process) -> None:
+        self._config = config
         self._process = process
         self.losses: list[float] = []
+
+    async def hurry(self) -> None:
+        """From now on at the usual priority: the main job has ended, and this machine may have others' work to do."""
+        if sys.platform != "linux":
+            return
+        try:
+            os.sched_setscheduler(self._process.pid, os.SCHED_OTHER, os.sched_param(0))
+        except PermissionError:
+            # Whoever went idle may not come back without a privilege; a new process gets there all the same.
+            await self.end()
+            self.losses.clear()
+            self._process = await _start(self._config, "--usual-priority")
+        except ProcessLookupError:
+            return  # reading says so
+
+    async def end(self) -> None:
+        """Kill the process and wait for its end."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
 
     async def read_until(self, count: int) -> tuple[float, ...]:
         """Losses of the first ``count`` iterations; waits for them.
@@ -45,32 +66,35 @@ class Reference:
 @asynccontextmanager
 async def reference_run(config: TrainingConfig) -> AsyncIterator[Reference]:
     """While inside, the failure-free run goes on in a process of the lowest priority; it ends with the block."""
+    reference = Reference(config, await _start(config))
+    try:
+        yield reference
+    finally:
+        await reference.end()
+
+
+async def _start(config: TrainingConfig, *arguments: str) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "demo.reference",
+        *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
-    try:
-        assert process.stdin is not None, "started with a pipe"
-        process.stdin.write(json.dumps(config_to_json(config)).encode())
-        process.stdin.close()
-        yield Reference(process)
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+    assert process.stdin is not None, "started with a pipe"
+    process.stdin.write(json.dumps(config_to_json(config)).encode())
+    process.stdin.close()
+    return process
 
 
 def _main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    os.nice(19)
+    if "--usual-priority" not in sys.argv:
+        _go_idle()
     import torch  # noqa: PLC0415 - after the priority is set: the import alone costs seconds of a core
 
     from trainer_sdk.elastic.optimizer import clip_scale  # noqa: PLC0415 - as above
@@ -82,6 +106,14 @@ def _main() -> None:
     for iteration in itertools.count():
         print(repr(runtime.run_iteration(iteration)), flush=True)
         runtime.step(clip_scale(config.optimizer, runtime.reducer.squared_norm_part() ** 0.5))
+
+
+def _go_idle() -> None:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            return
+    os.nice(19)
 
 
 if __name__ == "__main__":
