@@ -16,7 +16,6 @@ export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 COMPILE = $(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --quiet
-TEST_FOLDERS := tests/unit tests/integration tests/e2e
 PYTEST_FLAGS ?=
 BENCHMARKS := kill_to_commit loss_against_reference sdk_cost telemetry_path detection.run detection.kinds detection.prediction \
   detection.hangs detection.page detection.real_series \
@@ -33,7 +32,7 @@ demo: setup ## Run the main job through its failures on a local stack; the repor
 	evenkeel demo
 
 test: lint ## Lint, then every test but test-compose; the last line is pytest's
-	pytest $(TEST_FOLDERS) $(PYTEST_FLAGS)
+	pytest -p tests.beside --beside tests/unit tests/integration tests/e2e $(PYTEST_FLAGS)
 
 test-unit: setup ## Tests of the pure parts: no servers, some seconds
 	pytest tests/unit $(PYTEST_FLAGS)

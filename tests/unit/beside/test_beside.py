@@ -1,0 +1,68 @@
+"""Two folders in two processes, one report: nothing that fails in either may get lost."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INI = "[pytest]\naddopts = --import-mode=importlib\nasyncio_default_fixture_loop_scope = session\n"
+PASSES = "def test_it_passes():\n    pass\n"
+FAILS = "def test_it_fails():\n    assert 1 == 2, 'one is not two'\n"
+FAILS_TO_TEAR_DOWN = (
+    "import pytest\n\n@pytest.fixture\ndef thing():\n    yield\n    raise OSError('too late')\n\n"
+    "def test_it_passes(thing):\n    pass\n"
+)
+CANNOT_BE_READ = "import no_such_module\n"
+ENDS = "import os\n\ndef test_it_ends_the_process():\n    os._exit(3)\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    def run(beside: str, own: str, *flags: str) -> tuple[int, list[str]]:
+        for name, content in (("beside", beside), ("own", own)):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / f"test_{name}.py").write_text(content)
+        (tmp_path / "pytest.ini").write_text(INI)
+        command = [sys.executable, "-m", "pytest", "-p", "tests.beside", "--beside", "beside", "own", *flags]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert not done.stderr
+        return done.returncode, done.stdout.splitlines()
+
+    return run
+
+
+def test_the_last_line_counts_both(run) -> None:
+    status, lines = run(PASSES, PASSES)
+    assert status == pytest.ExitCode.OK
+    assert "2 passed" in lines[-1]
+    assert any(line.startswith("beside/test_beside.py .") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("beside", "own", "said", "counted"),
+    [
+        (FAILS, PASSES, "one is not two", "1 failed, 1 passed"),
+        (PASSES, FAILS, "one is not two", "1 failed, 1 passed"),
+        (FAILS_TO_TEAR_DOWN, PASSES, "too late", "2 passed, 1 error"),
+        (CANNOT_BE_READ, PASSES, "no_such_module", "1 passed, 1 error"),
+    ],
+    ids=["beside", "own", "teardown beside", "import beside"],
+)
+def test_what_fails_in_either_is_told_and_fails_the_run(run, beside: str, own: str, said: str, counted: str) -> None:
+    status, lines = run(beside, own)
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert any(said in line for line in lines)
+    assert counted in lines[-1]
+
+
+def test_a_process_that_just_ends_fails_the_run(run) -> None:
+    status, lines = run(ENDS, PASSES)
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert any("ended with 3" in line for line in lines)
+
+
+def test_flags_hold_for_both(run) -> None:
+    status, lines = run(PASSES + FAILS, PASSES + FAILS, "-k", "passes", "-q")
+    assert status == pytest.ExitCode.OK
+    assert lines[-1].startswith("2 passed")
