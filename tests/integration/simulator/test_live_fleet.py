@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -60,33 +61,61 @@ def told(stack: Stack, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def run(stack: Stack, scenario: Scenario, job_id: str, faults: list[Fault], until: Any) -> LiveReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A job of the fleet: what breaks, and when enough was seen."""
+
+    fault: Fault
+    num_epochs: int
+    num_iterations: int
+
+    def enough(self, report: LiveReport) -> bool:
+        seen = report.iteration_seconds.get(report.epochs[-1], ())
+        return len(report.epochs) >= self.num_epochs and len(seen) >= self.num_iterations
+
+
+PLAYED = {
+    "simulated-slow": Played(
+        fault=Fault(at_seconds=16.0, devices=(3,), throughput=0.5), num_epochs=2, num_iterations=5
+    ),
+    "simulated-dead-told": Played(
+        fault=Fault(at_seconds=8.0, devices=(5,), duration_seconds=12.0), num_epochs=3, num_iterations=2
+    ),
+    "simulated-dead-silent": Played(
+        fault=Fault(at_seconds=8.0, devices=(5,), duration_seconds=12.0, silent=True), num_epochs=3, num_iterations=2
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def reports(stack: Stack, scenario: Scenario) -> dict[str, LiveReport]:
+    """All jobs at the same time: one fleet of services serves many, and most of a job is waiting."""
     everyone = dict.fromkeys(scenario.home.ranks, 1.0)
     speed = scenario.cost.iteration_seconds(scenario.home, everyone) / ITERATION_SECONDS
     settings = stack.addresses.environment()
-    live = LiveRun(
-        simulated_job(scenario, job_id, speed, 0),
-        faults,
-        num_devices=8,
-        services=Services(
-            bootstrap_servers=settings["EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"],
-            fleet_address=settings["EVENKEEL_FLEET_ADDRESS"],
-            fleet_token=settings["EVENKEEL_FLEET_TOKEN"],
-        ),
-        job_token=uuid.uuid4().hex,
-    )
-    return asyncio.run(live.run(150.0, until))
+
+    async def play(job_id: str, played: Played) -> LiveReport:
+        live = LiveRun(
+            simulated_job(scenario, job_id, speed, 0),
+            [played.fault],
+            num_devices=8,
+            services=Services(
+                bootstrap_servers=settings["EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"],
+                fleet_address=settings["EVENKEEL_FLEET_ADDRESS"],
+                fleet_token=settings["EVENKEEL_FLEET_TOKEN"],
+            ),
+            job_token=uuid.uuid4().hex,
+        )
+        return await live.run(150.0, played.enough)
+
+    async def play_all() -> list[LiveReport]:
+        return await asyncio.gather(*(play(job_id, played) for job_id, played in PLAYED.items()))
+
+    return dict(zip(PLAYED, asyncio.run(play_all()), strict=True))
 
 
-def test_a_slow_simulated_device_is_found_and_the_job_reshaped(stack: Stack, scenario: Scenario) -> None:
-    faults = [Fault(at_seconds=16.0, devices=(3,), throughput=0.5)]
-    report = run(
-        stack,
-        scenario,
-        "simulated-slow",
-        faults,
-        lambda r: len(r.epochs) > 1 and len(r.iteration_seconds.get(r.epochs[-1], ())) >= 5,
-    )
+def test_a_slow_simulated_device_is_found_and_the_job_reshaped(stack: Stack, reports: dict[str, LiveReport]) -> None:
+    report = reports["simulated-slow"]
     assert len(report.epochs) == 2, told(stack, "incidents", "list", "--job", "simulated-slow")
     before = report.iteration_seconds[0]
     after = report.iteration_seconds[report.epochs[-1]]
@@ -98,17 +127,11 @@ def test_a_slow_simulated_device_is_found_and_the_job_reshaped(stack: Stack, sce
     assert report.waited_seconds < 2.0
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["told", "silent"])
-def test_a_dead_simulated_device_is_left_behind_and_comes_back(stack: Stack, scenario: Scenario, silent: bool) -> None:
-    job_id = f"simulated-dead-{'silent' if silent else 'told'}"
-    faults = [Fault(at_seconds=8.0, devices=(5,), duration_seconds=12.0, silent=silent)]
-    report = run(
-        stack,
-        scenario,
-        job_id,
-        faults,
-        lambda r: len(r.epochs) > 2 and len(r.iteration_seconds.get(r.epochs[-1], ())) >= 2,
-    )
+@pytest.mark.parametrize("job_id", ["simulated-dead-told", "simulated-dead-silent"])
+def test_a_dead_simulated_device_is_left_behind_and_comes_back(
+    stack: Stack, reports: dict[str, LiveReport], job_id: str
+) -> None:
+    report = reports[job_id]
     assert len(report.epochs) == 3, report
     assert all(report.iteration_seconds[epoch] for epoch in report.epochs)
     plans = told(stack, "plans", "list", "--job", job_id)
