@@ -11,6 +11,7 @@ from evenkeel.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 from cli.errors import CommandError, ExitStatus
 from cli.session import setting
+from trainer_sdk.control.tls import checked_fleet_ca_file, fleet_channel, fleet_tls_advice
 
 CALL_TIMEOUT_SECONDS = 10.0
 PAGE_SIZE = 100
@@ -22,10 +23,11 @@ class FleetClient:
     Args:
         address: ``host:port``.
         token: Bearer token.
+        ca_file: PEM file with the certificates that the API's is signed by; empty = no TLS.
     """
 
-    def __init__(self, address: str, token: str) -> None:
-        self._channel = grpc.insecure_channel(address)
+    def __init__(self, address: str, token: str, ca_file: str = "") -> None:
+        self._channel = fleet_channel(address, ca_file)
         self._stub = scheduler_pb2_grpc.FleetServiceStub(self._channel)
         self._metadata = (("authorization", f"Bearer {token}"),)
 
@@ -85,16 +87,22 @@ def fleet_client(context: typer.Context) -> Iterator[FleetClient]:
     """
     address = setting(context, "EVENKEEL_FLEET_ADDRESS")
     token = os.environ.get("EVENKEEL_FLEET_TOKEN") or setting(context, "EVENKEEL_FLEET_TOKEN")
-    client = FleetClient(address, token)
+    try:
+        ca_file = checked_fleet_ca_file(os.environ.get("EVENKEEL_FLEET_CA_FILE", ""))
+    except ValueError as error:
+        raise CommandError(
+            str(error), next_step="give the file that signed the API's certificate, or unset it"
+        ) from error
+    client = FleetClient(address, token, ca_file)
     try:
         yield client
     except grpc.RpcError as error:
-        raise command_error(error, address) from error
+        raise command_error(error, address, ca_file) from error
     finally:
         client.close()
 
 
-def command_error(error: grpc.RpcError, address: str) -> CommandError:
+def command_error(error: grpc.RpcError, address: str, ca_file: str = "") -> CommandError:
     """What a refused call means for a person."""
     # Errors of calls are calls, which the type stubs do not say.
     call = cast(grpc.Call, error)
@@ -102,7 +110,7 @@ def command_error(error: grpc.RpcError, address: str) -> CommandError:
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return CommandError(
             f"the fleet API at {address} does not answer: {details}",
-            next_step="evenkeel stack status, or check EVENKEEL_FLEET_ADDRESS",
+            next_step=fleet_tls_advice(details, ca_file) or "evenkeel stack status, or check EVENKEEL_FLEET_ADDRESS",
             status=ExitStatus.UNHEALTHY,
         )
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):

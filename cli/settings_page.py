@@ -32,8 +32,13 @@ CLIENT_SETTINGS = {
     "EVENKEEL_DATABASE_URL": "only `evenkeel` and the local stack: an existing server to use",
     "EVENKEEL_FLEET_ADDRESS": "`host:port` of the fleet API; unset: a rank has no controller",
     "EVENKEEL_FLEET_TOKEN": "the fleet API's token: registers jobs, lists all of them",
+    "EVENKEEL_FLEET_CA_FILE": "PEM file with the certificates that the fleet API's is signed by; unset: no TLS to it",
     "EVENKEEL_JOB_ID": "the job that this process belongs to",
     "EVENKEEL_JOB_TOKEN": "the job's own token, at least 16 characters; `evenkeel run` makes one up",
+    "EVENKEEL_RANK_CERTIFICATE": "PEM file with the certificate chain that a rank shows; unset: no TLS to it",
+    "EVENKEEL_RANK_KEY": "PEM file with its private key",
+    "EVENKEEL_SCHEDULER_CA_FILE": "PEM file with the certificates that the scheduler's is signed by; "
+    "set: rank controllers ask for it (mutual TLS)",
 }
 # What docker-compose.yml puts in from the shell or an .env file.
 COMPOSE_SETTINGS = {

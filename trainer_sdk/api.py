@@ -96,8 +96,7 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     cuda = "torch" in sys.modules and sys.modules["torch"].cuda.is_available()
     mailbox, close = None, _nothing
     if fleet_address:
-        job_token = settings.get("EVENKEEL_JOB_TOKEN", "")
-        mailbox, close = _control(source, fleet_address, job_token, bind_host, advertise_host)
+        mailbox, close = _control(source, fleet_address, settings, bind_host, advertise_host)
     return Run(
         emitter=_emitter(bootstrap_servers, source),
         mailbox=mailbox,
@@ -112,20 +111,28 @@ def _nothing() -> None:
 
 
 def _control(
-    source: Source, fleet_address: str, job_token: str, bind_host: str, advertise_host: str
+    source: Source, fleet_address: str, settings: Mapping[str, str], bind_host: str, advertise_host: str
 ) -> "tuple[Mailbox | None, Callable[[], None]]":
+    job_token = settings.get("EVENKEEL_JOB_TOKEN", "")
     if not job_token:
         _logger.warning("EVENKEEL_JOB_TOKEN is not set: this process has no rank controller")
         return None, _nothing
     from trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415 - gRPC loads only where it is wanted
     from trainer_sdk.control.registration import RankIdentity, Registration  # noqa: PLC0415
     from trainer_sdk.control.server import ControlServer  # noqa: PLC0415
+    from trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file  # noqa: PLC0415
 
     mailbox = Mailbox(source.rank, source.incarnation)
     mailbox.publish(replace(mailbox.state, phase=RankPhase.TRAINING, epoch=0))
     try:
+        fleet_ca_file = checked_fleet_ca_file(settings.get("EVENKEEL_FLEET_CA_FILE", ""))
+        tls = ControllerTls.from_environment(settings)
+    except ValueError as error:
+        _logger.warning("%s: this process has no rank controller", error)
+        return None, _nothing
+    try:
         server = ControlServer(
-            mailbox, job_id=source.job_id, job_token=job_token, bind_host=bind_host, can_reshape=False
+            mailbox, job_id=source.job_id, job_token=job_token, bind_host=bind_host, can_reshape=False, tls=tls
         )
     except RuntimeError as error:
         _logger.warning("the rank controller cannot listen on %s (%s): this process has none", bind_host, error)
@@ -143,6 +150,8 @@ def _control(
         ),
         controller_address=server.address(advertise_host),
         is_watched=lambda: server.num_watches > 0,
+        security=server.security,
+        fleet_ca_file=fleet_ca_file,
     )
     registration.start()
 

@@ -138,7 +138,7 @@ class Coordinator:
     def _add(self, job: JobKnowledge, token: str) -> JobActor:
         reports = self._reports(job.job_id)
         witness = Eyewitness(reports.stream_broken, self._parts.spawn)
-        processes = Processes(job.job_id, token, witness.stream_broken, self._parts.spawn)
+        processes = Processes(job.job_id, token, witness.stream_broken, self._parts.spawn, self._parts.rank_tls)
         actor = JobActor(job, processes, self._parts)
         witness.attend(actor, processes.board)
         self._actors[job.job_id] = actor

@@ -13,6 +13,7 @@ from services.common.settings import load_settings
 from services.scheduler.adapters.fleet_api_server import FleetServer, TlsFiles, fleet_server
 from services.scheduler.adapters.intake import DECODERS, Intake
 from services.scheduler.adapters.job_events import JobEvents
+from services.scheduler.adapters.rank_tls import RankTls
 from services.scheduler.adapters.store import Store
 from services.scheduler.adapters.store_outbox import OutboxPublisher
 from services.scheduler.coordinator import Coordinator
@@ -42,6 +43,7 @@ async def serve(settings: SchedulerSettings) -> None:
         ):
             await wait_for_database(engine, postgres)
             store = Store(engine, reachability=postgres)
+            rank_tls = RankTls.from_settings(settings)
             coordinator = Coordinator(
                 Parts(
                     store=store,
@@ -51,6 +53,7 @@ async def serve(settings: SchedulerSettings) -> None:
                     transition=TransitionCosts(
                         group_seconds=settings.plan_group_seconds, bytes_per_second=settings.plan_bytes_per_second
                     ),
+                    rank_tls=rank_tls,
                 ),
                 lambda job_id: JobEvents(producer, job_id),
             )
@@ -79,6 +82,7 @@ async def serve(settings: SchedulerSettings) -> None:
                     address=settings.fleet_address,
                     fleet_token=settings.fleet_token.get_secret_value(),
                     tls=_tls(settings),
+                    rank_tls=rank_tls,
                 ) as fleet,
                 ready_file(settings.ready_file, metrics_port=metrics_port, grpc_port=fleet.port),
             ):

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from services.scheduler.adapters.rank_tls import RankTls
 from services.scheduler.adapters.store import Store
 from services.scheduler.dispatch.two_phase import FlightTimes
 from services.scheduler.metrics import SchedulerMetrics
@@ -24,6 +25,7 @@ class Parts:
         transition: What transitions cost.
         times: Deadlines of flights.
         clock: Unix seconds.
+        rank_tls: How ranks are talked to; None = plain.
     """
 
     store: Store
@@ -33,3 +35,4 @@ class Parts:
     transition: TransitionCosts = field(default_factory=TransitionCosts)
     times: FlightTimes = field(default_factory=FlightTimes)
     clock: Callable[[], float] = time.time
+    rank_tls: RankTls | None = None

@@ -8,6 +8,7 @@ import structlog
 
 from services.common.backoff import Backoff
 from services.scheduler.adapters.rank_client import RankClient
+from services.scheduler.adapters.rank_tls import RankTls
 from services.scheduler.adapters.rank_watch import StreamBroken, watch_rank
 from services.scheduler.dispatch.board import StateBoard
 from services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
@@ -25,7 +26,9 @@ Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 class Processes:
     """Clients and streams of one job. Belongs to the event loop's thread."""
 
-    def __init__(self, job_id: str, job_token: str, broken: StreamBroken, spawn: Spawn) -> None:
+    def __init__(
+        self, job_id: str, job_token: str, broken: StreamBroken, spawn: Spawn, tls: RankTls | None = None
+    ) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
@@ -33,12 +36,14 @@ class Processes:
             job_token: Its token.
             broken: Told of broken streams.
             spawn: Starts tasks.
+            tls: How ranks are talked to; None = plain.
         """
         self.board = StateBoard()
         self._job_id = job_id
         self._job_token = job_token
         self._broken = broken
         self._spawn = spawn
+        self._tls = tls
         self._clients: dict[tuple[int, int], RankClient] = {}
         self._watches: dict[tuple[int, int], asyncio.Task[None]] = {}
 
@@ -55,6 +60,7 @@ class Processes:
             rank=info.rank,
             incarnation=info.incarnation,
             address=info.address,
+            tls=self._tls,
         )
         self._clients[key] = client
         self._watches[key] = self._spawn(watch_rank(client, self.board, self._broken))

@@ -4,9 +4,10 @@ from pydantic import Field
 
 from services.common.settings import DatabaseSettings, ServiceSettings
 from services.scheduler.adapters.fleet_api_settings import FleetApiSettings
+from services.scheduler.adapters.rank_tls import RankTlsSettings
 
 
-class SchedulerSettings(ServiceSettings, DatabaseSettings, FleetApiSettings):
+class SchedulerSettings(ServiceSettings, DatabaseSettings, FleetApiSettings, RankTlsSettings):
     """All of them; see the base classes for the rest."""
 
     plan_horizon_seconds: float = Field(

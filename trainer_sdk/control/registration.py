@@ -10,9 +10,12 @@ import grpc
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
+from trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
+
 _CALL_TIMEOUT_SECONDS = 3.0
 _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 5.0
+_REFUSED_BACK_OFF_SECONDS = 30.0  # a setting has to change first
 
 _logger = logging.getLogger("evenkeel.control")
 
@@ -40,6 +43,8 @@ class Registration:
         controller_address: ``host:port`` of the rank's controller.
         is_watched: Whether a scheduler holds a Watch stream to the controller now.
         check_interval_seconds: How often to look whether somebody watches.
+        security: What the controller asks of connections.
+        fleet_ca_file: PEM file with the certificates that the fleet API's is signed by; empty = no TLS to it.
     """
 
     def __init__(
@@ -51,8 +56,11 @@ class Registration:
         controller_address: str,
         is_watched: Callable[[], bool],
         check_interval_seconds: float = 5.0,
+        security: "pb.ControllerSecurity.ValueType" = pb.CONTROLLER_SECURITY_PLAIN,
+        fleet_ca_file: str = "",
     ) -> None:
         self._fleet_address = fleet_address
+        self._fleet_ca_file = fleet_ca_file
         self._metadata = (("authorization", f"Bearer {job_token}"),)
         self._request = pb.RegisterRankRequest(
             job_id=identity.job_id,
@@ -62,6 +70,7 @@ class Registration:
             device=identity.device,
             address=controller_address,
             process_id=os.getpid(),
+            controller_security=security,
         )
         self._is_watched = is_watched
         self._check_interval_seconds = check_interval_seconds
@@ -84,30 +93,37 @@ class Registration:
 
     def _run(self) -> None:
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
-        warned = False
+        warned = told_unwatched = False
         while not self._stopped.is_set():
             error = self._register()
             if error is None:
                 self._registered.set()
                 back_off_seconds, warned = _FIRST_BACK_OFF_SECONDS, False
-                self._wait_while_watched()
+                told_unwatched = self._wait_while_watched(told_unwatched)
                 continue
             # NOT_FOUND is no news: the launcher registers the job at the same time.
             if not warned and error.code() is not grpc.StatusCode.NOT_FOUND:
                 warned = True
-                _logger.warning(
-                    "the fleet API at %s did not register rank %d (%s: %s); trying again, training goes on",
-                    self._fleet_address,
-                    self._request.rank,
-                    error.code().name,
-                    error.details(),
-                )
-            self._stopped.wait(back_off_seconds)
+                self._warn(error)
+            refused = error.code() is grpc.StatusCode.FAILED_PRECONDITION
+            self._stopped.wait(_REFUSED_BACK_OFF_SECONDS if refused else back_off_seconds)
             back_off_seconds = min(back_off_seconds * 2, _LONGEST_BACK_OFF_SECONDS)
+
+    def _warn(self, error: grpc.RpcError) -> None:
+        details = error.details() or "no details"
+        advice = fleet_tls_advice(details, self._fleet_ca_file)
+        _logger.warning(
+            "the fleet API at %s did not register rank %d (%s: %s%s); trying again, training goes on",
+            self._fleet_address,
+            self._request.rank,
+            error.code().name,
+            details,
+            f"; {advice}" if advice else "",
+        )
 
     def _register(self) -> grpc.RpcError | None:
         # A fresh channel each time: one that failed would sit in gRPC's own back-off, which grows to minutes.
-        with grpc.insecure_channel(self._fleet_address) as channel:
+        with fleet_channel(self._fleet_address, self._fleet_ca_file) as channel:
             stub = scheduler_pb2_grpc.FleetServiceStub(channel)
             try:
                 stub.RegisterRank(self._request, timeout=_CALL_TIMEOUT_SECONDS, metadata=self._metadata)
@@ -115,8 +131,19 @@ class Registration:
                 return error
         return None
 
-    def _wait_while_watched(self) -> None:
-        """Return once nobody has watched the rank for two looks in a row."""
+    def _wait_while_watched(self, told_unwatched: bool) -> bool:
+        """Return once nobody has watched the rank for two looks in a row; whether it was said that nobody ever did."""
         unwatched = 0
+        watched = False
         while unwatched < 2 and not self._stopped.wait(self._check_interval_seconds):
             unwatched = 0 if self._is_watched() else unwatched + 1
+            watched = watched or unwatched == 0
+        if not watched and not told_unwatched and not self._stopped.is_set():
+            told_unwatched = True
+            _logger.warning(
+                "rank %d is registered, but the scheduler opens no stream to its controller at %s; its log says why: "
+                "it must reach that address, and with TLS each side trust the other's certificate; training goes on",
+                self._request.rank,
+                self._request.address,
+            )
+        return told_unwatched and not watched

@@ -14,6 +14,7 @@ from typing import NoReturn, TypeVar
 import grpc
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
+from evenkeel.scheduler.v1 import scheduler_pb2
 
 from trainer_sdk.control import GRPC_CAME_FIRST
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
@@ -23,6 +24,7 @@ from trainer_sdk.control.state import (
     reshape_from_proto,
     state_to_proto,
 )
+from trainer_sdk.control.tls import ControllerTls, security_of
 
 _log = logging.getLogger(__name__)
 
@@ -43,9 +45,11 @@ class ControlServer:
         bind_host: Address to listen on; loopback unless the scheduler runs elsewhere.
         port: Port; 0 = any free one.
         can_reshape: False for a training loop that cannot apply plans: Prepare and Commit are refused.
+        tls: Certificate and key, and whose the scheduler's must be; None = no TLS.
 
     Raises:
         ValueError: The token is empty.
+        OSError: A file of ``tls`` cannot be read.
         RuntimeError: The address cannot be bound.
     """
 
@@ -58,6 +62,7 @@ class ControlServer:
         bind_host: str = "127.0.0.1",
         port: int = 0,
         can_reshape: bool = True,
+        tls: ControllerTls | None = None,
     ) -> None:
         if not job_token:
             raise ValueError("the rank controller needs the job's token: set EVENKEEL_JOB_TOKEN")
@@ -80,12 +85,23 @@ class ControlServer:
             ],
         )
         control_pb2_grpc.add_RankControlServiceServicer_to_server(self._handlers, self._server)
-        self._port = self._server.add_insecure_port(f"{bind_host}:{port}")
+        self._security = security_of(tls)
+        address = f"{bind_host}:{port}"
+        self._port = (
+            self._server.add_insecure_port(address)
+            if tls is None
+            else self._server.add_secure_port(address, tls.credentials())
+        )
 
     @property
     def port(self) -> int:
         """The port it listens on."""
         return self._port
+
+    @property
+    def security(self) -> "scheduler_pb2.ControllerSecurity.ValueType":
+        """What it asks of connections, as the rank registers it."""
+        return self._security
 
     def address(self, advertise_host: str = "") -> str:
         """``host:port`` for others; ``advertise_host`` replaces a bound host that only this machine understands."""

@@ -16,8 +16,10 @@ from layouts.codec import layout_to_proto, model_from_proto
 from layouts.layout import Layout, uniform_layout
 from layouts.mix import mix_for
 from layouts.model import ModelSpec
+from trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
 from trainer_sdk.launcher.job_spec import JobSpec
 
+_TLS_FILES = ("fleet_ca_file", "rank_certificate", "rank_key", "scheduler_ca_file")
 _UNIFORM = frozenset({"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule", "mix"})
 
 
@@ -28,7 +30,8 @@ def load_job(
 
     The file is one JSON object with the fields of ``JobSpec``, where ``layout`` is either a layout message or the
     degrees of a uniform one, and ``model`` is a model message or ``module:function``, which is called with ``config``.
-    Addresses and tokens come from the environment (``EVENKEEL_*``); a job token that nobody set is made up.
+    Addresses and tokens come from the environment (``EVENKEEL_*``), files for TLS from there or the file; a job token
+    that nobody set is made up.
 
     Args:
         path: The file.
@@ -61,6 +64,13 @@ def load_job(
         "fleet_token": environment.get("EVENKEEL_FLEET_TOKEN", ""),
         "job_token": environment.get("EVENKEEL_JOB_TOKEN") or secrets.token_urlsafe(24),
     }
+    for name in _TLS_FILES:
+        settings[name] = environment.get(f"EVENKEEL_{name.upper()}") or plain.get(name, "")
+    try:
+        checked_fleet_ca_file(settings["fleet_ca_file"])
+        ControllerTls.from_names(*(settings[name] for name in _TLS_FILES[1:]))
+    except ValueError as error:
+        raise ValueError(f"job file {path} and settings: {error}") from error
     return JobSpec.from_json({**plain, **settings}), model
 
 

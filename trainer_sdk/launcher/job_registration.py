@@ -12,6 +12,7 @@ from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
 from layouts.codec import layout_to_proto, model_to_proto
 from layouts.model import ModelSpec
+from trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
 from trainer_sdk.launcher.job_spec import JobSpec
 
 _CALL_TIMEOUT_SECONDS = 3.0
@@ -57,7 +58,7 @@ class JobRegistration:
         self._thread.join(_CALL_TIMEOUT_SECONDS + 0.5)
         if not self._registered.is_set():
             return
-        with grpc.insecure_channel(self._spec.fleet_address) as channel:
+        with fleet_channel(self._spec.fleet_address, self._spec.fleet_ca_file) as channel:
             try:
                 scheduler_pb2_grpc.FleetServiceStub(channel).FinishJob(
                     pb.FinishJobRequest(job_id=self._spec.job_id),
@@ -82,18 +83,21 @@ class JobRegistration:
                 return
             if not warned:
                 warned = True
+                details = error.details() or "no details"
+                advice = fleet_tls_advice(details, self._spec.fleet_ca_file)
                 _logger.warning(
-                    "the fleet API at %s did not register job %s (%s: %s); trying again, the job runs meanwhile",
+                    "the fleet API at %s did not register job %s (%s: %s%s); trying again, the job runs meanwhile",
                     self._spec.fleet_address,
                     self._spec.job_id,
                     error.code().name,
-                    error.details(),
+                    details,
+                    f"; {advice}" if advice else "",
                 )
             self._stopped.wait(back_off_seconds)
             back_off_seconds = min(back_off_seconds * 2, _LONGEST_BACK_OFF_SECONDS)
 
     def _register(self) -> grpc.RpcError | None:
-        with grpc.insecure_channel(self._spec.fleet_address) as channel:
+        with fleet_channel(self._spec.fleet_address, self._spec.fleet_ca_file) as channel:
             try:
                 scheduler_pb2_grpc.FleetServiceStub(channel).RegisterJob(
                     self._request,

@@ -45,9 +45,13 @@ class JobSpec:
         kafka_bootstrap_servers: Where telemetry goes; empty = nowhere.
         fleet_address: ``host:port`` of the fleet API; empty = the job runs unwatched.
         fleet_token: Token for RegisterJob.
+        fleet_ca_file: PEM file with the certificates that the fleet API's is signed by; empty = no TLS to it.
         job_token: Token that the rank controllers require.
         controller_bind_host: Address that the rank controllers listen on; loopback unless the scheduler runs elsewhere.
         controller_advertise_host: Name under which the scheduler reaches them, where it differs; empty = the same.
+        rank_certificate: PEM file with the certificate chain that the rank controllers show; empty = no TLS.
+        rank_key: PEM file with its private key.
+        scheduler_ca_file: PEM file with the certificates that the scheduler's is signed by; empty = it shows none.
         restart_delay_seconds: A dead rank comes back after this long; None = never by itself.
         finish_grace_seconds: How long the other ranks may run on after the first one finished.
         logs_to_files: Each rank writes to ``<run_dir>/logs`` rather than to the launcher's output.
@@ -73,9 +77,13 @@ class JobSpec:
     kafka_bootstrap_servers: str = ""
     fleet_address: str = ""
     fleet_token: str = field(default="", repr=False)
+    fleet_ca_file: str = ""
     job_token: str = field(default="", repr=False)
     controller_bind_host: str = "127.0.0.1"
     controller_advertise_host: str = ""
+    rank_certificate: str = ""
+    rank_key: str = ""
+    scheduler_ca_file: str = ""
     restart_delay_seconds: float | None = None
     finish_grace_seconds: float = 30.0
     logs_to_files: bool = False
@@ -102,6 +110,8 @@ class JobSpec:
             raise ValueError("devices_per_node and num_threads: each must be at least 1")
         if self.restart_delay_seconds is not None and self.restart_delay_seconds < 0:
             raise ValueError(f"restart_delay_seconds {self.restart_delay_seconds}: 0 or more, or none")
+        if bool(self.rank_certificate) != bool(self.rank_key):
+            raise ValueError("rank_certificate and rank_key: both or neither")
         if self.fleet_address and len(self.job_token) < 16:
             raise ValueError("a job that registers needs a job_token of at least 16 characters: set EVENKEEL_JOB_TOKEN")
 

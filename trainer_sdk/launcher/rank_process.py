@@ -16,6 +16,7 @@ from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.registration import RankIdentity, Registration
 from trainer_sdk.control.server import ControlServer
 from trainer_sdk.control.state import RankPhase
+from trainer_sdk.control.tls import ControllerTls
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.emulated_device import EmulatedDevice
 from trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
@@ -155,7 +156,13 @@ def _controller(
 ) -> tuple[ControlServer | None, Registration | None]:
     if not spec.job_token:
         return None, None
-    server = ControlServer(mailbox, job_id=spec.job_id, job_token=spec.job_token, bind_host=spec.controller_bind_host)
+    server = ControlServer(
+        mailbox,
+        job_id=spec.job_id,
+        job_token=spec.job_token,
+        bind_host=spec.controller_bind_host,
+        tls=ControllerTls.from_names(spec.rank_certificate, spec.rank_key, spec.scheduler_ca_file),
+    )
     server.start()
     if not spec.fleet_address:
         return server, None
@@ -171,6 +178,8 @@ def _controller(
         ),
         controller_address=server.address(spec.controller_advertise_host),
         is_watched=lambda: server.num_watches > 0,
+        security=server.security,
+        fleet_ca_file=spec.fleet_ca_file,
     )
     registration.start()
     return server, registration

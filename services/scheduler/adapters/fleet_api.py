@@ -7,6 +7,7 @@ Tokens, status codes, deadlines, logs and metrics are the interceptor's
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 
+import structlog
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 
@@ -14,8 +15,12 @@ from history.errors import UnknownJobError, UnknownPlanError
 from history.records import JobStatus, VerdictRecord
 from services.scheduler.adapters import fleet_api_codec as codec
 from services.scheduler.adapters import fleet_api_requests as requests
+from services.scheduler.adapters.fleet_api_errors import SecurityMismatchError
 from services.scheduler.adapters.fleet_api_explanation import explain_plan
 from services.scheduler.adapters.fleet_port import FleetPort, HistoryPort, JobNews, JobView
+from services.scheduler.adapters.rank_tls import RankTls, check_security
+
+_log = structlog.get_logger(__name__)
 
 
 def _now() -> datetime:
@@ -25,16 +30,26 @@ def _now() -> datetime:
 class FleetApi(pb_grpc.FleetServiceServicer):
     """Servicer of ``evenkeel.scheduler.v1.FleetService``. Methods raise; the interceptor makes statuses of it."""
 
-    def __init__(self, fleet: FleetPort, history: HistoryPort, *, now: Callable[[], datetime] = _now) -> None:
+    def __init__(
+        self,
+        fleet: FleetPort,
+        history: HistoryPort,
+        *,
+        rank_tls: RankTls | None = None,
+        now: Callable[[], datetime] = _now,
+    ) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             fleet: The coordinator: what is.
             history: What was.
+            rank_tls: How the scheduler talks to ranks; others are refused.
             now: The time, with a zone.
         """
         self._fleet = fleet
         self._history = history
+        self._rank_tls = rank_tls
+        self._refused_jobs: set[str] = set()
         self._now = now
 
     async def RegisterJob(  # noqa: N802 - the contract's name
@@ -50,6 +65,7 @@ class FleetApi(pb_grpc.FleetServiceServicer):
     ) -> pb.RegisterRankResponse:
         """See the contract."""
         requests.check_register_rank(request)
+        self._check_security(request)
         await self._fleet.register_rank(codec.rank_from_request(request, self._now()))
         return pb.RegisterRankResponse()
 
@@ -124,6 +140,16 @@ class FleetApi(pb_grpc.FleetServiceServicer):
             incident=None if incident is None else codec.incident_to_proto(incident),
             text=explain_plan(status, incident),
         )
+
+    def _check_security(self, request: pb.RegisterRankRequest) -> None:
+        try:
+            check_security(request.controller_security, self._rank_tls)
+        except SecurityMismatchError as error:
+            if request.job_id not in self._refused_jobs:
+                self._refused_jobs.add(request.job_id)
+                _log.warning("ranks refused", job_id=request.job_id, rank=request.rank, reason=str(error))
+            raise
+        self._refused_jobs.discard(request.job_id)
 
     def _job_to_proto(self, past: JobStatus) -> pb.Job:
         present = self._fleet.job(past.job_id)

@@ -20,6 +20,10 @@ class TokenRefusedError(Exception):
     """The call's token does not allow the call."""
 
 
+class SecurityMismatchError(Exception):
+    """A rank's controller and the scheduler cannot talk; the message says who has to change what."""
+
+
 _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (TokenMissingError, grpc.StatusCode.UNAUTHENTICATED),
     (TokenRefusedError, grpc.StatusCode.PERMISSION_DENIED),
@@ -30,6 +34,7 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (UnknownPlanError, grpc.StatusCode.NOT_FOUND),
     (UnknownIncidentError, grpc.StatusCode.NOT_FOUND),
     (JobConflictError, grpc.StatusCode.ALREADY_EXISTS),
+    (SecurityMismatchError, grpc.StatusCode.FAILED_PRECONDITION),
     (HistoryError, grpc.StatusCode.FAILED_PRECONDITION),
 )
 

@@ -18,6 +18,7 @@ from services.scheduler.adapters.fleet_api import FleetApi
 from services.scheduler.adapters.fleet_api_interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics
 from services.scheduler.adapters.fleet_api_tokens import TokenGuard
 from services.scheduler.adapters.fleet_port import FleetPort, HistoryPort
+from services.scheduler.adapters.rank_tls import RankTls
 
 _GRACE_SECONDS = 1.0
 _OPTIONS = (
@@ -66,6 +67,7 @@ async def fleet_server(
     address: str,
     fleet_token: str,
     tls: TlsFiles | None = None,
+    rank_tls: RankTls | None = None,
 ) -> AsyncIterator[FleetServer]:
     """Serves inside the ``async with``; NOT_SERVING until :meth:`FleetServer.set_serving` says otherwise.
 
@@ -76,6 +78,7 @@ async def fleet_server(
         address: ``host:port`` to bind; port 0 = any free one.
         fleet_token: Opens everything.
         tls: Certificate and key; None = no TLS.
+        rank_tls: How the scheduler talks to ranks: those that want it otherwise cannot register.
 
     Raises:
         OSError: The address is taken or not ours, or a TLS file cannot be read.
@@ -84,7 +87,7 @@ async def fleet_server(
     server = grpc.aio.server(
         interceptors=[FleetApiInterceptor(guard, FleetApiMetrics(registry))], options=list(_OPTIONS)
     )
-    pb_grpc.add_FleetServiceServicer_to_server(FleetApi(fleet, history), server)
+    pb_grpc.add_FleetServiceServicer_to_server(FleetApi(fleet, history, rank_tls=rank_tls), server)
     status = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     names = (pb.DESCRIPTOR.services_by_name["FleetService"].full_name, health.SERVICE_NAME, reflection.SERVICE_NAME)

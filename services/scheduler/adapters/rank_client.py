@@ -9,6 +9,7 @@ from evenkeel.control.v1 import control_pb2_grpc
 
 from history.vocabulary import PlanMode
 from layouts.codec import layout_to_proto
+from services.scheduler.adapters.rank_tls import RankTls, tls_advice
 from services.scheduler.dispatch.protocol import (
     Decision,
     EarlierState,
@@ -88,7 +89,9 @@ def _reshape_to_proto(reshape: Reshape) -> pb.Reshape:
 class RankClient:
     """One process of a rank; see :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
 
-    def __init__(self, *, job_id: str, job_token: str, rank: int, incarnation: int, address: str) -> None:
+    def __init__(
+        self, *, job_id: str, job_token: str, rank: int, incarnation: int, address: str, tls: RankTls | None = None
+    ) -> None:
         """Makes a channel, which connects when first used.
 
         Args:
@@ -97,13 +100,17 @@ class RankClient:
             rank: The rank; an answer that names another one counts as no answer.
             incarnation: Its process; likewise.
             address: host:port of its controller.
+            tls: How to talk to it; None = plain.
         """
         self.rank = rank
         self.incarnation = incarnation
         self.address = address
         self._job_id = job_id
         self._metadata = (("authorization", f"Bearer {job_token}"),)
-        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._tls = tls
+        self._channel = (
+            grpc.aio.insecure_channel(address, options=_OPTIONS) if tls is None else tls.channel(address, _OPTIONS)
+        )
         self._stub = control_pb2_grpc.RankControlServiceStub(self._channel)
 
     async def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
@@ -181,7 +188,11 @@ class RankClient:
         return state
 
     def _error(self, error: grpc.aio.AioRpcError) -> RankAwayError | RankRefusedError:
-        text = f"rank {self.rank} at {self.address}: {error.code().name}: {error.details()}"
+        who, details = f"rank {self.rank} at {self.address}", error.details() or "no details"
+        # A controller that answers but cannot be trusted is no dead one.
+        if self._tls is not None and (advice := tls_advice(details)):
+            return RankRefusedError(f"{who}: no TLS connection: {advice} ({details})")
+        text = f"{who}: {error.code().name}: {details}"
         return RankAwayError(text) if error.code() in _AWAY else RankRefusedError(text)
 
     async def _answer(self, call: Awaitable[Answer]) -> Answer:

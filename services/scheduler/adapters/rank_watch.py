@@ -34,6 +34,7 @@ async def watch_rank(client: RankClient, board: StateBoard, broken: StreamBroken
     backoff = Backoff(longest_seconds=2.0)
     connected = reported = False
     attempts = 0
+    refusal = ""
     while True:
         attempts += 1
         detail = "the stream ended"
@@ -44,8 +45,13 @@ async def watch_rank(client: RankClient, board: StateBoard, broken: StreamBroken
                 board.post(state)
                 if state.phase is RankPhase.FINISHED:
                     return
-        except (RankAwayError, RankRefusedError) as error:
+        except RankAwayError as error:
             detail = str(error)
+        except RankRefusedError as error:
+            detail = str(error)
+            if detail != refusal:
+                refusal = detail
+                _log.warning("no stream to rank", rank=client.rank, incarnation=client.incarnation, error=detail)
         try:
             board.post(await client.status(_SECOND_LOOK_SECONDS))
         except RankRefusedError:

@@ -1,0 +1,134 @@
+"""TLS of a training process: what its rank controller shows and asks for, and how it and others reach the fleet API.
+
+Files are read once, when a server or a channel is made: new certificates need new processes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import grpc
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+
+from contracts.pem_files import check_certificates, check_key_pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerTls:
+    """PEM files of a rank's controller.
+
+    Attributes:
+        certificate: The chain that it shows; it names the host under which the scheduler reaches the rank.
+        key: Its private key.
+        scheduler_ca_file: Certificates that the scheduler's is signed by; None = the scheduler need not show any.
+    """
+
+    certificate: Path
+    key: Path
+    scheduler_ca_file: Path | None = None
+
+    @classmethod
+    def from_names(cls, certificate: str, key: str, scheduler_ca_file: str) -> Self | None:
+        """From names of files, empty where there is none; None when there is no certificate.
+
+        Raises:
+            ValueError: One without the other, or a file cannot be used; the message names the setting.
+        """
+        if bool(certificate) != bool(key):
+            raise ValueError("EVENKEEL_RANK_CERTIFICATE and EVENKEEL_RANK_KEY: set both or neither")
+        if not certificate:
+            if scheduler_ca_file:
+                raise ValueError("EVENKEEL_SCHEDULER_CA_FILE has no effect without EVENKEEL_RANK_CERTIFICATE")
+            return None
+        try:
+            check_key_pair(Path(certificate), Path(key))
+        except ValueError as error:
+            raise ValueError(f"EVENKEEL_RANK_CERTIFICATE, EVENKEEL_RANK_KEY: {error}") from error
+        if scheduler_ca_file:
+            _check_certificates("EVENKEEL_SCHEDULER_CA_FILE", scheduler_ca_file)
+        return cls(
+            certificate=Path(certificate),
+            key=Path(key),
+            scheduler_ca_file=Path(scheduler_ca_file) if scheduler_ca_file else None,
+        )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self | None:
+        """From the settings ``EVENKEEL_RANK_CERTIFICATE``, ``EVENKEEL_RANK_KEY`` and ``EVENKEEL_SCHEDULER_CA_FILE``.
+
+        Raises:
+            ValueError: See :meth:`from_names`.
+        """
+        names = ("EVENKEEL_RANK_CERTIFICATE", "EVENKEEL_RANK_KEY", "EVENKEEL_SCHEDULER_CA_FILE")
+        return cls.from_names(*(environment.get(name, "") for name in names))
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Of the controller's server.
+
+        Raises:
+            OSError: A file has gone.
+        """
+        pair = self.key.read_bytes(), self.certificate.read_bytes()
+        if self.scheduler_ca_file is None:
+            return grpc.ssl_server_credentials([pair])
+        return grpc.ssl_server_credentials([pair], self.scheduler_ca_file.read_bytes(), require_client_auth=True)
+
+
+def security_of(tls: ControllerTls | None) -> "pb.ControllerSecurity.ValueType":
+    """What a rank tells of its controller when it registers."""
+    if tls is None:
+        return pb.CONTROLLER_SECURITY_PLAIN
+    return pb.CONTROLLER_SECURITY_TLS if tls.scheduler_ca_file is None else pb.CONTROLLER_SECURITY_MUTUAL_TLS
+
+
+def fleet_channel(address: str, ca_file: str = "") -> grpc.Channel:
+    """A channel to the fleet API; it connects when first used.
+
+    Args:
+        address: ``host:port``.
+        ca_file: PEM file with the certificates that the API's is signed by; empty = no TLS.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    if not ca_file:
+        return grpc.insecure_channel(address)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(Path(ca_file).read_bytes()))
+
+
+def checked_fleet_ca_file(ca_file: str) -> str:
+    """The file's name as it was given, if it can be used.
+
+    Raises:
+        ValueError: It cannot; the message names ``EVENKEEL_FLEET_CA_FILE``.
+    """
+    if ca_file:
+        _check_certificates("EVENKEEL_FLEET_CA_FILE", ca_file)
+    return ca_file
+
+
+def fleet_tls_advice(details: str, ca_file: str) -> str:
+    """What may be wrong with TLS when the fleet API cannot be reached; empty when it is something else.
+
+    Args:
+        details: What gRPC says of the call.
+        ca_file: The file that the channel was made with; empty = no TLS.
+    """
+    if not ca_file:
+        closed = "Socket closed" in details or "Connection reset" in details
+        return "if it speaks TLS, set EVENKEEL_FLEET_CA_FILE" if closed else ""
+    if "WRONG_VERSION_NUMBER" in details:
+        return "it does not speak TLS: unset EVENKEEL_FLEET_CA_FILE, or give the scheduler EVENKEEL_TLS_CERTIFICATE"
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        return "its certificate is not signed by one of EVENKEEL_FLEET_CA_FILE, or not valid today"
+    if "ostname" in details and "erif" in details:
+        return "its certificate is for another name than the host in EVENKEEL_FLEET_ADDRESS"
+    return ""
+
+
+def _check_certificates(setting: str, path: str) -> None:
+    try:
+        check_certificates(Path(path))
+    except ValueError as error:
+        raise ValueError(f"{setting}: {error}") from error
