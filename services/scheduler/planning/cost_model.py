@@ -16,9 +16,10 @@ from layouts.cut import cut
 from layouts.instructions import Instruction, Op
 from layouts.layout import Layout, Stage
 from layouts.model import ModelSpec
-from layouts.schedules import SCHEDULES
+from layouts.schedules import SCHEDULES, SPLIT_BACKWARD
 from layouts.timeline import run_programs
 from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
+from services.scheduler.planning.zero_bubble import split_makespan
 
 _MIN_CORRECTION, _MAX_CORRECTION = 0.5, 3.0
 _MAX_PREFIXES = 16384
@@ -113,6 +114,7 @@ class CostModel:
     workload: Workload
     correction: float = 1.0
     _sums: dict[int, tuple[list[float], list[float]]] = field(init=False, repr=False)
+    _weights: dict[int, list[float]] = field(init=False, repr=False)
     _blocks: tuple[tuple[int, float], ...] = field(init=False, repr=False)
     _prefixes: dict[tuple[tuple[int, ...], tuple[float, ...]], list[float]] = field(init=False, repr=False)
 
@@ -127,6 +129,7 @@ class CostModel:
                 backward.append(backward[-1] + seconds[1])
             sums[max_width] = forward, backward
         object.__setattr__(self, "_sums", sums)
+        object.__setattr__(self, "_weights", {})
         blocks = tuple((cost.max_width, sum(self.block_seconds(b))) for b, cost in enumerate(self.model.blocks))
         object.__setattr__(self, "_blocks", blocks)
         object.__setattr__(self, "_prefixes", {})
@@ -171,6 +174,36 @@ class CostModel:
             backward += (backwards[stop_block] - backwards[first_block]) * slowness
         return forward, backward
 
+    def split_seconds(self, stage: Stage, throughputs: Mapping[int, float]) -> tuple[float, float, float]:
+        """(forward, backward of the input, backward of the weights) seconds of one micro-batch of a stage.
+
+        Raises:
+            ValueError: A rank of the stage is dead.
+        """
+        forward, backward = self.stage_seconds(stage, throughputs)
+        speeds = tuple(throughputs[rank] for rank in stage.ranks)
+        weight = 0.0
+        for max_width, running in self._weight_sums().items():
+            slowness = block_slowness(max_width, stage.shares, speeds)
+            weight += (running[stage.stop_block] - running[stage.first_block]) * slowness
+        return forward, backward - weight, weight
+
+    def _weight_sums(self) -> dict[int, list[float]]:
+        """Running seconds of the weights' gradients, as ``_sums``; only jobs with a split backward ask for them."""
+        if not self._weights:
+            tokens, squares, per_flop = (
+                self.workload.tokens,
+                self.workload.sum_of_squares,
+                self.workload.seconds_per_flop,
+            )
+            for max_width in self._sums:
+                each = [
+                    cost.weight_flops(tokens, squares) * per_flop if cost.max_width == max_width else 0.0
+                    for cost in self.model.blocks
+                ]
+                self._weights[max_width] = list(accumulate(each, initial=0.0))
+        return self._weights
+
     def seconds_to_block(self, shares: tuple[int, ...], speeds: tuple[float, ...]) -> list[float]:
         """``[b]``: seconds of one micro-batch of blocks 0 to b - 1, both ways, cut over shards of these speeds.
 
@@ -189,8 +222,12 @@ class CostModel:
         self, stages: tuple[Stage, ...], num_micro_batches: int, throughputs: Mapping[int, float], schedule: str
     ) -> float:
         """Seconds of one replica's pipeline with a quota, without the fixed part and the correction."""
+        transfer = self.workload.transfer_seconds
+        if schedule in SPLIT_BACKWARD:
+            parts = tuple(self.split_seconds(stage, throughputs) for stage in stages)
+            return split_makespan(parts, num_micro_batches, transfer, schedule)
         seconds = tuple(self.stage_seconds(stage, throughputs) for stage in stages)
-        return replica_makespan(seconds, num_micro_batches, self.workload.transfer_seconds, schedule)
+        return replica_makespan(seconds, num_micro_batches, transfer, schedule)
 
     def total(self, makespan_seconds: float) -> float:
         """Seconds per iteration when the slowest replica's pipeline takes ``makespan_seconds``."""

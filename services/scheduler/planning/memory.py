@@ -3,22 +3,24 @@
 from layouts.cut import cut
 from layouts.layout import Layout, Replica
 from layouts.model import ModelSpec
+from layouts.schedules import live_activations
 
 
-def replica_peaks(model: ModelSpec, replica: Replica, scale: float = 1.0) -> tuple[float, ...]:
+def replica_peaks(model: ModelSpec, replica: Replica, scale: float = 1.0, schedule: str = "1f1b") -> tuple[float, ...]:
     """Bytes of the fullest device of each stage of a replica.
 
     Gradients are taken to be as large as weights. Under 1F1B stage s of p holds the activations of p - s micro-batches
-    at a time, or of all that there are.
+    at a time, or of all that there are, and with a split backward those of p.
 
     Args:
         model: Sizes of the blocks.
         replica: Its stages and quota.
         scale: Size of its largest micro-batches, 1 = as registered.
+        schedule: Name of the schedule.
     """
     peaks = []
     for s, stage in enumerate(replica.stages):
-        live = min(len(replica.stages) - s, replica.num_micro_batches) * scale
+        live = live_activations(schedule, s, len(replica.stages), replica.num_micro_batches) * scale
         held = [0.0] * len(stage.ranks)
         sizes: dict[int, float] = {}
         for cost in model.blocks[stage.first_block : stage.stop_block]:
@@ -32,7 +34,7 @@ def replica_peaks(model: ModelSpec, replica: Replica, scale: float = 1.0) -> tup
     return tuple(peaks)
 
 
-def layout_peak(model: ModelSpec, layout: Layout, known: dict[tuple[int, int], tuple[Replica, float]]) -> float:
+def layout_peak(model: ModelSpec, layout: Layout, known: dict[tuple[int, int, str], tuple[Replica, float]]) -> float:
     """Bytes of the fullest device of a layout.
 
     Args:
@@ -43,9 +45,9 @@ def layout_peak(model: ModelSpec, layout: Layout, known: dict[tuple[int, int], t
     scale = 1.0 if layout.mix is None else layout.mix.max_scale
     peak = 0.0
     for replica in layout.replicas:
-        key = id(replica), round(scale * 1000)
+        key = id(replica), round(scale * 1000), layout.schedule
         found = known.get(key)
         if found is None:
-            found = known[key] = replica, max(replica_peaks(model, replica, scale))
+            found = known[key] = replica, max(replica_peaks(model, replica, scale, layout.schedule))
         peak = max(peak, found[1])
     return peak

@@ -127,5 +127,7 @@ def price_of(
         for was, replica in zip(old.replicas, new.replicas, strict=False)
         if was.num_micro_batches != replica.num_micro_batches and was.stages == replica.stages
     )
+    if old.schedule != new.schedule:
+        changed = len(new.ranks)  # nothing moves, but everybody has another program
     pause = costs.group_seconds + largest / costs.bytes_per_second
     return Price(moved_bytes=moved, pause_seconds=pause if old != new else 0.0, num_changed=changed)

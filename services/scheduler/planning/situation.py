@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from layouts.layout import Layout, Replica, Stage
+from layouts.schedules import SPLIT_BACKWARD
 from services.scheduler.planning.cost_model import CostModel, replica_makespan, slowest_seconds
 from services.scheduler.planning.memory import layout_peak, replica_peaks
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
+from services.scheduler.planning.zero_bubble import split_makespan
 
 RISK_MARGIN = 0.04
 """Relative gain that a structural risk must bring; a guess until memory and collectives are modelled."""
@@ -37,8 +39,9 @@ class Situation:
     device_bytes: float | None = None
     domains: Mapping[int, int | str] = field(default_factory=dict)
     dead: tuple[int, ...] = field(init=False)
-    _peaks: dict[tuple[int, int], tuple[Replica, float]] = field(init=False, repr=False)
+    _peaks: dict[tuple[int, int, str], tuple[Replica, float]] = field(init=False, repr=False)
     _stages: dict[int, tuple[Stage, tuple[float, float]]] = field(init=False, repr=False)
+    _split_stages: dict[int, tuple[Stage, tuple[float, float, float]]] = field(init=False, repr=False)
     _keeps_domains: list[bool] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -47,6 +50,7 @@ class Situation:
             raise ValueError(f"throughputs {bad}: each must be above 0 (leave dead ranks out) and at most 16")
         object.__setattr__(self, "dead", tuple([rank for rank in self.layout.ranks if rank not in self.throughputs]))
         object.__setattr__(self, "_stages", {})
+        object.__setattr__(self, "_split_stages", {})
         object.__setattr__(self, "_peaks", {})
         object.__setattr__(self, "_keeps_domains", [])
         if self.device_bytes is not None and not self.device_bytes > 0.0:
@@ -65,11 +69,14 @@ class Situation:
 
     @property
     def healthy_seconds(self) -> float:
-        """Seconds per iteration of the full shape with every device healthy."""
-        return healthy_seconds(self.cost, self.home)
+        """Seconds per iteration of the full shape with every device healthy, under the best schedule it may have."""
+        names = dict.fromkeys((self.home.schedule, *self.home.schedules))
+        return min([healthy_seconds(self.cost, self.home, name) for name in names])
 
     def makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
         """:meth:`CostModel.makespan` with the throughputs of this situation; stages are looked at once each."""
+        if schedule in SPLIT_BACKWARD:
+            return self._split_makespan(stages, num_micro_batches, schedule)
         seconds = self.stage_seconds(stages)
         return replica_makespan(seconds, num_micro_batches, self.cost.workload.transfer_seconds, schedule)
 
@@ -84,6 +91,15 @@ class Situation:
             seconds.append(found[1])
         return tuple(seconds)
 
+    def _split_makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
+        known, seconds = self._split_stages, []
+        for stage in stages:
+            found = known.get(id(stage))
+            if found is None:
+                found = known[id(stage)] = stage, self.cost.split_seconds(stage, self.throughputs)
+            seconds.append(found[1])
+        return split_makespan(tuple(seconds), num_micro_batches, self.cost.workload.transfer_seconds, schedule)
+
     def seconds(self, layout: Layout) -> float:
         """Predicted seconds per iteration of a layout of live ranks."""
         seconds = [self.makespan(r.stages, r.num_micro_batches, layout.schedule) for r in layout.replicas]
@@ -92,8 +108,8 @@ class Situation:
     def judged_seconds(self, layout: Layout) -> float:
         """Predicted seconds per iteration, plus a margin for each structural risk that the cost model does not see.
 
-        A replica less costs redundancy, a merged stage memory where its limit is not known, a stage wider than the full
-        shape's collectives: such a layout must be faster by the margin to be preferred.
+        A replica less costs redundancy, a merged stage and a split backward memory where its limit is not known, a
+        stage wider than the full shape's collectives: such a layout must be faster by the margin to be preferred.
         """
         return self.seconds(layout) * (1.0 + RISK_MARGIN * self.num_risks(layout))
 
@@ -102,6 +118,8 @@ class Situation:
         full_width = max([len(stage.ranks) for stage in self.home.replicas[0].stages])
         num_stages = len(self.home.replicas[0].stages)
         risks = max(0, len(self.home.replicas) - len(layout.replicas))
+        if self.device_bytes is None:
+            risks += layout.schedule in SPLIT_BACKWARD and self.home.schedule not in SPLIT_BACKWARD
         for replica in layout.replicas:
             if self.device_bytes is None:
                 risks += max(0, num_stages - len(replica.stages))
@@ -135,11 +153,11 @@ class Situation:
         """Size of the largest micro-batches that a plan may make, 1 = as registered."""
         return 1.0 if self.home.mix is None else self.home.mix.max_scale
 
-    def replica_excess_bytes(self, replica: Replica) -> float:
+    def replica_excess_bytes(self, replica: Replica, schedule: str = "1f1b") -> float:
         """Bytes that the fullest device of a replica has too little memory for, with the largest micro-batches."""
         if self.device_bytes is None:
             return 0.0
-        peaks = replica_peaks(self.cost.model, replica, self.largest_scale)
+        peaks = replica_peaks(self.cost.model, replica, self.largest_scale, schedule)
         return max(0.0, max(peaks) - self.device_bytes)
 
     def price(self, layout: Layout) -> Price:
@@ -147,8 +165,15 @@ class Situation:
         return price_of(self.cost.model, self.layout, layout, self.holders, self.transition)
 
 
-def healthy_seconds(cost: CostModel, home: Layout) -> float:
-    """Seconds per iteration of a layout with every device healthy; replicas that are alike are looked at once."""
+def healthy_seconds(cost: CostModel, home: Layout, schedule: str | None = None) -> float:
+    """Seconds per iteration of a layout with every device healthy; replicas that are alike are looked at once.
+
+    Args:
+        cost: Predicts iterations.
+        home: The layout.
+        schedule: Another schedule than the layout's.
+    """
+    schedule = schedule or home.schedule
     kinds = {
         (tuple([(s.stop_block, s.shares) for s in replica.stages]), replica.num_micro_batches): replica
         for replica in home.replicas
@@ -156,7 +181,7 @@ def healthy_seconds(cost: CostModel, home: Layout) -> float:
     return cost.total(
         max(
             [
-                cost.makespan(kind.stages, kind.num_micro_batches, dict.fromkeys(kind.ranks, 1.0), home.schedule)
+                cost.makespan(kind.stages, kind.num_micro_batches, dict.fromkeys(kind.ranks, 1.0), schedule)
                 for kind in kinds.values()
             ]
         )

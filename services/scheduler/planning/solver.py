@@ -3,12 +3,14 @@
 For each structure (the layout without its dead, the full shape as far as it lives, standbys placed) widths, splits and
 quotas are solved together; the fastest structure is then solved for every subset of the tuning levers, so that the
 answer is never slower than any lever alone and equal answers can be told apart: among layouts within 0.5 % of the
-fastest, the one that moves the fewest bytes wins, which keeps the parts of the layout that need not change. "Fast" is
+fastest, the one that moves the fewest bytes wins, which keeps the parts of the layout that need not change. Where the
+job may have other schedules, whatever was found is looked at under them too, and the best of that is tuned. "Fast" is
 :meth:`Situation.judged_seconds`: predicted time with a margin for structural risks. Pure and deterministic.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from layouts.layout import Layout
@@ -22,6 +24,7 @@ from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, S
 TIE = 0.005
 """Relative difference below which two layouts count as equally fast."""
 
+_SCHEDULE = "schedule"
 _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_ALTERNATIVES = 8
 _MAX_TIED = 2
@@ -107,10 +110,13 @@ def solve(situation: Situation) -> Solution:
 
     for names, base in structures:
         add(names, base, tuner.tuned(base, tuning))
+    found = _rescheduled(situation, structures, candidates)
+    if found is not None:
+        add(*found, tuner.tuned(found[1], tuning))
     fastest = min(candidate.judged for candidate in candidates)
     near_ones = sorted((c for c in candidates if c.judged <= fastest * (1.0 + TIE)), key=lambda c: c.judged)
     for near in near_ones[:_MAX_TIED]:
-        names = tuple(name for name in near.levers if REGISTRY[name].structural)
+        names = tuple(name for name in near.levers if REGISTRY[name].structural or name == _SCHEDULE)
         for subset in subsets:
             # Only the search for splits takes time; where its outcome cannot be near the fastest it is left out.
             if LAYER_SPLIT in subset and tuner.least_seconds(near.base, subset) > fastest * (1.0 + TIE):
@@ -130,7 +136,28 @@ def solve(situation: Situation) -> Solution:
 
 def _same(one: Layout, other: Layout) -> bool:
     """True when everybody does the same under both; standbys do nothing."""
-    return one.mix == other.mix and one.replicas == other.replicas
+    return one.mix == other.mix and one.schedule == other.schedule and one.replicas == other.replicas
+
+
+def _rescheduled(
+    situation: Situation, structures: Sequence[tuple[tuple[str, ...], Layout]], candidates: Sequence[_Candidate]
+) -> tuple[tuple[str, ...], Layout] | None:
+    """The structure that gains most from another schedule, with that schedule; None when none gains enough.
+
+    Structures and what became of them by tuning are looked at as they are, which takes no search.
+    """
+    lever = REGISTRY[_SCHEDULE]
+    fastest, best = min([candidate.judged for candidate in candidates]), None
+    tuned = {id(candidate.base): candidate.layout for candidate in candidates}
+    for names, base in structures:
+        for shape in (base, tuned.get(id(base), base)):
+            for other in lever.propose(situation, shape):
+                if situation.excess_bytes(other):
+                    continue
+                judged = situation.judged_seconds(other)
+                if judged < fastest * (1.0 - 1e-9):
+                    fastest, best = judged, ((*names, _SCHEDULE), replace(base, schedule=other.schedule))
+    return best
 
 
 def _pulled(base: Layout, layout: Layout) -> tuple[str, ...]:
@@ -167,7 +194,10 @@ def _actions(situation: Situation, tuner: Tuner, chosen: _Candidate, idle: float
     actions = []
     for name in chosen.levers:
         lever = REGISTRY[name]
-        if lever.structural:
+        if name == _SCHEDULE:
+            gain = max(0.0, situation.seconds(replace(chosen.base, schedule=situation.layout.schedule)) - base_seconds)
+            text = lever.describe(situation.layout, chosen.layout)
+        elif lever.structural:
             gain = max(0.0, idle - base_seconds) if idle else 0.0
             text = lever.describe(situation.layout, chosen.layout) or "layout of the full shape"
         else:

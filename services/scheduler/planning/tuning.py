@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from layouts.layout import Layout, Replica, Stage
 from layouts.mix import Mix
+from layouts.schedules import SPLIT_BACKWARD
 from services.scheduler.planning.cost_model import replica_makespan
 from services.scheduler.planning.levers.layer_split import best_split, least_slowest
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
@@ -48,14 +49,14 @@ class _Kind:
         alone = Layout(num_blocks=stages[-1].stop_block, replicas=(Replica(stages=stages, num_micro_batches=1),))
         self.situation = replace(situation, layout=alone, throughputs=dict(enumerate(speeds)))
         self.stages = stages
-        self._shapes: dict[tuple[int, _Levers], list[_Stages]] = {}
-        self._splits: dict[tuple[bool, int], _Stages] = {}
+        self._shapes: dict[tuple[int, str, _Levers], list[_Stages]] = {}
+        self._splits: dict[tuple[bool, int, str], _Stages] = {}
         self._wider: _Stages | None = None
         self._rates: dict[bool, float] = {}
 
     def shapes(self, quota: int, schedule: str, levers: _Levers) -> list[_Stages]:
         """Shapes that the levers lead to, least changed first; the given one is the first."""
-        found = self._shapes.get((quota, levers))
+        found = self._shapes.get((quota, schedule, levers))
         if found is None:
             found = [self.stages]
             if TENSOR_WIDTH in levers and self._by_speed() != self.stages:
@@ -63,13 +64,13 @@ class _Kind:
             if LAYER_SPLIT in levers:
                 # Widths by speed are at least as good, so only they are split when both are free.
                 found = list(dict.fromkeys([*found, self._split(found[-1], quota, schedule)]))
-            if self.situation.device_bytes is not None and self._fits(self.stages, quota):
-                found = [self.stages, *[shape for shape in found[1:] if self._fits(shape, quota)]]
-            self._shapes[quota, levers] = found
+            if self.situation.device_bytes is not None and self._fits(self.stages, quota, schedule):
+                found = [self.stages, *[shape for shape in found[1:] if self._fits(shape, quota, schedule)]]
+            self._shapes[quota, schedule, levers] = found
         return found
 
-    def _fits(self, shape: _Stages, quota: int) -> bool:
-        return not self.situation.replica_excess_bytes(Replica(stages=shape, num_micro_batches=quota))
+    def _fits(self, shape: _Stages, quota: int, schedule: str) -> bool:
+        return not self.situation.replica_excess_bytes(Replica(stages=shape, num_micro_batches=quota), schedule)
 
     def most_rate(self, *, wide: bool = False) -> float:
         """Micro-batches per second that no split gets above, with the given widths or with those by speed."""
@@ -93,7 +94,7 @@ class _Kind:
         return self._wider
 
     def _split(self, shape: _Stages, quota: int, schedule: str) -> _Stages:
-        key = shape is self.stages, quota
+        key = shape is self.stages, quota, schedule
         if key not in self._splits:
             self._splits[key] = best_split(self.situation, shape, quota, schedule)
         return self._splits[key]
@@ -109,6 +110,8 @@ class _Options:
 
     def seconds_of(self, shape: _Stages, quota: int) -> float:
         """Pipeline seconds of a shape."""
+        if self._schedule in SPLIT_BACKWARD:
+            return self.kind.situation.makespan(shape, quota, self._schedule)
         transfer = self.kind.situation.cost.workload.transfer_seconds
         return replica_makespan(self._stage_seconds[id(shape)], quota, transfer, self._schedule)
 
@@ -127,7 +130,7 @@ class Tuner:
         self._situation = situation
         self._kinds: dict[object, _Kind] = {}
         self._kind_of: dict[int, tuple[_Stages, _Kind]] = {}
-        self._options: dict[tuple[int, tuple[int, ...], _Levers], _Options] = {}
+        self._options: dict[tuple[int, tuple[int, ...], str, _Levers], _Options] = {}
 
     def tuned(self, base: Layout, levers: Collection[str]) -> Layout:
         """The best layout that a set of levers reaches from ``base``, changed no more than that needs.
@@ -216,7 +219,7 @@ class Tuner:
 
     def _some(self, kind: _Kind, quotas: tuple[int, ...], schedule: str, levers: _Levers) -> _Options:
         """Shapes of a kind that were found for any of the quotas."""
-        key = id(kind), quotas, levers
+        key = id(kind), quotas, schedule, levers
         found = self._options.get(key)
         if found is None:
             shapes = [shape for quota in quotas for shape in kind.shapes(quota, schedule, levers)]

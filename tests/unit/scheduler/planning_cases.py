@@ -75,6 +75,8 @@ def situations(draw: st.DrawFn) -> Situation:
     if draw(st.booleans()):
         quotas = [replica.num_micro_batches for replica in home.replicas]
         home = replace(home, mix=mix_for(gpt(num_layers), quotas, num_stages=pipeline))
+    if draw(st.booleans()):
+        home = replace(home, schedules=("1f1b", "zb-h1"))
     ranks = st.sampled_from(home.ranks)
     dead = draw(st.sets(ranks, max_size=max(0, len(home.ranks) // 3)))
     slow = draw(st.dictionaries(ranks, st.floats(0.2, 1.0), max_size=3))

@@ -7,12 +7,13 @@ from services.scheduler.planning.levers.micro_batch_quota import MicroBatchQuota
 from services.scheduler.planning.levers.move_ranks import MoveRanks
 from services.scheduler.planning.levers.regroup import Regroup
 from services.scheduler.planning.levers.rejoin import Rejoin
+from services.scheduler.planning.levers.schedule import Schedule
 from services.scheduler.planning.levers.sequence_mix import SequenceMix
 from services.scheduler.planning.levers.standby import Standby
 from services.scheduler.planning.levers.tensor_width import TensorWidth
 
 STRUCTURAL: tuple[Lever, ...] = (DropDead(), Rejoin(), Regroup(), MoveRanks(), Standby())
-TUNING: tuple[Lever, ...] = (TensorWidth(), LayerSplit(), MicroBatchQuota(), SequenceMix())
+TUNING: tuple[Lever, ...] = (TensorWidth(), LayerSplit(), MicroBatchQuota(), SequenceMix(), Schedule())
 REGISTRY: dict[str, Lever] = {lever.name: lever for lever in (*STRUCTURAL, *TUNING)}
 
 __all__ = ["REGISTRY", "STRUCTURAL", "TUNING", "Lever"]

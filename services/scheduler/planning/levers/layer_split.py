@@ -175,16 +175,16 @@ def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, sche
     for inner in candidates:
         if inner != now and (taken := seconds(shape := _with_borders(stages, inner))) < best_seconds:
             # A split that does not fit memory may only replace one that does not either.
-            if _excess(situation, shape, quota) > _excess(situation, stages, quota):
+            if _excess(situation, shape, quota, schedule) > _excess(situation, stages, quota, schedule):
                 continue
             best, best_seconds = shape, taken
     return best
 
 
-def _excess(situation: Situation, stages: tuple[Stage, ...], quota: int) -> float:
+def _excess(situation: Situation, stages: tuple[Stage, ...], quota: int, schedule: str) -> float:
     if situation.device_bytes is None:
         return 0.0
-    return situation.replica_excess_bytes(Replica(stages=stages, num_micro_batches=quota))
+    return situation.replica_excess_bytes(Replica(stages=stages, num_micro_batches=quota), schedule)
 
 
 def _with_borders(stages: tuple[Stage, ...], inner: tuple[int, ...]) -> tuple[Stage, ...]:

@@ -41,7 +41,7 @@ def _regrouped(situation: Situation, shape: Layout, device_bytes: float) -> Iter
     kept: list[Replica] = []
     pool = list(shape.standbys)
     for replica in shape.replicas:
-        if not situation.replica_excess_bytes(replica):
+        if not situation.replica_excess_bytes(replica, shape.schedule):
             kept.append(replica)
             continue
         cells = [(stage.ranks, stage.shares) for stage in replica.stages]
