@@ -31,7 +31,9 @@ DEADLINE_SECONDS = 60.0
 
 
 @asynccontextmanager
-async def service(kafka: str, database_url: str, folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+async def service(
+    kafka: str, database_url: str, folder: Path, **settings: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
     """The process and the port of its fleet API; killed at the end."""
     ready = folder / f"ready-{uuid.uuid4().hex}.json"
     process = await asyncio.create_subprocess_exec(
@@ -45,6 +47,7 @@ async def service(kafka: str, database_url: str, folder: Path) -> AsyncIterator[
             "EVENKEEL_FLEET_ADDRESS": "127.0.0.1:0",
             "EVENKEEL_FLEET_TOKEN": FLEET_TOKEN,
             "EVENKEEL_READY_FILE": str(ready),
+            **settings,
         },
     )
     try:

@@ -12,6 +12,7 @@ from layouts.layout import Layout
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.server import ControlServer
 from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, RankState
+from trainer_sdk.control.tls import ControllerTls
 
 _ITERATION_SECONDS = 0.01
 
@@ -44,7 +45,7 @@ class ToyRank:
     def __init__(self, job: "ToyJob", rank: int, incarnation: int = 0) -> None:
         self.job, self.rank, self.incarnation = job, rank, incarnation
         self.mailbox = Mailbox(rank=rank, incarnation=incarnation)
-        self.server = ControlServer(self.mailbox, job_id=job.job_id, job_token=job.token)
+        self.server = ControlServer(self.mailbox, job_id=job.job_id, job_token=job.token, tls=job.tls)
         self.epoch, self.steps, self.held = -1, 0, ()
         self.layout: Layout | None = None
         self.hanging = threading.Event()
@@ -152,8 +153,10 @@ class ToyRank:
 class ToyJob:
     """A job of toy ranks."""
 
-    def __init__(self, job_id: str, home: Layout, token: str = "a-token-of-this-toy-job") -> None:
-        self.job_id, self.home, self.token = job_id, home, token
+    def __init__(
+        self, job_id: str, home: Layout, token: str = "a-token-of-this-toy-job", tls: ControllerTls | None = None
+    ) -> None:
+        self.job_id, self.home, self.token, self.tls = job_id, home, token, tls
         self.fabric = Fabric()
         self.ranks: dict[int, ToyRank] = {rank: ToyRank(self, rank) for rank in home.ranks}
 
