@@ -100,12 +100,13 @@ def test_killing_a_service_that_is_not_there_says_which_ones_are(stack: Stack) -
         stack.kill_service("coordinator")
 
 
-def test_nothing_is_left_after_stop() -> None:
-    running = Stack(f"test-{uuid.uuid4().hex[:8]}", keep_data=False).start()
-    process_ids = list(running.service_process_ids.values())
-    running.stop()
-    assert process_ids
+def test_nothing_is_left_after_stop(stack: Stack) -> None:
+    """The last one: what was killed and started again ends with the others."""
+    process_ids = [*stack.service_process_ids.values(), *stack.server_process_ids.values()]
+    assert len(process_ids) == len(SERVICE_NAMES) + 2
+    assert all(is_alive(process_id) for process_id in process_ids)
+    stack.stop()
     assert not any(is_alive(process_id) for process_id in process_ids)
-    assert not (running.folder / "state.json").exists()
-    assert not (running.folder / "kafka").exists()
-    subprocess.run(["rm", "-rf", str(running.folder)], check=True)
+    assert not (stack.folder / "state.json").exists()
+    assert not (stack.folder / "kafka").exists()
+    assert not (stack.folder / "postgres").exists()
