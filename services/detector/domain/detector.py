@@ -172,7 +172,7 @@ class JobDetector:
         usable = (
             (frame.compute_seconds > 0)
             & np.isfinite(frame.compute_seconds + frame.other_seconds + frame.wall_seconds)
-            & np.isfinite(frame.wait_seconds).all(axis=1)
+            & _all_finite(frame.wait_seconds)
             & (frame.num_micro_batches > 0)
             & (frame.epochs == frame.epoch)
         )
@@ -325,3 +325,9 @@ class JobDetector:
         self._num_frames = state["num_frames"]
         self._members = frozenset(state["members"])
         self._known_rows = None
+
+
+def _all_finite(rows: npt.NDArray[np.float64]) -> Bools:
+    """Which rows have nothing but numbers in them; one answer for all where they all do."""
+    finite = np.isfinite(rows)
+    return np.asarray(finite.all() or finite.all(axis=1))

@@ -140,7 +140,8 @@ class DeviceBank:
     def take_skips(self, rows: Ints) -> npt.NDArray[np.bool_]:
         """True for the rows whose observation is to be left out; it is counted as left out."""
         skipped: npt.NDArray[np.bool_] = self.num_to_skip[rows] > 0
-        self.num_to_skip[rows[skipped]] -= 1
+        if skipped.any():
+            self.num_to_skip[rows[skipped]] -= 1
         return skipped
 
     def push(self, iteration: int, rows: Ints, residuals: Floats) -> None:

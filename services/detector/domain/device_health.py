@@ -104,9 +104,10 @@ class DeviceHealth:
             work_keys: What share of the model each entry holds.
         """
         bank = self.bank
-        moved = bank.has_offset[rows] & (bank.work_key[rows] != work_keys)
-        self._begin_work(rows[moved])
-        bank.work_key[rows] = work_keys
+        moved = bank.work_key[rows] != work_keys
+        if moved.any():
+            self._begin_work(rows[moved & bank.has_offset[rows]])
+            bank.work_key[rows] = work_keys
         if not len(rows):
             return []
         self._num_frames += 1
@@ -116,30 +117,29 @@ class DeviceHealth:
         bank.num_observed[rows] += 1
         bank.num_since_change[rows] += 1
         waiting = bank.num_to_baseline[rows] > 0
-        bank.num_to_baseline[rows[waiting]] -= 1
-        bank.num_settled[rows[~waiting]] += 1
-        ready = rows[waiting & (bank.num_to_baseline[rows] == 0)]
+        tested, ready = rows, rows[:0]
+        if waiting.any():
+            bank.num_to_baseline[rows[waiting]] -= 1
+            ready = rows[waiting & (bank.num_to_baseline[rows] == 0)]
+            tested, residuals = rows[~waiting], residuals[~waiting]
+        bank.num_settled[tested] += 1
         if len(ready):
             take_baseline(bank, ready)
-        tested = rows[~waiting]
         if self._num_frames % _NOISE_EVERY == 0 or len(ready):
             self._estimate_noise(ready)
-        changes = self._test(iteration, tested, residuals[~waiting])
-        self._follow(tested, residuals[~waiting])
+        changes = self._test(tested, residuals)
+        self._follow(tested, residuals)
         return changes
 
     def quiet(self, rows: Ints) -> npt.NDArray[np.bool_]:
         """True for devices that are healthy and under no suspicion: those to learn from."""
-        limit = self._limit() / 4
-        suspected = (self.bank.sums_slower[rows].max(axis=1) > limit) | (
-            self.bank.sums_faster[rows].max(axis=1) > limit
-        )
-        calm: npt.NDArray[np.bool_] = ~self.bank.ill[rows] & ~suspected
+        sums = np.maximum(self.bank.sums_slower, self.bank.sums_faster)[rows]
+        calm: npt.NDArray[np.bool_] = ~self.bank.ill[rows] & (sequential_test.highest(sums) <= self._limit() / 4)
         return calm
 
     def evidence(self, rows: Ints) -> Floats:
         """Evidence against some devices, as a part of what it takes to call a healthy one slow."""
-        found: Floats = self.bank.sums_slower[rows].max(axis=1) / self._limit_of(rows)
+        found: Floats = sequential_test.highest(self.bank.sums_slower[rows]) / self._limit_of(rows)
         return found
 
     def throughputs(self, rows: Ints) -> tuple[Floats, Floats]:
@@ -163,8 +163,9 @@ class DeviceHealth:
             healthy = settled
         if not healthy.any():
             return self.centre
-        values = np.sort(base[healthy])
-        centre = float(values[(len(values) - 1) // 2])
+        values = base if healthy.all() else base[healthy]
+        half = (len(values) - 1) // 2
+        centre = float(np.partition(values, half)[half])
         if not settled.any():
             return centre
         if len(values) == 1:
@@ -222,7 +223,7 @@ class DeviceHealth:
             return bank.residuals
         return np.where(np.arange(WINDOW)[::-1] < age[:, None], np.nan, bank.residuals)
 
-    def _test(self, iteration: int, rows: Ints, residuals: Floats) -> list[HealthChange]:
+    def _test(self, rows: Ints, residuals: Floats) -> list[HealthChange]:
         bank = self.bank
         if not len(rows):
             return []
@@ -231,20 +232,22 @@ class DeviceHealth:
         doubt = self._offset_doubt(rows, scale)
         limit = self._limit_of(rows)
         back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[rows], 5)
-        back = np.where(bank.ill[rows], back, limit)
-        decided = np.zeros(len(rows), dtype=np.bool_)
-        for slower, sign, height in ((True, 1.0, limit), (False, -1.0, back)):
-            sums = (bank.sums_slower if slower else bank.sums_faster)[rows]
-            ages = (bank.ages_slower if slower else bank.ages_faster)[rows]
-            ratios = sequential_test.log_ratios(
-                sequential_test.in_doubt(sign * apart, doubt), scale, self.noise.freedom
-            )
-            sequential_test.advance(sums, ages, ratios, height)
-            if slower:
-                bank.sums_slower[rows], bank.ages_slower[rows] = sums, ages
-            else:
-                bank.sums_faster[rows], bank.ages_faster[rows] = sums, ages
-            decided |= sums.max(axis=1) >= height
+        ill = bank.ill[rows]
+        back = np.where(ill, back, limit)
+        # Both directions at once: first all towards slower, then all towards faster.
+        sums = np.concatenate([bank.sums_slower[rows], bank.sums_faster[rows]])
+        ages = np.concatenate([bank.ages_slower[rows], bank.ages_faster[rows]])
+        apart, heights = np.concatenate([apart, -apart]), np.concatenate([limit, back])
+        apart = sequential_test.in_doubt(apart, np.concatenate([doubt, doubt]))
+        ratios = sequential_test.log_ratios(apart, np.concatenate([scale, scale]), self.noise.freedom)
+        sequential_test.advance(sums, ages, ratios, heights)
+        count = len(rows)
+        bank.sums_slower[rows], bank.ages_slower[rows] = sums[:count], ages[:count]
+        bank.sums_faster[rows], bank.ages_faster[rows] = sums[count:], ages[count:]
+        reached = sequential_test.highest(sums) >= heights
+        decided = reached[:count] | reached[count:]
+        if not decided.any() and not ill.any():
+            return []
         changes = [self._change(int(row), float(s)) for row, s in zip(rows[decided], scale[decided], strict=True)]
         refined = self._refine(rows[bank.ill[rows] & ~decided])
         return [change for change in (*changes, *refined) if change is not None]

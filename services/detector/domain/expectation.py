@@ -96,12 +96,14 @@ class ForgettingLeastSquares(base.Regressor):
     def predict_rows(self, names: Sequence[Any], rows: Floats) -> Floats:
         """The expected targets of many rows whose columns are called ``names``."""
         weights = self._solved()
+        if list(self._index) == list(names):  # as for whoever always brings the same columns
+            found: Floats = np.asfortranarray(rows) @ weights
+            return found
         columns = [(column, self._index[name]) for column, name in enumerate(names) if name in self._index]
         if not columns:
             return np.zeros(len(rows))
         picked = [column for column, _ in columns]
-        found: Floats = rows[:, picked] @ weights[[index for _, index in columns]]
-        return found
+        return np.asarray(rows[:, picked] @ weights[[index for _, index in columns]])
 
     def learn_rows(self, names: Sequence[Any], rows: Floats, targets: Floats, weights: Floats | None = None) -> None:
         """Learns many rows as one batch: they are forgotten together, as one step of time.
@@ -112,11 +114,12 @@ class ForgettingLeastSquares(base.Regressor):
             targets: One an observation.
             weights: Relative trust in each observation; equal when None.
         """
-        usable = np.isfinite(rows).all(axis=1) & np.isfinite(targets)
-        if not usable.any():
+        trust = np.ones(len(targets)) if weights is None else weights
+        if not (np.isfinite(rows).all() and np.isfinite(targets).all()):
+            usable = np.isfinite(rows).all(axis=1) & np.isfinite(targets)
+            rows, targets, trust = rows[usable], targets[usable], trust[usable]
+        if not len(targets):
             return
-        rows, targets = rows[usable], targets[usable]
-        trust = np.ones(len(targets)) if weights is None else weights[usable]
         if self._mass > 0:
             self._score(self.predict_rows(names, rows), targets)
         for name in names:
@@ -124,13 +127,17 @@ class ForgettingLeastSquares(base.Regressor):
                 self._index[name] = len(self._index)
                 self._moments = np.pad(self._moments, (0, 1))
                 self._products = np.pad(self._products, (0, 1))
-        columns = [self._index[name] for name in names]
         trust = trust / len(targets)
         weighted = rows * trust[:, None]
         self._moments *= self.forgetting
         self._products *= self.forgetting
-        self._moments[np.ix_(columns, columns)] += weighted.T @ rows
-        self._products[columns] += weighted.T @ targets
+        if list(self._index) == list(names):
+            self._moments += weighted.T @ rows
+            self._products += weighted.T @ targets
+        else:
+            columns = [self._index[name] for name in names]
+            self._moments[np.ix_(columns, columns)] += weighted.T @ rows
+            self._products[columns] += weighted.T @ targets
         self._mass = self._mass * self.forgetting + float(trust.sum())
         self._weights = None
 
@@ -151,13 +158,14 @@ class ForgettingLeastSquares(base.Regressor):
 
     def _solved(self) -> Floats:
         if self._weights is None:
-            scale = np.sqrt(np.maximum(np.diag(self._moments), _TINY))
-            scale[np.diag(self._moments) <= 0] = 1.0
+            diagonal = self._moments.diagonal()
+            scale = np.sqrt(np.maximum(diagonal, _TINY))
+            scale[diagonal <= 0] = 1.0
             penalties = np.full(len(scale), self.ridge)
             if self.primary in self._index:
                 penalties[self._index[self.primary]] = self.ridge * 1e-6
-            system = self._moments / np.outer(scale, scale)
-            system[np.diag_indices_from(system)] += penalties + 1e-12
+            system = self._moments / (scale[:, None] * scale)
+            system.reshape(-1)[:: len(scale) + 1] += penalties + 1e-12
             self._weights = np.linalg.solve(system, self._products / scale) / scale
         return self._weights
 

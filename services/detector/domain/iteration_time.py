@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from layouts.instructions import Instruction, Op, Program
+from layouts.instructions import BACKWARD_PART, Instruction, Op, Program
 from layouts.timeline import run_programs
 from services.detector.domain.expectation import ForgettingLeastSquares
 
@@ -51,7 +51,8 @@ class IterationTime:
     @staticmethod
     def _replica(programs: Sequence[Program], seconds: Sequence[dict[int, tuple[float, float]]]) -> float:
         def seconds_of(stage: int, instruction: Instruction) -> float:
-            return seconds[stage][instruction.micro_batch][instruction.op is not Op.FORWARD]
+            forward, backward = seconds[stage][instruction.micro_batch]
+            return forward if instruction.op is Op.FORWARD else backward * BACKWARD_PART[instruction.op]
 
         return max(stage.end_seconds for stage in run_programs(programs, seconds_of))
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import FrameObservation
+from services.detector.domain.pipeline_grid import PipelineGrid
 from services.detector.domain.verdict import Profile, RankThroughput
 
 Floats = npt.NDArray[np.float64]
@@ -25,6 +26,7 @@ class JobProfile:
         self._recent: deque[tuple[float, ...]] = deque(maxlen=_WINDOW)
         self._walls = RecentValues(_WINDOW)
         self._iteration_seconds = 0.0
+        self._grid: PipelineGrid | None = None
 
     @property
     def epoch(self) -> int:
@@ -60,24 +62,62 @@ class JobProfile:
             usable: Entries that computed under the epoch in force.
             healthy: Entries among those on healthy devices.
         """
-        wall = float(np.max(frame.wall_seconds[usable]))
+        every = bool(usable.all())
+        wall = float((frame.wall_seconds if every else frame.wall_seconds[usable]).max())
         flops = frame.token_flops + frame.square_flops
         priced = usable & healthy & frame.has_flops
         if not priced.any():
             priced = usable & frame.has_flops
         work = float(flops[priced].sum())
         price = float(frame.compute_seconds[priced].sum()) / work if work > 0 else 0.0
-        heads = usable & (frame.stages == frame.stages[usable].min()) & (frame.shards == frame.shards[usable].min())
+        stages, shards = (frame.stages, frame.shards) if every else (frame.stages[usable], frame.shards[usable])
+        heads = usable & (frame.stages == stages.min()) & (frame.shards == shards.min())
         count = float(frame.num_micro_batches[heads].sum())
         tokens = float(frame.tokens[heads].sum()) / count if count else 0.0
         squares = float(frame.sums_of_squares[heads].sum()) / count if count else 0.0
         # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
-        exchange = float(frame.wait_seconds[usable, _GRADIENT].min() + frame.wait_seconds[usable, _VOTE].min())
-        fixed = median(frame.other_seconds[usable]) + exchange
-        transfer = _transfer_seconds(frame, usable, wall - fixed)
+        waits = frame.wait_seconds if every else frame.wait_seconds[usable]
+        exchange = float(waits[:, _GRADIENT].min() + waits[:, _VOTE].min())
+        fixed = median(frame.other_seconds if every else frame.other_seconds[usable]) + exchange
+        transfer = self._transfer_seconds(frame, usable, wall - fixed)
         self._recent.append((wall, price, tokens, squares, fixed, transfer))
         self._walls.append(wall)
         self._iteration_seconds = self._walls.median
+
+    def _transfer_seconds(
+        self, frame: FrameObservation, usable: npt.NDArray[np.bool_], pipeline_seconds: float
+    ) -> float:
+        """Seconds per stage border that neither compute nor tensor exchange explains, from who leaves least.
+
+        An upper bound: waits for stragglers that the rounds below do not catch are in it.
+
+        A pipeline of S stages and M micro-batches takes at least M rounds of its slowest stage and one of each other;
+        a micro-batch crosses the S - 1 borders twice.
+        """
+        replicas, stages, counts = frame.replicas, frame.stages, frame.num_micro_batches
+        seconds, waits = frame.compute_seconds, frame.wait_seconds[:, _TENSOR]
+        if not usable.all():
+            replicas, stages, counts = replicas[usable], stages[usable], counts[usable]
+            seconds, waits = seconds[usable], waits[usable]
+        if self._grid is None or not self._grid.fits(replicas, stages):
+            self._grid = PipelineGrid(replicas, stages)
+        grid = self._grid
+        if grid.shape[1] == 1:
+            return 0.0
+        rounds = grid.highest(seconds / counts)
+        # Tensor exchange comes with every block, like compute: taken for the border, it would make a planner shun
+        # borders. The shard that arrives last waits only for the exchange itself.
+        exchange = grid.lowest(waits / counts)
+        num_micro_batches = grid.highest_of_replicas(counts)
+        taken = rounds > 0
+        num_stages = taken.sum(axis=1)
+        rounds += np.where(taken, exchange, 0.0)
+        piped = num_stages > 1
+        if not piped.any():
+            return 0.0
+        shortest = (num_micro_batches - 1) * rounds.max(axis=1) + rounds.sum(axis=1)
+        unexplained = np.maximum(pipeline_seconds - shortest, 0.0)[piped] / (2 * (num_stages[piped] - 1))
+        return float(unexplained.min())
 
     def profile(self, job_id: str, iteration: int, throughputs: tuple[RankThroughput, ...]) -> Profile | None:
         """The profile now; None before the first plain frame of the epoch."""
@@ -114,34 +154,3 @@ class JobProfile:
         self._recent = deque((tuple(row) for row in state["recent"]), maxlen=_WINDOW)
         self._walls = RecentValues(_WINDOW, (row[_COLUMNS.index("wall")] for row in self._recent))
         self._iteration_seconds = state["iteration_seconds"]
-
-
-def _transfer_seconds(frame: FrameObservation, usable: npt.NDArray[np.bool_], pipeline_seconds: float) -> float:
-    """Seconds per stage border that neither compute nor tensor exchange explains, from the replica that leaves least.
-
-    An upper bound: waits for stragglers that the rounds below do not catch are in it.
-
-    A pipeline of S stages and M micro-batches takes at least M rounds of its slowest stage and one of each other; a
-    micro-batch crosses the S - 1 borders twice.
-    """
-    if int(frame.stages[usable].max()) == int(frame.stages[usable].min()):
-        return 0.0
-    counts = frame.num_micro_batches[usable]
-    replicas, replica_of = np.unique(frame.replicas[usable], return_inverse=True)
-    stages, stage_of = np.unique(frame.stages[usable], return_inverse=True)
-    rounds = np.zeros((len(replicas), len(stages)))
-    np.maximum.at(rounds, (replica_of, stage_of), frame.compute_seconds[usable] / counts)
-    # Tensor exchange comes with every block, like compute: taken for the border, it would make a planner shun borders.
-    # The shard that arrives last waits only for the exchange itself.
-    exchange = np.full_like(rounds, np.inf)
-    np.minimum.at(exchange, (replica_of, stage_of), frame.wait_seconds[usable, _TENSOR] / counts)
-    num_micro_batches = np.zeros(len(replicas))
-    np.maximum.at(num_micro_batches, replica_of, counts)
-    num_stages = (rounds > 0).sum(axis=1)
-    rounds += np.where(rounds > 0, exchange, 0.0)
-    piped = num_stages > 1
-    if not piped.any():
-        return 0.0
-    shortest = (num_micro_batches - 1) * rounds.max(axis=1) + rounds.sum(axis=1)
-    unexplained = np.maximum(pipeline_seconds - shortest, 0.0)[piped] / (2 * (num_stages[piped] - 1))
-    return float(unexplained.min())

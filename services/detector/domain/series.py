@@ -16,6 +16,7 @@ from services.detector.domain import sequential_test
 from services.detector.domain.expectation import ForgettingLeastSquares
 from services.detector.domain.level import locate_change
 from services.detector.domain.noise import SMALLEST_SCALE, Noise, estimate
+from services.detector.domain.pauses import Pauses, set_apart
 from services.detector.domain.sequential_test import NUM_TESTS
 from services.detector.domain.verdict import Evidence
 
@@ -117,6 +118,7 @@ class SeriesDetector:
         self._published = 1.0
         self._num_relapses = 0
         self._noise = Noise(scale=_PRIOR_SCALE)
+        self._pauses = Pauses()
         self._residuals: Floats = np.full(_WINDOW, np.nan)
         # What noise is estimated from, also while the job is slow: distance from where the series just was.
         self._local = 0.0
@@ -194,9 +196,10 @@ class SeriesDetector:
         known = self._scatter
         if self._sums.max() > _NATS_OF_SUSPICION:
             known = known[: _WINDOW - int(self._ages.flat[int(np.argmax(self._sums))])]
-        spread = 1.4826 * float(np.nanmedian(np.abs(known))) if np.isfinite(known).any() else 0.0
+        body, self._pauses = set_apart(known)
+        spread = 1.4826 * float(np.nanmedian(np.abs(body))) if np.isfinite(body).any() else 0.0
         prior_scale = _PRIOR_SCALE if self._num_observed > _WINDOW else max(_PRIOR_SCALE, spread)
-        return estimate(known[None, :], np.array([True]), prior_scale=prior_scale)
+        return estimate(body[None, :], np.array([True]), prior_scale=prior_scale)
 
     def _push(self, iteration: int, residual: float) -> None:
         for window, value in (
@@ -218,7 +221,7 @@ class SeriesDetector:
         scale = np.array([self._scale()])
         for side, (sign, height) in enumerate(((1.0, limit), (-1.0, back))):
             ratios = sequential_test.log_ratios(np.array([sign * apart]), scale, self._noise.freedom)
-            np.minimum(ratios, _ONE_STEP_SHARE * height, out=ratios)
+            ratios = np.minimum(self._pauses.discounted(ratios), _ONE_STEP_SHARE * height)
             sums, ages = self._sums[side : side + 1], self._ages[side : side + 1]
             sequential_test.advance(sums, ages, ratios, np.array([height]))
         return bool(self._sums[0].max() >= limit or self._sums[1].max() >= back)

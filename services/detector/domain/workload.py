@@ -28,6 +28,7 @@ class WorkExpectation:
     def __init__(self) -> None:
         self._model = ForgettingLeastSquares(forgetting=0.998, ridge=1e-3, primary="flops", relative=True)
         self._seconds_per_flop = 0.0
+        self._newest: tuple[FrameObservation, Floats] | None = None
 
     @property
     def num_learned(self) -> float:
@@ -59,19 +60,24 @@ class WorkExpectation:
         """
         if not entries.any():
             return
-        rows = self._rows(frame)[entries]
-        seconds = frame.compute_seconds[entries]
-        unit = seconds if expected is None else expected[entries]
+        rows, seconds = self._rows(frame), frame.compute_seconds
+        unit = seconds if expected is None else expected
+        if not entries.all():
+            rows, seconds, unit = rows[entries], seconds[entries], unit[entries]
         self._model.learn_rows(_FEATURES, rows / unit[:, None], seconds / unit)
         found = median(seconds / np.maximum(rows[:, 0], 1e-300))
         rate = 1.0 if self._seconds_per_flop == 0 else 0.02
         self._seconds_per_flop += rate * (found - self._seconds_per_flop)
 
-    @staticmethod
-    def _rows(frame: FrameObservation) -> Floats:
-        return np.column_stack(
-            [frame.token_flops + frame.square_flops, frame.square_flops, frame.num_micro_batches.astype(np.float64)]
-        )
+    def _rows(self, frame: FrameObservation) -> Floats:
+        if self._newest is not None and self._newest[0] is frame:
+            return self._newest[1]
+        rows = np.empty((len(frame), len(_FEATURES)))
+        np.add(frame.token_flops, frame.square_flops, out=rows[:, 0])
+        rows[:, 1] = frame.square_flops
+        rows[:, 2] = frame.num_micro_batches
+        self._newest = frame, rows
+        return rows
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""

@@ -43,10 +43,13 @@ class SequenceImbalance(KindWatch):
         if len(self._recent) < _WINDOW:
             return []
         losses = np.array([each[1] for each in self._recent])
-        mean, error = float(losses.mean()), float(losses.std() / np.sqrt(_WINDOW))
+        mean = float(losses.mean())
         if self._told:
             self._told = mean > _CALM
             return []
+        if mean < WORTH_TELLING:
+            return []
+        error = float(losses.std() / np.sqrt(_WINDOW))
         if mean - _STANDARD_ERRORS * error < WORTH_TELLING:
             return []
         self._told = True

@@ -4,12 +4,12 @@ Compared within each replica, so unequal sequences cancel, and across replicas b
 not make its stage look heavy. While a slow verdict stands, layers may lie unevenly on purpose: nothing is said then.
 """
 
-from collections import deque
 from typing import Any
 
 import numpy as np
 
 from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 _WINDOW = 32
@@ -24,7 +24,7 @@ class StageImbalance(KindWatch):
     name = "stage_imbalance"
 
     def __init__(self) -> None:
-        self._recent: deque[list[float]] = deque(maxlen=_WINDOW)
+        self._recent = RollingRows(_WINDOW)
         self._first_iteration = -1
         self._told = False
 
@@ -43,16 +43,16 @@ class StageImbalance(KindWatch):
         loads = _loads(look)
         if len(loads) < 2:
             return []
-        if self._recent and len(self._recent[0]) != len(loads):
-            self._recent.clear()
-        if not self._recent:
+        self._recent.append(loads)  # those of another number of stages start afresh
+        if len(self._recent) == 1:
             self._first_iteration = look.frame.iteration
-        self._recent.append(loads.tolist())
         if len(self._recent) < _WINDOW:
             return []
-        window = np.array(self._recent)
+        window = self._recent.rows
         mean = window.mean(axis=0)
         heaviest = int(np.argmax(mean))
+        if mean[heaviest] < HEAVY:
+            return []
         error = float(window[:, heaviest].std() / np.sqrt(_WINDOW))
         if mean[heaviest] - _STANDARD_ERRORS * error < HEAVY:
             return []
@@ -61,11 +61,11 @@ class StageImbalance(KindWatch):
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
-        return {"recent": list(self._recent), "first_iteration": self._first_iteration, "told": self._told}
+        return {"recent": self._recent.rows.tolist(), "first_iteration": self._first_iteration, "told": self._told}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._recent = deque(state["recent"], maxlen=_WINDOW)
+        self._recent = RollingRows(_WINDOW, state["recent"])
         self._first_iteration = state["first_iteration"]
         self._told = state["told"]
 
@@ -81,7 +81,9 @@ def _loads(look: Look) -> np.ndarray:
         return np.zeros(0)
     seconds = np.bincount(cell, weights=frame.compute_seconds / frame.num_micro_batches, minlength=shape) / counts
     per_replica = seconds.reshape(num_replicas, num_stages)
-    found: np.ndarray = np.median(per_replica / per_replica.mean(axis=1, keepdims=True), axis=0)
+    ordered = np.sort(per_replica / (np.add.reduce(per_replica, axis=1, keepdims=True) / num_stages), axis=0)
+    half = num_replicas // 2
+    found: np.ndarray = ordered[half] if num_replicas % 2 else (ordered[half - 1] + ordered[half]) / 2.0
     return found
 
 

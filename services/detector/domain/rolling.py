@@ -1,0 +1,49 @@
+"""The newest so many rows of numbers, always side by side in memory, without moving them all for each new one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+class RollingRows:
+    """The newest rows of equal width.
+
+    Args:
+        most: How many are kept.
+    """
+
+    def __init__(self, most: int, rows: Sequence[Sequence[float]] = ()) -> None:
+        self._most = most
+        self._buffer: Floats = np.zeros((0, 0))
+        self._stop = 0
+        self._count = 0
+        for row in rows:
+            self.append(np.array(row, dtype=np.float64))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, row: Floats) -> None:
+        """Takes the next row; one of another width than those before starts afresh."""
+        if len(row) != self._buffer.shape[1]:
+            self._buffer = np.empty((2 * self._most, len(row)))
+            self._stop = self._count = 0
+        elif self._stop == len(self._buffer):
+            kept = self._most - 1
+            self._buffer[:kept] = self._buffer[self._stop - kept :]
+            self._stop = kept
+        self._buffer[self._stop] = row
+        self._stop += 1
+        self._count = min(self._count + 1, self._most)
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._stop = self._count = 0
+
+    @property
+    def rows(self) -> Floats:
+        """A view of them, oldest first; it holds until the next one is taken."""
+        return self._buffer[self._stop - self._count : self._stop]
