@@ -4,6 +4,7 @@ A schedule is one function in ``SCHEDULES``. Sends never block, so any order in 
 in the peer's program is free of deadlock.
 """
 
+import json
 from collections.abc import Callable, Sequence
 
 from layouts.instructions import Instruction, Op, Program
@@ -80,6 +81,21 @@ SCHEDULES: dict[str, Callable[[int, int, Sequence[int]], Program]] = {"1f1b": on
 
 SPLIT_BACKWARD = frozenset({"zb-h1"})
 """Schedules that compute the gradients of a stage's input and of its weights apart."""
+
+
+def schedules_named(value: object) -> tuple[str, ...]:
+    """Schedules as a person writes them in a job or state file: true for all, or a list of names.
+
+    Raises:
+        ValueError: Something else, or a name that nobody knows.
+    """
+    if value is True:
+        return tuple(sorted(SCHEDULES))
+    if value is False:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(name, str) and name in SCHEDULES for name in value):
+        raise ValueError(f"schedules is {json.dumps(value)[:80]}: true, or a list of {', '.join(sorted(SCHEDULES))}")
+    return tuple(dict.fromkeys(value))
 
 
 def live_activations(schedule: str, stage: int, num_stages: int, num_micro_batches: int) -> int:

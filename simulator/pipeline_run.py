@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layouts.instructions import Instruction, Op
+from layouts.instructions import BACKWARD_PART, Instruction, Op
 from layouts.layout import Layout
 from layouts.model import ModelSpec
 from layouts.schedules import program_of
@@ -90,11 +90,13 @@ class _ReplicaRun:
             return self._receive(s, one, into)
         if one.op in (Op.SEND_ACTIVATION, Op.SEND_GRADIENT):
             self._sent[one.op, s, one.micro_batch] = self.clocks[s].copy()
-        elif one.op in (Op.FORWARD, Op.BACKWARD):
-            columns, backward = self.columns[s], one.op is Op.BACKWARD
-            own = self._compute_seconds(s, one.micro_batch, backward=backward)
+        elif one.op is Op.FORWARD or one.op in BACKWARD_PART:
+            columns, backward = self.columns[s], one.op is not Op.FORWARD
+            own = self._compute_seconds(s, one.micro_batch, backward=backward) * BACKWARD_PART.get(one.op, 1.0)
             entered = self.clocks[s] + own
-            ended = entered.max(axis=1) + self._collective_seconds(s, one.micro_batch, entered, backward=backward)
+            ended = entered.max(axis=1)
+            if one.op is not Op.BACKWARD_WEIGHT:  # which is local; that shards end it together is a little too much
+                ended = ended + self._collective_seconds(s, one.micro_batch, entered, backward=backward)
             into["backward" if backward else "forward"][:, columns] += own
             into["waiting_tensor"][:, columns] += ended[:, None] - entered
             self.clocks[s] = np.repeat(ended[:, None], len(columns), axis=1)

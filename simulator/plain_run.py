@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layouts.instructions import Instruction, Op, Program
+from layouts.instructions import BACKWARD_PART, Instruction, Op, Program
 from layouts.layout import Layout
 from layouts.model import ModelSpec
 from layouts.schedules import program_of
@@ -103,8 +103,11 @@ def _receive(times: PlainTimes, sent_at: Floats, transfer_seconds: float) -> Non
 def _compute(times: PlainTimes, stage: PlainStage, one: Instruction) -> None:
     if one.op is Op.FORWARD:
         own, into, passes = stage.forward[one.micro_batch] * stage.slowdown, times.forward, 1
-    elif one.op is Op.BACKWARD:
+    elif one.op in BACKWARD_PART:
         own, into, passes = stage.backward[one.micro_batch] * stage.slowdown, times.backward, 2
+        if one.op is not Op.BACKWARD:
+            # The weights' part is local; that shards end it together is a little too much.
+            own, passes = own * BACKWARD_PART[one.op], 2 * (one.op is Op.BACKWARD_INPUT)
     else:
         return
     into += own

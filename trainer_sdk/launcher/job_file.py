@@ -16,11 +16,12 @@ from layouts.codec import layout_to_proto, model_from_proto
 from layouts.layout import Layout, uniform_layout
 from layouts.mix import mix_for
 from layouts.model import ModelSpec
+from layouts.schedules import schedules_named
 from trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
 from trainer_sdk.launcher.job_spec import JobSpec
 
 _TLS_FILES = ("fleet_ca_file", "rank_certificate", "rank_key", "scheduler_ca_file")
-_UNIFORM = frozenset({"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule", "mix"})
+_UNIFORM = frozenset({"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule", "schedules", "mix"})
 
 
 def load_job(
@@ -77,8 +78,8 @@ def load_job(
 def _uniform(degrees: dict[str, Any], model: ModelSpec | None) -> Layout:
     """The layout of these degrees; with a sequence mix when ``mix`` is true or the largest size of a micro-batch."""
     degrees = dict(degrees)
-    mix = degrees.pop("mix", False)
-    layout = uniform_layout(**degrees)
+    mix, schedules = degrees.pop("mix", False), schedules_named(degrees.pop("schedules", False))
+    layout = replace(uniform_layout(**degrees), schedules=schedules)
     if mix is False:
         return layout
     if model is None:

@@ -92,6 +92,9 @@ def _check_layout(request: pb.RegisterJobRequest) -> None:
         raise InvalidRequestError(f"layout: {num_ranks + len(layout.standbys)} ranks, at most {_MAX_RANKS}")
     if layout.schedule and layout.schedule not in SCHEDULES:
         raise InvalidRequestError(f"layout.schedule {layout.schedule[:80]!r}: one of {', '.join(sorted(SCHEDULES))}")
+    for name in layout.schedules:
+        if name not in SCHEDULES:
+            raise InvalidRequestError(f"layout.schedules {name[:80]!r}: out of {', '.join(sorted(SCHEDULES))}")
 
 
 def _check_model(request: pb.RegisterJobRequest) -> None:

@@ -12,6 +12,7 @@ from history.documents import layout_from_document
 from layouts.layout import Layout, uniform_layout
 from layouts.mix import mix_for
 from layouts.model import BlockCost, ModelSpec
+from layouts.schedules import SCHEDULES, schedules_named
 from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
 from services.scheduler.planning.decision import DecisionRule
 from services.scheduler.planning.price import TransitionCosts
@@ -20,7 +21,9 @@ from services.scheduler.planning.situation import Situation
 _KNOWN = frozenset(
     {"model", "layout", "home", "throughputs", "workload", "correction", "transition", "device_bytes", "rule", "flips"}
 )
-_DEGREES = frozenset({"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule", "standbys", "mix"})
+_DEGREES = frozenset(
+    {"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule", "schedules", "standbys", "mix"}
+)
 _T = TypeVar("_T", Workload, TransitionCosts, DecisionRule, BlockCost)
 
 
@@ -145,9 +148,10 @@ def _layout(value: object, path: str, model: ModelSpec) -> Layout:
         else:
             _mapping(given, path, _DEGREES, required=("tensor", "pipeline", "data", "num_micro_batches"))
             mix, num_standbys = given.pop("mix", False), _whole(given.pop("standbys", 0), f"{path}.standbys")
+            schedules = schedules_named(given.pop("schedules", False))
             layout = uniform_layout(**{"num_blocks": len(model.blocks), **given})
             first = len(layout.ranks)
-            layout = replace(layout, standbys=tuple(range(first, first + num_standbys)))
+            layout = replace(layout, standbys=tuple(range(first, first + num_standbys)), schedules=schedules)
             if mix is not False:
                 quotas = [replica.num_micro_batches for replica in layout.replicas]
                 largest = {} if mix is True else {"max_scale": _number(mix, f"{path}.mix")}
@@ -159,6 +163,9 @@ def _layout(value: object, path: str, model: ModelSpec) -> Layout:
         raise StateError(f"{path}: missing {error}") from error
     except (TypeError, ValueError) as error:
         raise StateError(f"{path}: {error}") from error
+    unknown = sorted({layout.schedule, *layout.schedules} - SCHEDULES.keys())
+    if unknown:
+        raise StateError(f"{path}: unknown schedule {unknown[0]!r}; known: {', '.join(sorted(SCHEDULES))}")
     if layout.num_blocks != len(model.blocks):
         raise StateError(f"{path}: it has {layout.num_blocks} blocks, the model {len(model.blocks)}")
     return layout

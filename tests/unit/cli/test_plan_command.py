@@ -57,6 +57,17 @@ def test_a_healthy_job_is_left_alone(tmp_path):
     assert (answer["changes"], answer["decision"]["choice"]) == (False, "keep")
 
 
+def test_a_job_that_may_have_other_schedules_is_planned_with_them(tmp_path):
+    layout = {"tensor": 2, "pipeline": 4, "data": 1, "num_micro_batches": 8}
+    state = {**STATE, "throughputs": {"3": 0.5}, "layout": layout, "device_bytes": 1e9}
+    plain, free = planned(tmp_path, state), planned(tmp_path, {**state, "layout": {**layout, "schedules": True}})
+    assert plain["layout"]["schedule"] == "1f1b"
+    assert free["layout"]["schedule"] == "zb-h1"
+    assert free["predicted_seconds"] < plain["predicted_seconds"]
+    assert "schedule" in [action["lever"] for action in free["actions"]]
+    assert layout_from_document(free["layout"]).schedules == ("1f1b", "zb-h1")
+
+
 def test_no_plan_says_what_to_do_and_has_its_own_exit_status(tmp_path):
     with pytest.raises(CommandError, match="start replacements") as raised:
         planned(tmp_path, {**STATE, "throughputs": {str(rank): 0 for rank in range(9)}})
@@ -72,6 +83,8 @@ def test_no_plan_says_what_to_do_and_has_its_own_exit_status(tmp_path):
         ({"layout": {**STATE["layout"], "num_blocks": 3}}, "layout: it has 3 blocks, the model 14"),
         ({"layout": {**STATE["layout"], "tensor": 0}}, "layout: degrees TP 0"),
         ({"layout": {**STATE["layout"], "mix": 0.5}}, "max_scale is 0.5"),
+        ({"layout": {**STATE["layout"], "schedule": "zig-zag"}}, "layout: unknown schedule 'zig-zag'; known: 1f1b, zb"),
+        ({"layout": {**STATE["layout"], "schedules": ["zig-zag"]}}, "layout: schedules is .*: true, or a list of 1f1b"),
         ({"layout": {"replicas": []}}, "layout: missing 'num_blocks'"),
         ({"throughputs": {"77": 1}}, "throughputs: no rank '77'; the layouts have 0 to 8"),
         ({"throughputs": {"3": -1}}, "throughputs.3: -1 must be from 0"),

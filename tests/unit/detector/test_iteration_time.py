@@ -8,7 +8,7 @@ import pytest
 from benchmarks.detection.frames import frames_of
 from benchmarks.detection.prediction import predict_trace
 from benchmarks.detection.traces import make_trace
-from layouts.schedules import one_f_one_b
+from layouts.schedules import one_f_one_b, zero_bubble_h1
 from services.detector.adapters.observation_codec import frame_from_proto
 from services.detector.domain.iteration_time import IterationTime
 
@@ -18,6 +18,13 @@ def test_the_longest_path_of_equal_micro_batches_is_the_closed_form_of_1f1b() ->
     programs = [[one_f_one_b(s, stages, list(batches)) for s in range(stages)]]
     seconds = [[dict.fromkeys(batches, (1.0, 2.0)) for _ in range(stages)]]
     assert IterationTime(programs).longest_path(seconds) == pytest.approx((len(batches) + stages - 1) * 3.0)
+
+
+def test_a_backward_in_two_parts_is_not_counted_twice() -> None:
+    stages, batches = 4, range(8)
+    programs = [[zero_bubble_h1(s, stages, list(batches)) for s in range(stages)]]
+    seconds = [[dict.fromkeys(batches, (1.0, 2.0)) for _ in range(stages)]]
+    assert IterationTime(programs).longest_path(seconds) == pytest.approx(8 * 3.0 + 3 * 1.0)
 
 
 def test_healthy_runs_are_foretold_and_intervals_hold() -> None:

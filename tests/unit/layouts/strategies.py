@@ -34,4 +34,10 @@ def layouts(draw: st.DrawFn, max_blocks: int = 8, max_replicas: int = 3, max_wid
         replicas.append(Replica(stages=tuple(stages), num_micro_batches=quota))
     standbys = tuple(next(ranks) for _ in range(draw(st.integers(0, 2))))
     schedules = draw(st.sampled_from(((), ("1f1b", "zb-h1"))))
-    return Layout(num_blocks=num_blocks, replicas=tuple(replicas), standbys=standbys, schedules=schedules)
+    return Layout(
+        num_blocks=num_blocks,
+        replicas=tuple(replicas),
+        standbys=standbys,
+        schedule=draw(st.sampled_from(("1f1b", "zb-h1"))),
+        schedules=schedules,
+    )

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from layouts.instructions import Instruction, Op
 from layouts.layout import uniform_layout
-from layouts.schedules import SCHEDULES, SPLIT_BACKWARD, live_activations, program_of
+from layouts.schedules import SCHEDULES, SPLIT_BACKWARD, live_activations, program_of, schedules_named
 from tests.unit.layouts.strategies import layouts
 
 # What must have been sent by which neighbour (offset in stages) before a receive can end.
@@ -93,7 +93,7 @@ def test_the_first_stage_of_zb_h1_puts_nothing_off_and_the_last_the_most():
 @given(layouts())
 def test_all_programs_of_a_layout_cover_its_global_batch(layout):
     last_stages = [program_of(layout, d, len(replica.stages) - 1) for d, replica in enumerate(layout.replicas)]
-    seen = [one.micro_batch for program in last_stages for one in program if one.op is Op.BACKWARD]
+    seen = [one.micro_batch for program in last_stages for one in program if one.op in _LAST_USES]
     assert seen == list(range(layout.num_micro_batches))
 
 
@@ -101,3 +101,17 @@ def test_an_unknown_schedule_is_named_with_the_known_ones():
     layout = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=2, schedule="zig-zag")
     with pytest.raises(ValueError, match=r"'zig-zag'; known: 1f1b, zb-h1"):
         program_of(layout, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [(True, ("1f1b", "zb-h1")), (False, ()), (["zb-h1"], ("zb-h1",)), (["zb-h1", "1f1b", "zb-h1"], ("zb-h1", "1f1b"))],
+)
+def test_schedules_are_written_as_a_list_or_as_all_of_them(written, meant):
+    assert schedules_named(written) == meant
+
+
+@pytest.mark.parametrize("written", ["zb-h1", ["zig-zag"], [1], {"1f1b": True}, None, 1])
+def test_anything_else_is_refused_with_what_may_be_written(written):
+    with pytest.raises(ValueError, match=r"schedules is .*: true, or a list of 1f1b, zb-h1"):
+        schedules_named(written)

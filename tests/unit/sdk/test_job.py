@@ -95,6 +95,7 @@ def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": True}}), "mix needs the model's costs"),
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": 0.5}, "model": MODEL}), "max_scale is 0.5: at least"),
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": "yes"}, "model": MODEL}), 'mix is "yes": true, or'),
+        (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "schedules": "all"}}), 'schedules is "all": true, or a list'),
         (json.dumps({**DESCRIPTION, "typo": 1}), "unknown: typo"),
         (json.dumps({**DESCRIPTION, "model": "no.such:thing"}), "No module named 'no'"),
         (json.dumps({**DESCRIPTION, "model": "os.path:basename"}), "does not take this config"),
@@ -114,6 +115,14 @@ def test_a_job_with_a_mix_weighs_documents_as_its_model_does(tmp_path: Path) -> 
     mix = loaded.layout.mix
     assert mix is not None
     assert (mix.counts, mix.token_cost, mix.square_cost, mix.max_scale) == ((4, 4), 28.0, 2.0, 1.25)
+    assert JobSpec.from_json(loaded.to_json()) == loaded
+
+
+def test_a_job_says_which_schedules_a_plan_may_choose(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "schedules": True}}))
+    loaded, _ = load_job(path, {}, tmp_path)
+    assert (loaded.layout.schedule, loaded.layout.schedules) == ("1f1b", ("1f1b", "zb-h1"))
     assert JobSpec.from_json(loaded.to_json()) == loaded
 
 
