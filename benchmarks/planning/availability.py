@@ -187,7 +187,7 @@ def run(widths: Sequence[int], seeds: int, num_devices: int) -> dict[str, Any]:
                         "NTP-PW": nonuniform(where, left, BOOST),
                         "Evenkeel, ranks stay": within_domains(where, dead),
                         "ranks stay, attention cut finely": within_domains(fine, dead),
-                        "Evenkeel, ranks move": moved,
+                        "Evenkeel": moved,
                         "stages over two domains": 1.0 - spread,
                     }
                 )
