@@ -1,5 +1,7 @@
 """Verdicts and profiles to records for Kafka."""
 
+from collections.abc import Sequence
+
 from evenkeel.detector.v1 import detector_pb2 as pb
 
 from contracts.headers import record_headers
@@ -7,7 +9,7 @@ from contracts.topics import PROFILES, SUSPICIONS, VERDICTS, Topic
 from services.common.kafka import OutgoingRecord
 from services.detector.domain.detector import Finding
 from services.detector.domain.suspicion import Suspicion
-from services.detector.domain.verdict import Profile, Verdict, VerdictKind
+from services.detector.domain.verdict import Profile, RankThroughput, RankThroughputs, Verdict, VerdictKind
 
 SOURCE = "evenkeel/detector"
 
@@ -89,11 +91,15 @@ def profile_to_proto(profile: Profile) -> pb.Profile:
         transfer_seconds=profile.transfer_seconds,
         iteration_seconds=profile.iteration_seconds,
         epoch=profile.epoch,
-        throughputs=[
-            pb.RankThroughput(rank=one.rank, throughput=one.throughput, margin=one.margin)
-            for one in profile.throughputs
-        ],
+        throughputs=_throughputs_to_protos(profile.throughputs),
     )
+
+
+def _throughputs_to_protos(throughputs: Sequence[RankThroughput]) -> list[pb.RankThroughput]:
+    if isinstance(throughputs, RankThroughputs):
+        columns = throughputs.ranks.tolist(), throughputs.throughputs.tolist(), throughputs.margins.tolist()
+        return [pb.RankThroughput(rank=rank, throughput=p, margin=m) for rank, p, m in zip(*columns, strict=True)]
+    return [pb.RankThroughput(rank=one.rank, throughput=one.throughput, margin=one.margin) for one in throughputs]
 
 
 def _record(topic: Topic, job_id: str, value: bytes, event_id: str) -> OutgoingRecord:

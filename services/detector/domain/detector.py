@@ -23,7 +23,7 @@ from services.detector.domain.middle import median
 from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation, RankProgress
 from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
 from services.detector.domain.suspicion import SUSPECT_AT, Accusation, ProbeReport, Standing, Suspicion, SuspicionDesk
-from services.detector.domain.verdict import Culprit, Profile, RankThroughput, Verdict
+from services.detector.domain.verdict import Culprit, Profile, RankThroughput, RankThroughputs, Verdict
 from services.detector.domain.workload import WorkExpectation
 
 Ints = npt.NDArray[np.int64]
@@ -122,7 +122,7 @@ class JobDetector:
         if not self._desk.is_due(frame.iteration):
             return []
         evidence, ill = self._health.evidence(rows), self._health.bank.ill[rows]
-        if not ill.any() and float(evidence.max()) < SUSPECT_AT:
+        if not np.count_nonzero(ill) and float(evidence.max()) < SUSPECT_AT:
             return []
         standing = Standing(
             ranks=frame.ranks,
@@ -165,7 +165,7 @@ class JobDetector:
             culprits = tuple(self._culprit(rank, None) for rank in loss.ranks)
             found.append(report.loss_verdict(frame, loss, culprits))
         # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
-        if bool(frame.planned.any()):
+        if np.count_nonzero(frame.planned):
             return found
         for link in self._links.observe(frame):
             found.append(link_verdict(frame, link, tuple(self._culprit(rank, None) for rank in link.ranks)))
@@ -177,7 +177,7 @@ class JobDetector:
             & (frame.epochs == frame.epoch)
         )
         usable &= ~self._health.bank.take_skips(rows)
-        if not bool(usable.any()):
+        if not np.count_nonzero(usable):
             return found
         self._num_frames += 1
         learned = self._expectation.num_learned >= _FRAMES_TO_LEARN
@@ -278,14 +278,9 @@ class JobDetector:
         known = int(bank.incarnation[row])
         return Culprit(rank=rank, incarnation=known, node=bank.nodes[row], device=bank.devices[row])
 
-    def _throughputs(self, frame: FrameObservation, rows: Ints) -> tuple[RankThroughput, ...]:
+    def _throughputs(self, frame: FrameObservation, rows: Ints) -> RankThroughputs:
         throughputs, margins = self._health.throughputs(rows)
-        return tuple(
-            RankThroughput(rank=rank, throughput=throughput, margin=margin)
-            for rank, throughput, margin in zip(
-                frame.ranks.tolist(), throughputs.tolist(), margins.tolist(), strict=True
-            )
-        )
+        return RankThroughputs(frame.ranks, throughputs, margins)
 
     def to_state(self) -> dict[str, Any]:
         """Everything known of the job, as plain values and arrays."""
@@ -328,6 +323,8 @@ class JobDetector:
 
 
 def _all_finite(rows: npt.NDArray[np.float64]) -> Bools:
-    """Which rows have nothing but numbers in them; one answer for all where they all do."""
+    """Which rows have nothing but numbers in them."""
     finite = np.isfinite(rows)
-    return np.asarray(finite.all() or finite.all(axis=1))
+    if np.count_nonzero(finite) == finite.size:
+        return np.ones(len(rows), dtype=np.bool_)
+    return np.asarray(finite.all(axis=1))

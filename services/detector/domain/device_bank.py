@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain.observation import FrameObservation
+from services.detector.domain.pipeline_grid import same_numbers
 from services.detector.domain.sequential_test import NUM_TESTS
 
 Floats = npt.NDArray[np.float64]
@@ -88,9 +89,12 @@ class DeviceBank:
     sums_faster: Floats
     ages_slower: Ints
     ages_faster: Ints
-    residuals: Floats
 
     def __init__(self) -> None:
+        # Twice as wide as the window, which moves through it: it is moved back once in WINDOW iterations.
+        self._wide: Floats = np.full((0, 2 * WINDOW), np.nan)
+        self._stop = WINDOW
+        self._everyone: Ints | None = None
         self.nodes: list[str] = []
         self.devices: list[str] = []
         self.iterations: Ints = np.full(WINDOW, -1, dtype=np.int64)
@@ -101,6 +105,21 @@ class DeviceBank:
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    @property
+    def residuals(self) -> Floats:
+        """A view of the newest residuals; it holds until the next :meth:`push`."""
+        return self._wide[:, self._stop - WINDOW : self._stop]
+
+    @residuals.setter
+    def residuals(self, values: Floats) -> None:
+        self._wide = np.full((len(values), 2 * WINDOW), np.nan)
+        self._wide[:, :WINDOW] = values
+        self._stop = WINDOW
+
+    def is_everyone(self, rows: Ints) -> bool:
+        """Whether these rows, as :meth:`locate` gave them, are all there are, in order."""
+        return rows is self._everyone
 
     def row_of(self, rank: int) -> int | None:
         """The row of a rank, or None before it was first seen."""
@@ -135,20 +154,26 @@ class DeviceBank:
                 self.devices[row] = device
             rows[entry] = row
         self._located = (frame, rows)
+        self._everyone = rows if np.array_equal(rows, np.arange(len(self))) else None
         return rows
 
     def take_skips(self, rows: Ints) -> npt.NDArray[np.bool_]:
         """True for the rows whose observation is to be left out; it is counted as left out."""
         skipped: npt.NDArray[np.bool_] = self.num_to_skip[rows] > 0
-        if skipped.any():
+        if np.count_nonzero(skipped):
             self.num_to_skip[rows[skipped]] -= 1
         return skipped
 
     def push(self, iteration: int, rows: Ints, residuals: Floats) -> None:
         """Appends one iteration to the windows; rows that are not named get a gap."""
-        self.residuals[:, :-1] = self.residuals[:, 1:]
-        self.residuals[:, -1] = np.nan
-        self.residuals[rows, -1] = residuals
+        if self._stop == 2 * WINDOW:
+            self._wide[:, : WINDOW - 1] = self._wide[:, WINDOW + 1 :]
+            self._stop = WINDOW - 1
+        newest = self._wide[:, self._stop]
+        if len(rows) < len(newest):
+            newest[:] = np.nan
+        newest[rows] = residuals
+        self._stop += 1
         self.iterations[:-1] = self.iterations[1:]
         self.iterations[-1] = iteration
 
@@ -162,11 +187,10 @@ class DeviceBank:
     @staticmethod
     def _same_processes(before: FrameObservation, now: FrameObservation) -> bool:
         return (
-            len(before) == len(now)
-            and bool(np.array_equal(before.ranks, now.ranks))
-            and bool(np.array_equal(before.incarnations, now.incarnations))
-            and before.nodes == now.nodes
-            and before.devices == now.devices
+            same_numbers(before.ranks, now.ranks)
+            and same_numbers(before.incarnations, now.incarnations)
+            and (before.nodes is now.nodes or before.nodes == now.nodes)
+            and (before.devices is now.devices or before.devices == now.devices)
         )
 
     def _append(self, ranks: list[int]) -> None:
@@ -197,4 +221,4 @@ class DeviceBank:
         self.devices = list(state["devices"])
         self.iterations = state["iterations"].copy()
         self._rows = {int(rank): row for row, rank in enumerate(self.rank)}
-        self._located = None
+        self._located = self._everyone = None

@@ -105,7 +105,7 @@ class DeviceHealth:
         """
         bank = self.bank
         moved = bank.work_key[rows] != work_keys
-        if moved.any():
+        if np.count_nonzero(moved):
             self._begin_work(rows[moved & bank.has_offset[rows]])
             bank.work_key[rows] = work_keys
         if not len(rows):
@@ -118,7 +118,7 @@ class DeviceHealth:
         bank.num_since_change[rows] += 1
         waiting = bank.num_to_baseline[rows] > 0
         tested, ready = rows, rows[:0]
-        if waiting.any():
+        if np.count_nonzero(waiting):
             bank.num_to_baseline[rows[waiting]] -= 1
             ready = rows[waiting & (bank.num_to_baseline[rows] == 0)]
             tested, residuals = rows[~waiting], residuals[~waiting]
@@ -159,14 +159,15 @@ class DeviceHealth:
         bank = self.bank
         healthy = ~bank.ill[rows]
         settled = healthy & bank.has_offset[rows] & (bank.num_to_baseline[rows] == 0)
-        if settled.any():
+        num_settled = np.count_nonzero(settled)
+        if num_settled:
             healthy = settled
-        if not healthy.any():
+        elif not np.count_nonzero(healthy):
             return self.centre
-        values = base if healthy.all() else base[healthy]
+        values = base if num_settled == len(base) else base[healthy]
         half = (len(values) - 1) // 2
         centre = float(np.partition(values, half)[half])
-        if not settled.any():
+        if not num_settled:
             return centre
         if len(values) == 1:
             return self.centre
@@ -219,7 +220,7 @@ class DeviceHealth:
         ages = np.concatenate([bank.ages_slower, bank.ages_faster], axis=1)
         enough = np.tile(np.append(np.full(NUM_TESTS - 1, _SHIFTING * limit), _JUMPING * limit), 2)
         age = np.where(tests > enough, ages, 0).max(axis=1)
-        if not age.any():
+        if not np.count_nonzero(age):
             return bank.residuals
         return np.where(np.arange(WINDOW)[::-1] < age[:, None], np.nan, bank.residuals)
 
@@ -246,7 +247,7 @@ class DeviceHealth:
         bank.sums_faster[rows], bank.ages_faster[rows] = sums[count:], ages[count:]
         reached = sequential_test.highest(sums) >= heights
         decided = reached[:count] | reached[count:]
-        if not decided.any() and not ill.any():
+        if not np.count_nonzero(decided | ill):
             return []
         changes = [self._change(int(row), float(s)) for row, s in zip(rows[decided], scale[decided], strict=True)]
         refined = self._refine(rows[bank.ill[rows] & ~decided])
@@ -330,7 +331,7 @@ class DeviceHealth:
 
     def _offset_doubt(self, rows: Ints, scale: Floats) -> Floats:
         """By how much a healthy row's offset may be wrong: it rests on noisy iterations, few of them at first."""
-        count = np.clip(self.bank.num_settled[rows], 1, _OFFSET_MEMORY)
+        count = np.minimum(np.maximum(self.bank.num_settled[rows], 1), _OFFSET_MEMORY)
         errors = _OFFSET_DOUBT + _OFFSET_DOUBT_OF_YOUTH * self._youth(rows)
         return np.where(self.bank.ill[rows], 0.0, errors * scale / np.sqrt(count))
 
@@ -370,8 +371,8 @@ class DeviceHealth:
         rows, residuals = rows[calm], residuals[calm]
         scale = np.maximum(bank.scale[rows], sequential_test_floor(self.noise))
         rate = np.maximum(1.0 / (bank.num_observed[rows] + 8.0), 1.0 / 64.0)
-        moved = bank.own_offset[rows] + rate * np.clip(residuals, -2 * scale, 2 * scale)
-        bank.own_offset[rows] = np.clip(moved, -LARGEST_OWN_OFFSET, LARGEST_OWN_OFFSET)
+        moved = bank.own_offset[rows] + rate * np.minimum(np.maximum(residuals, -2 * scale), 2 * scale)
+        bank.own_offset[rows] = np.minimum(np.maximum(moved, -LARGEST_OWN_OFFSET), LARGEST_OWN_OFFSET)
 
     @staticmethod
     def _with_margin(level: float, scale: float, count: int) -> tuple[float, float]:

@@ -115,7 +115,7 @@ class ForgettingLeastSquares(base.Regressor):
             weights: Relative trust in each observation; equal when None.
         """
         trust = np.ones(len(targets)) if weights is None else weights
-        if not (np.isfinite(rows).all() and np.isfinite(targets).all()):
+        if np.count_nonzero(np.isfinite(rows)) < rows.size or np.count_nonzero(np.isfinite(targets)) < len(targets):
             usable = np.isfinite(rows).all(axis=1) & np.isfinite(targets)
             rows, targets, trust = rows[usable], targets[usable], trust[usable]
         if not len(targets):

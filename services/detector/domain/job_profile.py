@@ -1,6 +1,7 @@
 """What a job's iterations are made of, from recent plain frames: the numbers a planner prices layouts with."""
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -62,11 +63,11 @@ class JobProfile:
             usable: Entries that computed under the epoch in force.
             healthy: Entries among those on healthy devices.
         """
-        every = bool(usable.all())
+        every = np.count_nonzero(usable) == len(usable)
         wall = float((frame.wall_seconds if every else frame.wall_seconds[usable]).max())
         flops = frame.token_flops + frame.square_flops
         priced = usable & healthy & frame.has_flops
-        if not priced.any():
+        if not np.count_nonzero(priced):
             priced = usable & frame.has_flops
         work = float(flops[priced].sum())
         price = float(frame.compute_seconds[priced].sum()) / work if work > 0 else 0.0
@@ -96,7 +97,7 @@ class JobProfile:
         """
         replicas, stages, counts = frame.replicas, frame.stages, frame.num_micro_batches
         seconds, waits = frame.compute_seconds, frame.wait_seconds[:, _TENSOR]
-        if not usable.all():
+        if np.count_nonzero(usable) < len(usable):
             replicas, stages, counts = replicas[usable], stages[usable], counts[usable]
             seconds, waits = seconds[usable], waits[usable]
         if self._grid is None or not self._grid.fits(replicas, stages):
@@ -113,13 +114,13 @@ class JobProfile:
         num_stages = taken.sum(axis=1)
         rounds += np.where(taken, exchange, 0.0)
         piped = num_stages > 1
-        if not piped.any():
+        if not np.count_nonzero(piped):
             return 0.0
         shortest = (num_micro_batches - 1) * rounds.max(axis=1) + rounds.sum(axis=1)
         unexplained = np.maximum(pipeline_seconds - shortest, 0.0)[piped] / (2 * (num_stages[piped] - 1))
         return float(unexplained.min())
 
-    def profile(self, job_id: str, iteration: int, throughputs: tuple[RankThroughput, ...]) -> Profile | None:
+    def profile(self, job_id: str, iteration: int, throughputs: Sequence[RankThroughput]) -> Profile | None:
         """The profile now; None before the first plain frame of the epoch."""
         if not self._recent:
             return None

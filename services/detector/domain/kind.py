@@ -31,6 +31,8 @@ class Look:
         residuals: Newest residuals of each entry's device, log units of time, newest last; NaN where there was none.
         ill: A slow verdict stands against the entry's device.
         limit: Nats of evidence for one false report in the operator's budget of iterations.
+        plain: An iteration like others: no planned pause, no reshape, the first ones of a job over.
+        some_ill: A slow verdict stands against somebody.
     """
 
     frame: FrameObservation
@@ -39,11 +41,8 @@ class Look:
     residuals: Floats
     ill: Bools
     limit: float
-
-    @property
-    def plain(self) -> bool:
-        """An iteration like others: no planned pause, no reshape, the first ones of a job over."""
-        return bool(self.usable.all()) and self.expected_seconds is not None
+    plain: bool
+    some_ill: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,13 +67,16 @@ class KindBoard:
             bank: What is known of the devices.
             rows: Row of each entry in the bank.
         """
+        ill = bank.ill[rows]
         look = Look(
             frame=frame,
             usable=usable,
             expected_seconds=expected_seconds,
-            residuals=bank.residuals[rows],
-            ill=bank.ill[rows],
+            residuals=bank.residuals if bank.is_everyone(rows) else bank.residuals[rows],
+            ill=ill,
             limit=self._limit + math.log(max(len(rows), 1)),
+            plain=expected_seconds is not None and bool(np.count_nonzero(usable) == len(usable)),
+            some_ill=bool(np.count_nonzero(ill)),
         )
         return [finding for watch in self._watches for finding in watch.observe(look)]
 

@@ -70,7 +70,7 @@ class LossWatch:
             ("loss", frame.losses, frame.has_loss, _SPIKE_RATIO),
             ("gradient norm", frame.gradient_norms, frame.has_gradient_norm, _GRADIENT_RATIO),
         ):
-            if not reported.any():
+            if not np.count_nonzero(reported):
                 continue
             finding = self._observe(name, values[reported], frame.ranks[reported], ratio)
             if finding is not None:
@@ -80,7 +80,7 @@ class LossWatch:
     def _observe(self, name: str, values: Floats, ranks: Ints, ratio: float) -> LossFinding | None:
         series = self._series[name]
         finite = np.isfinite(values)
-        if not finite.all():
+        if np.count_nonzero(finite) < len(finite):
             bad = tuple(ranks[~finite].tolist())
             value = float(values[~finite][0])
             armed = series.num_calm >= _CALM_TO_REARM

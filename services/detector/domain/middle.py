@@ -28,6 +28,19 @@ def median(values: Floats) -> float:
     return float((values[half - 1] + values[half]) / 2.0)
 
 
+def quantiles(values: Floats, shares: Floats) -> Floats:
+    """The values below which these shares of at least one number lie, linear in between; none may be NaN."""
+    places = (len(values) - 1) * shares
+    lower = np.floor(places).astype(np.int64)
+    upper = np.minimum(lower + 1, len(values) - 1)
+    ordered = (
+        np.partition(values, np.unique(np.concatenate([lower, upper]))) if len(values) > _LARGE else np.sort(values)
+    )
+    below, above, part = ordered[lower], ordered[upper], places - lower
+    gap = above - below
+    return np.where(part >= 0.5, above - gap * (1 - part), below + gap * part)
+
+
 class RecentValues:
     """The newest so many numbers of a stream, with their median at hand.
 

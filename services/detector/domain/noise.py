@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.middle import quantiles
+
 Floats = npt.NDArray[np.float64]
 
 # |t| quantiles at 0.50, 0.90, 0.98 by degrees of freedom.
@@ -25,6 +27,7 @@ _QUANTILES = np.array(
         [0.7064, 1.8595, 2.8965],
     ]
 )
+_OF_BOTH_SIDES, _OF_SLOW_SIDE = np.array([0.5, 0.9, 0.98]), np.array([0.75, 0.95, 0.99])
 _RATIOS = _QUANTILES[:, 2] / _QUANTILES[:, 0]
 
 SMALLEST_SCALE = 0.003
@@ -70,14 +73,14 @@ def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: 
     if len(values) < _FEWEST_RESIDUALS:
         return Noise(scale=prior_scale)
     absolute = np.abs(values)
-    both_sides = np.quantile(absolute, (0.5, 0.9, 0.98))
-    slow_side = np.quantile(values, (0.75, 0.95, 0.99))
-    quantiles = np.maximum(both_sides, slow_side)
+    both_sides = quantiles(absolute, _OF_BOTH_SIDES)
+    slow_side = quantiles(values, _OF_SLOW_SIDE)
+    found = np.maximum(both_sides, slow_side)
     middle = max(float(both_sides[0]), 1e-9)
-    freedom = float(np.interp(-quantiles[2] / middle, -_RATIOS, _FREEDOMS))
+    freedom = float(np.interp(-found[2] / middle, -_RATIOS, _FREEDOMS))
     freedom = min(freedom, _LIGHTEST_TAIL)
     reference = np.array([np.interp(freedom, _FREEDOMS, _QUANTILES[:, column]) for column in range(3)])
-    scale = float(np.max(quantiles / reference))
+    scale = float(np.max(found / reference))
     correlation = _correlation(window, middle)
     scale *= float(np.sqrt((1 + correlation) / (1 - correlation)))
     share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(values))

@@ -9,7 +9,7 @@ Ints = npt.NDArray[np.int64]
 
 def same_numbers(one: Ints, other: Ints) -> bool:
     """Whether two arrays hold the same numbers; at once where they are one."""
-    return one is other or (len(one) == len(other) and bool((one == other).all()))
+    return one is other or (len(one) == len(other) and np.count_nonzero(one == other) == len(one))
 
 
 class PipelineGrid:

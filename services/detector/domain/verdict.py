@@ -4,8 +4,13 @@ A verdict's id is a pure function of what it says about whom, so a finding publi
 verdict and readers drop the second one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
 
 from contracts import verdict_ids
 
@@ -105,6 +110,46 @@ class RankThroughput:
     margin: float
 
 
+class RankThroughputs(Sequence[RankThroughput]):
+    """Those of thousands of ranks, in columns; a rank's own is made when it is asked for.
+
+    Attributes:
+        ranks: Rank of each.
+        throughputs: Its throughput.
+        margins: Half-width of its 95 % interval.
+    """
+
+    def __init__(
+        self, ranks: npt.NDArray[np.int64], throughputs: npt.NDArray[np.float64], margins: npt.NDArray[np.float64]
+    ) -> None:
+        self.ranks, self.throughputs, self.margins = ranks, throughputs, margins
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    @overload
+    def __getitem__(self, index: int) -> RankThroughput: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "RankThroughputs": ...
+
+    def __getitem__(self, index: int | slice) -> "RankThroughput | RankThroughputs":
+        if isinstance(index, slice):
+            return RankThroughputs(self.ranks[index], self.throughputs[index], self.margins[index])
+        return RankThroughput(
+            rank=int(self.ranks[index]), throughput=float(self.throughputs[index]), margin=float(self.margins[index])
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """What a planner needs to know of a job's speed; fields as in ``evenkeel.detector.v1.Profile``."""
@@ -118,7 +163,7 @@ class Profile:
     fixed_seconds: float
     transfer_seconds: float
     iteration_seconds: float
-    throughputs: tuple[RankThroughput, ...] = field(default=())
+    throughputs: Sequence[RankThroughput] = field(default=())
 
 
 def verdict_id(job_id: str, kind: VerdictKind, *what: object) -> str:

@@ -58,11 +58,12 @@ class WorkExpectation:
             entries: Which entries to learn.
             expected: What was expected of all entries; None for the first frames.
         """
-        if not entries.any():
+        count = np.count_nonzero(entries)
+        if not count:
             return
         rows, seconds = self._rows(frame), frame.compute_seconds
         unit = seconds if expected is None else expected
-        if not entries.all():
+        if count < len(entries):
             rows, seconds, unit = rows[entries], seconds[entries], unit[entries]
         self._model.learn_rows(_FEATURES, rows / unit[:, None], seconds / unit)
         found = median(seconds / np.maximum(rows[:, 0], 1e-300))

@@ -13,12 +13,14 @@ import numpy.typing as npt
 
 from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.middle import median
+from services.detector.domain.pipeline_grid import same_numbers
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
 
 _RATE = 1 / 32
 _FEWEST = 12
+_FEWEST_REPORTS = 3
 _SPREADS = 25.0
 SMALLEST_DEPARTURE = 1e-3
 """Relative differences below this are rounding and the order of summation."""
@@ -34,6 +36,7 @@ class Corruption(KindWatch):
 
     def __init__(self) -> None:
         self._ranks: list[int] = []
+        self._newest: npt.NDArray[np.int64] | None = None
         # By what is reported, for each rank: times seen, usual distance, its usual scatter, departures in a row.
         self._known: dict[str, Floats] = {}
         self._told: dict[int, int] = {}
@@ -41,16 +44,19 @@ class Corruption(KindWatch):
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame; planned pauses too, as numbers do not depend on time."""
         frame = look.frame
-        ranks = frame.ranks.tolist()
-        if ranks != self._ranks:
-            self._ranks, self._known = ranks, {}
+        if self._newest is None or not same_numbers(self._newest, frame.ranks):
+            self._newest, ranks = frame.ranks, frame.ranks.tolist()
+            if ranks != self._ranks:
+                self._ranks, self._known = ranks, {}
         found = []
         for name, values, reported in (
             ("gradient norm", frame.gradient_norms, frame.has_gradient_norm),
             ("loss", frame.losses, frame.has_loss),
         ):
+            if np.count_nonzero(reported) < _FEWEST_REPORTS:
+                continue
             usable = reported & np.isfinite(values) & (values > 0)
-            if int(usable.sum()) >= 3:
+            if np.count_nonzero(usable) >= _FEWEST_REPORTS:
                 found += self._judge(look, name, np.where(usable, values, np.nan))
         return found
 
@@ -60,9 +66,9 @@ class Corruption(KindWatch):
         usual = median(values[np.isfinite(values)])
         apart = np.log(values / usual) - middle
         reach = np.maximum(SMALLEST_DEPARTURE, _SPREADS * spread)
-        departed = (seen >= _FEWEST) & (np.abs(np.nan_to_num(apart)) > reach)
+        departed = (seen >= _FEWEST) & (np.abs(apart) > reach)
         # Where many depart at once it is the training, or the median itself that moved.
-        if departed.sum() > max(1, _MOST_AT_ONCE * count):
+        if np.count_nonzero(departed) > max(1, _MOST_AT_ONCE * count):
             departed[:] = False
         kept = np.isfinite(apart) & ~departed
         seen += kept
@@ -90,7 +96,7 @@ class Corruption(KindWatch):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._ranks = list(state["ranks"])
+        self._ranks, self._newest = list(state["ranks"]), None
         self._known = {name: known.copy() for name, known in state["known"].items()}
         self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
 

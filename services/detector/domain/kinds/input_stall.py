@@ -31,7 +31,7 @@ class InputStall(KindWatch):
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
         frame = look.frame
-        if frame.data_seconds is None or not bool(look.usable.any()):
+        if frame.data_seconds is None or not np.count_nonzero(look.usable):
             return []
         wall = float(np.max(frame.wall_seconds[look.usable]))
         known = look.usable & np.isfinite(frame.data_seconds)

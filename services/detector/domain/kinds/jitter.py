@@ -77,7 +77,7 @@ def slow_iterations(residuals: Floats, within: Floats) -> npt.NDArray[np.bool_]:
         residuals: Residuals to look at.
         within: The job's residuals, one row a device; of many devices a part says enough.
     """
-    if not (residuals > SMALLEST_EXCESS).any():
+    if not np.count_nonzero(residuals > SMALLEST_EXCESS):
         return np.zeros(residuals.shape, dtype=np.bool_)
     some = within[:: max(len(within) // _DEVICES_FOR_BODY, 1)]
     known = some[np.isfinite(some)]

@@ -47,13 +47,14 @@ class PeriodicPause(KindWatch):
             return []
         iteration, touched = look.frame.iteration, []
         newest = slow_iterations(look.residuals[:, -1], look.residuals) & ~look.ill
-        for rank in look.frame.ranks[look.ill].tolist():
-            self._pauses.pop(rank, None)  # A device that is ill for a while has no pauses.
+        if look.some_ill:
+            for rank in look.frame.ranks[look.ill].tolist():
+                self._pauses.pop(rank, None)  # A device that is ill for a while has no pauses.
         for entry in np.flatnonzero(newest).tolist():
             touched.append(int(look.frame.ranks[entry]))
             self._note(touched[-1], iteration, float(np.expm1(look.residuals[entry, -1])))
         # While a device is slow on and off, the job's long iterations are its own.
-        excess = 0.0 if look.ill.any() else self._excess(look)
+        excess = 0.0 if look.some_ill else self._excess(look)
         if excess > 0:
             touched.append(_JOB)
             self._note(_JOB, iteration, excess)

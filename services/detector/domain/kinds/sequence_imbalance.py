@@ -69,7 +69,7 @@ class SequenceImbalance(KindWatch):
 def _costs(look: Look) -> np.ndarray:
     """Expected compute seconds of each replica; empty where they are not comparable."""
     frame = look.frame
-    if not look.plain or look.expected_seconds is None or not frame.tokens.any():
+    if not look.plain or look.expected_seconds is None or not np.count_nonzero(frame.tokens):
         return np.zeros(0)
     num_replicas = int(frame.replicas.max()) + 1
     counts = np.bincount(frame.replicas, minlength=num_replicas)

@@ -37,7 +37,7 @@ class StageImbalance(KindWatch):
         """Takes one frame."""
         if not look.plain or self._told:
             return []
-        if look.ill.any():
+        if look.some_ill:
             self._recent.clear()
             return []
         loads = _loads(look)
@@ -77,7 +77,7 @@ def _loads(look: Look) -> np.ndarray:
     cell = frame.replicas * num_stages + frame.stages
     shape = num_stages * num_replicas
     counts = np.bincount(cell, minlength=shape)
-    if num_stages < 2 or not counts.all():
+    if num_stages < 2 or np.count_nonzero(counts) < shape:
         return np.zeros(0)
     seconds = np.bincount(cell, weights=frame.compute_seconds / frame.num_micro_batches, minlength=shape) / counts
     per_replica = seconds.reshape(num_replicas, num_stages)
