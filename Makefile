@@ -12,6 +12,8 @@ UV_LOCKED := .cache/uv/bin/uv
 UV := $(or $(shell command -v uv 2>/dev/null),$(UV_LOCKED))
 # A Python that uv would fetch is not the one that the user chose.
 export UV_PYTHON_DOWNLOADS := never
+# Where Python may not keep what it compiled, each of the tests' processes spends seconds on torch again.
+unexport PYTHONDONTWRITEBYTECODE
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 # gRPC's fork handlers wake its threads in every process that tests fork, servers among them, and some of those crash.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# Small sums on a pool of threads that wait for one another take up to 70 times as long beside other work.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
