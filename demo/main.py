@@ -12,6 +12,7 @@ import os
 import platform
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -51,17 +52,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(seed: int, out: Path, console: Console) -> int:
     started = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
-    for stale in ("report.html", "summary.json"):
-        (out / stale).unlink(missing_ok=True)
+    _clear(out)
     console.print("starting Kafka, PostgreSQL and the services …")
     with Stack(STACK_NAME, keep_data=False) as stack:
         console.print(f"they run after {time.monotonic() - started:.1f} s; logs in {stack.log_folder}")
         with choose_view(console) as view:
             seen = asyncio.run(perform(stack, seed, view, stack.folder / "job"))
     summary, expectations = summarise(seen), expectations_of(seen)
-    _write(out, seen, summary, expectations, seed=seed, seconds=time.monotonic() - started)
+    try:
+        _write(out, seen, summary, expectations, seed=seed, seconds=time.monotonic() - started)
+    except OSError as error:
+        print(f"the report cannot be written: {error}; free some space, or choose another --out", file=sys.stderr)
+        _verdict(console, expectations, out, time.monotonic() - started)
+        return EXIT_NOT_HELD
     return _verdict(console, expectations, out, time.monotonic() - started)
+
+
+def _clear(out: Path) -> None:
+    """Make the folder, without the results of an earlier run; what cannot be written is found now, not at the end.
+
+    Raises:
+        OSError: The folder cannot be made or written to.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for stale in ("report.html", "summary.json"):
+            (out / stale).unlink(missing_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise OSError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
 
 
 def _write(
@@ -73,7 +93,6 @@ def _write(
     seed: int,
     seconds: float,
 ) -> None:
-    (out / "summary.json").write_text(json.dumps(summary.as_json(), indent=2) + "\n")
     # Late: the plotting library is not needed while the job runs, and costs a second of a core.
     from demo import pictures  # noqa: PLC0415
     from demo.report import render_report  # noqa: PLC0415
@@ -105,7 +124,12 @@ def _write(
         ("seconds, start to report", f"{seconds:.0f}"),
         ("machine", f"{os.cpu_count()} cores, Python {platform.python_version()}"),
     ]
-    (out / "report.html").write_text(render_report(seen, summary, expectations, images, facts=facts))
+    report = render_report(seen, summary, expectations, images, facts=facts)
+    # Both or, where somebody interrupts, neither: half a result looks like a result.
+    for name, text in (("report.html", report), ("summary.json", json.dumps(summary.as_json(), indent=2) + "\n")):
+        (out / f".{name}").write_text(text)
+    for name in ("report.html", "summary.json"):
+        (out / f".{name}").replace(out / name)
 
 
 def _verdict(console: Console, expectations: Sequence[Expectation], out: Path, seconds: float) -> int:
