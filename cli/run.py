@@ -8,6 +8,8 @@ import typer
 from cli.output import say
 from cli.session import settings_of_stack
 
+_HELP = frozenset(("-h", "--help"))
+
 
 def run(context: typer.Context) -> None:
     """Run a training job: one process for each rank, started again when one dies.
@@ -18,7 +20,7 @@ def run(context: typer.Context) -> None:
     Example: evenkeel run -- --help
     """
     environment = {**settings_of_stack(context), **os.environ}
-    if "EVENKEEL_FLEET_ADDRESS" not in environment:
+    if "EVENKEEL_FLEET_ADDRESS" not in environment and not _HELP.intersection(context.args):
         say("No controller: EVENKEEL_FLEET_ADDRESS is not set and no local stack runs. The job trains alone.")
     sys.stdout.flush()
     # The launcher takes this process's place: signals and its exit status need no middleman.
