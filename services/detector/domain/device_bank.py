@@ -19,6 +19,9 @@ Ints = npt.NDArray[np.int64]
 WINDOW = 48
 """Iterations of residuals kept per device: what noise and levels are estimated from."""
 
+# The window moves through so many columns, and back to their beginning at their end.
+_WIDE = WINDOW + WINDOW // 4
+
 # Name, shape behind the row axis, type, value of a fresh row.
 _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
     ("rank", (), np.int64, -1),
@@ -91,8 +94,7 @@ class DeviceBank:
     ages_faster: Ints
 
     def __init__(self) -> None:
-        # Twice as wide as the window, which moves through it: it is moved back once in WINDOW iterations.
-        self._wide: Floats = np.full((0, 2 * WINDOW), np.nan)
+        self._wide: Floats = np.full((0, _WIDE), np.nan)
         self._stop = WINDOW
         self._everyone: Ints | None = None
         self.nodes: list[str] = []
@@ -113,7 +115,7 @@ class DeviceBank:
 
     @residuals.setter
     def residuals(self, values: Floats) -> None:
-        self._wide = np.full((len(values), 2 * WINDOW), np.nan)
+        self._wide = np.full((len(values), _WIDE), np.nan)
         self._wide[:, :WINDOW] = values
         self._stop = WINDOW
 
@@ -166,8 +168,8 @@ class DeviceBank:
 
     def push(self, iteration: int, rows: Ints, residuals: Floats) -> None:
         """Appends one iteration to the windows; rows that are not named get a gap."""
-        if self._stop == 2 * WINDOW:
-            self._wide[:, : WINDOW - 1] = self._wide[:, WINDOW + 1 :]
+        if self._stop == _WIDE:
+            self._wide[:, : WINDOW - 1] = self._wide[:, _WIDE - WINDOW + 1 :]
             self._stop = WINDOW - 1
         newest = self._wide[:, self._stop]
         if len(rows) < len(newest):

@@ -2,7 +2,8 @@
 
 The expectation comes from the workload where it is given, else from the series' own recent past. It follows slow drift,
 but not beyond ``LARGEST_DRIFT`` above the long run. The residual goes through the same sequential test as a device's,
-with the same budget; one iteration may carry at most ``_ONE_STEP_SHARE`` of the way: two slow ones decide nothing.
+with the same budget; one iteration may carry at most ``_ONE_STEP_SHARE`` of the way: two slow ones decide nothing, and
+where iterations pause now and then, more of them do not (see :mod:`services.detector.domain.pauses`).
 """
 
 import math
