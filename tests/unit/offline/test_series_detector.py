@@ -24,10 +24,14 @@ def noise(kind: str, count: int, seed: int = 0) -> np.ndarray:
             return 0.005 * random.standard_normal(count) + 0.015 * np.sin(np.arange(count) / 300)
         case "wide":
             return 0.2 * random.standard_normal(count)
+        case "pausing":
+            return 0.003 * random.standard_normal(count) + 0.4 * random.random(count) * (random.random(count) < 0.1)
+        case "two modes":
+            return 0.003 * random.standard_normal(count) + 0.1 * (random.random(count) < 0.1)
     raise AssertionError(kind)
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "heavy", "drifting", "wide"])
+@pytest.mark.parametrize("kind", ["gaussian", "heavy", "drifting", "wide", "pausing", "two modes"])
 def test_healthy_noise_of_many_shapes_gives_no_verdict(kind: str) -> None:
     assert verdicts(2.0 * np.exp(noise(kind, 3000))) == []
 
@@ -41,6 +45,18 @@ def test_a_lasting_slowdown_is_found_soon_and_measured(size: float, within: int)
     assert 150 <= first.decided_iteration < 150 + within
     assert abs(first.first_iteration - 150) <= 2
     assert 1 / first.throughput == pytest.approx(size, abs=0.02)
+
+
+@pytest.mark.parametrize("size", [1.10, 1.25])
+@pytest.mark.parametrize("seed", range(4))
+def test_pauses_now_and_then_hide_no_slowdown(size: float, seed: int) -> None:
+    seconds = np.exp(noise("pausing", 400, seed=seed))
+    seconds[200:] *= size
+    found = verdicts(seconds)
+    assert {one.kind for one in found} == {SeriesVerdictKind.JOB_SLOW}
+    assert 200 <= found[0].decided_iteration < 220
+    # Pauses among the first slow iterations are taken for part of it, until more is known.
+    assert 1 / found[-1].throughput == pytest.approx(size, abs=0.12)
 
 
 @pytest.mark.parametrize("length", [1, 2])
