@@ -125,6 +125,10 @@ async def test_a_scheduler_killed_before_its_decision_plans_again_when_it_is_bac
     await world.until(lambda: 2 not in world.job.layout.ranks, "a plan without rank 2")
     await world.until_epoch(world.job.epoch)
     world.steps_are_gapless()
+    states = [plan.state for plan in await world.plans()]
+    assert states.count(PlanState.APPLIED) == 1, states
+    (death,) = [one for one in await world.incidents() if one.kind == VerdictKind.FAIL_STOP]
+    assert [culprit.rank for culprit in death.culprits] == [2]
 
 
 @pytest.mark.asyncio

@@ -1,5 +1,7 @@
 """What crosses Kafka comes out as it went in, and what makes no sense is refused with a reason."""
 
+import math
+
 import numpy as np
 import pytest
 from evenkeel.detector.v1 import detector_pb2
@@ -11,6 +13,7 @@ from services.detector.adapters.finding_codec import record_of
 from services.detector.adapters.observation_codec import decode_observation
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.observation import FrameObservation, LivenessObservation
+from services.detector.domain.verdict import Profile, Verdict, VerdictKind
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from
 from tests.unit.detector.wire import death, frame_to_proto
 
@@ -94,16 +97,22 @@ def test_bytes_that_are_no_observation_are_refused(value: bytes | None) -> None:
 
 
 def test_numbers_that_are_none_do_not_disturb_the_detector() -> None:
-    detector = JobDetector("job")
-    for frame in SyntheticJob(places=cube()).frames(0, 60):
+    detector, found = JobDetector("job"), []
+    for frame in SyntheticJob(places=cube(), throughput=slow_from(2, 60, 0.5)).frames(0, 100):
         message = frame_to_proto(frame, "job", frame.sequence)
         sample = message.frame.entries[3].sample
         bad = (float("nan"), float("inf"), -1.0, 1e308)[frame.iteration % 4]
         sample.compute.forward = sample.wall_seconds = bad
         sample.micro_batches[0].sum_of_squares = bad
         sample.position.forward_flops_per_token = bad
-        for found in detector.observe(decode(message)):
-            record_of(found)
+        found += detector.observe(decode(message))
+    assert all(record_of(one).value for one in found)
+    (verdict,) = [one for one in found if isinstance(one, Verdict)]
+    assert (verdict.kind, [culprit.rank for culprit in verdict.culprits]) == (VerdictKind.COMPUTE_SLOW, [2])
+    assert verdict.throughput == pytest.approx(0.5, abs=0.02)
+    profiles = [one for one in found if isinstance(one, Profile)]
+    assert len(profiles) >= 10
+    assert all(math.isfinite(profile.iteration_seconds) for profile in profiles)
 
 
 def test_a_verdict_is_published_with_its_own_id() -> None:

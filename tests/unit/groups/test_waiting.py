@@ -48,7 +48,10 @@ def test_expired_slices_are_waited_on() -> None:
 
 def test_a_collective_that_ends_between_a_slice_and_the_next_look_is_no_lost_peer() -> None:
     # The slice expires while the collective completes: is_completed is already True in the handler.
-    Waiter(lambda: False).collective(ScriptedWork(slices=1))
+    work = ScriptedWork(slices=1)
+    Waiter(lambda: False).collective(work)
+    assert work.waited == 2
+    assert work.is_completed()
 
 
 def test_a_failed_collective_is_a_lost_peer_with_the_transports_words() -> None:
