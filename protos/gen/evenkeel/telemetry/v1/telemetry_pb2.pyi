@@ -142,9 +142,11 @@ class Record(_message.Message):
     job_id: _builtins.str
     """Job the process belongs to."""
     rank: _builtins.int
-    """Rank within the job; -1 for the launcher, which speaks for all ranks of its node."""
+    """Rank within the job; -1 for the launcher, which speaks for all ranks of its node, and for the scheduler."""
     incarnation: _builtins.int
-    """Which process of the rank this is: 0 for the first, then 1, 2, ..."""
+    """Which process of the rank this is: 0 for the first, then 1, 2, ... Under rank -1 the launcher is 0 and the scheduler
+    1000000000: records are numbered by (rank, incarnation).
+    """
     sequence: _builtins.int
     """Counts this process's records from 0: gaps show what was dropped."""
     num_dropped: _builtins.int
