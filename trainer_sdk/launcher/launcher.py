@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
+from contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from layouts.model import ModelSpec
 from trainer_sdk.devices.links import LinkTable
 from trainer_sdk.devices.speeds import SpeedTable
@@ -106,7 +107,7 @@ class Launcher:
         if spec.link_bytes_per_second:
             LinkTable.create(spec.link_table_path, spec.world_size).close()
         if spec.kafka_bootstrap_servers:
-            source = Source(job_id=spec.job_id, rank=-1, node=spec.node_of(0))
+            source = Source(job_id=spec.job_id, rank=NO_RANK, incarnation=LAUNCHER_INCARNATION, node=spec.node_of(0))
             self._emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source, reports_progress=False)
         if spec.fleet_address and self._model is not None:
             self._registration = JobRegistration(spec, self._model)

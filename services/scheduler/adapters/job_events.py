@@ -6,6 +6,7 @@ from collections.abc import Callable
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from contracts.headers import record_headers
+from contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
 from contracts.topics import RECORDS
 from services.common.kafka.ports import Producer
 from services.common.kafka.records import OutgoingRecord
@@ -15,7 +16,7 @@ _LONGEST_DETAIL = 500
 
 
 class JobEvents:
-    """Reports about one job, on behalf of no rank (-1). Event loop's thread.
+    """Reports about one job, on behalf of no rank. Event loop's thread.
 
     Args:
         producer: Where records go.
@@ -48,7 +49,14 @@ class JobEvents:
 
     async def _report(self, event: pb.ProcessEvent) -> None:
         event.at_unix_seconds = self._clock()
-        record = pb.Record(job_id=self._job_id, rank=-1, sequence=self._sequence, node="scheduler", events=[event])
+        record = pb.Record(
+            job_id=self._job_id,
+            rank=NO_RANK,
+            incarnation=SCHEDULER_INCARNATION,
+            sequence=self._sequence,
+            node="scheduler",
+            events=[event],
+        )
         self._sequence += 1
         headers = record_headers(RECORDS, "evenkeel/scheduler")
         await self._producer.send_all(

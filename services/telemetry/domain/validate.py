@@ -6,6 +6,7 @@ poison averages, hold frames open for ever, or take all memory.
 
 from collections.abc import Sequence
 
+from contracts.speakers import NO_RANK
 from services.telemetry.domain.shapes import MicroBatchShape, PositionShape, ProgressShape, RecordShape, SampleShape
 
 MAX_RECORD_BYTES = 8 * 1024 * 1024
@@ -22,7 +23,6 @@ MAX_SQUARES = float(MAX_COUNT**2)
 MAX_INT32 = 2**31 - 1
 MAX_FLOPS = 1e30
 MAX_BACKWARD_MULTIPLE = 1e6
-LAUNCHER = -1
 
 
 class HostileRecordError(ValueError):
@@ -58,7 +58,7 @@ def check_record(record: RecordShape, *, key: bytes | None) -> None:
     num_items = len(record.samples) + len(record.progress) + len(record.events)
     if num_items > MAX_SAMPLES:
         raise HostileRecordError("size", f"{num_items} items in one record, at most {MAX_SAMPLES}")
-    if record.rank == LAUNCHER and (record.samples or record.progress):
+    if record.rank == NO_RANK and (record.samples or record.progress):
         raise HostileRecordError("rank", "samples or progress without a rank")
     for sample in record.samples:
         check_sample(sample)

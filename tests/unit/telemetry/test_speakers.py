@@ -1,0 +1,66 @@
+"""The launcher and the scheduler both speak under no rank: their records must not be taken for one another's."""
+
+from collections.abc import Sequence
+
+import pytest
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from contracts.headers import record_headers
+from contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
+from contracts.topics import RECORDS
+from services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
+from services.scheduler.adapters.job_events import JobEvents
+from services.telemetry.adapters.record_batch import RecordBatchDecoder
+from services.telemetry.domain.sequences import RecordSequences
+from trainer_sdk.emit.record_builder import RecordBuilder, Source
+
+
+class Kept:
+    """A producer that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    async def send_all(self, records: Sequence[OutgoingRecord]) -> None:
+        self.values += [record.value or b"" for record in records]
+
+
+def numbers_of(values: Sequence[bytes]) -> list[tuple[int, int, int, int]]:
+    records = [
+        ConsumedRecord(
+            partition=Partition(RECORDS.name, 0),
+            offset=offset,
+            timestamp_seconds=0.0,
+            key=b"job",
+            value=value,
+            headers=record_headers(RECORDS, "test"),
+        )
+        for offset, value in enumerate(values)
+    ]
+    batch = RecordBatchDecoder().decode(records)
+    assert not batch.rejections
+    return [numbers for run in batch.runs for numbers in run.numbers]
+
+
+@pytest.mark.asyncio
+async def test_what_launcher_and_scheduler_say_is_counted_apart() -> None:
+    launcher = RecordBuilder(Source(job_id="job", rank=NO_RANK, incarnation=LAUNCHER_INCARNATION, node="node-0"))
+    producer = Kept()
+    scheduler = JobEvents(producer, "job", clock=lambda: 5.0)
+    for rank in range(3):
+        await scheduler.stream_broken(rank, 0, "it broke")
+    told = [launcher.build(events=[pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_DIED, rank=rank)]) for rank in range(9)]
+    first, *_, last = [record.SerializeToString() for record in told]
+    sequences = RecordSequences()
+    # Of the launcher's nine records seven are lost, and the scheduler's three lie between the two that are not.
+    missing, _ = sequences.add_all(numbers_of([first, *producer.values, last]))
+    assert missing == 7
+
+
+@pytest.mark.asyncio
+async def test_a_stream_that_broke_is_told_of_the_rank_and_the_process_that_it_led_to() -> None:
+    producer = Kept()
+    await JobEvents(producer, "job", clock=lambda: 5.0).stream_broken(6, 2, "x" * 5000)
+    (event,) = pb.Record.FromString(producer.values[0]).events
+    assert (event.rank, event.incarnation, event.at_unix_seconds) == (6, 2, 5.0)
+    assert len(event.detail) < 5000
