@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from history.records import RollupRecord
 
 _COLUMNS = tuple(field.name for field in dataclasses.fields(RollupRecord))
+_values_of = attrgetter(*_COLUMNS)
 _NAMES = ", ".join(_COLUMNS)
 _INSERT = text(
     f"""
@@ -40,14 +42,18 @@ async def insert_rollups(connection: AsyncConnection, rollups: Sequence[RollupRe
     """
     if not rollups:
         return 0
-    rows = [{name: _portable(getattr(rollup, name)) for name in _COLUMNS} for rollup in rollups]
-    return int(await connection.scalar(_INSERT, {"rows": json.dumps(rows, allow_nan=False)}) or 0)
+    return int(await connection.scalar(_INSERT, {"rows": _as_json(rollups)}) or 0)
 
 
-def _portable(value: object) -> object:
-    """The value as JSON can say it; PostgreSQL reads the words for numbers that JSON has not."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+def _as_json(rollups: Sequence[RollupRecord]) -> str:
+    rows = [dict(zip(_COLUMNS, _values_of(rollup), strict=True)) for rollup in rollups]
+    try:
+        return json.dumps(rows, allow_nan=False, default=datetime.isoformat)
+    except ValueError:  # PostgreSQL reads the words for numbers that JSON has not
+        for row in rows:
+            row.update({name: str(value) for name, value in row.items() if _is_no_number(value)})
+        return json.dumps(rows, allow_nan=False, default=datetime.isoformat)
+
+
+def _is_no_number(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

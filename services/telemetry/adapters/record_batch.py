@@ -86,6 +86,7 @@ class _Read:
         progress: Its progress reports, as they are on the wire.
         block: All samples.
         believed: False where a closer look is needed.
+        strange: Job and place as they are on the wire where one of them was not known; empty otherwise.
     """
 
     job_ids: list[str]
@@ -94,6 +95,7 @@ class _Read:
     progress: list[bytes]
     block: SampleBlock
     believed: Bools
+    strange: list[bytes]
 
 
 class RecordBatchDecoder:
@@ -112,10 +114,10 @@ class RecordBatchDecoder:
                 kept.append(_Kept(record, check_envelope(record)))
             except RejectedRecordError as error:
                 rejections.append(Rejection(record=record, error=error.error, reason=error.reason))
-        read = self._read(kept)
+        read, again = self._read(kept), False
         while not read.believed.all():
-            kept = self._second_look(kept, read.believed.tolist(), rejections)
-            read = self._read(kept)
+            kept = self._second_look(kept, read, rejections, every=again)
+            read, again = self._read(kept), True
         return ArrivedBatch(_runs(kept, read), read.block, rejections)
 
     def _read(self, kept: Sequence[_Kept]) -> _Read:
@@ -133,15 +135,18 @@ class RecordBatchDecoder:
         cursor.end()
         num_samples = np.bincount(owners, minlength=len(kept))
         believed = cursor.plain & (ranks <= MAX_RANK) & (incarnations <= MAX_INCARNATION)
-        job_ids, nodes, devices = [], [], []
+        job_ids, nodes, devices, strange = [], [], [], []
         for row, (each, begin, end, place_begin, place_end) in enumerate(
             zip(kept, job_begins.tolist(), job_ends.tolist(), place_begins.tolist(), place_ends.tolist(), strict=True)
         ):
-            job, place = buffer[begin:end], self._places.get(buffer[place_begin:place_end])
-            job_id = self._job_ids.get(job)
+            job, where = buffer[begin:end], buffer[place_begin:place_end]
+            job_id, place = self._job_ids.get(job), self._places.get(where)
+            unknown = b""
             if place is None or job_id is None or each.record.key != job:
                 believed[row] = False
+                unknown = b"/".join((job, where, each.record.key or b""))
                 place, job_id = ("", ""), ""
+            strange.append(unknown)
             job_ids.append(job_id)
             nodes.append(place[0])
             devices.append(place[1])
@@ -168,15 +173,26 @@ class RecordBatchDecoder:
             progress=progress,
             block=block,
             believed=believed,
+            strange=strange,
         )
 
-    def _second_look(self, kept: Sequence[_Kept], believed: Sequence[bool], rejections: list[Rejection]) -> list[_Kept]:
-        """What is odd is decoded one by one, and refused or made plain; the others stay as they are."""
-        still = []
-        for each, plain in zip(kept, believed, strict=True):
-            if plain:
+    def _second_look(
+        self, kept: Sequence[_Kept], read: _Read, rejections: list[Rejection], *, every: bool
+    ) -> list[_Kept]:
+        """What is odd is decoded one by one, and refused or made plain; the others stay as they are.
+
+        Args:
+            kept: The records.
+            read: What was read of them.
+            rejections: Gets those that are refused.
+            every: Leave none for a third look: else the first one of each unknown place speaks for the others.
+        """
+        still, looked_at = [], {b""}
+        for each, plain, unknown in zip(kept, read.believed.tolist(), read.strange, strict=True):
+            if plain or (not every and unknown and unknown in looked_at):
                 still.append(each)
                 continue
+            looked_at.add(unknown)
             try:
                 if each.message is not None:
                     raise RejectedRecordError("unreadable", "a record that says so much that it cannot be taken in")

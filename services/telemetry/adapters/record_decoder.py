@@ -9,8 +9,7 @@ from services.common.kafka import ConsumedRecord, RejectedRecordError
 from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, ArrivedSample, EventKind
 from services.telemetry.domain.validate import MAX_RECORD_BYTES, HostileRecordError, check_record
 
-_CONTENT_TYPE = b"application/protobuf"
-_TYPE = pb.Record.DESCRIPTOR.full_name.encode()
+_EXPECTED = {"content-type": b"application/protobuf", "ce_type": pb.Record.DESCRIPTOR.full_name.encode()}
 
 _KINDS = {
     pb.PROCESS_EVENT_KIND_STARTED: EventKind.STARTED,
@@ -32,15 +31,8 @@ def check_envelope(record: ConsumedRecord) -> bytes:
         raise RejectedRecordError("empty", "no value")
     if len(value) > MAX_RECORD_BYTES:
         raise RejectedRecordError("size", f"{len(value)} bytes, at most {MAX_RECORD_BYTES}")
-    found = dict(record.headers)
-    if (
-        len(found) == len(record.headers)
-        and found.get("content-type", _CONTENT_TYPE) == _CONTENT_TYPE
-        and found.get("ce_type", _TYPE) == _TYPE
-    ):
-        return value  # as nearly always
     for name, content in record.headers:
-        if (name == "content-type" and content != _CONTENT_TYPE) or (name == "ce_type" and content != _TYPE):
+        if name in _EXPECTED and content != _EXPECTED[name]:
             raise RejectedRecordError("version", f"header {name} is {content[:80]!r}, which this version cannot read")
     return value
 

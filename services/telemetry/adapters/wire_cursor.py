@@ -19,7 +19,7 @@ _LARGEST_INT32 = (1 << 31) - 1
 _VARINT, _DOUBLE, _DELIMITED = 0, 1, 2
 # Most lists are shorter than this.
 _ROUNDS_FOR_ALL = 64
-_ENDS = np.array([0x80 << 8 * index for index in range(8)], dtype=np.uint64)
+_WIDTHS = np.uint64(0x0102030405060708)
 
 
 class Wire:
@@ -74,7 +74,14 @@ class WireCursor:
     def doubles(self, field: int) -> Floats:
         """A double; 0 where it is left out."""
         here = self._here(field, _DOUBLE)
-        found: Floats = np.where(here, self._doubles[np.where(here, self._at + 1, 0)], 0.0)
+        count = np.count_nonzero(here)
+        if not count:
+            return np.zeros(len(here))
+        if count == len(here):  # as nearly always
+            found: Floats = self._doubles[self._at + 1]
+            self._at = self._at + 9
+            return found
+        found = np.where(here, self._doubles[np.where(here, self._at + 1, 0)], 0.0)
         self._at = self._at + 9 * here
         return found
 
@@ -91,8 +98,13 @@ class WireCursor:
     def int64s(self, field: int) -> Ints:
         """An integer from 0 to 2^56; 0 where it is left out."""
         here = self._here(field, _VARINT)
-        if not here.any():
+        count = np.count_nonzero(here)
+        if not count:
             return np.zeros(len(here), dtype=np.int64)
+        if count == len(here):
+            found, width = self._varints(self._at + 1)
+            self._at = self._at + 1 + width
+            return found
         found, width = self._varints(np.where(here, self._at + 1, len(self._words) - 1))
         self._at = self._at + np.where(here, width + 1, 0)
         return np.where(here, found, 0)
@@ -207,4 +219,6 @@ class WireCursor:
         words = words & np.uint64(0x007F007F007F007F) | (words & np.uint64(0x7F007F007F007F00)) >> np.uint64(1)
         words = words & np.uint64(0x00003FFF00003FFF) | (words & np.uint64(0x3FFF00003FFF0000)) >> np.uint64(2)
         words = words & np.uint64(0x000000000FFFFFFF) | (words & np.uint64(0x0FFFFFFF00000000)) >> np.uint64(4)
-        return words.astype(np.int64), np.searchsorted(_ENDS, lowest) + 1
+        # The end's bit is 7 above a multiple of 8: times these bytes, it moves the one that is the width to the top.
+        width = (lowest >> np.uint64(7)) * _WIDTHS >> np.uint64(56)
+        return words.view(np.int64), np.maximum(width.view(np.int64), 1)
