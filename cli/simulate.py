@@ -72,13 +72,12 @@ def simulate(
         scenario = load_scenario(scenario_file, list(STRATEGIES))
     except ScenarioError as error:
         raise CommandError(str(error), status=ExitStatus.USAGE) from error
+    as_json = output_of(context, output) is OutputFormat.JSON
     if emit:
         from cli.simulate_live import emit_scenario  # noqa: PLC0415
 
         report = emit_scenario(context, scenario, speed=speed, seconds=seconds, job_id=job_id, seed=seed)
-        show_json(report) if output_of(context, output) is OutputFormat.JSON else show_rows(
-            [report], EMIT_COLUMNS, OutputFormat.TABLE
-        )
+        show_json(report) if as_json else show_rows([report], EMIT_COLUMNS, OutputFormat.TABLE)
         return
     chosen = strategy or list(scenario.strategies)
     unknown = [name for name in chosen if name not in STRATEGIES]
@@ -99,24 +98,25 @@ def simulate(
         )
     if picture is not None:
         _draw(picture, scenario.name, results)
-    if output_of(context, output) is OutputFormat.JSON:
+    if as_json:
         rows = [result_row(result, segments=segments) for result in results]
         show_json({"scenario": scenario.name, "seed": scenario.seed if seed is None else seed, "results": rows})
-        return
-    shown = [
-        {
-            "strategy": result.strategy,
-            "percent": 100.0 * result.throughput,
-            "bound_percent": 100.0 * result.bound,
-            "of_bound_percent": 100.0 * result.of_bound,
-            "paused_hours": result.paused_seconds / 3600.0,
-            "stopped_hours": result.stopped_seconds / 3600.0,
-            "num_answers": result.num_answers,
-            "aborted_hours": None if result.aborted_at_seconds is None else result.aborted_at_seconds / 3600.0,
-        }
-        for result in results
-    ]
-    show_rows(shown, COLUMNS, OutputFormat.TABLE)
+    else:
+        show_rows([_shown(result) for result in results], COLUMNS, OutputFormat.TABLE)
+
+
+def _shown(result: "RunResult") -> dict[str, object]:
+    """A row of the table."""
+    return {
+        "strategy": result.strategy,
+        "percent": 100.0 * result.throughput,
+        "bound_percent": 100.0 * result.bound,
+        "of_bound_percent": 100.0 * result.of_bound,
+        "paused_hours": result.paused_seconds / 3600.0,
+        "stopped_hours": result.stopped_seconds / 3600.0,
+        "num_answers": result.num_answers,
+        "aborted_hours": None if result.aborted_at_seconds is None else result.aborted_at_seconds / 3600.0,
+    }
 
 
 def _draw(path: Path, title: str, results: "list[RunResult]") -> None:
