@@ -180,12 +180,16 @@ class CostModel:
         Raises:
             ValueError: A rank of the stage is dead.
         """
-        forward, backward = self.stage_seconds(stage, throughputs)
-        speeds = tuple(throughputs[rank] for rank in stage.ranks)
-        weight = 0.0
-        for max_width, running in self._weight_sums().items():
-            slowness = block_slowness(max_width, stage.shares, speeds)
-            weight += (running[stage.stop_block] - running[stage.first_block]) * slowness
+        speeds = tuple([throughputs.get(rank, 0.0) for rank in stage.ranks])
+        if min(speeds) <= 0.0:
+            raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
+        first, stop, weight_sums = stage.first_block, stage.stop_block, self._weight_sums()
+        forward = backward = weight = 0.0
+        for max_width, (forwards, backwards) in self._sums.items():
+            slowness, weights = block_slowness(max_width, stage.shares, speeds), weight_sums[max_width]
+            forward += (forwards[stop] - forwards[first]) * slowness
+            backward += (backwards[stop] - backwards[first]) * slowness
+            weight += (weights[stop] - weights[first]) * slowness
         return forward, backward - weight, weight
 
     def _weight_sums(self) -> dict[int, list[float]]:

@@ -42,6 +42,7 @@ class Situation:
     _peaks: dict[tuple[int, int, str], tuple[Replica, float]] = field(init=False, repr=False)
     _stages: dict[int, tuple[Stage, tuple[float, float]]] = field(init=False, repr=False)
     _split_stages: dict[int, tuple[Stage, tuple[float, float, float]]] = field(init=False, repr=False)
+    _healthy: dict[str, float] = field(init=False, repr=False)
     _keeps_domains: list[bool] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -51,6 +52,7 @@ class Situation:
         object.__setattr__(self, "dead", tuple([rank for rank in self.layout.ranks if rank not in self.throughputs]))
         object.__setattr__(self, "_stages", {})
         object.__setattr__(self, "_split_stages", {})
+        object.__setattr__(self, "_healthy", {})
         object.__setattr__(self, "_peaks", {})
         object.__setattr__(self, "_keeps_domains", [])
         if self.device_bytes is not None and not self.device_bytes > 0.0:
@@ -70,15 +72,35 @@ class Situation:
     @property
     def healthy_seconds(self) -> float:
         """Seconds per iteration of the full shape with every device healthy, under the best schedule it may have."""
-        names = dict.fromkeys((self.home.schedule, *self.home.schedules))
-        return min([healthy_seconds(self.cost, self.home, name) for name in names])
+        return min(self._healthy_seconds().values())
+
+    def _healthy_seconds(self) -> dict[str, float]:
+        if not self._healthy:
+            for name in (self.home.schedule, *self.home.schedules):
+                self._healthy[name] = healthy_seconds(self.cost, self.home, name)
+        return self._healthy
+
+    def schedules(self, margin: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Schedules that the job may have: (those under which its healthy full shape is near the fastest, the others).
+
+        Args:
+            margin: How much slower still is near, relatively; with the margin for structural risks.
+        """
+        if not self.home.schedules:
+            return (), ()
+        judged = {
+            name: seconds * (1.0 + RISK_MARGIN * self.num_risks(self.home, name))
+            for name, seconds in self._healthy_seconds().items()
+        }
+        near = min(judged.values()) * (1.0 + margin)
+        return tuple(n for n in judged if judged[n] <= near), tuple(n for n in judged if judged[n] > near)
 
     def makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
         """:meth:`CostModel.makespan` with the throughputs of this situation; stages are looked at once each."""
+        transfer = self.cost.workload.transfer_seconds
         if schedule in SPLIT_BACKWARD:
-            return self._split_makespan(stages, num_micro_batches, schedule)
-        seconds = self.stage_seconds(stages)
-        return replica_makespan(seconds, num_micro_batches, self.cost.workload.transfer_seconds, schedule)
+            return split_makespan(self.split_seconds(stages), num_micro_batches, transfer, schedule)
+        return replica_makespan(self.stage_seconds(stages), num_micro_batches, transfer, schedule)
 
     def stage_seconds(self, stages: tuple[Stage, ...]) -> tuple[tuple[float, float], ...]:
         """(forward, backward) seconds of one micro-batch of each stage."""
@@ -91,35 +113,38 @@ class Situation:
             seconds.append(found[1])
         return tuple(seconds)
 
-    def _split_makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
+    def split_seconds(self, stages: tuple[Stage, ...]) -> tuple[tuple[float, float, float], ...]:
+        """(forward, backward of the input, backward of the weights) seconds of one micro-batch of each stage."""
         known, seconds = self._split_stages, []
         for stage in stages:
             found = known.get(id(stage))
             if found is None:
                 found = known[id(stage)] = stage, self.cost.split_seconds(stage, self.throughputs)
             seconds.append(found[1])
-        return split_makespan(tuple(seconds), num_micro_batches, self.cost.workload.transfer_seconds, schedule)
+        return tuple(seconds)
 
-    def seconds(self, layout: Layout) -> float:
-        """Predicted seconds per iteration of a layout of live ranks."""
-        seconds = [self.makespan(r.stages, r.num_micro_batches, layout.schedule) for r in layout.replicas]
+    def seconds(self, layout: Layout, schedule: str | None = None) -> float:
+        """Predicted seconds per iteration of a layout of live ranks, under another schedule if one is given."""
+        name = schedule or layout.schedule
+        seconds = [self.makespan(r.stages, r.num_micro_batches, name) for r in layout.replicas]
         return self.cost.total(slowest_seconds(layout, seconds))
 
-    def judged_seconds(self, layout: Layout) -> float:
+    def judged_seconds(self, layout: Layout, schedule: str | None = None) -> float:
         """Predicted seconds per iteration, plus a margin for each structural risk that the cost model does not see.
 
         A replica less costs redundancy, a merged stage and a split backward memory where its limit is not known, a
         stage wider than the full shape's collectives: such a layout must be faster by the margin to be preferred.
         """
-        return self.seconds(layout) * (1.0 + RISK_MARGIN * self.num_risks(layout))
+        return self.seconds(layout, schedule) * (1.0 + RISK_MARGIN * self.num_risks(layout, schedule))
 
-    def num_risks(self, layout: Layout) -> int:
-        """How many structural risks a layout takes."""
+    def num_risks(self, layout: Layout, schedule: str | None = None) -> int:
+        """How many structural risks a layout takes, under another schedule if one is given."""
         full_width = max([len(stage.ranks) for stage in self.home.replicas[0].stages])
         num_stages = len(self.home.replicas[0].stages)
         risks = max(0, len(self.home.replicas) - len(layout.replicas))
         if self.device_bytes is None:
-            risks += layout.schedule in SPLIT_BACKWARD and self.home.schedule not in SPLIT_BACKWARD
+            split = (schedule or layout.schedule) in SPLIT_BACKWARD
+            risks += split and self.home.schedule not in SPLIT_BACKWARD
         for replica in layout.replicas:
             if self.device_bytes is None:
                 risks += max(0, num_stages - len(replica.stages))

@@ -4,12 +4,12 @@ For each structure (the layout without its dead, the full shape as far as it liv
 quotas are solved together; the fastest structure is then solved for every subset of the tuning levers, so that the
 answer is never slower than any lever alone and equal answers can be told apart: among layouts within 0.5 % of the
 fastest, the one that moves the fewest bytes wins, which keeps the parts of the layout that need not change. Where the
-job may have other schedules, whatever was found is looked at under them too, and the best of that is tuned. "Fast" is
+job may have other schedules, structures are tuned under the one that is best for the full shape. "Fast" is
 :meth:`Situation.judged_seconds`: predicted time with a margin for structural risks. Pure and deterministic.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -24,7 +24,9 @@ from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, S
 TIE = 0.005
 """Relative difference below which two layouts count as equally fast."""
 
+_Structure = tuple[tuple[str, ...], Layout]
 _SCHEDULE = "schedule"
+_SCHEDULE_MARGIN = 0.03
 _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_ALTERNATIVES = 8
 _MAX_TIED = 2
@@ -108,11 +110,15 @@ def solve(situation: Situation) -> Solution:
             )
         )
 
-    for names, base in structures:
+    likely, others = situation.schedules(_SCHEDULE_MARGIN)
+    for names, base in _under(structures, likely) if likely else structures:
         add(names, base, tuner.tuned(base, tuning))
-    found = _rescheduled(situation, structures, candidates)
-    if found is not None:
-        add(*found, tuner.tuned(found[1], tuning))
+    for schedule in others:
+        best = min(candidates, key=lambda c: c.judged)
+        # Schedules are compared on the full shape; only where they are close on the answer are all structures tuned.
+        if situation.judged_seconds(best.layout, schedule) <= best.judged * (1.0 + _SCHEDULE_MARGIN):
+            for names, base in _under(structures, (schedule,)):
+                add(names, base, tuner.tuned(base, tuning))
     fastest = min(candidate.judged for candidate in candidates)
     near_ones = sorted((c for c in candidates if c.judged <= fastest * (1.0 + TIE)), key=lambda c: c.judged)
     for near in near_ones[:_MAX_TIED]:
@@ -139,25 +145,14 @@ def _same(one: Layout, other: Layout) -> bool:
     return one.mix == other.mix and one.schedule == other.schedule and one.replicas == other.replicas
 
 
-def _rescheduled(
-    situation: Situation, structures: Sequence[tuple[tuple[str, ...], Layout]], candidates: Sequence[_Candidate]
-) -> tuple[tuple[str, ...], Layout] | None:
-    """The structure that gains most from another schedule, with that schedule; None when none gains enough.
-
-    Structures and what became of them by tuning are looked at as they are, which takes no search.
-    """
-    lever = REGISTRY[_SCHEDULE]
-    fastest, best = min([candidate.judged for candidate in candidates]), None
-    tuned = {id(candidate.base): candidate.layout for candidate in candidates}
+def _under(structures: Sequence[_Structure], schedules: Collection[str]) -> Iterator[_Structure]:
+    """Each structure under each of these schedules."""
     for names, base in structures:
-        for shape in (base, tuned.get(id(base), base)):
-            for other in lever.propose(situation, shape):
-                if situation.excess_bytes(other):
-                    continue
-                judged = situation.judged_seconds(other)
-                if judged < fastest * (1.0 - 1e-9):
-                    fastest, best = judged, ((*names, _SCHEDULE), replace(base, schedule=other.schedule))
-    return best
+        for schedule in schedules:
+            if schedule == base.schedule:
+                yield names, base
+            else:
+                yield (*names, _SCHEDULE), replace(base, schedule=schedule)
 
 
 def _pulled(base: Layout, layout: Layout) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from services.scheduler.planning.levers.sequence_mix import best_mix, even_quota
 from services.scheduler.planning.levers.tensor_width import best_stage
 from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.situation import Situation
+from services.scheduler.planning.zero_bubble import split_makespan
 
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
 SEQUENCE_MIX = "sequence_mix"
@@ -106,14 +107,19 @@ class _Options:
     def __init__(self, kind: _Kind, shapes: list[_Stages], schedule: str) -> None:
         self.kind, self.shapes, self._schedule = kind, shapes, schedule
         self._best: dict[int, float] = {}
-        self._stage_seconds = {id(shape): kind.situation.stage_seconds(shape) for shape in shapes}
+        self._is_split, self._transfer = schedule in SPLIT_BACKWARD, kind.situation.cost.workload.transfer_seconds
+        self._stage_seconds, self._split_seconds = {}, {}
+        for shape in shapes:
+            if self._is_split:
+                self._split_seconds[id(shape)] = kind.situation.split_seconds(shape)
+            else:
+                self._stage_seconds[id(shape)] = kind.situation.stage_seconds(shape)
 
     def seconds_of(self, shape: _Stages, quota: int) -> float:
         """Pipeline seconds of a shape."""
-        if self._schedule in SPLIT_BACKWARD:
-            return self.kind.situation.makespan(shape, quota, self._schedule)
-        transfer = self.kind.situation.cost.workload.transfer_seconds
-        return replica_makespan(self._stage_seconds[id(shape)], quota, transfer, self._schedule)
+        if self._is_split:
+            return split_makespan(self._split_seconds[id(shape)], quota, self._transfer, self._schedule)
+        return replica_makespan(self._stage_seconds[id(shape)], quota, self._transfer, self._schedule)
 
     def best_seconds(self, quota: int) -> float:
         """Pipeline seconds of the fastest shape."""
