@@ -1,0 +1,97 @@
+"""Shortcuts for few numbers give numpy's answers to the bit: verdicts may not depend on which way was taken."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.detector.domain.level import row_medians
+from services.detector.domain.middle import RecentValues, median, quantiles
+from services.detector.domain.pipeline_grid import PipelineGrid
+from services.detector.domain.rolling import RollingRows
+
+numbers = st.floats(-1e6, 1e6)
+
+
+@given(st.lists(numbers, min_size=1, max_size=40), st.integers(1, 60))
+def test_a_median_is_numpys_to_the_bit_however_many_there_are(values: list[float], times: int) -> None:
+    row = np.tile(np.array(values), times)
+    assert median(row) == float(np.median(row))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 5000])
+def test_a_median_of_what_is_no_number_is_none(count: int) -> None:
+    row = np.arange(count, dtype=np.float64)
+    row[count // 2] = math.nan
+    assert math.isnan(median(row))
+
+
+@given(st.lists(numbers, min_size=1, max_size=40), st.integers(1, 60))
+def test_quantiles_are_numpys_to_the_bit(values: list[float], times: int) -> None:
+    row, shares = np.tile(np.array(values), times), np.array([0.0, 0.5, 0.75, 0.9, 0.99, 1.0])
+    assert quantiles(row, shares).tolist() == np.quantile(row, shares).tolist()
+
+
+@given(st.lists(numbers, min_size=1, max_size=60), st.integers(1, 20))
+def test_recent_values_know_the_median_of_the_newest_and_their_distance_from_it(values: list[float], most: int) -> None:
+    recent = RecentValues(most)
+    for place, value in enumerate(values):
+        recent.append(value)
+        newest = np.array(values[: place + 1][-most:])
+        middle = float(np.median(newest))
+        assert list(recent) == newest.tolist()
+        assert recent.median == middle
+        assert recent.median_distance == float(np.median(np.abs(newest - middle)))
+    assert RecentValues(most, list(recent)).median == recent.median
+    recent.clear()
+    assert len(recent) == 0
+
+
+@given(
+    st.lists(st.lists(st.one_of(numbers, st.just(math.nan)), min_size=5, max_size=5), min_size=1, max_size=9),
+)
+def test_medians_of_rows_leave_out_what_is_no_number(rows: list[list[float]]) -> None:
+    expected = [float(np.median(known)) if (known := [v for v in row if math.isfinite(v)]) else 0.0 for row in rows]
+    assert row_medians(np.array(rows)).tolist() == expected
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=60), st.integers(1, 9))
+def test_rolling_rows_are_the_newest_in_order_and_lie_side_by_side(told: list[tuple[float, float]], most: int) -> None:
+    rolling = RollingRows(most)
+    for place, row in enumerate(told):
+        rolling.append(np.array(row))
+        assert rolling.rows.tolist() == [list(each) for each in told[: place + 1][-most:]]
+        assert rolling.rows.flags.c_contiguous
+    again = RollingRows(most, rolling.rows.tolist())
+    assert again.rows.tolist() == rolling.rows.tolist()
+
+
+def test_rows_of_another_width_start_afresh() -> None:
+    rolling = RollingRows(4)
+    rolling.append(np.array([1.0, 2.0]))
+    rolling.append(np.array([3.0]))
+    assert rolling.rows.tolist() == [[3.0]]
+    rolling.clear()
+    assert len(rolling) == 0
+
+
+entries = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.floats(0.1, 9.0)), min_size=1, max_size=30)
+
+
+@given(entries)
+def test_a_grid_gathers_by_replica_and_stage_whoever_is_missing(told: list[tuple[int, int, float]]) -> None:
+    replicas = np.array([replica for replica, _, _ in told])
+    stages = np.array([stage for _, stage, _ in told])
+    values = np.array([value for _, _, value in told])
+    grid = PipelineGrid(replicas, stages)
+    highest, lowest = grid.highest(values), grid.lowest(values)
+    for row, replica in enumerate(sorted(set(replicas.tolist()))):
+        assert grid.highest_of_replicas(values)[row] == max(v for r, _, v in told if r == replica)
+        for column, stage in enumerate(sorted(set(stages.tolist()))):
+            here = [value for r, s, value in told if (r, s) == (replica, stage)]
+            assert highest[row, column] == max(here, default=0.0)
+            assert lowest[row, column] == min(here, default=math.inf)
+    assert grid.fits(replicas.copy(), stages.copy())
+    assert not grid.fits(replicas + 1, stages)
