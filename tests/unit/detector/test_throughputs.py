@@ -33,7 +33,7 @@ def test_columns_are_equal_to_the_ranks_one_by_one() -> None:
     assert list(IN_COLUMNS) == list(ONE_BY_ONE)
     assert IN_COLUMNS[1:3] == ONE_BY_ONE[1:3]
     assert IN_COLUMNS[-1] == ONE_BY_ONE[-1]
-    assert IN_COLUMNS != ONE_BY_ONE[:3]
+    assert ONE_BY_ONE[:3] != IN_COLUMNS
     assert hash(IN_COLUMNS) == hash(ONE_BY_ONE)
 
 
