@@ -1,16 +1,23 @@
 """Issue 4's bars beside what was measured: found, how soon, right, how bad, false; with the bounds that n allows."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from benchmarks.detection.cells import Cell
-from benchmarks.detection.score import CellScore, TraceScore, score_cell
+from benchmarks.detection.communication import TraceScore as LinkScore
+from benchmarks.detection.link_traces import Victim
+from benchmarks.detection.score import CellScore, TraceScore, at_least_percent, score_cell
 from benchmarks.detection.traces import Scenario
 
 _OURS = "Evenkeel"
 Scores = dict[str, dict[str, list[TraceScore]]]
 
 
-def bars(scores: Scores, cells: Sequence[Cell], usual_noise: float) -> str:
+def bars(
+    scores: Scores,
+    slow_links: Mapping[tuple[str, Victim, float], Sequence[LinkScore]],
+    cells: Sequence[Cell],
+    usual_noise: float,
+) -> str:
     """The table of bars, all shapes together."""
     plain = [c for c in cells if c.scenario is Scenario.PERSISTENT and c.noise_percent == usual_noise]
 
@@ -38,6 +45,9 @@ def bars(scores: Scores, cells: Sequence[Cell], usual_noise: float) -> str:
             f"{ill.right_at_least_percent:.2f}); {ill.median_severity_error:.2f} points | {ill.num_faults} victims | "
             f"{_reached(ill.right_percent, ill.right_at_least_percent, 99.5, ill.median_severity_error <= 2)} |"
         )
+    links = [one for (_, _, slow), found in slow_links.items() if slow == 25 for one in found if one.has_fault]
+    if links:
+        lines.append(_communication_row(links))
     two = pooled(lambda cell: cell.scenario is Scenario.TWO_VICTIMS, cells)
     if two is not None and two.found_percent is not None:
         reached = _reached(two.found_percent, two.found_at_least_percent, 97.0, True)
@@ -48,6 +58,19 @@ def bars(scores: Scores, cells: Sequence[Cell], usual_noise: float) -> str:
     lines.append("| hang: who; how soon | ≥ 99 %; < 2 s or 3 iterations | see [Hangs](#hangs) | | |")
     lines.append("| prediction error, micro-batch; iteration | ≤ 1 %; ≤ 2 % | see [Foretold](#foretold) | | |")
     return "\n".join(lines)
+
+
+def _communication_row(victims: Sequence[LinkScore]) -> str:
+    num_found, num_right = sum(one.found for one in victims), sum(one.right for one in victims)
+    found, found_low = 100.0 * num_found / len(victims), at_least_percent(num_found, len(victims))
+    right, right_low = 100.0 * num_right / max(num_found, 1), at_least_percent(num_right, num_found)
+    reached = _reached(found, found_low, 99.0, right >= 98)
+    if reached == "yes" and (right_low is None or right_low < 98):
+        reached = "seen so far, n too small"
+    return (
+        f"| communication slow 25 %: found; right link, endpoint or group | ≥ 99 %; ≥ 98 % | {_share(found)} (at least "
+        f"{found_low:.2f}); {_share(right)} (at least {right_low or 0.0:.2f}) | {len(victims)} victims | {reached} |"
+    )
 
 
 def _found_row(figure: str, least: float, soon: int, score: CellScore) -> str:

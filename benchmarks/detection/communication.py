@@ -1,36 +1,38 @@
-"""Slow links, endpoints and groups: ``python -m benchmarks.detection.communication --shapes 4x2x2 --traces 100``.
+"""Slow links, endpoints and groups: ``python -m benchmarks.detection.communication --shapes 4x2x2 --traces 200``.
 
-The very code of the service reads the messages of the topic. Prints a table and writes JSON. Every number is simulated;
-no hardware is measured.
+The very code of the service reads the messages of the topic. Each trace's score is one line of
+``out/benchmarks/detection/communication.jsonl`` as soon as it is known; a run that was stopped goes on where it was,
+and cells take turns. Every number is simulated; no hardware is measured.
 """
 
 import argparse
 import json
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
 from benchmarks.detection.link_traces import LinkTrace, Victim, make_link_trace
+from benchmarks.detection.score import at_least_percent, at_most
 from benchmarks.detection.traces import SHAPES
 from services.detector.adapters.observation_codec import frame_from_proto
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.verdict import Verdict, VerdictKind
 
+LINES = Path("out/benchmarks/detection/communication.jsonl")
+SLOWDOWNS = (10.0, 25.0, 50.0, 100.0)
+_TURN = 10
 _HEADINGS = (
     "shape",
-    "slow",
-    "%",
+    "victim",
+    "slow %",
     "traces",
-    "found %",
-    "right %",
-    "delay",
-    "p95",
+    "found % (95 %: at least)",
+    "right % (at least)",
+    "iterations, median (p95)",
     "severity error",
     "recovery told %",
-    "false / 1000 it",
+    "false / 1000 it (at most)",
     "devices accused",
 )
 
@@ -109,64 +111,89 @@ def row_of(shape: str, victim: Victim, percent: float, scores: Sequence[TraceSco
     errors = [one.severity_error for one in faults if one.severity_error is not None]
     found = [one for one in faults if one.found]
     ended = [one for one in faults if one.ended]
+    false, iterations = sum(one.num_false for one in scores), sum(one.num_iterations for one in scores)
 
     def share(some: int, all_of: int) -> str:
-        return f"{100.0 * some / all_of:.1f}" if all_of else "-"
+        return f"{100.0 * some / all_of:.1f} ({at_least_percent(some, all_of):.1f})" if all_of else "-"
 
     cells = (
-        shape,
-        victim,
+        shape.replace("x", " x "),
+        victim.value,
         f"{percent:g}",
         str(len(scores)),
         share(len(found), len(faults)),
         share(sum(one.right for one in found), len(found)),
-        f"{median(delays):.0f}" if delays else "-",
-        f"{delays[min(len(delays) - 1, int(0.95 * len(delays)))]}" if delays else "-",
+        f"{median(delays):.0f} ({delays[min(len(delays) - 1, int(0.95 * len(delays)))]})" if delays else "-",
         f"{median(errors):.2f}" if errors else "-",
-        share(sum(one.told_of_end for one in ended), len(ended)),
-        f"{1000.0 * sum(one.num_false for one in scores) / sum(one.num_iterations for one in scores):.3f}",
+        f"{100.0 * sum(one.told_of_end for one in ended) / len(ended):.1f}" if ended else "-",
+        f"{1000.0 * false / iterations:.3f} ({1000.0 * at_most(false) / iterations:.3f})",
         str(sum(one.num_devices for one in scores)),
     )
     return "| " + " | ".join(cells) + " |"
 
 
+Cell = tuple[str, Victim, float]
+
+
+def scores_of(path: Path) -> dict[Cell, list[TraceScore]]:
+    """The score of every trace by shape, victim and size, from the lines that runs wrote."""
+    found: dict[Cell, list[TraceScore]] = {}
+    with path.open() as file:
+        for row in map(json.loads, file):
+            cell = row["shape"], Victim(row["victim"]), row["slowdown_percent"]
+            found.setdefault(cell, []).append(TraceScore(**row["score"]))
+    return found
+
+
+def table(path: Path) -> str:
+    """One row a cell, as Markdown."""
+    lines = ["| " + " | ".join(_HEADINGS) + " |", "|" + "---|" * len(_HEADINGS)]
+    order = [(shape, victim) for shape in SHAPES for victim in Victim]
+    cells = sorted(scores_of(path).items(), key=lambda item: (order.index(item[0][:2]), item[0][2]))
+    return "\n".join([*lines, *(row_of(*cell, scores) for cell, scores in cells)])
+
+
 def main() -> None:
-    """Parses the arguments, runs all cells, prints and writes the results."""
+    """Parses the arguments, runs what is not there yet, prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", nargs="+", default=["4x2x2"], choices=sorted(SHAPES))
     parser.add_argument("--victims", nargs="+", type=Victim, choices=list(Victim), default=list(Victim))
-    parser.add_argument("--slowdowns", nargs="+", type=float, default=[10, 25, 50, 100], metavar="PERCENT")
-    parser.add_argument("--traces", type=int, default=100, help="traces a cell")
-    parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--iterations", type=int, default=300, help="iterations a trace")
-    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/detection_communication.json"))
+    parser.add_argument("--slowdowns", nargs="+", type=float, default=SLOWDOWNS, metavar="PERCENT")
+    parser.add_argument("--traces", type=int, default=200, help="traces a cell")
+    parser.add_argument("--out", type=Path, default=LINES)
     arguments = parser.parse_args()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    print("| " + " | ".join(_HEADINGS) + " |")
-    print("|" + "---|" * len(_HEADINGS))
-    results = []
-    for shape in arguments.shapes:
-        for victim in arguments.victims:
-            for percent in [0.0] if victim is Victim.NONE else arguments.slowdowns:
-                started = time.monotonic()
-                scores = []
-                for seed in range(arguments.first_seed, arguments.first_seed + arguments.traces):
-                    trace = make_link_trace(
-                        seed,
-                        shape=shape,
-                        victim=victim,
-                        slowdown_percent=percent,
-                        num_iterations=arguments.iterations,
-                    )
-                    score = score_trace(trace)
-                    scores.append(score)
-                    results.append(
-                        {"shape": shape, "victim": victim, "slowdown_percent": percent, "seed": seed, **asdict(score)}
-                    )
-                print(row_of(shape, victim, percent, scores), flush=True)
-                # After every cell: a run that is stopped keeps what it measured.
-                arguments.out.write_text(json.dumps(results, indent=1))
-                print(f"{shape} {victim} {percent:g} %: {time.monotonic() - started:.1f} s", file=sys.stderr)
+    cells: list[Cell] = [
+        (shape, victim, percent)
+        for shape in arguments.shapes
+        for victim in arguments.victims
+        for percent in ([0.0] if victim is Victim.NONE else arguments.slowdowns)
+    ]
+    done: set[tuple[str, str, float, int]] = set()
+    if arguments.out.exists():
+        rows = map(json.loads, arguments.out.read_text().splitlines())
+        done = {(row["shape"], row["victim"], row["slowdown_percent"], row["seed"]) for row in rows}
+    for first in range(0, arguments.traces, _TURN):
+        for cell in cells:
+            for seed in range(first, min(first + _TURN, arguments.traces)):
+                if (*cell, seed) not in done:
+                    _append(arguments.out, cell, seed)
+    print(table(arguments.out))
+
+
+def _append(path: Path, cell: Cell, seed: int) -> None:
+    """Runs the detector over one trace and keeps its score."""
+    shape, victim, percent = cell
+    score = score_trace(make_link_trace(seed, shape=shape, victim=victim, slowdown_percent=percent))
+    line = {
+        "shape": shape,
+        "victim": victim.value,
+        "slowdown_percent": percent,
+        "seed": seed,
+        "score": asdict(score),
+    }
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.detection import hangs, kinds, prediction
+from benchmarks.detection import communication, hangs, kinds, prediction
 from benchmarks.detection.bars import bars
 from benchmarks.detection.cells import Cell, grid
 from benchmarks.detection.live_report import LIVE, LiveReport
@@ -96,9 +96,11 @@ def tables() -> dict[str, str]:
     plain = [c for c in cells if c.scenario is Scenario.PERSISTENT and c.noise_percent == _USUAL_NOISE]
     found = {shape: table(results, [c for c in plain if c.shape == shape]) for shape in SHAPES}
     found["scenarios"] = table(results, [c for c in cells if c not in plain])
-    found["bars"] = bars(scores_of(SCORES), cells, _USUAL_NOISE)
+    slow_links = communication.scores_of(communication.LINES) if communication.LINES.exists() else {}
+    found["bars"] = bars(scores_of(SCORES), slow_links, cells, _USUAL_NOISE)
     found["kinds"] = kinds.table(kinds.LINES) if kinds.LINES.exists() else "Not run."
     found["hangs"] = hangs.TABLE.read_text() if hangs.TABLE.exists() else "Not run."
+    found["communication"] = communication.table(communication.LINES) if communication.LINES.exists() else "Not run."
     found["live"] = LiveReport.read(LIVE).table() if LIVE.exists() else "Not run."
     found["prediction"] = prediction.table(prediction.LINES) if prediction.LINES.exists() else "Not run."
     return found

@@ -1,12 +1,16 @@
 """The benchmark's page says what its runs found, with the bounds that their number allows."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from benchmarks.detection.bars import bars
 from benchmarks.detection.cells import Cell, grid
+from benchmarks.detection.communication import TraceScore
+from benchmarks.detection.communication import table as communication_table
+from benchmarks.detection.link_traces import Victim
 from benchmarks.detection.page import results_of, scores_of, table
 from benchmarks.detection.score import at_least_percent, at_most
 
@@ -43,15 +47,37 @@ def test_a_bar_is_reached_only_where_there_were_enough_traces(tmp_path: Path) ->
     )
     lines(path, slow, 100, found=100)
     lines(path, healthy, 10, found=0, false=1)
-    text = bars(scores_of(path), [slow, healthy], slow.noise_percent)
+    text = bars(scores_of(path), {}, [slow, healthy], slow.noise_percent)
     assert "5 % slow" in text
     assert "seen so far, n too small" in text
     assert "| false alarms per 1,000 iterations | < 0.01 | 0.333" in text
     lines(path, slow, 300, found=300)
-    assert "| 100.00 % (at least 99.25); 2 | 400 victims | yes |" in bars(scores_of(path), [slow], slow.noise_percent)
+    assert "| 100.00 % (at least 99.25); 2 | 400 victims | yes |" in bars(
+        scores_of(path), {}, [slow], slow.noise_percent
+    )
     lines(path, slow, 50, found=0)
-    assert "| 450 victims | no |" in bars(scores_of(path), [slow], slow.noise_percent)
+    assert "| 450 victims | no |" in bars(scores_of(path), {}, [slow], slow.noise_percent)
     assert "| 4 x 2 x 2 | 5 | Evenkeel | 450 |" in table(results_of(path), [slow])
+
+
+def link_scores(count: int, *, right: int) -> list[TraceScore]:
+    return [TraceScore(num_iterations=300, has_fault=True, found=True, right=index < right) for index in range(count)]
+
+
+def test_slow_links_are_right_when_enough_of_those_found_name_the_victim(tmp_path: Path) -> None:
+    cell = "4x2x2", Victim.LINK, 25.0
+    for count, right, reached in (
+        (60, 60, "seen so far, n too small"),
+        (600, 599, "yes"),
+        (600, 580, "no"),
+        (600, 588, "seen so far, n too small"),
+    ):
+        text = bars({}, {cell: link_scores(count, right=right)}, [], 0.4)
+        assert f"| {count} victims | {reached} |" in text
+    row = {"shape": "4x2x2", "victim": "link", "slowdown_percent": 25.0, "seed": 0}
+    lines_of = [json.dumps({**row, "score": asdict(one)}) for one in link_scores(40, right=39)]
+    (tmp_path / "lines").write_text("\n".join(lines_of))
+    assert "| 4 x 2 x 2 | link | 25 | 40 | 100.0 (92.8) | 97.5 (86.8) |" in communication_table(tmp_path / "lines")
 
 
 def test_half_of_all_traces_are_healthy_and_no_two_cells_share_a_seed() -> None:
