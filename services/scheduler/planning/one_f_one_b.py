@@ -18,9 +18,14 @@ _Seconds = tuple[tuple[float, float], ...]
 class _Run:
     """One pipeline on its way: clocks after the newest steps, and when gradients of each stage arrive before it."""
 
-    def __init__(self, stage_seconds: Sequence[tuple[float, float]], transfer_seconds: float) -> None:
-        self._numbered = [(s, forward, backward) for s, (forward, backward) in enumerate(stage_seconds)]
-        self._transfer = transfer_seconds
+    def __init__(self, stage_seconds: Sequence[tuple[float, float]], border_seconds: Sequence[float]) -> None:
+        # Of each stage: its number, forward, backward, transfer to the stage after it, transfer to the one before.
+        self._numbered = [
+            (s, forward, backward, down, up)
+            for s, ((forward, backward), down, up) in enumerate(
+                zip(stage_seconds, (*border_seconds, 0.0), (0.0, *border_seconds), strict=True)
+            )
+        ]
         self._from_clocks: list[float] = []
         self._from_gradients: list[float] = []
         self._states: OrderedDict[int, tuple[list[float], list[float]]] = OrderedDict()
@@ -38,11 +43,11 @@ class _Run:
 
     def _drained(self, num_micro_batches: int, clocks: list[float], gradients: list[float]) -> float:
         """The end when forwards stop before the last stage has begun."""
-        last, transfer = len(self._numbered) - 1, self._transfer
+        last = len(self._numbered) - 1
         for step in range(num_micro_batches, num_micro_batches + last):
-            for s, _, backward in self._numbered[max(0, last - step) : num_micro_batches + last - step]:
+            for s, _, backward, _, up in self._numbered[max(0, last - step) : num_micro_batches + last - step]:
                 clock = max(clocks[s], gradients[s + 1]) + backward
-                gradients[s] = clock + transfer
+                gradients[s] = clock + up
                 clocks[s] = clock
         return max(clocks)
 
@@ -51,11 +56,11 @@ class _Run:
 
         Once the pipeline is full it drains in the same way whatever has run before: from the end backwards.
         """
-        last, transfer = len(self._numbered) - 1, self._transfer
+        last = len(self._numbered) - 1
         from_clocks, from_gradients = [0.0] * (last + 1), [-math.inf] * (last + 2)
         for step in range(last - 1, -1, -1):
-            for s, _, backward in self._numbered[last - step - 1 :: -1]:
-                rest = max(from_clocks[s], from_gradients[s] + transfer) + backward
+            for s, _, backward, _, up in self._numbered[last - step - 1 :: -1]:
+                rest = max(from_clocks[s], from_gradients[s] + up) + backward
                 from_gradients[s] = -math.inf
                 from_clocks[s] = rest
                 from_gradients[s + 1] = max(from_gradients[s + 1], rest)
@@ -85,41 +90,45 @@ class _Run:
             self._states.popitem(last=False)
 
     def _fill(self, step: int, clocks: list[float], gradients: list[float]) -> None:
-        last, transfer, arrival = len(self._numbered) - 1, self._transfer, 0.0
-        for s, forward, backward in self._numbered:
+        last, arrival = len(self._numbered) - 1, 0.0
+        for s, forward, backward, down, up in self._numbered:
             clock = clocks[s]
             clock = (arrival if arrival > clock else clock) + forward  # noqa: FURB136
-            arrival = clock + transfer
+            arrival = clock + down
             if step + s >= last:
                 gradient = gradients[s + 1]
                 clock = (gradient if gradient > clock else clock) + backward  # noqa: FURB136
-                gradients[s] = clock + transfer
+                gradients[s] = clock + up
             clocks[s] = clock
 
     def _steady(self, clocks: list[float], gradients: list[float]) -> None:
-        transfer, arrival = self._transfer, 0.0
-        for s, forward, backward in self._numbered:
+        arrival = 0.0
+        for s, forward, backward, down, up in self._numbered:
             clock = clocks[s]
             clock = (arrival if arrival > clock else clock) + forward  # noqa: FURB136
-            arrival = clock + transfer
+            arrival = clock + down
             gradient = gradients[s + 1]
             clock = (gradient if gradient > clock else clock) + backward  # noqa: FURB136
-            gradients[s] = clock + transfer
+            gradients[s] = clock + up
             clocks[s] = clock
 
 
 @lru_cache(maxsize=1024)
-def _run_of(stage_seconds: _Seconds, transfer_seconds: float) -> _Run:
+def _run_of(stage_seconds: _Seconds, transfer_seconds: float | tuple[float, ...]) -> _Run:
+    if isinstance(transfer_seconds, float):
+        transfer_seconds = (transfer_seconds,) * (len(stage_seconds) - 1)
     return _Run(stage_seconds, transfer_seconds)
 
 
-def one_f_one_b_makespan(stage_seconds: _Seconds, num_micro_batches: int, transfer_seconds: float) -> float:
+def one_f_one_b_makespan(
+    stage_seconds: _Seconds, num_micro_batches: int, transfer_seconds: float | tuple[float, ...]
+) -> float:
     """Seconds up to the last backward.
 
     Args:
         stage_seconds: (forward, backward) seconds per micro-batch of each stage.
         num_micro_batches: At least 1.
-        transfer_seconds: Per transfer between stages.
+        transfer_seconds: Per transfer between stages, the same for all or one number for each border.
     """
     return _run_of(stage_seconds, transfer_seconds).seconds(num_micro_batches)
 

@@ -6,12 +6,16 @@ from dataclasses import dataclass, field
 from layouts.layout import Layout, Replica, Stage
 from layouts.schedules import SPLIT_BACKWARD
 from services.scheduler.planning.cost_model import CostModel, replica_makespan, slowest_seconds
+from services.scheduler.planning.links import SlowLink, border_factors
 from services.scheduler.planning.memory import layout_peak, replica_peaks
+from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 from services.scheduler.planning.zero_bubble import split_makespan
 
 RISK_MARGIN = 0.04
 """Relative gain that a structural risk must bring; a guess until memory and collectives are modelled."""
+
+_MOST_FILLED = 1.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,6 +31,7 @@ class Situation:
         holders: Live ranks that hold their slices of ``layout``; a rejoined rank is alive and holds nothing.
         device_bytes: Memory of a device that the job may fill; None = not known.
         domains: Where each rank is (its node, its scale-up domain); ranks that are not in it are nowhere known.
+        links: Slow ones; all others are as the workload says.
         dead: Ranks that hold a position and cannot be used.
     """
 
@@ -38,12 +43,15 @@ class Situation:
     transition: TransitionCosts = field(default_factory=TransitionCosts)
     device_bytes: float | None = None
     domains: Mapping[int, int | str] = field(default_factory=dict)
+    links: tuple[SlowLink, ...] = ()
     dead: tuple[int, ...] = field(init=False)
     _peaks: dict[tuple[int, int, str], tuple[Replica, float]] = field(init=False, repr=False)
     _stages: dict[int, tuple[Stage, tuple[float, float]]] = field(init=False, repr=False)
     _split_stages: dict[int, tuple[Stage, tuple[float, float, float]]] = field(init=False, repr=False)
     _healthy: dict[str, float] = field(init=False, repr=False)
     _keeps_domains: list[bool] = field(init=False, repr=False)
+    _well: list[bool] = field(init=False, repr=False)
+    _home_blocks: list[float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.throughputs and not 0.0 < min(self.throughputs.values()) <= max(self.throughputs.values()) <= 16.0:
@@ -55,6 +63,8 @@ class Situation:
         object.__setattr__(self, "_healthy", {})
         object.__setattr__(self, "_peaks", {})
         object.__setattr__(self, "_keeps_domains", [])
+        object.__setattr__(self, "_well", [])
+        object.__setattr__(self, "_home_blocks", [])
         if self.device_bytes is not None and not self.device_bytes > 0.0:
             raise ValueError(f"device_bytes is {self.device_bytes}: it must be above 0")
 
@@ -68,6 +78,13 @@ class Situation:
     def idle_seconds(self) -> float:
         """Seconds per iteration when nothing is done; 0 when nothing cannot be done."""
         return 0.0 if self.dead else self.seconds(self.layout)
+
+    @property
+    def all_is_well(self) -> bool:
+        """True when every rank of the full shape is healthy, and so are all links."""
+        if not self._well:
+            self._well.append(not self.links and all(self.throughputs.get(r, 0.0) >= 1.0 for r in self.home.ranks))
+        return self._well[0]
 
     @property
     def healthy_seconds(self) -> float:
@@ -100,7 +117,12 @@ class Situation:
         transfer = self.cost.workload.transfer_seconds
         if schedule in SPLIT_BACKWARD:
             return split_makespan(self.split_seconds(stages), num_micro_batches, transfer, schedule)
-        return replica_makespan(self.stage_seconds(stages), num_micro_batches, transfer, schedule)
+        seconds = self.stage_seconds(stages)
+        if self.links and num_micro_batches and schedule == "1f1b":
+            factors = border_factors(self.links, stages)
+            if max(factors, default=1.0) > 1.0:
+                return one_f_one_b_makespan(seconds, num_micro_batches, tuple([f * transfer for f in factors]))
+        return replica_makespan(seconds, num_micro_batches, transfer, schedule)
 
     def stage_seconds(self, stages: tuple[Stage, ...]) -> tuple[tuple[float, float], ...]:
         """(forward, backward) seconds of one micro-batch of each stage."""
@@ -133,7 +155,9 @@ class Situation:
         """Predicted seconds per iteration, plus a margin for each structural risk that the cost model does not see.
 
         A replica less costs redundancy, a merged stage and a split backward memory where its limit is not known, a
-        stage wider than the full shape's collectives: such a layout must be faster by the margin to be preferred.
+        stage wider than the full shape's collectives: such a layout must be faster by the margin to be preferred. When
+        everybody is healthy, so is anything but the full shape, which was chosen with reasons that the model does not
+        know.
         """
         return self.seconds(layout, schedule) * (1.0 + RISK_MARGIN * self.num_risks(layout, schedule))
 
@@ -145,6 +169,7 @@ class Situation:
         if self.device_bytes is None:
             split = (schedule or layout.schedule) in SPLIT_BACKWARD
             risks += split and self.home.schedule not in SPLIT_BACKWARD
+        risks += self.all_is_well and layout.replicas != self.home.replicas
         for replica in layout.replicas:
             if self.device_bytes is None:
                 risks += max(0, num_stages - len(replica.stages))
@@ -156,6 +181,17 @@ class Situation:
         if self.device_bytes is None:
             return 0.0
         return max(0.0, layout_peak(self.cost.model, layout, self._peaks) - self.device_bytes)
+
+    def crowding(self, stages: tuple[Stage, ...]) -> float:
+        """How far stages fill some device beyond what a plan may do of its own accord, in blocks; at most 0 = not.
+
+        Where memory is not known that is a little more than the full shape does. Devices that fill because others died
+        are another matter.
+        """
+        if not self._home_blocks:
+            stages_of_home = [stage for replica in self.home.replicas for stage in replica.stages]
+            self._home_blocks.append(_MOST_FILLED * max(map(_blocks_on_fullest, stages_of_home)))
+        return max(map(_blocks_on_fullest, stages)) - self._home_blocks[0]
 
     @property
     def keeps_domains(self) -> bool:
@@ -188,6 +224,10 @@ class Situation:
     def price(self, layout: Layout) -> Price:
         """What going to ``layout`` costs."""
         return price_of(self.cost.model, self.layout, layout, self.holders, self.transition)
+
+
+def _blocks_on_fullest(stage: Stage) -> float:
+    return stage.num_blocks * max(stage.shares) / sum(stage.shares)
 
 
 def healthy_seconds(cost: CostModel, home: Layout, schedule: str | None = None) -> float:

@@ -29,7 +29,9 @@ _SCHEDULE = "schedule"
 _SCHEDULE_MARGIN = 0.03
 _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_ALTERNATIVES = 8
+_IDLE = "do nothing"
 _MAX_TIED = 2
+_MOVERS = frozenset(("move_ranks", "placement", "depths"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,7 +71,7 @@ def _structures(situation: Situation) -> list[tuple[tuple[str, ...], Layout]]:
         bases: list[tuple[tuple[str, ...], Layout]] = [((), current)]
         if lever.name == "standby":
             # Ranks that moving others leaves over are few and fit nowhere.
-            bases = [each for each in found if "move_ranks" not in each[0]]
+            bases = [each for each in found if not _MOVERS.intersection(each[0])]
         for names, base in bases:
             for layout in lever.propose(situation, base):
                 add((*names, lever.name), layout)
@@ -110,6 +112,9 @@ def solve(situation: Situation) -> Solution:
             )
         )
 
+    if not situation.dead:
+        idle = with_standbys(situation.layout, situation.throughputs.keys())
+        add((), idle, idle)
     likely, others = situation.schedules(_SCHEDULE_MARGIN)
     for names, base in _under(structures, likely) if likely else structures:
         add(names, base, tuner.tuned(base, tuning))
@@ -208,7 +213,7 @@ def _alternatives(
     """What lost, fastest first, each with why."""
     found: dict[str, Alternative] = {}
     for other in sorted(candidates, key=lambda c: (c.judged, c.levers)):
-        name = " + ".join(other.levers) or "do nothing"
+        name = " + ".join(other.levers) or _IDLE
         if other is chosen or name in found:
             continue
         if other.excess_bytes:
@@ -223,9 +228,10 @@ def _alternatives(
             kept = price.moved_bytes / 1e6
             reason = f"as fast within {100.0 * TIE:.1f} %, but moves {moved:.2f} MB, not {kept:.2f}"
         found[name] = Alternative(name=name, predicted_seconds=other.seconds, reason=reason)
-        if len(found) == _MAX_ALTERNATIVES:
-            break
-    return tuple(found.values())
+    # What would be if nothing was done is always told.
+    told = list(found.values())
+    idle = [other for other in told[_MAX_ALTERNATIVES:] if other.name == _IDLE]
+    return (*told[: _MAX_ALTERNATIVES - len(idle)], *idle)
 
 
 def _reason(

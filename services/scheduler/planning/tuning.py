@@ -15,6 +15,7 @@ from services.scheduler.planning.levers.layer_split import best_split, least_slo
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
 from services.scheduler.planning.levers.sequence_mix import best_mix, even_quotas
 from services.scheduler.planning.levers.tensor_width import best_stage
+from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.zero_bubble import split_makespan
@@ -24,6 +25,7 @@ SEQUENCE_MIX = "sequence_mix"
 _SAME = 1.0 + 1e-6
 _OTHER = 0.25
 _UNEVEN = 1.9
+_SMALL = 2
 _Stages = tuple[Stage, ...]
 _Levers = frozenset[str]
 
@@ -46,9 +48,11 @@ def _relabelled(stages: _Stages, name_of: Callable[[int], int]) -> _Stages:
 class _Kind:
     """Replicas of one shape and of the same speeds; its ranks are called 0, 1, 2 … in the order of the stages."""
 
-    def __init__(self, situation: Situation, stages: _Stages, speeds: tuple[float, ...]) -> None:
+    def __init__(
+        self, situation: Situation, stages: _Stages, speeds: tuple[float, ...], links: tuple[SlowLink, ...]
+    ) -> None:
         alone = Layout(num_blocks=stages[-1].stop_block, replicas=(Replica(stages=stages, num_micro_batches=1),))
-        self.situation = replace(situation, layout=alone, throughputs=dict(enumerate(speeds)))
+        self.situation = replace(situation, layout=alone, throughputs=dict(enumerate(speeds)), links=links)
         self.stages = stages
         self._shapes: dict[tuple[int, str, _Levers], list[_Stages]] = {}
         self._splits: dict[tuple[bool, int, str], _Stages] = {}
@@ -64,7 +68,12 @@ class _Kind:
                 found.append(self._by_speed())
             if LAYER_SPLIT in levers:
                 # Widths by speed are at least as good, so only they are split when both are free.
-                found = list(dict.fromkeys([*found, self._split(found[-1], quota, schedule)]))
+                split = self._split(found[-1], quota, schedule)
+                found = list(dict.fromkeys([*found, split]))
+                if TENSOR_WIDTH in levers:
+                    # What is not cut at all, as embeddings are, weighs more on a stage of few blocks.
+                    small = [best_stage(self.situation, s) if s.num_blocks <= _SMALL else s for s in split]
+                    found = list(dict.fromkeys([*found, tuple(small)]))
             if self.situation.device_bytes is not None and self._fits(self.stages, quota, schedule):
                 found = [self.stages, *[shape for shape in found[1:] if self._fits(shape, quota, schedule)]]
             self._shapes[quota, schedule, levers] = found
@@ -117,6 +126,8 @@ class _Options:
 
     def seconds_of(self, shape: _Stages, quota: int) -> float:
         """Pipeline seconds of a shape."""
+        if self.kind.situation.links:
+            return self.kind.situation.makespan(shape, quota, self._schedule)
         if self._is_split:
             return split_makespan(self._split_seconds[id(shape)], quota, self._transfer, self._schedule)
         return replica_makespan(self._stage_seconds[id(shape)], quota, self._transfer, self._schedule)
@@ -214,14 +225,26 @@ class Tuner:
         if known is not None:
             return known[1]
         speeds = tuple(map(self._situation.throughputs.__getitem__, replica.ranks))
-        key = tuple([(stage.stop_block, stage.shares) for stage in replica.stages]), speeds
+        links = self._links_of(replica) if self._situation.links else ()
+        key = tuple([(stage.stop_block, stage.shares) for stage in replica.stages]), speeds, links
         kind = self._kinds.get(key)
         if kind is None:
             index = {rank: i for i, rank in enumerate(replica.ranks)}
             local = _relabelled(replica.stages, index.__getitem__)
-            kind = self._kinds[key] = _Kind(self._situation, local, speeds)
+            kind = self._kinds[key] = _Kind(self._situation, local, speeds, links)
         self._kind_of[id(replica.stages)] = replica.stages, kind
         return kind
+
+    def _links_of(self, replica: Replica) -> tuple[SlowLink, ...]:
+        """Slow links within a replica, by the names that its ranks have in its kind."""
+        index = {rank: i for i, rank in enumerate(replica.ranks)}
+        return tuple(
+            [
+                replace(link, ranks=tuple([index[rank] for rank in link.ranks]))
+                for link in self._situation.links
+                if all(rank in index for rank in link.ranks)
+            ]
+        )
 
     def _some(self, kind: _Kind, quotas: tuple[int, ...], schedule: str, levers: _Levers) -> _Options:
         """Shapes of a kind that were found for any of the quotas."""

@@ -53,7 +53,7 @@ def test_quotas_are_the_best_of_all_that_exist(lines, data):
 @settings(max_examples=40, deadline=None)
 def test_a_layer_split_is_within_5_percent_of_the_best_of_all_splits(speed, quota):
     home = uniform_layout(num_blocks=11, tensor=1, pipeline=3, data=1, num_micro_batches=quota)
-    situation = situation_of(home, speeds=dict(enumerate(speed)))
+    situation = situation_of(home, speeds=dict(enumerate(speed)), device_bytes=1e12)
     stages = home.replicas[0].stages
 
     def seconds(split):
@@ -169,7 +169,7 @@ def test_sizes_stop_at_the_largest_that_memory_allows():
 def test_a_standby_goes_where_the_best_quotas_gain_most_of_all_places(speed, quota):
     home = uniform_layout(num_blocks=9, tensor=1, pipeline=3, data=4, num_micro_batches=quota)
     home = replace(home, standbys=(12,))
-    situation = situation_of(home, speeds=dict(enumerate(speed)))
+    situation = situation_of(home, speeds=dict(enumerate(speed)), device_bytes=1e12)
 
     def seconds(layout):
         def of(d, count):

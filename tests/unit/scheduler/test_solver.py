@@ -12,7 +12,7 @@ from services.scheduler.planning.fitting import stages_within
 from services.scheduler.planning.levers import REGISTRY, TUNING
 from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.repair import EmptyStage, repaired
-from services.scheduler.planning.situation import Situation
+from services.scheduler.planning.situation import RISK_MARGIN, Situation
 from services.scheduler.planning.solution import NoPlanError
 from services.scheduler.planning.solver import TIE, solve
 from tests.unit.scheduler.planning_cases import situation_of, situations
@@ -36,7 +36,7 @@ def test_a_plan_covers_every_block_keeps_every_micro_batch_and_uses_live_ranks_o
     assert layout.num_micro_batches == situation.home.num_micro_batches
     placed = (*layout.ranks, *layout.standbys)
     assert len(set(placed)) == len(placed)
-    assert set(layout.ranks) <= set(situation.throughputs)
+    assert set(placed) == set(situation.throughputs), "who is left out would stay in the old epoch"
     assert situation.excess_bytes(layout) == 0.0
     assert layout.mix is None or layout.mix.num_micro_batches == layout.num_micro_batches
     assert (layout.mix is None) == (situation.home.mix is None)
@@ -76,7 +76,9 @@ def test_healthy_capacity_that_joins_never_makes_the_plan_slower(situation):
     settled = replace(situation, layout=first.layout, holders=frozenset(first.layout.ranks))
     joined = replace(settled, throughputs={**situation.throughputs, min(dead): 1.0})
     before, after = solve(settled), solve(joined)
-    assert joined.judged_seconds(after.layout) <= settled.judged_seconds(before.layout) * (1.0 + TIE) + 1e-12
+    # When nobody is ill any more the full shape is preferred, unless something else is faster by a margin.
+    margin = RISK_MARGIN if joined.all_is_well else 0.0
+    assert joined.judged_seconds(after.layout) <= settled.judged_seconds(before.layout) * (1.0 + margin + TIE) + 1e-12
 
 
 @given(situations())

@@ -1,11 +1,13 @@
 """The registry of levers, one file each."""
 
+from services.scheduler.planning.levers.depths import Depths
 from services.scheduler.planning.levers.drop_dead import DropDead
 from services.scheduler.planning.levers.layer_split import LayerSplit
 from services.scheduler.planning.levers.lever import Lever
 from services.scheduler.planning.levers.micro_batch_quota import MicroBatchQuota
 from services.scheduler.planning.levers.move_ranks import MoveRanks
 from services.scheduler.planning.levers.pair_stages import PairStages
+from services.scheduler.planning.levers.placement import Placement
 from services.scheduler.planning.levers.regroup import Regroup
 from services.scheduler.planning.levers.rejoin import Rejoin
 from services.scheduler.planning.levers.schedule import Schedule
@@ -13,7 +15,16 @@ from services.scheduler.planning.levers.sequence_mix import SequenceMix
 from services.scheduler.planning.levers.standby import Standby
 from services.scheduler.planning.levers.tensor_width import TensorWidth
 
-STRUCTURAL: tuple[Lever, ...] = (DropDead(), Rejoin(), Regroup(), MoveRanks(), PairStages(), Standby())
+STRUCTURAL: tuple[Lever, ...] = (
+    DropDead(),
+    Rejoin(),
+    Regroup(),
+    MoveRanks(),
+    PairStages(),
+    Placement(),
+    Depths(),
+    Standby(),
+)
 TUNING: tuple[Lever, ...] = (TensorWidth(), LayerSplit(), MicroBatchQuota(), SequenceMix(), Schedule())
 REGISTRY: dict[str, Lever] = {lever.name: lever for lever in (*STRUCTURAL, *TUNING)}
 

@@ -182,8 +182,9 @@ def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, sche
 
 
 def _excess(situation: Situation, stages: tuple[Stage, ...], quota: int, schedule: str) -> float:
+    """By how much a split fills the fullest device beyond what it may: bytes, or blocks where no limit is known."""
     if situation.device_bytes is None:
-        return 0.0
+        return max(0.0, situation.crowding(stages))
     return situation.replica_excess_bytes(Replica(stages=stages, num_micro_batches=quota), schedule)
 
 

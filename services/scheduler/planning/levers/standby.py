@@ -15,6 +15,7 @@ from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.situation import Situation
 
 _MAX_PLACED = 16
+_MAX_STEPS = 2
 _Stages = tuple[Stage, ...]
 _Key = tuple[tuple[int, tuple[int, ...], tuple[float, ...]], ...]
 
@@ -120,13 +121,18 @@ class Standby:
     structural = True
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
-        """``base`` with its standbys placed one by one, fastest first, each where it helps most, while it helps."""
+        """``base`` with its standbys placed one by one, fastest first, each where it helps most, while it helps.
+
+        A stage that becomes wider than it was is a risk, so fewer of them may be the better plan: the first steps are
+        proposed too.
+        """
         if not base.standbys:
             return
         job = _Job(situation, base)
         seconds = job.seconds()
         waiting = sorted(base.standbys, key=lambda rank: (-situation.throughputs[rank], rank))
         useless: set[tuple[float, int | str]] = set()
+        steps: list[Layout] = []
         for rank in waiting[:_MAX_PLACED]:
             alike = situation.throughputs[rank], situation.domain(rank)
             if alike in useless:
@@ -140,10 +146,11 @@ class Standby:
             if best is not None and best[0] < seconds * (1.0 - 1e-9):
                 seconds, useless = best[0], set()
                 job = _Job(situation, job.layout_with(best[1], best[3]))
+                steps.append(job.layout)
             else:
                 useless.add(alike)
-        if job.layout is not base:
-            yield with_standbys(replace(job.layout, standbys=()), situation.throughputs.keys())
+        for layout in [*steps[-1:], *steps[: min(_MAX_STEPS, len(steps) - 1)]]:
+            yield with_standbys(replace(layout, standbys=()), situation.throughputs.keys())
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Which standbys are at work now."""
