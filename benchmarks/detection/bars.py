@@ -31,7 +31,7 @@ def bars(
         low, high = healthy.false_per_1000_iterations, healthy.false_at_most_per_1000
         reached = "yes" if high < 0.01 else ("seen so far, n too small" if low < 0.01 else "no")
         lines.append(
-            f"| false alarms per 1,000 iterations | < 0.01 | {low:.3f} (at most {high:.3f}) | "
+            f"| false alarms per 1,000 iterations | < 0.01 | {low:.3f} (at most {high:.4f}) | "
             f"{healthy.num_traces} traces of 300 | {reached} |"
         )
     for slow, least, soon in ((25.0, 99.9, 2), (10.0, 99.5, 6), (5.0, 99.0, 25)):
