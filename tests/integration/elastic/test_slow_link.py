@@ -10,7 +10,7 @@ from layouts.layout import uniform_layout
 from services.detector.adapters.observation_codec import frame_from_proto
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.verdict import Verdict, VerdictKind
-from tests.integration.elastic.conftest import Fleet
+from tests.integration.elastic.fleet import Fleet
 from trainer_sdk.devices.links import EmulatedLinks, LinkTable, RealLinks
 from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 

@@ -1,0 +1,282 @@
+"""Real rank processes on gloo, and a scheduler of a few lines that talks to their mailboxes through pipes."""
+
+import json
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
+
+import torch
+from evenkeel.telemetry.v1 import telemetry_pb2
+
+from layouts.layout import Layout
+from tests.integration.elastic.rank_process import DEADLINE_SECONDS, Fate, PipeEmitter, RankProcess, fork_store, serve
+from trainer_sdk.control.mailbox import Mailbox
+from trainer_sdk.control.state import ApplyMode, Commit, RankState, Reshape
+from trainer_sdk.devices.device import Device
+from trainer_sdk.devices.links import Links
+from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.engine import Engine
+from trainer_sdk.elastic.preload import preload
+from trainer_sdk.elastic.reference import UnpacedDevice
+
+
+class Fleet:
+    """Rank processes of one job and their scheduler."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        layout: Layout,
+        *,
+        others: Sequence[int] = (),
+        make_device: Callable[[int], Device] = lambda rank: UnpacedDevice(),
+        make_links: Callable[[], Links | None] = lambda: None,
+        fates: Mapping[int, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.config = config
+        self.layout = layout
+        self.epoch = 0
+        self.samples: dict[int, dict[int, telemetry_pb2.Sample]] = {}
+        self.repeated: list[tuple[int, int]] = []
+        self.events: list[telemetry_pb2.ProcessEvent] = []
+        self.arrived: dict[tuple[int, int], float] = {}
+        self.reducing: set[tuple[int, int, int]] = set()
+        self._make_device = make_device
+        self._make_links = make_links
+        self._fates = {rank: Fate(**fate) for rank, fate in (fates or {}).items()}
+        self.ranks: dict[int, RankProcess] = {}
+        self._pids: set[int] = set()
+        preload(config)
+        store_pid, self.store_address = fork_store()
+        self._pids.add(store_pid)
+        for rank in [*layout.ranks, *others]:
+            self.start_rank(rank, 0, layout)
+
+    # ---- processes
+
+    def start_rank(self, rank: int, incarnation: int, layout: Layout | None) -> None:
+        our_commands, commands = Pipe()
+        our_output, output = Pipe(duplex=False)
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                self._run_rank(rank, incarnation, layout, commands, output)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        output.close()
+        commands.close()
+        self._pids.add(pid)
+        self.ranks[rank] = RankProcess(rank, incarnation, pid, our_commands, our_output)
+
+    def _run_rank(
+        self, rank: int, incarnation: int, layout: Layout | None, commands: Connection, output: Connection
+    ) -> None:
+        torch.set_num_threads(1)
+        mailbox = Mailbox(rank, incarnation)
+        threading.Thread(target=serve, args=(mailbox, commands), daemon=True).start()
+        Engine(
+            self.config,
+            rank=rank,
+            incarnation=incarnation,
+            mailbox=mailbox,
+            device=self._make_device(rank),
+            emitter=PipeEmitter(output, self._fates.get(rank) if incarnation == 0 else None),
+            store_address=self.store_address,
+            initial_layout=layout,
+            links=self._make_links(),
+        ).run()
+
+    def kill(self, rank: int) -> None:
+        process = self.ranks.pop(rank)
+        os.kill(process.pid, signal.SIGKILL)
+        os.waitpid(process.pid, 0)
+        self._pids.discard(process.pid)
+        self._drain([process])
+
+    def mourn(self, rank: int) -> None:
+        """Wait until a rank met its fate."""
+        process = self.ranks[rank]
+        self.pump_until(lambda: process.output.closed, f"the fate of rank {rank}: {self._fates[rank]}")
+        _, status = os.waitpid(process.pid, 0)
+        assert os.WTERMSIG(status) == signal.SIGKILL, f"rank {rank} ended with status {status}"
+        self._pids.discard(process.pid)
+        del self.ranks[rank]
+
+    def close(self) -> None:
+        for pid in self._pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+    # ---- what the ranks say
+
+    def pump_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Read what ranks write until a condition holds."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"not reached: {what}; {self.describe()}"
+            live = {process.output: process for process in self.ranks.values() if not process.output.closed}
+            if not live:
+                time.sleep(0.01)
+                continue
+            for output in wait(list(live), timeout=0.05):
+                self._read(live[output])
+
+    def _drain(self, processes: Sequence[RankProcess]) -> None:
+        for process in processes:
+            while not process.output.closed and process.output.poll():
+                self._read(process)
+
+    def _read(self, process: RankProcess) -> None:
+        try:
+            message = process.output.recv_bytes()
+        except (EOFError, OSError):
+            process.output.close()
+            return
+        if message[:1] == b"w":
+            epoch, iteration = json.loads(message[1:])
+            self.reducing.add((process.rank, epoch, iteration))
+            return
+        if message[:1] == b"e":
+            self.events.append(telemetry_pb2.ProcessEvent.FromString(message[1:]))
+            return
+        sample = telemetry_pb2.Sample.FromString(message[1:])
+        of_iteration = self.samples.setdefault(sample.iteration, {})
+        if process.rank in of_iteration:
+            self.repeated.append((process.rank, sample.iteration))
+        of_iteration[process.rank] = sample
+        self.arrived[process.rank, sample.iteration] = time.monotonic()
+
+    def reached(self, iteration: int) -> None:
+        """Wait until somebody finished an iteration."""
+        self.pump_until(lambda: iteration in self.samples, f"iteration {iteration}")
+
+    def reduce_begun(self, ranks: Iterable[int], epoch: int, iteration: int) -> None:
+        """Wait until ranks are through with an iteration's micro-batches and wait for the other replicas."""
+        wanted = {(rank, epoch, iteration) for rank in ranks}
+        self.pump_until(lambda: wanted <= self.reducing, f"ranks {tuple(ranks)} reduce in iteration {iteration}")
+
+    def finish(self) -> None:
+        """Wait until every process ended by itself, with success."""
+        self.pump_until(lambda: all(process.output.closed for process in self.ranks.values()), "the end")
+        for process in self.ranks.values():
+            _, status = os.waitpid(process.pid, 0)
+            self._pids.discard(process.pid)
+            assert status == 0, f"rank {process.rank} ended with status {status}"
+
+    def describe(self) -> str:
+        states = []
+        for process in self.ranks.values():
+            try:
+                states.append(str(process.call("status")))
+            except (EOFError, OSError):
+                states.append(f"rank {process.rank} gone")
+        return "\n".join([f"newest iteration {max(self.samples, default=-1)}", *states])
+
+    @property
+    def losses(self) -> list[float]:
+        """Loss of each iteration; every rank that knows it must know the same."""
+        for iteration, of_iteration in self.samples.items():
+            values = {sample.loss for sample in of_iteration.values() if sample.HasField("loss")}
+            assert len(values) == 1, f"ranks disagree on iteration {iteration}: {values}"
+        return [next(iter(self.samples[iteration].values())).loss for iteration in range(len(self.samples))]
+
+    def consumed(self, iteration: int) -> list[tuple[int, int, int]]:
+        """What an applied step was made of, as (index, tokens, sum of squared lengths): run by a replica, or kept.
+
+        Every rank of a replica that reported must have run the same ones, all ranks in the same epoch, and all ranks
+        must name the same ones that were kept from before a failure.
+        """
+        samples = self.samples[iteration].values()
+        assert len({sample.epoch for sample in samples}) == 1, f"two epochs in iteration {iteration}"
+        by_replica: dict[int, set[tuple[tuple[int, int, int], ...]]] = {}
+        for sample in samples:
+            by_replica.setdefault(sample.position.replica, set()).add(_seen(sample.micro_batches))
+            by_replica.setdefault(-1, set()).add(_seen(sample.kept_micro_batches))
+        for replica, kinds in by_replica.items():
+            assert len(kinds) == 1, f"ranks of replica {replica} disagree on iteration {iteration}: {kinds}"
+        return sorted(batch for kinds in by_replica.values() for batches in kinds for batch in batches)
+
+    def num_executed(self, iteration: int) -> int:
+        """How many micro-batches were run in the epoch in which a step was applied; the others were kept."""
+        samples = self.samples[iteration].values()
+        return len({batch.index for sample in samples for batch in sample.micro_batches})
+
+    # ---- scheduling
+
+    def boundary(self, to_layout: Layout) -> None:
+        """Apply a layout with everybody alive."""
+        self.epoch += 1
+        reshape = self._reshape(ApplyMode.BOUNDARY, to_layout)
+        involved = sorted({*self.layout.ranks, *to_layout.ranks})
+        states = self._ask(involved, "prepare", reshape)
+        from_epoch = self._common_epoch(states, self.layout)
+        commit = Commit(
+            reshape=reshape,
+            from_epoch=from_epoch,
+            from_layout=self.layout,
+            sources=tuple(rank for rank in self.layout.ranks if from_epoch in states[rank].held_epochs),
+        )
+        self._ask(involved, "commit", commit)
+        self.layout = to_layout
+
+    def prepare_recovery(self, to_layout: Layout) -> tuple[Reshape, dict[int, RankState]]:
+        """Park everybody alive."""
+        self.epoch += 1
+        reshape = self._reshape(ApplyMode.RECOVER, to_layout)
+        return reshape, self._ask(sorted(self.ranks), "prepare", reshape)
+
+    def recover(self, to_layout: Layout, history: dict[int, Layout] | None = None) -> None:
+        """Go on under a layout of ranks that are alive.
+
+        Args:
+            to_layout: Layout.
+            history: Layouts by epoch, when a survivor may hold another epoch than the newest.
+        """
+        reshape, states = self.prepare_recovery(to_layout)
+        self.commit_recovery(reshape, states, history or {})
+
+    def commit_recovery(self, reshape: Reshape, states: dict[int, RankState], history: dict[int, Layout]) -> None:
+        holders = {rank: state for rank, state in states.items() if state.held_epochs}
+        from_epoch = self._common_epoch(holders, None)
+        steps = max(state.steps_applied for state in holders.values())
+        commit = Commit(
+            reshape=reshape,
+            from_epoch=from_epoch,
+            from_layout=history.get(from_epoch, self.layout),
+            sources=tuple(sorted(rank for rank in holders if from_epoch in holders[rank].held_epochs)),
+            steps_applied=steps,
+        )
+        self._ask(sorted(states), "commit", commit)
+        self.layout = reshape.to_layout
+
+    def _reshape(self, mode: ApplyMode, to_layout: Layout) -> Reshape:
+        return Reshape(
+            job_id=self.config.job_id,
+            plan_id=f"plan-{self.epoch}",
+            epoch=self.epoch,
+            mode=mode,
+            to_layout=to_layout,
+        )
+
+    def _ask(self, ranks: Sequence[int], name: str, argument: object) -> dict[int, RankState]:
+        with ThreadPoolExecutor(len(ranks)) as pool:
+            futures = {rank: pool.submit(self.ranks[rank].call, name, argument) for rank in ranks}
+            return {rank: future.result() for rank, future in futures.items()}
+
+    def _common_epoch(self, states: dict[int, RankState], layout: Layout | None) -> int:
+        held = [set(state.held_epochs) for rank, state in states.items() if layout is None or rank in layout.ranks]
+        return max(set.intersection(*held))
+
+
+def _seen(batches: Sequence[telemetry_pb2.MicroBatch]) -> tuple[tuple[int, int, int], ...]:
+    return tuple(sorted((batch.index, batch.tokens, batch.sum_of_squares) for batch in batches))

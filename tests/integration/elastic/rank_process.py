@@ -1,0 +1,125 @@
+"""One rank of a test as a process on gloo: it tells what it does through a pipe, and dies where it is told to."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe
+
+import torch
+from evenkeel.telemetry.v1 import telemetry_pb2
+
+from trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from trainer_sdk.control.state import RankState
+from trainer_sdk.emit.progress import ProgressMark
+
+DEADLINE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fate:
+    """A process kills itself when it reaches an operation of an iteration for the ``nth`` time."""
+
+    iteration: int
+    operation: str
+    nth: int = 1
+    epoch: int = 0
+
+
+class FatefulMark(ProgressMark):
+    """A progress mark that tells the test which waits for the other replicas were reached, and fulfils a fate."""
+
+    __slots__ = ("_connection", "_fate", "_left")
+
+    def __init__(self, connection: Connection, fate: Fate | None) -> None:
+        super().__init__()
+        self._connection = connection
+        self._fate = fate
+        self._left = 0 if fate is None else fate.nth
+
+    def enter(self, operation: str, waiting_for: tuple[int, ...] = ()) -> None:
+        super().enter(operation, waiting_for)
+        fate, mark = self._fate, self.read()
+        if operation == "wait:gradient":
+            self._connection.send_bytes(b"w" + json.dumps([mark.epoch, mark.iteration]).encode())
+        if fate is None or operation != fate.operation:
+            return
+        if (mark.epoch, mark.iteration) != (fate.epoch, fate.iteration):
+            return
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class PipeEmitter:
+    """An emitter that writes samples to the test."""
+
+    def __init__(self, connection: Connection, fate: Fate | None) -> None:
+        self.progress = FatefulMark(connection, fate)
+        self._connection = connection
+
+    def emit_sample(self, sample: telemetry_pb2.Sample) -> None:
+        self._connection.send_bytes(b"s" + sample.SerializeToString())
+
+    def emit_later(self, build: Callable[[], telemetry_pb2.Sample]) -> None:
+        self.emit_sample(build())
+
+    def emit_event(self, event: telemetry_pb2.ProcessEvent) -> None:
+        self._connection.send_bytes(b"e" + event.SerializeToString())
+
+    def close(self, timeout_seconds: float = 1.0) -> None:
+        pass
+
+
+@dataclass
+class RankProcess:
+    rank: int
+    incarnation: int
+    pid: int
+    commands: Connection
+    output: Connection
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def call(self, name: str, *arguments: object) -> RankState:
+        with self.lock:
+            self.commands.send((name, arguments))
+            assert self.commands.poll(1.5 * DEADLINE_SECONDS), f"rank {self.rank} does not answer {name}"
+            answer = self.commands.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def fork_store() -> tuple[int, str]:
+    """A process that hosts a store: (pid, address)."""
+    ours, theirs = Pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            theirs.send(store.port)
+            signal.pause()
+        finally:
+            os._exit(0)
+    return pid, f"127.0.0.1:{ours.recv()}"
+
+
+def serve(mailbox: Mailbox, commands: Connection) -> None:
+    """What the rank controller does, through a pipe."""
+    handlers: dict[str, Callable[..., RankState]] = {
+        "prepare": lambda reshape: mailbox.prepare(reshape, DEADLINE_SECONDS),
+        "commit": mailbox.commit,
+        "interrupt": lambda epoch, leave: mailbox.interrupt(epoch, leave=leave),
+        "status": lambda: mailbox.state,
+    }
+    while True:
+        try:
+            name, arguments = commands.recv()
+        except EOFError:
+            return
+        try:
+            commands.send(handlers[name](*arguments))
+        except (StalePlanError, TimeoutError) as error:
+            commands.send(error)
