@@ -1,12 +1,14 @@
 """Found against false alarms as each detector's own threshold moves: ``python -m benchmarks.detection.roc``.
 
-Half of the traces are healthy. Every threshold of every detector sees the same traces. Writes JSON and, with
-``--picture``, a PNG. A false alarm accuses a healthy rank, or stops the job to validate and finds nobody. Validation
-is free of noise here and names whoever is slower by a hundredth, which flatters those who validate.
+Half of the traces are healthy. Every threshold of every detector sees the same traces. A trace's scores are a line of
+``--out`` as soon as they are known, and a run that was stopped goes on; ``--picture`` draws a PNG of what there is.
+A false alarm accuses a healthy rank, or stops the job to validate and finds nobody. Validation is free of noise here
+and names whoever is slower by a hundredth, which flatters those who validate.
 """
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,8 +23,8 @@ from benchmarks.detection.baselines.relative_scores import RelativeScores
 from benchmarks.detection.baselines.resihp import ResiHP
 from benchmarks.detection.finding import Contender
 from benchmarks.detection.ours import Evenkeel
-from benchmarks.detection.score import TraceScore, score_cell, score_trace
-from benchmarks.detection.traces import SHAPES, Scenario, make_trace
+from benchmarks.detection.score import CellScore, TraceScore, score_cell, score_trace
+from benchmarks.detection.traces import SHAPES, Scenario, Trace, make_trace
 
 SWEEPS: dict[str, tuple[tuple[float, Contender], ...]] = {
     "Evenkeel: iterations per false alarm": tuple(
@@ -41,55 +43,71 @@ SWEEPS: dict[str, tuple[tuple[float, Contender], ...]] = {
 }
 
 
+Curves = dict[str, list[tuple[float, CellScore]]]
+
+
+def sweep(trace_of: Callable[[int], Trace], num_traces: int, path: Path) -> None:
+    """Every threshold of every detector over every trace that ``path`` does not have yet; a line a trace."""
+    done = {row["seed"] for row in map(json.loads, path.read_text().splitlines())} if path.exists() else set()
+    for seed in range(num_traces):
+        if seed in done:
+            continue
+        trace = trace_of(seed)
+        scores = {
+            name: [asdict(score_trace(trace, contender.findings(trace))) for _, contender in thresholds]
+            for name, thresholds in SWEEPS.items()
+        }
+        with path.open("a") as file:
+            file.write(json.dumps({"seed": seed, "scores": scores}) + "\n")
+
+
+def curves_of(path: Path) -> tuple[int, Curves]:
+    """Number of traces in the lines, and each detector's thresholds with what they gave."""
+    rows = [json.loads(line)["scores"] for line in path.read_text().splitlines()]
+    return len(rows), {
+        name: [
+            (threshold, score_cell([TraceScore(**row[name][place]) for row in rows]))
+            for place, (threshold, _) in enumerate(thresholds)
+        ]
+        for name, thresholds in SWEEPS.items()
+    }
+
+
 def main() -> None:
-    """Parses the arguments, sweeps, prints and writes the results."""
+    """Parses the arguments, sweeps what is not there yet, prints and draws."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", default="4x2x2", choices=sorted(SHAPES))
     parser.add_argument("--slowdown", type=float, default=5.0, metavar="PERCENT")
     parser.add_argument("--scenario", type=Scenario, choices=list(Scenario), default=Scenario.PERSISTENT)
-    parser.add_argument("--traces", type=int, default=40, help="in all, half of them healthy")
-    parser.add_argument("--iterations", type=int, default=300, help="iterations a trace")
-    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/detection_roc.json"))
+    parser.add_argument("--traces", type=int, default=60, help="in all, half of them healthy")
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/detection"), help="folder")
     parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
-    scores: dict[str, list[list[TraceScore]]] = {name: [[] for _ in sweep] for name, sweep in SWEEPS.items()}
-    for seed in range(arguments.traces):
-        trace = make_trace(
-            seed,
-            shape=arguments.shape,
-            num_iterations=arguments.iterations,
-            slowdown_percent=arguments.slowdown if seed % 2 else 0.0,
-            scenario=arguments.scenario,
-        )
-        for name, sweep in SWEEPS.items():
-            for kept, (_, contender) in zip(scores[name], sweep, strict=True):
-                kept.append(score_trace(trace, contender.findings(trace)))
-    curves = {
-        name: [
-            {"threshold": threshold, **asdict(score_cell(kept))}
-            for kept, (threshold, _) in zip(scores[name], sweep, strict=True)
-        ]
-        for name, sweep in SWEEPS.items()
-    }
+
+    def trace_of(seed: int) -> Trace:
+        slowdown = arguments.slowdown if seed % 2 else 0.0
+        return make_trace(seed, shape=arguments.shape, slowdown_percent=slowdown, scenario=arguments.scenario)
+
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path = arguments.out / f"roc-{arguments.shape}-{arguments.scenario}-{arguments.slowdown:g}.jsonl"
+    sweep(trace_of, arguments.traces, path)
+    count, curves = curves_of(path)
     for name, curve in curves.items():
-        for point in curve:
+        for threshold, score in curve:
             print(
-                f"{name} {point['threshold']:g}: found {point['found_percent']:.1f} %, "
-                f"{point['false_per_1000_iterations']:.3f} false alarms per 1000 iterations"
+                f"{name} {threshold:g}: found {score.found_percent:.1f} %, "
+                f"{score.false_per_1000_iterations:.3f} false alarms per 1000 iterations"
             )
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps({"traces": arguments.traces, "curves": curves}, indent=1))
     if arguments.picture is not None:
         what = f"{arguments.slowdown:g} % slow, {arguments.scenario}, {arguments.shape}"
-        title = f"{what}, {arguments.traces} traces (simulated)"
-        _draw(curves, title, arguments.picture)
+        _draw(curves, f"{what}, {count} traces (simulated)", arguments.picture)
 
 
-def _draw(curves: dict[str, list[dict[str, float]]], title: str, path: Path) -> None:
+def _draw(curves: Curves, title: str, path: Path) -> None:
     """One line a detector; the axis of false alarms is linear near 0, so that none can be shown."""
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for name, curve in curves.items():
-        points = sorted((point["false_per_1000_iterations"], point["found_percent"]) for point in curve)
+        points = sorted((score.false_per_1000_iterations, score.found_percent or 0.0) for _, score in curve)
         axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=name)
     axes.set_xscale("symlog", linthresh=0.1)
     axes.set_xlim(left=-0.01)
