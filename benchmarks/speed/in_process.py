@@ -3,11 +3,11 @@
 import asyncio
 import gc
 import time
-import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry
 
+from benchmarks.speed.held import held_bytes
 from benchmarks.speed.jobs import SyntheticJob
 from contracts.headers import record_headers
 from contracts.topics import OBSERVATIONS, RECORDS
@@ -57,23 +57,12 @@ def detector_per_second(num_ranks: int, *, seconds: float) -> float:
 
 
 def detector_bytes_per_rank(num_ranks: int, *, num_iterations: int) -> tuple[float, float]:
-    """Memory of a job's detector per rank: early on, and after many iterations."""
-    job, warm = SyntheticJob("job", num_ranks), JobDetector("warm")
-    for frame in SyntheticJob("warm", 8).frames(range(_WARM_FRAMES)):
-        warm.observe(frame)  # modules that are loaded when first needed are nobody's state
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        detector, found = JobDetector("job"), []
-        for iteration in range(num_iterations):
-            for frame in job.frames(range(iteration, iteration + 1)):
-                detector.observe(frame)
-            if iteration in (2 * _WARM_FRAMES, num_iterations - 1):
-                gc.collect()
-                found.append((tracemalloc.get_traced_memory()[0] - before) / num_ranks)
-    finally:
-        tracemalloc.stop()
+    """Memory that a job's detector holds per rank: early on, and after many iterations."""
+    job, detector, found = SyntheticJob("job", num_ranks), JobDetector("job"), []
+    for frame in job.frames(range(num_iterations)):
+        detector.observe(frame)
+        if frame.iteration in (2 * _WARM_FRAMES, num_iterations - 1):
+            found.append(held_bytes(detector) / num_ranks)
     return found[0], found[-1]
 
 
