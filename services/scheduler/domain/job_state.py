@@ -6,11 +6,12 @@ from datetime import datetime
 from enum import StrEnum
 
 from history.records import CulpritRecord
-from history.vocabulary import JobState, PlanMode
+from history.vocabulary import JobState, PlanMode, VerdictKind
 from layouts.layout import Layout
 from layouts.model import ModelSpec
 from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
 from services.scheduler.planning.hindsight import Hindsight
+from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.outlook import Outlook
 from services.scheduler.planning.price import TransitionCosts
 from services.scheduler.planning.situation import Situation
@@ -184,9 +185,20 @@ class JobKnowledge:
 
     @property
     def at_home(self) -> bool:
-        """True when the full shape is in force and every device healthy: nothing is asked of a planner then."""
-        healthy = all(info.alive and info.throughput >= HEALTHY for info in self.ranks.values())
+        """True when the full shape is in force, and devices and links are healthy: a planner is asked nothing then."""
+        healthy = not self.links and all(info.alive and info.throughput >= HEALTHY for info in self.ranks.values())
         return healthy and self.layout.replicas == self.home.replicas and self.layout.mix == self.home.mix
+
+    @property
+    def links(self) -> tuple[SlowLink, ...]:
+        """Links that are slow, as open incidents have them; of a group it is not known which of its links it is."""
+        return tuple(
+            SlowLink(ranks=tuple(culprit.rank for culprit in incident.culprits), factor=1.0 / incident.throughput)
+            for incident in self.incidents
+            if incident.kind == VerdictKind.COMMUNICATION_SLOW
+            and len(incident.culprits) <= 2
+            and 0.0 < incident.throughput < HEALTHY
+        )
 
     @property
     def need(self) -> PlanNeed:
@@ -235,6 +247,7 @@ class JobKnowledge:
             holders=(frozenset(usable) & frozenset(self.layout.ranks)) - self.vacant,
             transition=transition,
             domains={rank: info.node for rank, info in self.ranks.items() if info.node},
+            links=self.links,
         )
 
     def with_rank(self, info: RankInfo) -> "JobKnowledge":

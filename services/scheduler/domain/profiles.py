@@ -53,7 +53,8 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
     if not settled:
         return job, None
     speeds = {rank: min(1.0, profile.throughputs.get(rank, 1.0)) for rank in job.layout.ranks}
-    if min(speeds.values()) > 0.0:
+    # What a slow link costs is no matter of scale.
+    if min(speeds.values()) > 0.0 and not job.links:
         cost = CostModel(job.model, profile.workload, job.correction)
         job = replace(job, correction=calibrated_correction(cost, job.layout, speeds, profile.iteration_seconds))
     if plan is None or plan.epoch != profile.epoch:

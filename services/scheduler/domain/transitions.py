@@ -237,14 +237,15 @@ def _recovered(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[Cul
 
 
 def _communication_slow(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
-    """An incident with advice, and nothing else: the devices are well, and no lever goes around a link."""
+    """An incident with advice; the devices are well, but a plan may go around the link."""
     throughput = min(1.0, max(0.01, verdict.throughput))
     ranks = {culprit.rank for culprit in culprits}
     known = [i for i in job.incidents if i.kind == verdict.kind and {c.rank for c in i.culprits} == ranks]
     if known:
         newer = replace(known[-1], throughput=throughput)
         incidents = tuple(newer if i is known[-1] else i for i in job.incidents)
-        return Transition(job=replace(job, incidents=incidents), records=(_noted(newer, verdict, throughput),))
+        again = replace(job, incidents=incidents, changed=True, cause=newer.incident_id)
+        return Transition(job=again, records=(_noted(newer, verdict, throughput),))
     incident, record = _opened(verdict, culprits)
     where = "; ".join(f"rank {c.rank} on {c.device} of {c.node}" for c in culprits)
     advice = "its network interface and cable" if len(culprits) == 1 else "cables, ports and switches between them"
@@ -254,7 +255,8 @@ def _communication_slow(job: JobKnowledge, verdict: VerdictRecord, culprits: Seq
     records: list[IncidentChange] = [record, told]
     records += [_resolved(i, verdict.decided_at, f"part of {incident.incident_id}") for i in over]
     remaining = tuple(i for i in job.incidents if i not in over)
-    return Transition(job=replace(job, incidents=(*remaining, incident)), records=tuple(records))
+    slow = replace(job, incidents=(*remaining, incident), changed=True, cause=incident.incident_id)
+    return Transition(job=slow, records=tuple(records))
 
 
 def _communication_recovered(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
@@ -264,9 +266,8 @@ def _communication_recovered(job: JobKnowledge, verdict: VerdictRecord) -> Trans
     records: list[IncidentChange] = []
     for incident in over:
         records += [_noted(incident, verdict, 1.0), _resolved(incident, verdict.decided_at, "transfers are as before")]
-    return Transition(
-        job=replace(job, incidents=tuple(i for i in job.incidents if i not in over)), records=tuple(records)
-    )
+    remaining = tuple(i for i in job.incidents if i not in over)
+    return Transition(job=replace(job, incidents=remaining, changed=job.changed or bool(over)), records=tuple(records))
 
 
 def _rejoined(job: JobKnowledge, culprits: Sequence[CulpritRecord]) -> Transition:

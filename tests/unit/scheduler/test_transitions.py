@@ -11,11 +11,14 @@ from history.records import CulpritRecord, IncidentEventRecord, IncidentRecord, 
 from history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
 from layouts.layout import uniform_layout
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
+from services.scheduler.domain.profiles import JobProfile, on_profile
 from services.scheduler.domain.restart import new_job
 from services.scheduler.domain.transitions import num_flips, on_applied, on_rank_registered, on_verdict
+from services.scheduler.planning.decision import Choice, DecisionRule, decide
+from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.price import TransitionCosts
 from services.scheduler.planning.solver import solve
-from tests.unit.scheduler.planning_cases import gpt
+from tests.unit.scheduler.planning_cases import WORKLOAD, gpt
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -201,19 +204,38 @@ def test_other_kinds_are_only_reported(kind: str) -> None:
     assert outcome.records == ()
 
 
-def test_a_slow_link_is_an_incident_with_advice_and_touches_no_device() -> None:
+def test_a_slow_link_is_an_incident_with_advice_that_asks_for_a_way_around_it_and_touches_no_device() -> None:
     job = fresh_job()
     slow = on_verdict(job, verdict(VerdictKind.COMMUNICATION_SLOW, 2, 6, throughput=0.5))
     opened, told = slow.records
     assert isinstance(opened, IncidentRecord)
     assert isinstance(told, IncidentEventRecord)
     assert "devices are healthy" in told.detail
-    assert (slow.job.ranks, slow.job.need, slow.evict) == (job.ranks, PlanNeed.NONE, ())
+    assert (slow.job.ranks, slow.job.need, slow.evict) == (job.ranks, PlanNeed.BOUNDARY, ())
+    assert slow.job.situation(TransitionCosts()).links == (SlowLink(ranks=(2, 6), factor=2.0),)
     slower = on_verdict(slow.job, verdict(VerdictKind.COMMUNICATION_SLOW, 2, 6, throughput=0.3, after=5.0))
     assert [incident.throughput for incident in slower.job.incidents] == [0.3]
     over = on_verdict(slower.job, verdict(VerdictKind.COMMUNICATION_RECOVERED, 2, 6, after=9.0))
     assert over.job.incidents == ()
-    assert (over.job.ranks, over.job.changed) == (job.ranks, job.changed)
+    assert (over.job.ranks, over.job.need) == (job.ranks, PlanNeed.NONE)
+
+
+def test_a_slow_link_between_neighbours_is_planned_away_and_what_it_costs_does_not_become_the_scale() -> None:
+    workload = replace(WORKLOAD, transfer_seconds=0.02)
+    job = replace(fresh_job(), workload=workload)
+    neighbours = job.layout.replicas[0].stages[0].ranks[0], job.layout.replicas[0].stages[1].ranks[0]
+    slow = on_verdict(job, verdict(VerdictKind.COMMUNICATION_SLOW, *neighbours, throughput=0.05)).job
+    solution = solve(slow.situation(TransitionCosts()))
+    assert decide(DecisionRule(), solution, forced=False).choice is Choice.APPLY
+    assert solution.predicted_seconds < 0.9 * solution.idle_seconds
+    profile = JobProfile(job_id="job", iteration=50, epoch=0, workload=workload, iteration_seconds=9.0, throughputs={})
+    assert on_profile(slow, profile)[0].correction == job.correction != on_profile(job, profile)[0].correction
+
+
+def test_which_link_of_a_group_is_slow_is_not_known() -> None:
+    job = on_verdict(fresh_job(), verdict(VerdictKind.COMMUNICATION_SLOW, 0, 1, 2, throughput=0.5)).job
+    assert job.incidents
+    assert job.links == ()
 
 
 def test_an_endpoint_takes_over_the_incident_of_its_link_and_a_death_ends_both() -> None:
