@@ -6,8 +6,6 @@ are acted upon: a verdict before its plan, a plan before its decision, the decis
 """
 
 import asyncio
-import time
-import uuid
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +16,8 @@ from history.records import PlanEventRecord, PlanRecord, RankRecord, VerdictReco
 from history.vocabulary import JobState, PlanMode, PlanState
 from services.common.backoff import Backoff
 from services.scheduler.adapters.fleet_port import JobNews, JobView
-from services.scheduler.adapters.store import Change, JobStateRecord
+from services.scheduler.adapters.store import Change
+from services.scheduler.departures import dispatch_of, flight_again, new_flight, solved, weigh
 from services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError
 from services.scheduler.dispatch.protocol import (
     Decision,
@@ -26,13 +25,12 @@ from services.scheduler.dispatch.protocol import (
     RankCalls,
     RankPhase,
     RankRefusedError,
-    Reshape,
 )
 from services.scheduler.dispatch.two_phase import Flight
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
 from services.scheduler.domain.profiles import JobProfile, on_profile
 from services.scheduler.domain.restart import Resumed
-from services.scheduler.domain.transitions import num_flips, on_applied, on_rank_registered, on_verdict, promoted
+from services.scheduler.domain.transitions import on_applied, on_rank_registered, on_verdict, promoted
 from services.scheduler.news import Newsroom
 from services.scheduler.parts import Parts
 from services.scheduler.plan_log import PlanLog
@@ -43,10 +41,10 @@ from services.scheduler.plan_records import (
     plan_record,
     resolution_at_end,
 )
-from services.scheduler.planning.decision import Choice, decide
+from services.scheduler.planning.decision import Choice
 from services.scheduler.planning.solution import NoPlanError, Solution
-from services.scheduler.planning.solver import solve
 from services.scheduler.processes import Processes
+from services.scheduler.state_log import StateLog
 from services.scheduler.views import job_view
 
 _log = structlog.get_logger(__name__)
@@ -71,6 +69,7 @@ class JobActor:
         self._lock = asyncio.Lock()
         self._news = Newsroom()
         self._log = PlanLog(parts.store, parts.metrics, self._news, parts.clock)
+        self._states = StateLog(job.state, parts, self._news)
         self._flying: asyncio.Task[None] | None = None
         self._record: PlanRecord | None = None
         self._unmeasured: PlanRecord | None = None
@@ -78,7 +77,6 @@ class JobActor:
         self._decided = self._must_recover = False
         self._overtaken: list[str] = []
         self._retries = Backoff(first_seconds=0.1, longest_seconds=5.0)
-        self._announced = job.state
         for info in job.ranks.values():
             if info.alive:
                 processes.add(info)
@@ -100,7 +98,7 @@ class JobActor:
             # The question is known before the answer may be acted upon: solve while the history writes.
             likely = None
             if job.need is not PlanNeed.NONE:
-                likely = asyncio.create_task(self._solve(job))
+                likely = asyncio.create_task(solved(job, self._parts))
             await self._parts.store.save_patiently(changes)
             fresh = [verdict for verdict in verdicts if verdict.verdict_id not in self.job.seen]
             before, self.job = self.job, job
@@ -147,7 +145,8 @@ class JobActor:
                 return
             await self._ground("the job finished")
             changes: list[Change] = [resolution_at_end(incident, at=self._now()) for incident in self.job.incidents]
-            await self._parts.store.save([*changes, self._state_record(JobState.FINISHED, "finished")])
+            changes.append(self._states.record(self.job.job_id, JobState.FINISHED, "finished"))
+            await self._parts.store.save(changes)
             self.job = replace(self.job, finished=True, incidents=(), flight=None)
             self._processes.close()
             self._news.publish(self.view())
@@ -169,15 +168,7 @@ class JobActor:
             if decided is not None and decided.decision is not None:
                 plan = decided.plan
                 _log.info("finishing a decided plan", job_id=self.job.job_id, plan_id=plan.plan_id, epoch=plan.epoch)
-                flight = PlanInFlight(
-                    plan_id=plan.plan_id,
-                    mode=plan.mode,
-                    epoch=plan.epoch,
-                    layout=plan.layout,
-                    incident_id=plan.incident_id,
-                    started_at_unix_seconds=plan.proposed_at.timestamp(),
-                )
-                self._take_off(flight, plan, decision_from_document(decided.decision, self.job.layouts))
+                self._take_off(flight_again(plan), plan, decision_from_document(decided.decision, self.job.layouts))
             await self._react()
 
     def watch(self) -> AsyncIterator[JobNews]:
@@ -189,16 +180,6 @@ class JobActor:
         return job_view(self.job)
 
     # ---- plans
-
-    async def _solve(self, job: JobKnowledge) -> tuple[Solution | NoPlanError, float]:
-        """The planner's answer and the seconds that it took; off the loop, since it may take tens of milliseconds."""
-        started = time.perf_counter()
-        answer: Solution | NoPlanError
-        try:
-            answer = await asyncio.to_thread(solve, job.situation(self._parts.transition))
-        except NoPlanError as error:
-            answer = error
-        return answer, time.perf_counter() - started
 
     async def _react(self, likely: _Answer | None = None) -> None:
         """Start what the state asks for; replace a flight that counts on somebody who is gone.
@@ -219,7 +200,7 @@ class JobActor:
         elif need is PlanNeed.BOUNDARY:
             await self._plan(PlanMode.BOUNDARY, likely)
         if self._flying is None:
-            await self._announce()
+            await self._states.announce(self.job)
         else:
             self._news.publish(self.view())  # a flight records the state together with its plan
 
@@ -232,60 +213,30 @@ class JobActor:
         if any(self._phase(rank) is RankPhase.FINISHED for rank in job.layout.ranks if job.ranks[rank].alive):
             _log.info("the job is ending: no plan", job_id=job.job_id)
             return
-        solution, solve_seconds = await (likely or self._solve(job))
+        solution, solve_seconds = await (likely or solved(job, parts))
         if isinstance(solution, NoPlanError):
             _log.error("no plan", job_id=job.job_id, problem=str(solution))
             self.job = replace(job, stuck=str(solution))
             await self._take_newcomers()
             return
         parts.metrics.solve_seconds.observe(solve_seconds)
-        decision = decide(
-            parts.rule,
-            solution,
-            forced=mode is PlanMode.RECOVER,
-            num_flips=num_flips(job, parts.clock()),
-            horizon_seconds=job.horizon_seconds(parts.clock(), parts.rule.horizon_seconds),
-            # The way home leads to a layout that was measured: hindsight is about layouts that never ran.
-            prediction_factor=1.0 if solution.layout.replicas == job.home.replicas else job.hindsight.factor,
-        )
+        decision = weigh(job, solution, mode, parts)
         parts.metrics.decisions.labels(decision.choice.value).inc()
         _log.info("weighed a plan", job_id=job.job_id, choice=decision.choice.value, reason=decision.reason)
         if decision.choice is Choice.KEEP:
             return
-        epoch = job.top_epoch + 1
-        flight = PlanInFlight(
-            plan_id=f"{job.job_id}-{epoch}-{uuid.uuid4().hex[:8]}",
-            mode=mode,
-            epoch=epoch,
-            layout=solution.layout,
-            incident_id=job.cause,
-            started_at_unix_seconds=parts.clock(),
-        )
+        flight = new_flight(job, solution, mode, parts)
         record = plan_record(job, flight, solution, why=decision.reason, solve_seconds=solve_seconds, at=self._now())
         self._take_off(flight, record, None)
 
     def _take_off(self, flight: PlanInFlight, record: PlanRecord, decision: Decision | None) -> None:
         job = self.job
-        concerned = sorted({*job.layout.ranks, *flight.layout.ranks})
-        if decision is not None:
-            concerned = sorted({*concerned, *decision.from_layout.ranks})
-        calls = self._processes.calls(job.ranks[rank] for rank in concerned if job.ranks[rank].alive)
+        concerned = {*job.layout.ranks, *flight.layout.ranks, *(decision.from_layout.ranks if decision else ())}
+        calls = self._processes.calls(job.ranks[rank] for rank in sorted(concerned) if job.ranks[rank].alive)
         self.job = replace(job, flight=flight, top_epoch=max(job.top_epoch, flight.epoch), stuck="")
         self._record, self._decided, self._must_recover = record, decision is not None, False
         self._participants = {rank: job.ranks[rank].incarnation for rank in calls}
-        reshape = Reshape(
-            job_id=job.job_id, plan_id=flight.plan_id, epoch=flight.epoch, mode=flight.mode, to_layout=flight.layout
-        )
-        dispatch = Flight(
-            reshape=reshape,
-            model=job.model,
-            epoch=job.epoch,
-            layout=job.layout,
-            layouts=job.layouts,
-            calls=calls,
-            board=self._processes.board,
-            times=self._parts.times,
-        )
+        dispatch = dispatch_of(job, flight, calls, self._processes.board, self._parts)
         self._flying = self._parts.spawn(self._fly(flight, record, dispatch, decision))
 
     async def _fly(self, flight: PlanInFlight, record: PlanRecord, dispatch: Flight, decision: Decision | None) -> None:
@@ -293,7 +244,7 @@ class JobActor:
         # Recorded beside the Prepares that are on their way; the decision waits for both.
         proposal = None
         if decision is None:
-            proposal = asyncio.ensure_future(self._log.proposed(record, self._state_changes()))
+            proposal = asyncio.ensure_future(self._log.proposed(record, self._states.changes(self.job)))
 
         async def decided(chosen: Decision) -> None:
             assert proposal is not None
@@ -338,7 +289,7 @@ class JobActor:
                 record,
                 PlanState.APPLIED,
                 first_iteration=first_iteration,
-                more=[*outcome.records, *overtaken, *self._state_changes(outcome.job)],
+                more=[*outcome.records, *overtaken, *self._states.changes(outcome.job)],
             )
             self.job, self._flying, self._unmeasured, self._overtaken = outcome.job, None, record, []
             self._retries.reset()
@@ -363,7 +314,7 @@ class JobActor:
             else:
                 notes = [note_of(flight, str(error), at=self._now())] if flight.incident_id and self.job.stuck else []
                 await self._log.entered(record, PlanState.ABORTED, detail=str(error), more=notes)
-            await self._announce()
+            await self._states.announce(self.job)
             if self.job.stuck:
                 await self._take_newcomers()
             if not self.job.stuck:
@@ -405,25 +356,7 @@ class JobActor:
         await self._parts.store.save_patiently([record])
         await self._log.entered(record, PlanState.ABORTED, detail=why)
 
-    # ---- telling
-
-    async def _announce(self) -> None:
-        """Record and publish the job's state if it is another one than was last said."""
-        changes = self._state_changes()
-        if changes:
-            await self._parts.store.save_patiently(changes)
-        self._news.publish(self.view())
-
-    def _state_changes(self, job: JobKnowledge | None = None) -> list[Change]:
-        """The state of the job, or of what it is about to become, as a record if it changed since the last one."""
-        job = job or self.job
-        if job.state is self._announced:
-            return []
-        self._announced = job.state
-        return [self._state_record(job.state, job.stuck)]
-
-    def _state_record(self, state: JobState, detail: str) -> JobStateRecord:
-        return JobStateRecord(job_id=self.job.job_id, state=state, at=self._now(), detail=detail)
+    # ---- what is known
 
     def _phase(self, rank: int) -> RankPhase | None:
         state = self._processes.board.states.get(rank)

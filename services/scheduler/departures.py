@@ -1,0 +1,89 @@
+"""What a plan needs before it goes to the ranks: the planner's answer, the choice, and who carries it there.
+
+Nothing here changes a job's state; the job's actor does, with what it gets here.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Mapping
+
+from history.records import PlanRecord
+from history.vocabulary import PlanMode
+from services.scheduler.dispatch.board import StateBoard
+from services.scheduler.dispatch.protocol import RankCalls, Reshape
+from services.scheduler.dispatch.two_phase import Flight
+from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from services.scheduler.domain.transitions import num_flips
+from services.scheduler.parts import Parts
+from services.scheduler.planning.decision import Decision, decide
+from services.scheduler.planning.solution import NoPlanError, Solution
+from services.scheduler.planning.solver import solve
+
+
+async def solved(job: JobKnowledge, parts: Parts) -> tuple[Solution | NoPlanError, float]:
+    """The planner's answer and the seconds that it took; off the loop, since it may take tens of milliseconds."""
+    started = time.perf_counter()
+    answer: Solution | NoPlanError
+    try:
+        answer = await asyncio.to_thread(solve, job.situation(parts.transition))
+    except NoPlanError as error:
+        answer = error
+    return answer, time.perf_counter() - started
+
+
+def weigh(job: JobKnowledge, solution: Solution, mode: PlanMode, parts: Parts) -> Decision:
+    """Whether a solution is worth its cost now."""
+    return decide(
+        parts.rule,
+        solution,
+        forced=mode is PlanMode.RECOVER,
+        num_flips=num_flips(job, parts.clock()),
+        horizon_seconds=job.horizon_seconds(parts.clock(), parts.rule.horizon_seconds),
+        # The way home leads to a layout that was measured: hindsight is about layouts that never ran.
+        prediction_factor=1.0 if solution.layout.replicas == job.home.replicas else job.hindsight.factor,
+    )
+
+
+def new_flight(job: JobKnowledge, solution: Solution, mode: PlanMode, parts: Parts) -> PlanInFlight:
+    """A plan that takes off now, in the next epoch that was never used."""
+    epoch = job.top_epoch + 1
+    return PlanInFlight(
+        plan_id=f"{job.job_id}-{epoch}-{uuid.uuid4().hex[:8]}",
+        mode=mode,
+        epoch=epoch,
+        layout=solution.layout,
+        incident_id=job.cause,
+        started_at_unix_seconds=parts.clock(),
+    )
+
+
+def flight_again(plan: PlanRecord) -> PlanInFlight:
+    """A plan that was decided before the scheduler restarted."""
+    return PlanInFlight(
+        plan_id=plan.plan_id,
+        mode=plan.mode,
+        epoch=plan.epoch,
+        layout=plan.layout,
+        incident_id=plan.incident_id,
+        started_at_unix_seconds=plan.proposed_at.timestamp(),
+    )
+
+
+def dispatch_of(
+    job: JobKnowledge, flight: PlanInFlight, calls: Mapping[int, RankCalls], board: StateBoard, parts: Parts
+) -> Flight:
+    """Who takes a plan to the ranks of ``calls``."""
+    reshape = Reshape(
+        job_id=job.job_id, plan_id=flight.plan_id, epoch=flight.epoch, mode=flight.mode, to_layout=flight.layout
+    )
+    return Flight(
+        reshape=reshape,
+        model=job.model,
+        epoch=job.epoch,
+        layout=job.layout,
+        layouts=job.layouts,
+        calls=calls,
+        board=board,
+        times=parts.times,
+    )

@@ -1,0 +1,45 @@
+"""Which state a job was last said to be in: each is recorded once."""
+
+from datetime import UTC, datetime
+
+from history.vocabulary import JobState
+from services.scheduler.adapters.store import Change, JobStateRecord
+from services.scheduler.domain.job_state import JobKnowledge
+from services.scheduler.news import Newsroom
+from services.scheduler.parts import Parts
+from services.scheduler.views import job_view
+
+
+class StateLog:
+    """One job's states. Event loop's thread, under the lock of the job's actor."""
+
+    def __init__(self, said: JobState, parts: Parts, news: Newsroom) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            said: The state that the history knows.
+            parts: What all jobs share.
+            news: Where the job's watchers are told.
+        """
+        self._said = said
+        self._parts = parts
+        self._news = news
+
+    async def announce(self, job: JobKnowledge) -> None:
+        """Record the job's state if it is another one than was last said, and publish the job as it is."""
+        changes = self.changes(job)
+        if changes:
+            await self._parts.store.save_patiently(changes)
+        self._news.publish(job_view(job))
+
+    def changes(self, job: JobKnowledge) -> list[Change]:
+        """The state of a job, as it is or is about to become, as a record if it changed since the last one."""
+        if job.state is self._said:
+            return []
+        self._said = job.state
+        return [self.record(job.job_id, job.state, job.stuck)]
+
+    def record(self, job_id: str, state: JobState, detail: str) -> JobStateRecord:
+        """A state entered now."""
+        at = datetime.fromtimestamp(self._parts.clock(), UTC)
+        return JobStateRecord(job_id=job_id, state=state, at=at, detail=detail)
