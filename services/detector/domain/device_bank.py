@@ -48,6 +48,23 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
 )
 
 
+class _Processes:
+    """Which processes a frame was of, and where they ran."""
+
+    __slots__ = ("devices", "incarnations", "nodes", "ranks")
+
+    def __init__(self, frame: FrameObservation) -> None:
+        self.ranks, self.incarnations = frame.ranks, frame.incarnations
+        self.nodes, self.devices = frame.nodes, frame.devices
+
+    def same_in(self, frame: FrameObservation) -> bool:
+        if not (same_numbers(self.ranks, frame.ranks) and same_numbers(self.incarnations, frame.incarnations)):
+            return False
+        return (self.nodes is frame.nodes or self.nodes == frame.nodes) and (
+            self.devices is frame.devices or self.devices == frame.devices
+        )
+
+
 class DeviceBank:
     """Rows of device state; every column of ``_COLUMNS`` is an attribute.
 
@@ -103,7 +120,8 @@ class DeviceBank:
         for name, shape, kind, _ in _COLUMNS:
             setattr(self, name, np.zeros((0, *shape), dtype=kind))
         self._rows: dict[int, int] = {}
-        self._located: tuple[FrameObservation, Ints] | None = None
+        self._located: _Processes | None = None
+        self._located_rows: Ints = np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -135,10 +153,8 @@ class DeviceBank:
             num_to_baseline: Observations before a fresh row's baseline is taken.
             num_to_skip: Observations of a fresh row that are left out before that.
         """
-        known = self._located
-        if known is not None and self._same_processes(known[0], frame):
-            self._located = (frame, known[1])
-            return known[1]
+        if self._located is not None and self._located.same_in(frame):
+            return self._located_rows
         self._append([rank for rank in frame.ranks.tolist() if rank not in self._rows])
         rows = np.empty(len(frame), dtype=np.int64)
         for entry, (rank, incarnation) in enumerate(
@@ -155,7 +171,7 @@ class DeviceBank:
                 self.nodes[row] = node
                 self.devices[row] = device
             rows[entry] = row
-        self._located = (frame, rows)
+        self._located, self._located_rows = _Processes(frame), rows
         self._everyone = rows if np.array_equal(rows, np.arange(len(self))) else None
         return rows
 
@@ -185,15 +201,6 @@ class DeviceBank:
         self.sums_faster[rows] = 0.0
         self.ages_slower[rows] = 0
         self.ages_faster[rows] = 0
-
-    @staticmethod
-    def _same_processes(before: FrameObservation, now: FrameObservation) -> bool:
-        return (
-            same_numbers(before.ranks, now.ranks)
-            and same_numbers(before.incarnations, now.incarnations)
-            and (before.nodes is now.nodes or before.nodes == now.nodes)
-            and (before.devices is now.devices or before.devices == now.devices)
-        )
 
     def _append(self, ranks: list[int]) -> None:
         for name, shape, kind, fresh in _COLUMNS:

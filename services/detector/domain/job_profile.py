@@ -1,6 +1,5 @@
 """What a job's iterations are made of, from recent plain frames: the numbers a planner prices layouts with."""
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy.typing as npt
 from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.pipeline_grid import PipelineGrid
+from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Profile, RankThroughput
 
 Floats = npt.NDArray[np.float64]
@@ -24,7 +24,7 @@ class JobProfile:
 
     def __init__(self) -> None:
         self._epoch = -1
-        self._recent: deque[tuple[float, ...]] = deque(maxlen=_WINDOW)
+        self._recent = RollingRows(_WINDOW)
         self._walls = RecentValues(_WINDOW)
         self._iteration_seconds = 0.0
         self._grid: PipelineGrid | None = None
@@ -47,7 +47,7 @@ class JobProfile:
     @property
     def seconds_per_flop(self) -> float:
         """Recent median of a healthy device; 0 before the first plain frame of the epoch."""
-        return self._median("seconds_per_flop") if self._recent else 0.0
+        return self._median("seconds_per_flop") if len(self._recent) else 0.0
 
     def begin_epoch(self, epoch: int) -> None:
         """The layout changed: what iterations took before no longer counts."""
@@ -81,7 +81,7 @@ class JobProfile:
         exchange = float(waits[:, _GRADIENT].min() + waits[:, _VOTE].min())
         fixed = median(frame.other_seconds if every else frame.other_seconds[usable]) + exchange
         transfer = self._transfer_seconds(frame, usable, wall - fixed)
-        self._recent.append((wall, price, tokens, squares, fixed, transfer))
+        self._recent.append(np.array([wall, price, tokens, squares, fixed, transfer]))
         self._walls.append(wall)
         self._iteration_seconds = self._walls.median
 
@@ -122,7 +122,7 @@ class JobProfile:
 
     def profile(self, job_id: str, iteration: int, throughputs: Sequence[RankThroughput]) -> Profile | None:
         """The profile now; None before the first plain frame of the epoch."""
-        if not self._recent:
+        if not len(self._recent):
             return None
         return Profile(
             job_id=job_id,
@@ -138,20 +138,19 @@ class JobProfile:
         )
 
     def _median(self, column: str) -> float:
-        place = _COLUMNS.index(column)
-        return median(np.array([row[place] for row in self._recent]))
+        return median(self._recent.rows[:, _COLUMNS.index(column)])
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
         return {
             "epoch": self._epoch,
-            "recent": [list(row) for row in self._recent],
+            "recent": self._recent.rows.tolist(),
             "iteration_seconds": self._iteration_seconds,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self._epoch = state["epoch"]
-        self._recent = deque((tuple(row) for row in state["recent"]), maxlen=_WINDOW)
-        self._walls = RecentValues(_WINDOW, (row[_COLUMNS.index("wall")] for row in self._recent))
+        self._recent = RollingRows(_WINDOW, state["recent"])
+        self._walls = RecentValues(_WINDOW, (row[_COLUMNS.index("wall")] for row in state["recent"]))
         self._iteration_seconds = state["iteration_seconds"]

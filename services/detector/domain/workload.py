@@ -69,6 +69,7 @@ class WorkExpectation:
         found = median(seconds / np.maximum(rows[:, 0], 1e-300))
         rate = 1.0 if self._seconds_per_flop == 0 else 0.02
         self._seconds_per_flop += rate * (found - self._seconds_per_flop)
+        self._newest = None  # nobody asks for this frame again
 
     def _rows(self, frame: FrameObservation) -> Floats:
         if self._newest is not None and self._newest[0] is frame:
