@@ -5,11 +5,12 @@ passes plain values down.
 """
 
 import re
+import ssl
 import sys
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 EXIT_WRONG_SETTINGS = 2
@@ -74,6 +75,36 @@ class ServiceSettings(BaseSettings):
             if not _ADDRESS.match(address.strip()):
                 raise ValueError(f"{address.strip()!r} is not host:port")
         return value
+
+    @field_validator("kafka_ca_file")
+    @classmethod
+    def _check_ca_file(cls, value: Path | None) -> Path | None:
+        if value is None:
+            return None
+        try:
+            ssl.create_default_context(cafile=str(value))
+        except ssl.SSLError as error:
+            raise ValueError(f"{value} holds no certificate in PEM form") from error
+        except OSError as error:
+            raise ValueError(f"cannot read {value}: {error.strerror}") from error
+        return value
+
+    @field_validator("ready_file")
+    @classmethod
+    def _check_ready_file(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.parent.is_dir():
+            raise ValueError(f"there is no folder {value.parent}")
+        return value
+
+    @model_validator(mode="after")
+    def _check_sasl(self) -> Self:
+        known = self.kafka_sasl_username and self.kafka_sasl_password
+        if self.kafka_security_protocol.startswith("SASL") and not known:
+            raise ValueError(
+                f"EVENKEEL_KAFKA_SECURITY_PROTOCOL {self.kafka_security_protocol} needs "
+                "EVENKEEL_KAFKA_SASL_USERNAME and EVENKEEL_KAFKA_SASL_PASSWORD"
+            )
+        return self
 
 
 class DatabaseSettings(BaseSettings):
