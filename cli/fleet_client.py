@@ -116,5 +116,5 @@ def command_error(error: grpc.RpcError, address: str, ca_file: str = "") -> Comm
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return CommandError(f"the fleet API refuses the token: {details}", next_step="check EVENKEEL_FLEET_TOKEN")
     if code is grpc.StatusCode.NOT_FOUND:
-        return CommandError(details, next_step="evenkeel jobs list")
+        return CommandError(details, next_step="evenkeel plans list" if "plan" in details else "evenkeel jobs list")
     return CommandError(f"the fleet API answers {code.name}: {details}")
