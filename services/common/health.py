@@ -24,6 +24,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from services.common.bind_error import BindError
+
 _REQUEST_TIMEOUT_SECONDS = 5.0
 _MAX_REQUEST_LINES = 100
 
@@ -81,7 +83,7 @@ async def health_server(health: Health, registry: CollectorRegistry, *, host: st
     """Serves ``/metrics``, ``/livez`` and ``/healthz`` inside the ``async with``; yields the bound port.
 
     Raises:
-        OSError: The address is taken or not ours.
+        BindError: The address is taken or not ours.
     """
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -92,7 +94,12 @@ async def health_server(health: Health, registry: CollectorRegistry, *, host: st
                 await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, host, port, limit=8192)
+    try:
+        server = await asyncio.start_server(answer, host, port, limit=8192)
+    except OSError as error:
+        raise BindError(
+            f"EVENKEEL_METRICS_HOST, EVENKEEL_METRICS_PORT: cannot listen on {host}:{port}: {error}; 0 = any free port"
+        ) from error
     try:
         yield int(server.sockets[0].getsockname()[1])
     finally:

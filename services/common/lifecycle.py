@@ -10,11 +10,12 @@ Ready file and health: see :mod:`services.common.health`.
 import asyncio
 import gc
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import structlog
 
+from services.common.bind_error import BindError
 from services.common.logging import configure_logging
 from services.common.settings import ServiceSettings, effective
 
@@ -67,9 +68,29 @@ async def _until_stopped(serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
             raise
     except BaseExceptionGroup as group:
         if not stopping or group.split(asyncio.CancelledError)[1] is not None:
-            _log.exception("failed")
+            _report(group)
             return EXIT_FAILED
+    except BindError as error:
+        _report(error)
+        return EXIT_FAILED
     except Exception:
         _log.exception("failed")
         return EXIT_FAILED
     return 0
+
+
+def _report(error: BaseException) -> None:
+    """A crash with its traceback; an address that cannot be had in one line."""
+    leaves = list(_leaves(error))
+    if all(isinstance(leaf, BindError) for leaf in leaves):
+        _log.error("cannot start", error="; ".join(map(str, leaves)))
+    else:
+        _log.error("failed", exc_info=error)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

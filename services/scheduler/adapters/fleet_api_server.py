@@ -14,6 +14,7 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
+from services.common.bind_error import BindError
 from services.scheduler.adapters.fleet_api import FleetApi
 from services.scheduler.adapters.fleet_api_interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics
 from services.scheduler.adapters.fleet_api_tokens import TokenGuard
@@ -81,7 +82,8 @@ async def fleet_server(
         rank_tls: How the scheduler talks to ranks: those that want it otherwise cannot register.
 
     Raises:
-        OSError: The address is taken or not ours, or a TLS file cannot be read.
+        BindError: The address is taken or not ours.
+        OSError: A TLS file cannot be read.
     """
     guard = TokenGuard(fleet_token, history)
     server = grpc.aio.server(
@@ -110,4 +112,4 @@ def _bind(server: grpc.aio.Server, address: str, tls: TlsFiles | None) -> int:
         credentials = grpc.ssl_server_credentials([(tls.key.read_bytes(), tls.certificate.read_bytes())])
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise OSError(f"cannot listen on {address}: {error}; set EVENKEEL_FLEET_ADDRESS to a free one") from error
+        raise BindError(f"EVENKEEL_FLEET_ADDRESS: cannot listen on {address}: {error}; choose a free one") from error

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -9,7 +10,9 @@ import pytest
 import structlog
 
 from services.common.backoff import Backoff, Reachability, persist
+from services.common.health import Health, health_server
 from services.common.lifecycle import run_service
+from services.common.metrics import create_registry
 from services.common.settings import ServiceSettings
 
 SETTINGS = ServiceSettings(kafka_bootstrap_servers="localhost:9092")
@@ -46,6 +49,25 @@ def test_a_signal_cancels_the_service_which_closes_up_and_ends_with_0(received: 
 
     assert run(serve) == 0
     assert closed == ["child"]
+
+
+@pytest.mark.parametrize("in_a_group", [False, True])
+def test_an_address_that_is_taken_is_one_line_that_names_the_setting(
+    capfd: pytest.CaptureFixture[str], in_a_group: bool
+) -> None:
+    async def serve() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            first = health_server(Health(), create_registry(), host="127.0.0.1", port=0)
+            taken = await stack.enter_async_context(first)
+            if in_a_group:
+                await stack.enter_async_context(asyncio.TaskGroup())
+            await stack.enter_async_context(health_server(Health(), create_registry(), host="127.0.0.1", port=taken))
+
+    assert run(serve) == 1
+    output = capfd.readouterr()
+    (said,) = [line for line in (output.out + output.err).splitlines() if "cannot start" in line]
+    assert "EVENKEEL_METRICS_PORT: cannot listen on 127.0.0.1:" in said
+    assert "Traceback" not in output.out + output.err
 
 
 def test_an_error_in_any_task_ends_with_1() -> None:
