@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from evenkeel.telemetry.v1 import telemetry_pb2
 
-from trainer_sdk.control.state import RankPhase
+from layouts.rank_state import RankPhase
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from trainer_sdk.emit.null_emitter import NullEmitter

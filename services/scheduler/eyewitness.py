@@ -15,8 +15,9 @@ import structlog
 from contracts.verdict_ids import verdict_id
 from history.records import CulpritRecord, EvidenceRecord, VerdictRecord
 from history.vocabulary import VerdictKind
+from layouts.rank_state import RankPhase, RankState
 from services.scheduler.dispatch.board import StateBoard
-from services.scheduler.dispatch.protocol import RankAwayError, RankPhase, RankRefusedError, RankState
+from services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
 from services.scheduler.job_actor import JobActor
 from services.scheduler.processes import Spawn
 

@@ -14,18 +14,13 @@ import structlog
 
 from history.records import PlanEventRecord, PlanRecord, RankRecord, VerdictRecord
 from history.vocabulary import JobState, PlanMode, PlanState
+from layouts.rank_state import RankPhase
 from services.common.backoff import Backoff
 from services.scheduler.adapters.fleet_port import JobNews, JobView
 from services.scheduler.adapters.store import Change
 from services.scheduler.departures import dispatch_of, flight_again, new_flight, solved, weigh
 from services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError
-from services.scheduler.dispatch.protocol import (
-    Decision,
-    RankAwayError,
-    RankCalls,
-    RankPhase,
-    RankRefusedError,
-)
+from services.scheduler.dispatch.protocol import Decision, RankAwayError, RankCalls, RankRefusedError
 from services.scheduler.dispatch.two_phase import Flight
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
 from services.scheduler.domain.profiles import JobProfile, on_profile

@@ -7,7 +7,8 @@ from typing import Any
 from history.records import ActionRecord, AlternativeRecord, IncidentEventRecord, PlanRecord
 from history.vocabulary import IncidentEventKind, PlanMode
 from layouts.layout import Layout
-from services.scheduler.dispatch.protocol import Decision, StandIn
+from layouts.rank_state import StandIn
+from services.scheduler.dispatch.protocol import Decision
 from services.scheduler.domain.job_state import JobKnowledge, OpenIncident, PlanInFlight
 from services.scheduler.planning.solution import Solution
 

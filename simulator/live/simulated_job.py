@@ -15,13 +15,14 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from layouts.layout import Layout
 from layouts.model import ModelSpec
+from layouts.rank_state import RankPhase
 from simulator.hardware import Hardware
 from simulator.live.simulated_rank import SimulatedRank
 from simulator.noise import rank_noise
 from simulator.observations import observations
 from simulator.pipeline_run import RankTimes, run_pipeline
 from simulator.workload import Workload, length_histogram, packed_workload
-from trainer_sdk.control.state import ApplyMode, RankPhase
+from trainer_sdk.control.state import ApplyMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

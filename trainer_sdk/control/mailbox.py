@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from layouts.layout import Layout
+from layouts.rank_state import RankPhase, RankState
 from trainer_sdk.control.probe import ProbeDesk
-from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, RankState, Reshape
+from trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 _SAFE_PHASES = frozenset({RankPhase.PARKED, RankPhase.JOINING})
 

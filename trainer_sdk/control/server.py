@@ -16,13 +16,13 @@ from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
 from evenkeel.scheduler.v1 import scheduler_pb2
 
+from layouts.rank_codec import rank_state_to_proto
 from trainer_sdk.control import GRPC_CAME_FIRST
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
 from trainer_sdk.control.state import (
     Reshape,
     commit_from_proto,
     reshape_from_proto,
-    state_to_proto,
 )
 from trainer_sdk.control.tls import ControllerTls, security_of
 
@@ -145,7 +145,7 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
         def prepare() -> pb.PrepareResponse:
             reshape = self._usable(reshape_from_proto(request.reshape), context)
             state = self._mailbox.prepare(reshape, _seconds_left(context))
-            return pb.PrepareResponse(state=state_to_proto(state))
+            return pb.PrepareResponse(state=rank_state_to_proto(state))
 
         return self._answer(context, request.reshape.job_id, prepare)
 
@@ -153,20 +153,20 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
         def commit() -> pb.CommitResponse:
             decision = commit_from_proto(request)
             self._usable(decision.reshape, context)
-            return pb.CommitResponse(state=state_to_proto(self._mailbox.commit(decision)))
+            return pb.CommitResponse(state=rank_state_to_proto(self._mailbox.commit(decision)))
 
         return self._answer(context, request.reshape.job_id, commit)
 
     def Abort(self, request: pb.AbortRequest, context: grpc.ServicerContext) -> pb.AbortResponse:  # noqa: N802
         def abort() -> pb.AbortResponse:
-            return pb.AbortResponse(state=state_to_proto(self._mailbox.abort(request.plan_id, request.epoch)))
+            return pb.AbortResponse(state=rank_state_to_proto(self._mailbox.abort(request.plan_id, request.epoch)))
 
         return self._answer(context, request.job_id, abort)
 
     def Interrupt(self, request: pb.InterruptRequest, context: grpc.ServicerContext) -> pb.InterruptResponse:  # noqa: N802
         def interrupt() -> pb.InterruptResponse:
             state = self._mailbox.interrupt(request.epoch, leave=request.leave)
-            return pb.InterruptResponse(state=state_to_proto(state))
+            return pb.InterruptResponse(state=rank_state_to_proto(state))
 
         return self._answer(context, request.job_id, interrupt)
 
@@ -179,7 +179,7 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
 
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusResponse:  # noqa: N802
         def status() -> pb.StatusResponse:
-            return pb.StatusResponse(state=state_to_proto(self._mailbox.state))
+            return pb.StatusResponse(state=rank_state_to_proto(self._mailbox.state))
 
         return self._answer(context, request.job_id, status)
 
@@ -202,7 +202,7 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
                 version, state = self._mailbox.wait_for_change(seen, _WATCH_SLICE_SECONDS, is_over)
                 if version != seen:
                     seen = version
-                    yield pb.WatchResponse(state=state_to_proto(state))
+                    yield pb.WatchResponse(state=rank_state_to_proto(state))
                 elif is_over():
                     break
             if watch not in self._watches:

@@ -1,4 +1,4 @@
-"""What a rank says of itself and what a plan tells it, as plain values, with their wire forms."""
+"""What a plan tells a rank, as plain values, with their wire forms."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,16 +7,7 @@ from evenkeel.control.v1 import control_pb2 as pb
 
 from layouts.codec import layout_from_proto, layout_to_proto
 from layouts.layout import Layout
-
-
-class RankPhase(StrEnum):
-    """What a rank is doing."""
-
-    JOINING = "joining"
-    TRAINING = "training"
-    PARKED = "parked"
-    RESHAPING = "reshaping"
-    FINISHED = "finished"
+from layouts.rank_state import StandIn
 
 
 class ApplyMode(StrEnum):
@@ -26,83 +17,11 @@ class ApplyMode(StrEnum):
     RECOVER = "recover"
 
 
-_PHASE_TO_PROTO: dict[RankPhase, "pb.RankPhase.ValueType"] = {
-    RankPhase.JOINING: pb.RANK_PHASE_JOINING,
-    RankPhase.TRAINING: pb.RANK_PHASE_TRAINING,
-    RankPhase.PARKED: pb.RANK_PHASE_PARKED,
-    RankPhase.RESHAPING: pb.RANK_PHASE_RESHAPING,
-    RankPhase.FINISHED: pb.RANK_PHASE_FINISHED,
-}
-_PHASE_FROM_PROTO = {number: phase for phase, number in _PHASE_TO_PROTO.items()}
 _MODE_TO_PROTO: dict[ApplyMode, "pb.ApplyMode.ValueType"] = {
     ApplyMode.BOUNDARY: pb.APPLY_MODE_BOUNDARY,
     ApplyMode.RECOVER: pb.APPLY_MODE_RECOVER,
 }
 _MODE_FROM_PROTO = {number: mode for mode, number in _MODE_TO_PROTO.items()}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptCopy:
-    """A complete copy of what ``owner`` held of ``epoch`` after ``steps_applied`` steps."""
-
-    owner: int
-    epoch: int
-    steps_applied: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierState:
-    """A rank's own slices of ``epoch`` as they were after ``steps_applied`` steps."""
-
-    epoch: int
-    steps_applied: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandIn:
-    """``keeper`` is read in place of ``owner``, which is gone."""
-
-    owner: int
-    keeper: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankState:
-    """A rank's state, as its training thread published it.
-
-    Attributes:
-        rank: Rank.
-        incarnation: Which process of the rank.
-        phase: What it is doing.
-        epoch: Epoch in force; -1 before the first.
-        iteration: Iteration in progress.
-        steps_applied: Optimizer steps applied since the start of the job: the iteration that comes next.
-        voted: Holds the reduced gradients of iteration ``steps_applied`` and voted for the step.
-        held_epochs: Epochs whose parameter slices the rank holds completely, newest last.
-        group_handle: Address for reconfigurable process groups; empty when groups are rebuilt through the store.
-        last_step_at_unix_seconds: Wall-clock time of the last applied step; 0 before the first.
-        copies: Complete copies of other ranks' slices that it keeps.
-        earlier: Its own slices at earlier steps, to which it can go back.
-        checkpoint_steps: Steps of the complete checkpoints on disk that it can read, ascending.
-        refused_epoch: Epoch of the newest committed plan that it could not carry out; 0 = none.
-        refusal: Why not.
-    """
-
-    rank: int
-    incarnation: int
-    phase: RankPhase
-    epoch: int = -1
-    iteration: int = 0
-    steps_applied: int = 0
-    voted: bool = False
-    held_epochs: tuple[int, ...] = ()
-    group_handle: bytes = b""
-    last_step_at_unix_seconds: float = 0.0
-    copies: tuple[KeptCopy, ...] = ()
-    earlier: tuple[EarlierState, ...] = ()
-    checkpoint_steps: tuple[int, ...] = ()
-    refused_epoch: int = 0
-    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,59 +58,6 @@ class Commit:
     group_handles: tuple[bytes, ...] = ()
     stand_ins: tuple[StandIn, ...] = ()
     from_checkpoint: bool = False
-
-
-def state_to_proto(state: RankState) -> pb.RankState:
-    """The wire form of a rank's state."""
-    return pb.RankState(
-        rank=state.rank,
-        incarnation=state.incarnation,
-        phase=_PHASE_TO_PROTO[state.phase],
-        epoch=state.epoch,
-        iteration=state.iteration,
-        steps_applied=state.steps_applied,
-        voted=state.voted,
-        held_epochs=state.held_epochs,
-        group_handle=state.group_handle,
-        last_step_at_unix_seconds=state.last_step_at_unix_seconds,
-        copies=[
-            pb.KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in state.copies
-        ],
-        earlier=[pb.EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in state.earlier],
-        checkpoint_steps=state.checkpoint_steps,
-        refused_epoch=state.refused_epoch,
-        refusal=state.refusal,
-    )
-
-
-def state_from_proto(message: pb.RankState) -> RankState:
-    """The state in a message.
-
-    Raises:
-        ValueError: The phase is not set or unknown.
-    """
-    phase = _PHASE_FROM_PROTO.get(message.phase)
-    if phase is None:
-        raise ValueError(f"rank {message.rank} reports phase {message.phase}, which this version does not know")
-    return RankState(
-        rank=message.rank,
-        incarnation=message.incarnation,
-        phase=phase,
-        epoch=message.epoch,
-        iteration=message.iteration,
-        steps_applied=message.steps_applied,
-        voted=message.voted,
-        held_epochs=tuple(message.held_epochs),
-        group_handle=message.group_handle,
-        last_step_at_unix_seconds=message.last_step_at_unix_seconds,
-        copies=tuple(
-            KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in message.copies
-        ),
-        earlier=tuple(EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in message.earlier),
-        checkpoint_steps=tuple(message.checkpoint_steps),
-        refused_epoch=message.refused_epoch,
-        refusal=message.refusal,
-    )
 
 
 def reshape_to_proto(reshape: Reshape) -> pb.Reshape:

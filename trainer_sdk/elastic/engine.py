@@ -14,8 +14,9 @@ import torch
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from layouts.layout import Layout
+from layouts.rank_state import RankPhase, RankState
 from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, RankState
+from trainer_sdk.control.state import ApplyMode, Commit
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.links import Links, RealLinks
 from trainer_sdk.devices.matrix_probe import MatrixProbe

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from layouts.layout import Layout
-from trainer_sdk.control.state import KeptCopy
+from layouts.rank_state import KeptCopy
 from trainer_sdk.elastic.copy_placement import Placement, copy_groups, place_copies
 from trainer_sdk.elastic.flat_state import FlatState, flatten, num_elements, shapes_of
 from trainer_sdk.elastic.ownership import OwnershipMap

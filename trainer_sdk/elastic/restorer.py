@@ -6,7 +6,8 @@ from dataclasses import replace
 import torch
 
 from layouts.layout import Layout
-from trainer_sdk.control.state import Commit, StandIn
+from layouts.rank_state import StandIn
+from trainer_sdk.control.state import Commit
 from trainer_sdk.elastic.checkpoint_folder import CheckpointFolder
 from trainer_sdk.elastic.checkpoint_reader import read_state
 from trainer_sdk.elastic.config import TrainingConfig

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from layouts.layout import Layout
-from trainer_sdk.control.state import EarlierState, RankPhase, RankState
+from layouts.rank_state import EarlierState, RankPhase, RankState
 from trainer_sdk.elastic.checkpoint_folder import CheckpointFolder, require_safetensors
 from trainer_sdk.elastic.checkpoint_manifest import training_identity
 from trainer_sdk.elastic.config import TrainingConfig, config_to_json

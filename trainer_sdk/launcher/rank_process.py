@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from evenkeel.telemetry.v1 import telemetry_pb2
 
+from layouts.rank_state import RankPhase
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.registration import RankIdentity, Registration
 from trainer_sdk.control.server import ControlServer
-from trainer_sdk.control.state import RankPhase
 from trainer_sdk.control.tls import ControllerTls
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.emulated_device import EmulatedDevice

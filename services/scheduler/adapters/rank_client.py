@@ -9,25 +9,11 @@ from evenkeel.control.v1 import control_pb2_grpc
 
 from history.vocabulary import PlanMode
 from layouts.codec import layout_to_proto
+from layouts.rank_codec import rank_state_from_proto
+from layouts.rank_state import RankState
 from services.scheduler.adapters.rank_tls import RankTls, tls_advice
-from services.scheduler.dispatch.protocol import (
-    Decision,
-    EarlierState,
-    KeptCopy,
-    RankAwayError,
-    RankPhase,
-    RankRefusedError,
-    RankState,
-    Reshape,
-)
+from services.scheduler.dispatch.protocol import Decision, RankAwayError, RankRefusedError, Reshape
 
-_PHASES = {
-    pb.RANK_PHASE_JOINING: RankPhase.JOINING,
-    pb.RANK_PHASE_TRAINING: RankPhase.TRAINING,
-    pb.RANK_PHASE_PARKED: RankPhase.PARKED,
-    pb.RANK_PHASE_RESHAPING: RankPhase.RESHAPING,
-    pb.RANK_PHASE_FINISHED: RankPhase.FINISHED,
-}
 _MODES = {PlanMode.BOUNDARY: pb.APPLY_MODE_BOUNDARY, PlanMode.RECOVER: pb.APPLY_MODE_RECOVER}
 _AWAY = frozenset(
     (
@@ -52,28 +38,6 @@ _OPTIONS = (
 )
 
 Answer = TypeVar("Answer")
-
-
-def state_from_proto(message: pb.RankState) -> RankState:
-    """The state in a message; a phase that this version does not know counts as RESHAPING: not yet there."""
-    return RankState(
-        rank=message.rank,
-        incarnation=message.incarnation,
-        phase=_PHASES.get(message.phase, RankPhase.RESHAPING),
-        epoch=message.epoch,
-        iteration=message.iteration,
-        steps_applied=message.steps_applied,
-        voted=message.voted,
-        held_epochs=tuple(message.held_epochs),
-        group_handle=message.group_handle,
-        copies=tuple(
-            KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in message.copies
-        ),
-        earlier=tuple(EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in message.earlier),
-        checkpoint_steps=tuple(message.checkpoint_steps),
-        refused_epoch=message.refused_epoch,
-        refusal=message.refusal,
-    )
 
 
 def _reshape_to_proto(reshape: Reshape) -> pb.Reshape:
@@ -179,7 +143,7 @@ class RankClient:
         await self._channel.close()
 
     def _checked(self, message: pb.RankState) -> RankState:
-        state = state_from_proto(message)
+        state = rank_state_from_proto(message)
         if (state.rank, state.incarnation) != (self.rank, self.incarnation):
             raise RankAwayError(
                 f"{self.address} is now rank {state.rank} incarnation {state.incarnation}, "

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from layouts.rank_state import RankPhase
 from services.common.backoff import Backoff
 from services.scheduler.adapters.rank_client import RankClient
 from services.scheduler.dispatch.board import StateBoard
-from services.scheduler.dispatch.protocol import RankAwayError, RankPhase, RankRefusedError
+from services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
 
 _log = structlog.get_logger(__name__)
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from layouts.layout import Layout
 from layouts.model import ModelSpec
-from services.scheduler.dispatch.protocol import Decision, RankPhase, RankState
+from layouts.rank_state import RankPhase, RankState
+from services.scheduler.dispatch.protocol import Decision
 from services.scheduler.dispatch.restore import find_meeting, newest_common_checkpoint
 
 

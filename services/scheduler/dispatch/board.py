@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from services.scheduler.dispatch.protocol import RankPhase, RankState
+from layouts.rank_state import RankPhase, RankState
 
 
 class StateBoard:

@@ -1,66 +1,11 @@
 """The protocol's words as plain values, and the port through which a rank is called."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from history.vocabulary import PlanMode
 from layouts.layout import Layout
-
-
-class RankPhase(StrEnum):
-    """What a rank is doing."""
-
-    JOINING = "joining"
-    TRAINING = "training"
-    PARKED = "parked"
-    RESHAPING = "reshaping"
-    FINISHED = "finished"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptCopy:
-    """A copy of what ``owner`` held; fields as in ``evenkeel.control.v1.KeptCopy``."""
-
-    owner: int
-    epoch: int
-    steps_applied: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierState:
-    """A rank's own slices as they were; fields as in ``evenkeel.control.v1.EarlierState``."""
-
-    epoch: int
-    steps_applied: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandIn:
-    """``keeper`` is read in place of ``owner``, which is gone."""
-
-    owner: int
-    keeper: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankState:
-    """A rank's state; fields as in ``evenkeel.control.v1.RankState``."""
-
-    rank: int
-    incarnation: int
-    phase: RankPhase
-    epoch: int = -1
-    iteration: int = 0
-    steps_applied: int = 0
-    voted: bool = False
-    held_epochs: tuple[int, ...] = ()
-    group_handle: bytes = b""
-    copies: tuple[KeptCopy, ...] = ()
-    earlier: tuple[EarlierState, ...] = ()
-    checkpoint_steps: tuple[int, ...] = ()
-    refused_epoch: int = 0
-    refusal: str = ""
+from layouts.rank_state import RankState, StandIn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from layouts.layout import Layout
 from layouts.model import ModelSpec
-from services.scheduler.dispatch.protocol import RankState, StandIn
+from layouts.rank_state import RankState, StandIn
 from services.scheduler.planning.coverage import uncovered_blocks
 
 

@@ -15,9 +15,10 @@ import torch
 from evenkeel.telemetry.v1 import telemetry_pb2
 
 from layouts.layout import Layout
+from layouts.rank_state import RankState
 from tests.integration.elastic.rank_process import DEADLINE_SECONDS, Fate, PipeEmitter, RankProcess, fork_store, serve
 from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.state import ApplyMode, Commit, RankState, Reshape
+from trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.links import Links
 from trainer_sdk.elastic.config import TrainingConfig

@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection, Pipe
 import torch
 from evenkeel.telemetry.v1 import telemetry_pb2
 
+from layouts.rank_state import RankState
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
-from trainer_sdk.control.state import RankState
 from trainer_sdk.emit.progress import ProgressMark
 
 DEADLINE_SECONDS = 60.0

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from layouts.layout import Layout, Replica, Stage, uniform_layout
-from services.scheduler.adapters.rank_client import state_from_proto
+from layouts.rank_codec import rank_state_from_proto, rank_state_to_proto
+from layouts.rank_state import RankPhase, StandIn
 from services.scheduler.dispatch.agreement import NothingLeftError, recovery_decision
-from trainer_sdk.control.state import Commit, RankPhase, StandIn, state_to_proto
+from trainer_sdk.control.state import Commit
 from trainer_sdk.elastic.checkpoint_folder import MANIFEST, CheckpointFolder
 from trainer_sdk.elastic.config import (
     CheckpointConfig,
@@ -68,7 +69,7 @@ def without(*dead: int) -> Layout:
 def recover(fleet, to_layout: Layout, layouts: dict[int, Layout]) -> Commit:
     """What the scheduler does with the ranks' answers."""
     reshape, states = fleet.prepare_recovery(to_layout)
-    answers = {rank: state_from_proto(state_to_proto(state)) for rank, state in states.items()}
+    answers = {rank: rank_state_from_proto(rank_state_to_proto(state)) for rank, state in states.items()}
     decision = recovery_decision(
         answers, layouts=layouts, to_layout=to_layout, model=model_spec_of({"model": {"num_layers": 2, "num_heads": 6}})
     )

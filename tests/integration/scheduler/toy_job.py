@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from layouts.layout import Layout
+from layouts.rank_state import RankPhase, RankState
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.server import ControlServer
-from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, RankState
+from trainer_sdk.control.state import ApplyMode, Commit
 from trainer_sdk.control.tls import ControllerTls
 
 _ITERATION_SECONDS = 0.01

@@ -11,18 +11,11 @@ from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
 
 from layouts.layout import Layout, uniform_layout
+from layouts.rank_codec import rank_state_from_proto
+from layouts.rank_state import RankPhase, RankState
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.server import MAX_WATCHES, ControlServer
-from trainer_sdk.control.state import (
-    ApplyMode,
-    Commit,
-    RankPhase,
-    RankState,
-    Reshape,
-    commit_to_proto,
-    reshape_to_proto,
-    state_from_proto,
-)
+from trainer_sdk.control.state import ApplyMode, Commit, Reshape, commit_to_proto, reshape_to_proto
 
 pytestmark = pytest.mark.integration
 
@@ -65,7 +58,7 @@ def code_of(call: object, *arguments: object, **options: object) -> grpc.StatusC
 
 def test_status_tells_the_published_state(stub: control_pb2_grpc.RankControlServiceStub) -> None:
     answer = stub.Status(pb.StatusRequest(job_id="job"), timeout=5, metadata=METADATA)
-    assert state_from_proto(answer.state) == TRAINING
+    assert rank_state_from_proto(answer.state) == TRAINING
 
 
 @pytest.mark.parametrize("metadata", [(), (("authorization", "Bearer wrong"),), (("authorization", TOKEN),)])

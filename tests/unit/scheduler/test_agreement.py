@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layouts.layout import uniform_layout
+from layouts.rank_state import RankPhase, RankState
 from services.scheduler.dispatch.agreement import NoAgreementError, boundary_decision, recovery_decision
-from services.scheduler.dispatch.protocol import RankPhase, RankState
 from services.scheduler.planning.repair import repaired
 from tests.unit.scheduler.planning_cases import gpt
 

@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from layouts.layout import uniform_layout
+from layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState, StandIn
 from services.scheduler.dispatch.agreement import NothingLeftError, recovery_decision
-from services.scheduler.dispatch.protocol import EarlierState, KeptCopy, RankPhase, RankState, StandIn
 from services.scheduler.dispatch.restore import find_meeting
 from tests.unit.scheduler.planning_cases import gpt
 

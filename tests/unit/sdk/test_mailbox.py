@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from layouts.layout import uniform_layout
+from layouts.rank_state import RankPhase, RankState
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
-from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, RankState, Reshape
+from trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=2)
 

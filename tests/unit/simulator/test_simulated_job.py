@@ -5,11 +5,12 @@ import threading
 import pytest
 
 from layouts.layout import uniform_layout
+from layouts.rank_state import RankPhase
 from services.scheduler.planning.repair import repaired
 from simulator.fleet.models import TransformerShape
 from simulator.hardware import Hardware
 from simulator.live.simulated_job import Documents, SimulatedJob
-from trainer_sdk.control.state import ApplyMode, Commit, RankPhase, Reshape
+from trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 NOW = 1_800_000_000.0
 SHAPE = TransformerShape(num_layers=8, hidden=512, heads=8, kv_heads=8, feed_forward=2048)

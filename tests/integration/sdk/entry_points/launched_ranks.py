@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from torch.distributed import TCPStore
 
-from trainer_sdk.control.state import RankPhase
+from layouts.rank_state import RankPhase
 from trainer_sdk.devices.device import ComputeKind
 from trainer_sdk.launcher.context import RankContext
 

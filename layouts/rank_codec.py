@@ -1,0 +1,60 @@
+"""A rank's state to and from protobuf."""
+
+from evenkeel.control.v1 import control_pb2 as pb
+
+from layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState
+
+_PHASE_TO_PROTO: dict[RankPhase, "pb.RankPhase.ValueType"] = {
+    RankPhase.JOINING: pb.RANK_PHASE_JOINING,
+    RankPhase.TRAINING: pb.RANK_PHASE_TRAINING,
+    RankPhase.PARKED: pb.RANK_PHASE_PARKED,
+    RankPhase.RESHAPING: pb.RANK_PHASE_RESHAPING,
+    RankPhase.FINISHED: pb.RANK_PHASE_FINISHED,
+}
+_PHASE_FROM_PROTO = {number: phase for phase, number in _PHASE_TO_PROTO.items()}
+
+
+def rank_state_to_proto(state: RankState) -> pb.RankState:
+    """The wire form of a rank's state."""
+    return pb.RankState(
+        rank=state.rank,
+        incarnation=state.incarnation,
+        phase=_PHASE_TO_PROTO[state.phase],
+        epoch=state.epoch,
+        iteration=state.iteration,
+        steps_applied=state.steps_applied,
+        voted=state.voted,
+        held_epochs=state.held_epochs,
+        group_handle=state.group_handle,
+        last_step_at_unix_seconds=state.last_step_at_unix_seconds,
+        copies=[
+            pb.KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in state.copies
+        ],
+        earlier=[pb.EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in state.earlier],
+        checkpoint_steps=state.checkpoint_steps,
+        refused_epoch=state.refused_epoch,
+        refusal=state.refusal,
+    )
+
+
+def rank_state_from_proto(message: pb.RankState) -> RankState:
+    """The state in a message; a phase that this version does not know counts as RESHAPING: not yet there."""
+    return RankState(
+        rank=message.rank,
+        incarnation=message.incarnation,
+        phase=_PHASE_FROM_PROTO.get(message.phase, RankPhase.RESHAPING),
+        epoch=message.epoch,
+        iteration=message.iteration,
+        steps_applied=message.steps_applied,
+        voted=message.voted,
+        held_epochs=tuple(message.held_epochs),
+        group_handle=message.group_handle,
+        last_step_at_unix_seconds=message.last_step_at_unix_seconds,
+        copies=tuple(
+            KeptCopy(owner=copy.owner, epoch=copy.epoch, steps_applied=copy.steps_applied) for copy in message.copies
+        ),
+        earlier=tuple(EarlierState(epoch=one.epoch, steps_applied=one.steps_applied) for one in message.earlier),
+        checkpoint_steps=tuple(message.checkpoint_steps),
+        refused_epoch=message.refused_epoch,
+        refusal=message.refusal,
+    )

@@ -1,0 +1,78 @@
+"""What a rank says of itself: the words that the rank controller and the scheduler share."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RankPhase(StrEnum):
+    """What a rank is doing."""
+
+    JOINING = "joining"
+    TRAINING = "training"
+    PARKED = "parked"
+    RESHAPING = "reshaping"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCopy:
+    """A complete copy of what ``owner`` held of ``epoch`` after ``steps_applied`` steps."""
+
+    owner: int
+    epoch: int
+    steps_applied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierState:
+    """A rank's own slices of ``epoch`` as they were after ``steps_applied`` steps."""
+
+    epoch: int
+    steps_applied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIn:
+    """``keeper`` is read in place of ``owner``, which is gone."""
+
+    owner: int
+    keeper: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankState:
+    """A rank's state, as its training thread published it.
+
+    Attributes:
+        rank: Rank.
+        incarnation: Which process of the rank.
+        phase: What it is doing.
+        epoch: Epoch in force; -1 before the first.
+        iteration: Iteration in progress.
+        steps_applied: Optimizer steps applied since the start of the job: the iteration that comes next.
+        voted: Holds the reduced gradients of iteration ``steps_applied`` and voted for the step.
+        held_epochs: Epochs whose parameter slices the rank holds completely, newest last.
+        group_handle: Address for reconfigurable process groups; empty when groups are rebuilt through the store.
+        last_step_at_unix_seconds: Wall-clock time of the last applied step; 0 before the first.
+        copies: Complete copies of other ranks' slices that it keeps.
+        earlier: Its own slices at earlier steps, to which it can go back.
+        checkpoint_steps: Steps of the complete checkpoints on disk that it can read, ascending.
+        refused_epoch: Epoch of the newest committed plan that it could not carry out; 0 = none.
+        refusal: Why not.
+    """
+
+    rank: int
+    incarnation: int
+    phase: RankPhase
+    epoch: int = -1
+    iteration: int = 0
+    steps_applied: int = 0
+    voted: bool = False
+    held_epochs: tuple[int, ...] = ()
+    group_handle: bytes = b""
+    last_step_at_unix_seconds: float = 0.0
+    copies: tuple[KeptCopy, ...] = ()
+    earlier: tuple[EarlierState, ...] = ()
+    checkpoint_steps: tuple[int, ...] = ()
+    refused_epoch: int = 0
+    refusal: str = ""
