@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState
 from layouts.layout import Layout
@@ -221,6 +221,14 @@ class JobStatus:
     ranks: tuple[RankRecord, ...]
 
 
+class PlanEffect(NamedTuple):
+    """What came of a measured plan: seconds per iteration, and the levers it pulled."""
+
+    predicted_seconds: float
+    measured_seconds: float
+    levers: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartRecord:
     """What the scheduler needs of one unfinished job to go on with it.
@@ -232,7 +240,7 @@ class RestartRecord:
         verdicts: Verdicts so far, oldest first: the throughputs follow from them.
         incidents: Incidents that are still open.
         plans: Plans that are proposed, committed or applied, and not yet measured or aborted, oldest first.
-        effects: (predicted, measured) seconds per iteration of the plans that were measured, oldest first.
+        effects: What came of the plans that were measured, oldest first.
     """
 
     job: JobStatus
@@ -241,7 +249,7 @@ class RestartRecord:
     verdicts: tuple[VerdictRecord, ...]
     incidents: tuple[IncidentState, ...]
     plans: tuple[PlanStatus, ...]
-    effects: tuple[tuple[float, float], ...] = ()
+    effects: tuple[PlanEffect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

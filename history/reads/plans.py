@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history.documents import layout_from_document
 from history.reads.paging import Cursor, Page, decode_cursor, limit_of, page_of, page_query
-from history.records import ActionRecord, AlternativeRecord, PlanRecord, PlanStatus
+from history.records import ActionRecord, AlternativeRecord, PlanEffect, PlanRecord, PlanStatus
 from history.vocabulary import PlanMode, PlanState
 
 _PLANS = """
@@ -30,7 +30,9 @@ WHERE x.job_id = :job_id AND x.state IN ('proposed', 'committed', 'applied') ORD
 
 _EFFECTS = text(
     """
-SELECT x.predicted_seconds, x.measured_seconds FROM current_plans AS x
+SELECT x.predicted_seconds, x.measured_seconds,
+    ARRAY(SELECT a.lever FROM plan_actions AS a WHERE a.plan_id = x.plan_id ORDER BY a.lever) AS levers
+FROM current_plans AS x
 WHERE x.job_id = :job_id AND x.measured_seconds IS NOT NULL ORDER BY x.proposed_at, x.plan_id
 """
 )
@@ -99,7 +101,7 @@ async def unfinished_plans(connection: AsyncConnection, job_id: str) -> tuple[Pl
     return tuple(_plan(row) for row in await connection.execute(_UNFINISHED, {"job_id": job_id}))
 
 
-async def measured_effects(connection: AsyncConnection, job_id: str) -> tuple[tuple[float, float], ...]:
-    """(predicted, measured) seconds per iteration of a job's measured plans, oldest first."""
+async def measured_effects(connection: AsyncConnection, job_id: str) -> tuple[PlanEffect, ...]:
+    """What came of a job's measured plans, oldest first."""
     rows = await connection.execute(_EFFECTS, {"job_id": job_id})
-    return tuple((row.predicted_seconds, row.measured_seconds) for row in rows)
+    return tuple(PlanEffect(row.predicted_seconds, row.measured_seconds, tuple(row.levers)) for row in rows)

@@ -7,6 +7,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 
 from history.records import PlanRecord
 from history.vocabulary import PlanMode
@@ -34,15 +35,19 @@ async def solved(job: JobKnowledge, parts: Parts) -> tuple[Solution | NoPlanErro
 
 def weigh(job: JobKnowledge, solution: Solution, mode: PlanMode, parts: Parts) -> Decision:
     """Whether a solution is worth its cost now."""
-    return decide(
+    levers = [action.lever for action in solution.actions]
+    # The way home leads to a layout that was measured: hindsight is about layouts that never ran.
+    is_home = solution.layout.replicas == job.home.replicas
+    decision = decide(
         parts.rule,
         solution,
         forced=mode is PlanMode.RECOVER,
         num_flips=num_flips(job, parts.clock()),
         horizon_seconds=job.horizon_seconds(parts.clock(), parts.rule.horizon_seconds),
-        # The way home leads to a layout that was measured: hindsight is about layouts that never ran.
-        prediction_factor=1.0 if solution.layout.replicas == job.home.replicas else job.hindsight.factor,
+        prediction_factor=1.0 if is_home else job.hindsight.factor_for(levers),
     )
+    words = "" if is_home else job.hindsight.words(levers)
+    return replace(decision, reason=f"{decision.reason} {words}".rstrip())
 
 
 def new_flight(job: JobKnowledge, solution: Solution, mode: PlanMode, parts: Parts) -> PlanInFlight:

@@ -114,7 +114,8 @@ class JobActor:
                 return
             record, self._unmeasured = self._unmeasured, None
             if record is not None and record.plan_id == measured.plan.plan_id:
-                hindsight = self.job.hindsight.after(record.predicted_seconds, measured.seconds)
+                levers = [action.lever for action in record.actions]
+                hindsight = self.job.hindsight.after(record.predicted_seconds, measured.seconds, levers)
                 self.job = replace(self.job, hindsight=hindsight)
                 await self._log.entered(record, PlanState.MEASURED, measured_seconds=measured.seconds)
 

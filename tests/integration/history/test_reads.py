@@ -109,6 +109,19 @@ async def test_a_measured_plan_carries_what_its_events_brought(seeded: AsyncConn
     assert known.decision == {"steps_applied": 3604}
 
 
+async def test_a_restart_knows_what_came_of_measured_plans_and_which_levers_they_pulled(
+    seeded: AsyncConnection,
+) -> None:
+    (loaded,) = await reads.load_jobs(seeded)
+    known = await reads.get_plan(seeded, "p1")
+
+    assert known is not None
+    assert len(loaded.effects) >= 1
+    levers = tuple(sorted(action.lever for action in known.plan.actions))
+    assert levers
+    assert (known.plan.predicted_seconds, 1.29, levers) in loaded.effects
+
+
 async def test_an_incident_carries_its_newest_account_and_its_plans(seeded: AsyncConnection) -> None:
     known = await reads.get_incident(seeded, "i1")
     await writes.append_incident_event(

@@ -1,6 +1,8 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.scheduler.planning.decision import Choice, DecisionRule, decide
 from services.scheduler.planning.hindsight import Hindsight
@@ -27,6 +29,33 @@ def test_plans_that_keep_falling_short_by_a_third_are_expected_to():
 
 def test_one_wild_measurement_does_not_decide():
     assert Hindsight().after(1.0, 1000.0).factor < 1.8
+
+
+def test_a_lever_that_falls_short_is_told_from_those_that_do_not_once_there_is_evidence():
+    known = Hindsight()
+    for _ in range(6):
+        known = known.after(1.0, 1.3, ["depths"]).after(1.0, 1.0, ["layer_split"])
+    assert known.factor_of("depths") > 1.2 > 1.1 > known.factor_of("layer_split")
+    assert known.factor_of("never pulled") == pytest.approx(known.factor)
+    between = known.factor_for(["depths", "layer_split"])
+    assert known.factor_of("layer_split") < between < known.factor_of("depths")
+    assert "depths 1.2" in known.words(["depths"])
+    assert Hindsight().words(["depths"]) == ""
+
+
+def test_one_plan_says_little_about_its_lever_beyond_the_job():
+    known = Hindsight().after(1.0, 1.5, ["depths"])
+    assert known.factor < known.factor_of("depths") < 1.32
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 9.0), st.sets(st.sampled_from("abc"))), max_size=12))
+def test_no_levers_factor_is_further_off_than_the_furthest_plan(plans):
+    known = Hindsight()
+    for measured, levers in plans:
+        known = known.after(1.0, measured, levers)
+    least, most = min([1.0, *(m for m, _ in plans)]), max([1.0, *(m for m, _ in plans)])
+    for levers in ([], ["a"], ["a", "b", "c"]):
+        assert least * (1 - 1e-9) <= known.factor_for(levers) <= min(3.0, most) * (1 + 1e-9)
 
 
 def test_a_job_whose_plans_fall_short_needs_a_larger_gain():
