@@ -1,5 +1,6 @@
 """Registration against a fleet API that is late, restarts, or refuses."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +89,19 @@ def test_a_rank_that_nobody_watches_registers_again(serve: Callable[[Fleet, int]
     rank.start()
     assert fleet.wait_for(3)
     rank.stop()
+
+
+def test_a_rank_that_no_scheduler_ever_reached_says_so_once(
+    serve: Callable[[Fleet, int], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = Fleet(num_not_found=0)
+    rank = registration(serve(fleet, 0), is_watched=lambda: False)
+    with caplog.at_level(logging.WARNING, "evenkeel.control"):
+        rank.start()
+        assert fleet.wait_for(4)
+        rank.stop()
+    (said,) = caplog.messages
+    assert "opens no stream to its controller at 127.0.0.1:5" in said
 
 
 def test_a_rank_registers_with_a_fleet_api_that_comes_up_later(serve: Callable[[Fleet, int], int]) -> None:
