@@ -22,6 +22,8 @@ _DTYPES: dict[int, npt.DTypeLike] = {
     _FIELDS["has_loss"].type: np.dtype("?"),
 }
 
+_DTYPE_OF = {name: np.dtype(_DTYPES[_FIELDS[name].type]) for name in _PACKED}
+
 
 def frame_observation(job_id: str, sequence: int, closed: ClosedFrame) -> bytes:
     """The serialised observation of a closed frame; what its entries carry are rows of blocks, or sample messages."""
@@ -55,8 +57,10 @@ def _columns(entries: Sequence[ArrivedSample]) -> Any:
     _put(columns, "node_of", np.array([names.setdefault(entry.node, len(names)) for entry in entries]))
     _put(columns, "device_of", np.array([names.setdefault(entry.device, len(names)) for entry in entries]))
     columns.names.extend(names)
-    for name, column in zip(COLUMNS, picked.numbers.T, strict=True):
-        _put(columns, name, column)
+    filled: list[bool] = picked.numbers.any(axis=0).tolist()
+    for name, column, here in zip(COLUMNS, picked.numbers.T, filled, strict=True):
+        if here:
+            _put(columns, name, column, always=True)
     _put(columns, "has_loss", picked.has_loss)
     _put(columns, "has_gradient_norm", picked.has_gradient_norm)
     _put(columns, "workload_of", picked.workload_of)
@@ -71,8 +75,8 @@ def _columns(entries: Sequence[ArrivedSample]) -> Any:
 
 def _put(columns: Any, name: str, values: npt.NDArray[Any], *, always: bool = False) -> None:
     """A column of zeros is left out."""
-    if always or values.any():
-        setattr(columns, name, values.astype(_DTYPES[_FIELDS[name].type]).tobytes())
+    if always or np.count_nonzero(values):
+        setattr(columns, name, values.astype(_DTYPE_OF[name]).tobytes())
 
 
 class _Picked:
