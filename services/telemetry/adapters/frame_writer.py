@@ -57,7 +57,7 @@ def _columns(entries: Sequence[ArrivedSample]) -> Any:
     _put(columns, "node_of", np.array([names.setdefault(entry.node, len(names)) for entry in entries]))
     _put(columns, "device_of", np.array([names.setdefault(entry.device, len(names)) for entry in entries]))
     columns.names.extend(names)
-    filled: list[bool] = picked.numbers.any(axis=0).tolist()
+    filled = np.count_nonzero(picked.numbers, axis=0).tolist()
     for name, column, here in zip(COLUMNS, picked.numbers.T, filled, strict=True):
         if here:
             _put(columns, name, column, always=True)
