@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from evenkeel.detector.v1 import detector_pb2
 from google.protobuf.message import DecodeError
@@ -22,9 +23,22 @@ Finding = VerdictRecord | JobProfile | Suspicion
 _STALE_SUSPICION_SECONDS = 30.0
 
 
-def _require_key(record: ConsumedRecord, job_id: str) -> None:
-    if not job_id or record.key != job_id.encode():
-        raise RejectedRecordError("key", f"key {record.key!r} is not the job id {job_id!r} of the message")
+_Message = TypeVar("_Message", detector_pb2.Verdict, detector_pb2.Profile, detector_pb2.Suspicion)
+
+
+def _message_in(record: ConsumedRecord, kind: type[_Message]) -> _Message:
+    """The message in a record, under its job's key.
+
+    Raises:
+        RejectedRecordError: It is none, or stands under another key.
+    """
+    try:
+        message = kind.FromString(record.value or b"")
+    except DecodeError as error:
+        raise RejectedRecordError("malformed", f"not a {kind.DESCRIPTOR.name}: {error}") from error
+    if not message.job_id or record.key != message.job_id.encode():
+        raise RejectedRecordError("key", f"key {record.key!r} is not the job id {message.job_id!r} of the message")
+    return message
 
 
 def decode_verdict(record: ConsumedRecord) -> VerdictRecord:
@@ -33,11 +47,7 @@ def decode_verdict(record: ConsumedRecord) -> VerdictRecord:
     Raises:
         RejectedRecordError: It is no verdict, or one that cannot be.
     """
-    try:
-        message = detector_pb2.Verdict.FromString(record.value or b"")
-    except DecodeError as error:
-        raise RejectedRecordError("malformed", f"not a Verdict: {error}") from error
-    _require_key(record, message.job_id)
+    message = _message_in(record, detector_pb2.Verdict)
     if not message.verdict_id:
         raise RejectedRecordError("value", "the verdict has no verdict_id")
     for name in ("throughput", "throughput_margin", "confidence", "decided_at_unix_seconds"):
@@ -54,11 +64,7 @@ def decode_profile(record: ConsumedRecord) -> JobProfile:
     Raises:
         RejectedRecordError: It is no profile, or one that cannot be.
     """
-    try:
-        message = detector_pb2.Profile.FromString(record.value or b"")
-    except DecodeError as error:
-        raise RejectedRecordError("malformed", f"not a Profile: {error}") from error
-    _require_key(record, message.job_id)
+    message = _message_in(record, detector_pb2.Profile)
     try:
         workload = Workload(
             seconds_per_flop=message.seconds_per_flop,
@@ -85,11 +91,7 @@ def decode_suspicion(record: ConsumedRecord) -> Suspicion:
     Raises:
         RejectedRecordError: It is no suspicion, or one that cannot be.
     """
-    try:
-        message = detector_pb2.Suspicion.FromString(record.value or b"")
-    except DecodeError as error:
-        raise RejectedRecordError("malformed", f"not a Suspicion: {error}") from error
-    _require_key(record, message.job_id)
+    message = _message_in(record, detector_pb2.Suspicion)
     ranks = (message.rank, message.incarnation, message.peer_rank, message.peer_incarnation)
     if min(ranks) < 0 or message.rank == message.peer_rank:
         raise RejectedRecordError("value", f"a suspicion about rank {message.rank} beside rank {message.peer_rank}")

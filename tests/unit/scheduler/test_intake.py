@@ -1,0 +1,89 @@
+"""What the detector says is believed only as far as it can be meant."""
+
+import math
+
+import pytest
+from evenkeel.detector.v1 import detector_pb2 as pb
+
+from contracts.topics import PROFILES, SUSPICIONS, VERDICTS
+from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
+from services.scheduler.adapters.intake import DECODERS
+
+GOOD = {
+    VERDICTS.name: pb.Verdict(
+        job_id="job",
+        verdict_id="v",
+        kind=pb.VERDICT_KIND_FAIL_STOP,
+        confidence=0.9,
+        culprits=[pb.Culprit(rank=3, incarnation=1)],
+    ),
+    PROFILES.name: pb.Profile(
+        job_id="job",
+        iteration=7,
+        seconds_per_flop=1e-12,
+        tokens=100.0,
+        iteration_seconds=0.5,
+        throughputs=[pb.RankThroughput(rank=0, throughput=0.5), pb.RankThroughput(rank=1, throughput=math.nan)],
+    ),
+    SUSPICIONS.name: pb.Suspicion(job_id="job", rank=1, peer_rank=2, matrix_size=64, at_unix_seconds=5.0),
+}
+TOPICS = sorted(GOOD)
+
+
+def consumed(topic: str, value: bytes | None, key: bytes = b"job") -> ConsumedRecord:
+    return ConsumedRecord(
+        partition=Partition(topic, 0), offset=0, timestamp_seconds=0.0, key=key, value=value, headers=[]
+    )
+
+
+def refusal(topic: str, value: bytes | None, key: bytes = b"job") -> str:
+    with pytest.raises(RejectedRecordError) as refused:
+        DECODERS[topic](consumed(topic, value, key))
+    return refused.value.error
+
+
+def test_every_topic_that_is_read_has_a_decoder() -> None:
+    assert sorted(DECODERS) == TOPICS
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_what_can_be_meant_is_read(topic: str) -> None:
+    found = DECODERS[topic](consumed(topic, GOOD[topic].SerializeToString()))
+    assert found.job_id == "job"
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_bytes_that_are_no_message_are_refused(topic: str) -> None:
+    assert refusal(topic, b"\xff\xff\xff") == "malformed"
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_message_under_another_jobs_key_or_of_no_job_is_refused(topic: str) -> None:
+    value = GOOD[topic].SerializeToString()
+    assert refusal(topic, value, b"another") == "key"
+    assert refusal(topic, None, b"") == "key"
+
+
+@pytest.mark.parametrize(
+    ("topic", "field", "value"),
+    [
+        (VERDICTS.name, "verdict_id", ""),
+        (VERDICTS.name, "throughput", -1.0),
+        (VERDICTS.name, "confidence", math.nan),
+        (PROFILES.name, "seconds_per_flop", -1.0),
+        (SUSPICIONS.name, "rank", -1),
+        (SUSPICIONS.name, "peer_rank", 1),
+        (SUSPICIONS.name, "matrix_size", 0),
+        (SUSPICIONS.name, "at_unix_seconds", math.inf),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(topic: str, field: str, value: object) -> None:
+    message = type(GOOD[topic])()
+    message.CopyFrom(GOOD[topic])
+    setattr(message, field, value)
+    assert refusal(topic, message.SerializeToString()) == "value"
+
+
+def test_a_throughput_that_is_no_number_is_left_out_of_its_profile() -> None:
+    profile = DECODERS[PROFILES.name](consumed(PROFILES.name, GOOD[PROFILES.name].SerializeToString()))
+    assert profile.throughputs == {0: 0.5}
