@@ -9,7 +9,8 @@ import numpy as np
 from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import Floats, FrameObservation, Ints
 
-_WINDOW = 64
+# Short: a young loss falls fast, and a fall within the window looks like noise.
+_WINDOW = 32
 _FEWEST = 32
 _SPIKE_SIGMAS = 10.0
 _SPIKE_RATIO = 1.2

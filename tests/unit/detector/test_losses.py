@@ -45,3 +45,11 @@ def test_a_jump_is_reported_and_a_level_that_stays_is_not_repeated() -> None:
 def test_a_loss_that_falls_or_wobbles_is_no_news() -> None:
     losses = {i: 8.0 * math.exp(-i / 60) + 0.05 * math.sin(i) for i in range(120)}
     assert verdicts_of(JobDetector("job"), iter(frames_with(losses)), everything=True) == []
+
+
+def test_a_jump_of_half_is_reported_while_a_young_loss_still_falls_fast() -> None:
+    losses = {i: 1.7 + 9.0 * (i + 50.0) ** -0.3 + 0.02 * math.sin(7 * i) for i in range(120)}
+    for i in range(62, 65):
+        losses[i] *= 1.5
+    found = verdicts_of(JobDetector("job"), iter(frames_with(losses)), everything=True)
+    assert [(v.kind, v.decided_iteration) for v in found] == [(VerdictKind.SPIKE, 62)]
