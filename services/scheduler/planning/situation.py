@@ -189,8 +189,7 @@ class Situation:
         are another matter.
         """
         if not self._home_blocks:
-            stages_of_home = [stage for replica in self.home.replicas for stage in replica.stages]
-            self._home_blocks.append(_MOST_FILLED * max(map(_blocks_on_fullest, stages_of_home)))
+            self._home_blocks.append(_MOST_FILLED * max(map(_blocks_on_fullest, self.home.replicas[0].stages)))
         return max(map(_blocks_on_fullest, stages)) - self._home_blocks[0]
 
     @property

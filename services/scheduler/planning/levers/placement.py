@@ -31,12 +31,14 @@ class Placement:
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` without its dead and with slow links out of the way, then with weak groups elsewhere."""
+        num_groups = sum(len(replica.stages) for replica in base.replicas)
+        if not situation.links and num_groups > _MAX_GROUPS:
+            return
         shape = repaired(base, situation.throughputs.keys())
         if shape is None:
             return
         for link in situation.links:
             yield from _around(shape, link)
-        num_groups = sum(len(replica.stages) for replica in shape.replicas)
         if num_groups <= _MAX_GROUPS:
             yield from _by_strength(situation, shape)
         if num_groups <= _MAX_TRIED:
