@@ -1,6 +1,7 @@
 """``evenkeel simulate --emit``: the scenario's job in real time, for services that cannot tell it from a real one."""
 
 import asyncio
+import os
 import secrets
 import time
 from dataclasses import replace
@@ -15,6 +16,7 @@ from cli.errors import CommandError, ExitStatus
 from cli.session import setting
 from simulator.fleet.scenario import Scenario
 from simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
+from trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
 
 
 def emit_scenario(
@@ -32,10 +34,17 @@ def emit_scenario(
         CommandError: No services, a bad speed, or the services went away.
     """
     name = job_id or f"simulated-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        ca_file = checked_fleet_ca_file(os.environ.get("EVENKEEL_FLEET_CA_FILE", ""))
+        controller_tls = ControllerTls.from_environment(os.environ)
+    except ValueError as error:
+        raise CommandError(str(error), status=ExitStatus.USAGE) from error
     services = Services(
         bootstrap_servers=setting(context, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"),
         fleet_address=setting(context, "EVENKEEL_FLEET_ADDRESS"),
         fleet_token=setting(context, "EVENKEEL_FLEET_TOKEN"),
+        fleet_ca_file=ca_file,
+        controller_tls=controller_tls,
     )
     chosen = scenario.seed if seed is None else seed
     try:

@@ -29,6 +29,7 @@ from simulator.hardware import Hardware
 from simulator.live.simulated_job import Documents, Iteration, SimulatedJob
 from simulator.live.simulated_rank import SimulatedRank
 from trainer_sdk.control.server import ControlServer
+from trainer_sdk.control.tls import ControllerTls, fleet_channel, security_of
 from trainer_sdk.emit.producer import create_producer
 
 _CALL_SECONDS = 5.0
@@ -44,12 +45,16 @@ class Services:
         bootstrap_servers: Kafka, ``host:port[,host:port]``.
         fleet_address: Fleet API, ``host:port``; empty = nobody plans.
         fleet_token: Its bearer token.
+        fleet_ca_file: PEM file with the certificates that its certificate is signed by; empty = no TLS to it.
+        controller_tls: Of the simulated ranks' controllers; None = no TLS.
         max_controllers: Up to so many ranks get a controller; each costs some threads.
     """
 
     bootstrap_servers: str
     fleet_address: str = ""
     fleet_token: str = ""
+    fleet_ca_file: str = ""
+    controller_tls: ControllerTls | None = None
     max_controllers: int = 64
 
 
@@ -238,7 +243,12 @@ class LiveRun:
             await asyncio.to_thread(server.stop, 0.0)
         for number, rank in self.job.ranks.items():
             if number not in self._servers:
-                server = ControlServer(rank.mailbox, job_id=self.job.job_id, job_token=self._token)
+                server = ControlServer(
+                    rank.mailbox,
+                    job_id=self.job.job_id,
+                    job_token=self._token,
+                    tls=self._services.controller_tls,
+                )
                 server.start()
                 self._servers[number] = (rank, server)
                 await asyncio.to_thread(self._register_rank, rank, server.address())
@@ -263,6 +273,7 @@ class LiveRun:
             device=device,
             address=address,
             process_id=os.getpid(),
+            controller_security=security_of(self._services.controller_tls),
         )
         self._call("RegisterRank", request, self._token)
 
@@ -270,7 +281,7 @@ class LiveRun:
         self._call("FinishJob", pb.FinishJobRequest(job_id=self.job.job_id), self._services.fleet_token)
 
     def _call(self, name: str, request: object, token: str) -> None:
-        with grpc.insecure_channel(self._services.fleet_address) as channel:
+        with fleet_channel(self._services.fleet_address, self._services.fleet_ca_file) as channel:
             stub = scheduler_pb2_grpc.FleetServiceStub(channel)
             try:
                 getattr(stub, name)(request, timeout=_CALL_SECONDS, metadata=(("authorization", f"Bearer {token}"),))
