@@ -72,6 +72,7 @@ def situation_of(question: Question) -> Situation:
         holders=live & frozenset(layout.ranks),
         transition=question.costs.transition,
         device_bytes=question.costs.device_bytes,
+        links=question.links,
         domains={rank: rank // question.topology.devices_per_node for rank in question.home.ranks},
     )
 

@@ -18,6 +18,7 @@ class DetectorModel:
         slow_miss_probability: A slowdown that is never noticed.
         min_slowdown: Slowdowns smaller than this (1 - throughput) are never noticed.
         estimate_error: Standard deviation of estimated over true throughput of a slow device.
+        link_seconds: From a slow link, or its end, to its verdict; None = links are never named.
     """
 
     stop_seconds: float = 2.0
@@ -26,11 +27,14 @@ class DetectorModel:
     slow_miss_probability: float = 0.0
     min_slowdown: float = 0.0
     estimate_error: float = 0.0
+    link_seconds: float | None = None
 
     def __post_init__(self) -> None:
         silent = self.stop_seconds if self.silent_seconds is None else self.silent_seconds
         if min(self.stop_seconds, silent, self.slow_seconds, self.estimate_error, self.min_slowdown) < 0.0:
             raise ValueError("detector: seconds, errors and thresholds must be at least 0")
+        if self.link_seconds is not None and self.link_seconds < 0.0:
+            raise ValueError(f"link_seconds is {self.link_seconds}: it must be at least 0, or left out")
         if not 0.0 <= self.slow_miss_probability <= 1.0:
             raise ValueError(f"slow_miss_probability is {self.slow_miss_probability}: a probability is from 0 to 1")
 
@@ -55,12 +59,16 @@ class DetectorModel:
         return throughput if throughput <= 0.0 else min(1.0, max(0.02, throughput * factor))
 
 
+_LINK_ITERATIONS = 7.0
+
+
 def measured_detector(iteration_seconds: float) -> DetectorModel:
     """Our own detector as ``docs/benchmarks/detection.md`` and ``loop.md`` measured it, for a job of that iteration.
 
     A death that is told: verdict after 0.05 s. Silence: two iterations, at least 1.5 s. A slowdown of 5 % or more:
     found after three iterations; of 3 % every third; below that none, so 3 % is taken as the smallest. Severity is 0.25
-    points off at the median, which is 0.4 % as a standard deviation.
+    points off at the median, which is 0.4 % as a standard deviation. Slow links are named
+    after seven iterations (p95; 4 to 5 at the median).
     """
     return DetectorModel(
         stop_seconds=0.05,
@@ -68,4 +76,5 @@ def measured_detector(iteration_seconds: float) -> DetectorModel:
         slow_seconds=3.0 * iteration_seconds,
         min_slowdown=0.03,
         estimate_error=0.004,
+        link_seconds=_LINK_ITERATIONS * iteration_seconds,
     )

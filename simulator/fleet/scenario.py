@@ -281,6 +281,7 @@ def _detector(section: _Section) -> DetectorModel:
         slow_miss_probability=section.number("slow_miss_probability", 0.0),
         min_slowdown=section.number("min_slowdown", 0.0),
         estimate_error=section.number("estimate_error", 0.0),
+        link_seconds=section.number("link_seconds") if section.has("link_seconds") else None,
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from layouts.layout import Layout
 from services.scheduler.planning.cost_model import CostModel
+from services.scheduler.planning.links import SlowLink
 from simulator.fleet.conditions import Conditions
 from simulator.fleet.cut_iteration import CutIteration, cut_by
 from simulator.fleet.detection import DetectorModel
@@ -25,7 +26,7 @@ from simulator.fleet.result import RunResult, Segment
 from simulator.fleet.strategy import Answer, Costs, Question, Strategy
 from simulator.fleet.topology import Topology
 
-_BEGIN, _END, _SEEN, _GONE, _WAKE, _ASK, _LINK_BEGIN, _LINK_END = range(8)
+_BEGIN, _END, _SEEN, _GONE, _WAKE, _ASK, _LINK_BEGIN, _LINK_END, _LINK_SEEN, _LINK_GONE = range(10)
 _Event = tuple[float, int, int]
 """Moment, kind, index of the fault."""
 
@@ -44,7 +45,7 @@ class FleetSimulation:
         duration_seconds: How long.
         seed: Of misses and estimates.
         on_progress: Called with the simulated seconds that are done.
-        link_faults: Slow links; nobody notices them, everybody suffers them.
+        link_faults: Slow links; everybody suffers them, and who asks for links is told of those that are noticed.
         noise: Relative standard deviation of each operation of a true iteration.
     """
 
@@ -77,6 +78,7 @@ class FleetSimulation:
         self._link_faults = tuple(link_faults)
         self._conditions = Conditions(noise=noise, seed=seed)
         self._slow_links: dict[int, LinkFault] = {}
+        self._known_links: dict[int, LinkFault] = {}
         self._truth = Truth(topology.num_devices)
         self._known: dict[int, dict[int, float]] = {}
         self._slow_since: dict[int, float] = {}
@@ -100,6 +102,10 @@ class FleetSimulation:
         for index, link in enumerate(self._link_faults):
             self._schedule(link.at_seconds, _LINK_BEGIN, index)
             self._schedule(link.at_seconds + link.duration_seconds, _LINK_END, index)
+            if self._detector.link_seconds is not None and link.duration_seconds > self._detector.link_seconds:
+                seen = link.at_seconds + self._detector.link_seconds
+                self._schedule(seen, _LINK_SEEN, index)
+                self._schedule(seen + link.duration_seconds, _LINK_GONE, index)
         for index, fault in enumerate(self._faults):
             self._schedule(fault.at_seconds, _BEGIN, index)
             self._schedule(fault.at_seconds + fault.duration_seconds, _END, index)
@@ -133,6 +139,12 @@ class FleetSimulation:
         if kind in {_LINK_BEGIN, _LINK_END}:
             self._change_link(kind, index)
             return False
+        if kind == _LINK_SEEN:
+            self._known_links[index] = self._link_faults[index]
+            return True
+        if kind == _LINK_GONE:
+            del self._known_links[index]
+            return True
         fault = self._faults[index]
         delay = self._detector.delay_seconds(fault)
         if kind == _BEGIN:
@@ -179,6 +191,7 @@ class FleetSimulation:
             topology=self._topology,
             costs=self._costs,
             slow_since_seconds=min(self._slow_since.values(), default=None),
+            links=tuple(SlowLink(ranks=link.devices, factor=link.factor) for link in self._known_links.values()),
         )
         started = time.process_time()
         answer = self._strategy.answer(question)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from layouts.layout import Layout
 from services.scheduler.planning.cost_model import CostModel
+from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.price import TransitionCosts
 from simulator.fleet.operation import Operation
 from simulator.fleet.topology import Topology
@@ -45,6 +46,7 @@ class Question:
         topology: Nodes and racks.
         costs: Constants.
         slow_since_seconds: When the oldest slowdown that is known was noticed; None when nobody is slow.
+        links: Slow links that are known.
     """
 
     at_seconds: float
@@ -55,6 +57,7 @@ class Question:
     topology: Topology
     costs: Costs
     slow_since_seconds: float | None = None
+    links: tuple[SlowLink, ...] = ()
 
     @property
     def anybody_slow(self) -> bool:

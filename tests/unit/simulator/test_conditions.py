@@ -5,13 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.planning.cases import large_case
 from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from simulator.baselines import STRATEGIES
 from simulator.fleet.comparison import run_scenario
 from simulator.fleet.conditions import Conditions, noise_factors, replica_seconds
+from simulator.fleet.detection import DetectorModel
 from simulator.fleet.faults import LinkFault
 from simulator.fleet.operation import Operation, operation_of, operation_seconds
 from simulator.fleet.scenario import ScenarioError, scenario_of
+from simulator.fleet.simulation import FleetSimulation
+from simulator.fleet.strategy import Costs
+from simulator.fleet.topology import Topology
 
 SCENARIO = {
     "hours": 2,
@@ -106,3 +111,33 @@ def test_a_link_has_two_ends():
 
 def test_log_normal_noise_has_mean_one():
     assert float(np.mean(noise_factors(np.random.default_rng(0), 0.3, 100_000))) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_slow_link_that_is_named_gets_out_of_the_way_and_comes_back():
+    case = large_case()
+    iteration = operation_seconds(case.cost, operation_of(case.home), case.healthy)
+    stages = case.home.replicas[0].stages
+    link = LinkFault(
+        at_seconds=3600.0, devices=(stages[13].ranks[0], stages[14].ranks[0]), factor=20.0, duration_seconds=3600.0
+    )
+
+    def run(link_seconds):
+        return FleetSimulation(
+            home=case.home,
+            cost=case.cost,
+            topology=Topology(num_devices=case.num_devices),
+            faults=(),
+            link_faults=(link,),
+            detector=DetectorModel(link_seconds=link_seconds),
+            costs=Costs(),
+            strategy=STRATEGIES["Evenkeel"],
+            duration_seconds=10_000.0,
+        ).run()
+
+    suffered, named = run(None), run(7.0 * iteration)
+    assert suffered.num_answers == 0
+    assert named.num_answers >= 1
+    during = [segment.rate for segment in named.segments if 3650.0 < segment.from_seconds < 7200.0]
+    assert max(during) > 0.99 > min(segment.rate for segment in suffered.segments)
+    assert named.throughput > suffered.throughput
+    assert named.segments[-1].rate == pytest.approx(1.0, abs=0.01)

@@ -57,7 +57,7 @@ def test_a_slowdown_that_is_never_noticed_is_suffered_to_the_end(small):
 
 
 def test_a_plan_from_wrong_estimates_is_judged_by_the_truth(medium):
-    fault = Fault(at_seconds=0.0, devices=(0,), throughput=0.5)
+    fault = Fault(at_seconds=0.0, devices=(0,), throughput=0.6)
     exact = medium.run(STRATEGIES["Evenkeel"], [fault])
     guessed = medium.run(STRATEGIES["Evenkeel"], [fault], estimate_error=0.4)
     assert guessed.throughput < exact.throughput
