@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from layouts.layout import Layout, Replica, Stage
-from services.scheduler.planning.situation import Situation
+from services.scheduler.planning.situation import RISK_MARGIN, Situation
 from services.scheduler.planning.split_climb import climbed
 
 _NUM_COMPARED = 3
@@ -174,9 +174,12 @@ def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, sche
     best, best_seconds = stages, seconds(stages) * (1.0 - 1e-9)
     for inner in candidates:
         if inner != now and (taken := seconds(shape := _with_borders(stages, inner))) < best_seconds:
-            # A split that does not fit memory may only replace one that does not either.
             if _excess(situation, shape, quota, schedule) > _excess(situation, stages, quota, schedule):
-                continue
+                # A split that does not fit memory may only replace one that does not either; where memory is not
+                # known, fuller devices are a risk.
+                taken *= 1.0 + RISK_MARGIN
+                if situation.device_bytes is not None or taken >= best_seconds:
+                    continue
             best, best_seconds = shape, taken
     return best
 
