@@ -108,7 +108,10 @@ def _draw(curves: Curves, title: str, path: Path) -> None:
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for name, curve in curves.items():
         points = sorted((score.false_per_1000_iterations, score.found_percent or 0.0) for _, score in curve)
-        axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=name)
+        # Ours as a ring, so that neither hides the other where they meet.
+        ours = name.startswith("Evenkeel")
+        style = {"markersize": 11, "fillstyle": "none", "markeredgewidth": 2.5} if ours else {"markersize": 4}
+        axes.plot(*zip(*points, strict=True), marker="o", label=name, **style)
     axes.set_xscale("symlog", linthresh=0.1)
     axes.set_xlim(left=-0.01)
     axes.set_ylim(-3, 103)
