@@ -44,6 +44,8 @@ from services.scheduler.views import job_view
 
 _log = structlog.get_logger(__name__)
 
+_LONGEST_SECOND_LOOK = 600.0
+
 _Answer = asyncio.Task[tuple[Solution | NoPlanError, float]]
 
 
@@ -72,6 +74,8 @@ class JobActor:
         self._decided = self._must_recover = False
         self._overtaken: list[str] = []
         self._retries = Backoff(first_seconds=0.1, longest_seconds=5.0)
+        self._second_looks = Backoff(first_seconds=parts.second_look_seconds, longest_seconds=_LONGEST_SECOND_LOOK)
+        self._second_look: asyncio.Task[None] | None = None
         for info in job.ranks.values():
             if info.alive:
                 processes.add(info)
@@ -220,6 +224,8 @@ class JobActor:
         parts.metrics.decisions.labels(decision.choice.value).inc()
         _log.info("weighed a plan", job_id=job.job_id, choice=decision.choice.value, reason=decision.reason)
         if decision.choice is Choice.KEEP:
+            if self._second_look is None and not job.situation(parts.transition).all_is_well:
+                self._second_look = parts.spawn(self._weigh_again(self._second_looks.next_seconds()))
             return
         flight = new_flight(job, solution, mode, parts)
         record = plan_record(job, flight, solution, why=decision.reason, solve_seconds=solve_seconds, at=self._now())
@@ -289,6 +295,7 @@ class JobActor:
             )
             self.job, self._flying, self._unmeasured, self._overtaken = outcome.job, None, record, []
             self._retries.reset()
+            self._second_looks.reset()
             await self._react()
 
     async def _failed(self, flight: PlanInFlight, record: PlanRecord, error: Exception) -> None:
@@ -335,6 +342,15 @@ class JobActor:
         await asyncio.sleep(after_seconds)
         async with self._lock:
             if self.job.flight is None and not self.job.finished:
+                await self._react()
+
+    async def _weigh_again(self, after_seconds: float) -> None:
+        """A layout was kept though somebody is ill: what that costs and what a plan brings may be known better now."""
+        await asyncio.sleep(after_seconds)
+        async with self._lock:
+            self._second_look = None
+            if self.job.flight is None and not self.job.finished and not self.job.stuck:
+                self.job = replace(self.job, changed=True)
                 await self._react()
 
     async def _ground(self, why: str) -> None:

@@ -24,6 +24,7 @@ class Parts:
         rule: When a plan pays.
         transition: What transitions cost.
         times: Deadlines of flights.
+        second_look_seconds: After a layout was kept with somebody ill, until that is weighed again; each time longer.
         clock: Unix seconds.
         rank_tls: How ranks are talked to; None = plain.
     """
@@ -34,5 +35,6 @@ class Parts:
     rule: DecisionRule = field(default_factory=DecisionRule)
     transition: TransitionCosts = field(default_factory=TransitionCosts)
     times: FlightTimes = field(default_factory=FlightTimes)
+    second_look_seconds: float = 30.0
     clock: Callable[[], float] = time.time
     rank_tls: RankTls | None = None

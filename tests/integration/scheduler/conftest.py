@@ -135,10 +135,10 @@ class World:
         page = await self.scheduler.store.list_incidents(job_id=self.toys.job_id, page_size=0, page_token="")
         return list(reversed(page.items))
 
-    async def restart(self) -> None:
-        """kill -9 of the scheduler, and a new one."""
+    async def restart(self, **settings: Any) -> None:
+        """kill -9 of the scheduler, and a new one; ``settings`` are those of its parts."""
         await self.scheduler.crash()
-        self.scheduler = new_scheduler(self.engine)
+        self.scheduler = new_scheduler(self.engine, **settings)
         await self.coordinator.load()
 
     def steps_are_gapless(self) -> None:
@@ -150,7 +150,7 @@ class World:
             assert epochs == sorted(epochs)
 
 
-def new_scheduler(engine: AsyncEngine) -> Scheduler:
+def new_scheduler(engine: AsyncEngine, **settings: Any) -> Scheduler:
     tasks: set[asyncio.Task[None]] = set()
     store = Store(engine)
 
@@ -171,7 +171,7 @@ def new_scheduler(engine: AsyncEngine) -> Scheduler:
         async def probed(self, outcome: ProbeOutcome) -> None:
             probes.append(outcome)
 
-    parts = Parts(store=store, metrics=SchedulerMetrics(create_registry()), spawn=spawn)
+    parts = Parts(store=store, metrics=SchedulerMetrics(create_registry()), spawn=spawn, **settings)
     coordinator = Coordinator(parts, lambda _: Reports())
     return Scheduler(store=store, coordinator=coordinator, tasks=tasks, broken=broken, probes=probes)
 

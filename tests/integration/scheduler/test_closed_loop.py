@@ -6,6 +6,7 @@ import time
 import pytest
 
 from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from services.scheduler.domain.transitions import FLIP_MEMORY_SECONDS
 from tests.integration.scheduler.conftest import World
 
 pytestmark = pytest.mark.integration
@@ -44,6 +45,21 @@ async def test_a_slow_device_gets_less_work_and_its_full_share_back_when_it_reco
     (incident,) = await world.incidents()
     assert incident.resolved_at is not None
     assert incident.plan_ids == tuple(plan.plan.plan_id for plan in plans)
+
+
+@pytest.mark.asyncio
+async def test_a_layout_that_was_kept_for_a_restless_device_is_weighed_again_once_it_is_steady(world: World) -> None:
+    later_seconds = 0.0
+    await world.restart(second_look_seconds=0.1, clock=lambda: time.time() + later_seconds)
+    kinds = [VerdictKind.COMPUTE_SLOW, VerdictKind.RECOVERED] * 10 + [VerdictKind.COMPUTE_SLOW]
+    verdicts = [world.verdict(kind, 3, throughput=0.5 if kind is VerdictKind.COMPUTE_SLOW else 1.0) for kind in kinds]
+    await world.coordinator.take_verdicts(world.toys.job_id, verdicts)
+    assert await world.plans() == [], "what flips so often is not worth a plan"
+    later_seconds = FLIP_MEMORY_SECONDS
+    await world.until_epoch(1)
+    (plan,) = await world.plans()
+    assert plan.plan.mode is PlanMode.BOUNDARY
+    world.steps_are_gapless()
 
 
 @pytest.mark.asyncio
