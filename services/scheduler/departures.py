@@ -60,6 +60,7 @@ def new_flight(job: JobKnowledge, solution: Solution, mode: PlanMode, parts: Par
         layout=solution.layout,
         incident_id=job.cause,
         started_at_unix_seconds=parts.clock(),
+        throughputs=job.usable,
     )
 
 

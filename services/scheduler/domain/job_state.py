@@ -87,7 +87,7 @@ class OpenIncident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanInFlight:
-    """A plan on its way to the ranks."""
+    """A plan on its way to the ranks; ``throughputs`` are those of the ranks that it could use."""
 
     plan_id: str
     mode: PlanMode
@@ -95,6 +95,7 @@ class PlanInFlight:
     layout: Layout
     incident_id: str | None
     started_at_unix_seconds: float
+    throughputs: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +133,7 @@ class JobKnowledge:
         changed: True when something happened that a plan was not yet considered for.
         cause: Incident that the next plan answers.
         flips: For each rank the Unix seconds at which it turned slow or healthy.
+        answered: Throughputs that the layout in force was planned for; empty = everybody healthy.
         outlook: What its failures so far say about the next ones.
         hindsight: How far its measured plans fell short of their predictions.
         stuck: Why no plan can keep the job going; empty = it goes on.
@@ -161,6 +163,7 @@ class JobKnowledge:
     changed: bool = False
     cause: str | None = None
     flips: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    answered: Mapping[int, float] = field(default_factory=dict)
     outlook: Outlook = field(default_factory=Outlook)
     hindsight: Hindsight = field(default_factory=Hindsight)
     stuck: str = ""

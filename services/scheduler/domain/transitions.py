@@ -22,6 +22,7 @@ from services.scheduler.domain.job_state import HEALTHY, AppliedPlan, JobKnowled
 from services.scheduler.planning.outlook import Outlook
 
 FLIP_MEMORY_SECONDS = 900.0
+_SAME_THROUGHPUT = 0.05
 _GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG))
 _SLOW = frozenset((VerdictKind.COMPUTE_SLOW, VerdictKind.COMMUNICATION_SLOW))
 
@@ -337,9 +338,22 @@ def _incident_of(job: JobKnowledge, rank: int) -> str | None:
 
 
 def num_flips(job: JobKnowledge, now_unix_seconds: float) -> int:
-    """How often the job's most restless rank has flipped lately beyond its first slow and its first recovery."""
-    counts = [sum(1 for at in times if now_unix_seconds - at < FLIP_MEMORY_SECONDS) - 2 for times in job.flips.values()]
-    return max([0, *counts])
+    """How often a rank that the next plan is for has flipped lately, beyond its first slow and its first recovery.
+
+    A plan is for the ranks that are not as the layout in force was planned for; it is as lasting as the steadiest of
+    them, so a device that flips stands in nobody else's way. For no such rank, the job's most restless one counts.
+    """
+    counts = {
+        rank: max(0, sum(1 for at in times if now_unix_seconds - at < FLIP_MEMORY_SECONDS) - 2)
+        for rank, times in job.flips.items()
+    }
+    usable, unknown = job.usable, 0.0 if job.answered else 1.0
+    others = [
+        rank
+        for rank in sorted({*usable, *job.answered, *job.layout.ranks})
+        if abs(usable.get(rank, 0.0) - job.answered.get(rank, unknown)) > _SAME_THROUGHPUT
+    ]
+    return min([counts.get(rank, 0) for rank in others], default=max(counts.values(), default=0))
 
 
 def on_applied(
@@ -358,6 +372,7 @@ def on_applied(
         layouts={**job.layouts, epoch: layout},
         top_epoch=max(job.top_epoch, epoch),
         flight=None,
+        answered={} if flight is None else flight.throughputs,
         unmeasured=AppliedPlan(plan_id=plan_id, epoch=epoch, first_iteration=first_iteration),
         stuck="",
         vacant=frozenset(),

@@ -73,6 +73,7 @@ def planned(job: JobKnowledge, mode: PlanMode = PlanMode.RECOVER) -> JobKnowledg
         layout=layout,
         incident_id=job.cause,
         started_at_unix_seconds=START.timestamp(),
+        throughputs=job.usable,
     )
     job = replace(job, flight=flight, top_epoch=epoch, changed=False)
     applied = on_applied(job, epoch=epoch, layout=layout, plan_id=f"p{epoch}", first_iteration=7, at=START)
@@ -268,13 +269,45 @@ def test_a_death_of_a_rank_that_only_the_plan_in_flight_counts_on_needs_another_
     assert job.need is PlanNeed.RECOVER
 
 
-def test_flips_are_counted_beyond_the_first_there_and_back_and_forgotten_in_time() -> None:
+def restless_job() -> JobKnowledge:
+    """Rank 3 was slow and healthy three times in a minute, and is healthy."""
     job = fresh_job()
     for turn in range(3):
         job = on_verdict(job, verdict(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5, after=20.0 * turn)).job
         job = on_verdict(job, verdict(VerdictKind.RECOVERED, 3, throughput=1.0, after=20.0 * turn + 10)).job
+    return job
+
+
+def test_flips_are_counted_beyond_the_first_there_and_back_and_forgotten_in_time() -> None:
+    job = restless_job()
     assert num_flips(job, START.timestamp() + 60) == 4
     assert num_flips(job, START.timestamp() + 7200) == 0
+
+
+def test_a_restless_device_stands_in_the_way_of_its_own_plans_only() -> None:
+    now = START.timestamp() + 70
+    slow = on_verdict(restless_job(), verdict(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5, after=70.0)).job
+    assert num_flips(slow, now) == 5
+    other = on_verdict(restless_job(), verdict(VerdictKind.COMPUTE_SLOW, 5, throughput=0.5, after=70.0)).job
+    assert num_flips(other, now) == 0
+    both = on_verdict(slow, verdict(VerdictKind.COMPUTE_SLOW, 5, throughput=0.5, after=70.0)).job
+    assert num_flips(both, now) == 0
+
+
+def test_a_device_that_stays_slow_is_no_reason_to_follow_one_that_flips() -> None:
+    job = on_verdict(restless_job(), verdict(VerdictKind.COMPUTE_SLOW, 5, throughput=0.5, after=65.0)).job
+    job = planned(job, PlanMode.BOUNDARY)
+    job = on_verdict(job, verdict(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5, after=70.0)).job
+    assert num_flips(job, START.timestamp() + 70) == 5
+
+
+def test_a_replacement_is_taken_back_whoever_flips() -> None:
+    job = planned(on_verdict(restless_job(), verdict(VerdictKind.FAIL_STOP, 6, after=65.0)).job)
+    assert num_flips(job, START.timestamp() + 70) == 4, "nothing has changed: the most restless rank counts"
+    job = on_verdict(job, verdict(VerdictKind.REJOINED, 6, incarnation=1, after=70.0)).job
+    job = on_rank_registered(job, registration(6, 1))
+    assert job.need is PlanNeed.BOUNDARY
+    assert num_flips(job, START.timestamp() + 70) == 0
 
 
 events = st.lists(
