@@ -59,6 +59,7 @@ class Keeper:
             with self._start_lock:
                 if self._stopping.is_set():
                     return
-                self.process.start()
+                # Counted first: whoever sees the new process sees that it was started again.
                 self.num_restarts += 1
+                self.process.start()
             self._on_restart()
