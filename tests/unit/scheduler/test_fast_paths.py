@@ -1,7 +1,7 @@
 from itertools import accumulate, combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from layouts.instructions import Op
@@ -27,6 +27,7 @@ def test_the_short_way_to_a_1f1b_pipelines_time_is_the_longest_path_through_its_
     st.lists(st.floats(0.2, 1.0), min_size=2, max_size=5),
     st.integers(1, 30),
 )
+@example([1.0, 1.0, 2.0, 2.0, 4.0, 1.0, 1.0], [0.5, 0.25, 1.0], 3)
 @settings(max_examples=150, deadline=None)
 def test_the_first_split_is_the_best_of_all_by_sum_and_maximum(blocks, speeds, quota):
     speeds = speeds[: len(blocks)]
