@@ -77,9 +77,15 @@ class Findings:
         self.verdicts: list[detector_pb2.Verdict] = []
         self.profiles: list[detector_pb2.Profile] = []
 
-    async def until_last_profile(self, iteration: int) -> None:
+    async def until(self, iteration: int, num_verdicts: int) -> None:
+        """A profile so late or later, and so many different verdicts: they come by topics of their own."""
+
+        def all_there() -> bool:
+            told = {verdict.verdict_id for verdict in self.verdicts}
+            return len(told) >= num_verdicts and any(profile.iteration >= iteration for profile in self.profiles)
+
         async with asyncio.timeout(60):
-            while not any(profile.iteration >= iteration for profile in self.profiles):
+            while not all_there():
                 record = await self._consumer.getone()
                 if record.key != self._job_id.encode():
                     continue
@@ -133,15 +139,15 @@ async def test_killed_in_the_middle_it_says_what_an_undisturbed_one_says(
         async with findings_of(kafka_bootstrap, job_id) as findings:
             await service.start()
             await publish(producer, messages[:55])
-            await findings.until_last_profile(45)
-            async with asyncio.timeout(20):
+            await findings.until(45, num_verdicts=0)
+            async with asyncio.timeout(60):
                 while await service.metric("evenkeel_detector_snapshot_bytes_total") == 0:  # noqa: ASYNC110 - it is another process
                     await asyncio.sleep(0.05)
             await publish(producer, messages[55:70])
             await service.end(signal.SIGKILL)
             await publish(producer, messages[70:])
             await service.start()
-            await findings.until_last_profile(115)
+            await findings.until(115, num_verdicts=3)
             assert await service.metric("evenkeel_detector_lag_seconds_count") > 0
     finally:
         code = await service.end(signal.SIGTERM)

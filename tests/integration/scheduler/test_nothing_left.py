@@ -7,14 +7,14 @@ import pytest
 from sqlalchemy import text
 
 from history.vocabulary import JobState, PlanState, VerdictKind
-from tests.integration.scheduler.conftest import HOME, World
+from tests.integration.scheduler.conftest import DEADLINE_SECONDS, HOME, World
 
 pytestmark = pytest.mark.integration
 
 
 async def until_stuck(world: World) -> str:
     """Wait for the refusal in the history; gives its words."""
-    ends = time.monotonic() + 30.0
+    ends = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < ends:
         refused = [plan.detail for plan in await world.plans() if plan.state is PlanState.ABORTED]
         if refused and "nothing to go on" in refused[-1] and world.job.state is JobState.STUCK:

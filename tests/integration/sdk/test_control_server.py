@@ -117,7 +117,7 @@ def test_watch_sends_the_state_at_open_and_at_each_change_and_the_last_one_at_th
     mailbox.publish(replace(TRAINING, epoch=1))
     assert next(watch).state.epoch == 1
     mailbox.publish(replace(TRAINING, epoch=1, phase=RankPhase.FINISHED))
-    server.stop()
+    server.stop(grace_seconds=20)
     assert [answer.state.phase for answer in watch] == [pb.RANK_PHASE_FINISHED]
 
 

@@ -1,6 +1,7 @@
 """Registration against a fleet API that is late, restarts, or refuses."""
 
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +40,7 @@ class Fleet(scheduler_pb2_grpc.FleetServiceServicer):
 
     def wait_for(self, count: int) -> bool:
         with self.changed:
-            return self.changed.wait_for(lambda: len(self.requests) >= count, 10)
+            return self.changed.wait_for(lambda: len(self.requests) >= count, 60)
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_a_rank_registers_as_soon_as_its_job_is_known(serve: Callable[[Fleet, in
     fleet = Fleet(num_not_found=2)
     rank = registration(serve(fleet, 0), is_watched=lambda: True)
     rank.start()
-    assert rank.wait_until_registered(10)
+    assert rank.wait_until_registered(60)
     rank.stop()
     assert len(fleet.requests) == 3
     assert set(fleet.tokens) == {"Bearer token"}
@@ -106,13 +107,17 @@ def test_a_rank_that_no_scheduler_ever_reached_says_so_once(
 
 def test_a_rank_registers_with_a_fleet_api_that_comes_up_later(serve: Callable[[Fleet, int], int]) -> None:
     fleet = Fleet(num_not_found=0)
-    reserved = grpc.server(ThreadPoolExecutor(max_workers=1), options=[("grpc.so_reuseport", 0)])
-    port = reserved.add_insecure_port("127.0.0.1:0")
-    reserved.start()  # answers UNIMPLEMENTED: a service of another kind
-    rank = registration(port, is_watched=lambda: True)
-    rank.start()
-    assert not rank.wait_until_registered(0.3)
-    reserved.stop(None).wait(5)
-    serve(fleet, port)
-    assert rank.wait_until_registered(10)
-    rank.stop()
+    with socket.socket() as holder:  # so that nobody takes the port while no server has it
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        other = grpc.server(ThreadPoolExecutor(max_workers=1), options=[("grpc.so_reuseport", 0)])
+        other.add_insecure_port(f"127.0.0.1:{port}")
+        other.start()  # answers UNIMPLEMENTED: a service of another kind
+        rank = registration(port, is_watched=lambda: True)
+        rank.start()
+        assert not rank.wait_until_registered(0.3)
+        other.stop(None).wait(20)
+        serve(fleet, port)
+        assert rank.wait_until_registered(60)
+        rank.stop()

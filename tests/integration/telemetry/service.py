@@ -102,14 +102,14 @@ class Ranks:
         self._job_id = job_id
         self._sequences: dict[tuple[int, int], int] = {}
 
-    async def send(self, record: pb.Record) -> None:
-        await self.send_bytes(record.SerializeToString())
+    async def send(self, *records: pb.Record) -> None:
+        """Together: frames do not wait long for ranks that are late."""
+        await self.send_bytes(*(record.SerializeToString() for record in records))
 
-    async def send_bytes(self, value: bytes, *, key: bytes | None = None) -> None:
-        headers = record_headers(RECORDS, "test")
-        await self._producer.send_and_wait(
-            RECORDS.name, value, key=self._job_id.encode() if key is None else key, headers=headers
-        )
+    async def send_bytes(self, *values: bytes) -> None:
+        key, headers = self._job_id.encode(), record_headers(RECORDS, "test")
+        sent = [await self._producer.send(RECORDS.name, value, key=key, headers=headers) for value in values]
+        await asyncio.gather(*sent)
 
     def record(self, rank: int, *, incarnation: int = 0) -> pb.Record:
         sequence = self._sequences.get((rank, incarnation), -1) + 1
@@ -123,12 +123,14 @@ class Ranks:
             device=f"device-{rank}",
         )
 
-    async def iteration(self, iteration: int, ranks: Sequence[int], *, epoch: int = 0) -> None:
-        for rank in ranks:
-            record = self.record(rank)
+    async def iteration(self, iteration: int, ranks: Sequence[int]) -> None:
+        await self.send(*self.samples(iteration, ranks))
+
+    def samples(self, iteration: int, ranks: Sequence[int]) -> list[pb.Record]:
+        records = [self.record(rank) for rank in ranks]
+        for record in records:
             record.samples.add(
                 iteration=iteration,
-                epoch=epoch,
                 started_at_unix_seconds=time.time(),
                 wall_seconds=0.05,
                 compute=pb.ComputeSeconds(forward=0.01, backward=0.02),
@@ -136,15 +138,15 @@ class Ranks:
                 micro_batches=[pb.MicroBatch(index=0, tokens=100, sum_of_squares=1000.0)],
                 loss=2.0,
             )
-            await self.send(record)
+        return records
 
-    async def progress(self, iteration: int, ranks: Sequence[int]) -> None:
-        for rank in ranks:
-            record = self.record(rank)
+    def progress(self, iteration: int, ranks: Sequence[int], operation: str = "forward") -> list[pb.Record]:
+        records = [self.record(rank) for rank in ranks]
+        for record in records:
             record.progress.add(
-                at_unix_seconds=time.time(), iteration=iteration, operation_count=iteration, operation="forward"
+                at_unix_seconds=time.time(), iteration=iteration, operation_count=iteration, operation=operation
             )
-            await self.send(record)
+        return records
 
 
 class Observations:
