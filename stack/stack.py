@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import signal
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -33,6 +34,7 @@ from stack.watchdog import Watchdog
 
 # Whoever looks at the state takes the lock for a moment.
 LOCK_TIMEOUT_SECONDS = 1.0
+NUM_ATTEMPTS = 3
 
 
 class Stack:
@@ -59,6 +61,8 @@ class Stack:
         self._keepers: dict[str, Keeper] = {}
         self._supervisor: Supervisor | None = None
         self._phase = Phase.STARTING
+        # Keepers write the state too: what was seen later must not be replaced by what was seen before.
+        self._state_lock = threading.Lock()
 
     @property
     def addresses(self) -> Addresses:
@@ -193,6 +197,18 @@ class Stack:
     def _start_services(self) -> None:
         if not self._service_names:
             return
+        for attempt in range(NUM_ATTEMPTS):
+            try:
+                self._start_services_once()
+                return
+            except StackError as error:
+                # Somebody took a port between our look and the service's bind.
+                if "cannot listen on" not in str(error) or attempt == NUM_ATTEMPTS - 1:
+                    raise
+                assert self._supervisor is not None
+                self._supervisor.stop()
+
+    def _start_services_once(self) -> None:
         fleet_port, *metrics_ports = free_ports(1 + len(self._service_names))
         self._addresses = replace(
             self._addresses,
@@ -213,17 +229,17 @@ class Stack:
         self._write_state()
 
     def _write_state(self) -> None:
-        processes = {}
-        for name, process_id in self.server_process_ids.items():
-            keeper = self._keepers.get(name)
-            processes[name] = process_state(process_id, restarts=0 if keeper is None else keeper.num_restarts)
-        for name, process_id in self.service_process_ids.items():
-            processes[name] = process_state(process_id, restarts=self.service_restarts[name])
-        write_state(
-            StackState(
+        with self._state_lock:
+            processes = {}
+            for name, process_id in self.server_process_ids.items():
+                keeper = self._keepers.get(name)
+                processes[name] = process_state(process_id, restarts=0 if keeper is None else keeper.num_restarts)
+            for name, process_id in self.service_process_ids.items():
+                processes[name] = process_state(process_id, restarts=self.service_restarts[name])
+            state = StackState(
                 name=self.name, phase=self._phase, owner_id=os.getpid(), addresses=self._addresses, processes=processes
             )
-        )
+            write_state(state)
 
     def _remove_data(self) -> None:
         for part in ("kafka", "postgres"):

@@ -1,0 +1,41 @@
+"""Ports are looked up before services bind them: one that is taken meanwhile costs another try and nothing else."""
+
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from stack import stack as module
+from stack.ports import LOOPBACK, free_ports
+from stack.services import is_healthy
+from stack.stack import Stack
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def on_running_servers(
+    kafka_bootstrap: str, fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Stack]:
+    monkeypatch.setenv("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", kafka_bootstrap)
+    monkeypatch.setenv("EVENKEEL_DATABASE_URL", fresh_database_url)
+    stack = Stack(f"test-{uuid.uuid4().hex[:8]}", services=("telemetry",), keep_data=False)
+    yield stack
+    stack.stop()
+    shutil.rmtree(stack.folder)
+
+
+def test_a_port_that_is_taken_before_the_service_binds_it_is_replaced_by_another(
+    on_running_servers: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server((LOOPBACK, 0)) as somebody:
+        taken = somebody.getsockname()[1]
+        found = [[free_ports(1)[0], taken]]
+        monkeypatch.setattr(module, "free_ports", lambda count: found.pop() if found else free_ports(count))
+        on_running_servers.start()
+    assert not found
+    port = on_running_servers.addresses.metrics_ports["telemetry"]
+    assert port != taken
+    assert is_healthy(port)
