@@ -299,6 +299,8 @@ class Profile(_message.Message):
     ITERATION_SECONDS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     THROUGHPUTS_FIELD_NUMBER: _builtins.int
+    EXCHANGE_SECONDS_FIELD_NUMBER: _builtins.int
+    RECENT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
     iteration: _builtins.int
@@ -317,9 +319,19 @@ class Profile(_message.Message):
     """Recent median wall seconds per iteration under the epoch in force."""
     epoch: _builtins.int
     """Epoch in force."""
+    exchange_seconds: _builtins.float
+    """Seconds per micro-batch that the tensor collectives of one replica's stages take together, forward and backward, without
+    the waiting for slower shards; 0 where no stage has two shards.
+    """
     @_builtins.property
     def throughputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankThroughput]:
         """Estimated throughput of each rank's device."""
+
+    @_builtins.property
+    def recent(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfiledIteration]:
+        """Newest plain iterations under the epoch in force, oldest first, with what they were made of; none where a rank did
+        not say, or where the job has more micro-batches than fit a record.
+        """
 
     def __init__(
         self,
@@ -334,14 +346,54 @@ class Profile(_message.Message):
         iteration_seconds: _builtins.float = ...,
         epoch: _builtins.int = ...,
         throughputs: _abc.Iterable[Global___RankThroughput] | None = ...,
+        exchange_seconds: _builtins.float = ...,
+        recent: _abc.Iterable[Global___ProfiledIteration] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "fixed_seconds", b"fixed_seconds", "iteration", b"iteration", "iteration_seconds", b"iteration_seconds", "job_id", b"job_id", "seconds_per_flop", b"seconds_per_flop", "sum_of_squares", b"sum_of_squares", "throughputs", b"throughputs", "tokens", b"tokens", "transfer_seconds", b"transfer_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "exchange_seconds", b"exchange_seconds", "fixed_seconds", b"fixed_seconds", "iteration", b"iteration", "iteration_seconds", b"iteration_seconds", "job_id", b"job_id", "recent", b"recent", "seconds_per_flop", b"seconds_per_flop", "sum_of_squares", b"sum_of_squares", "throughputs", b"throughputs", "tokens", b"tokens", "transfer_seconds", b"transfer_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Profile: _TypeAlias = Profile  # noqa: Y015
+
+@_typing.final
+class ProfiledIteration(_message.Message):
+    """One iteration: what it took and what it consisted of."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITERATION_FIELD_NUMBER: _builtins.int
+    WALL_SECONDS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    SUMS_OF_SQUARES_FIELD_NUMBER: _builtins.int
+    iteration: _builtins.int
+    """Iteration."""
+    wall_seconds: _builtins.float
+    """Wall seconds of its slowest rank."""
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Tokens N of each micro-batch, by its index in the iteration."""
+
+    @_builtins.property
+    def sums_of_squares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Sum of squared lengths of each micro-batch."""
+
+    def __init__(
+        self,
+        *,
+        iteration: _builtins.int = ...,
+        wall_seconds: _builtins.float = ...,
+        tokens: _abc.Iterable[_builtins.int] | None = ...,
+        sums_of_squares: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["iteration", b"iteration", "sums_of_squares", b"sums_of_squares", "tokens", b"tokens", "wall_seconds", b"wall_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProfiledIteration: _TypeAlias = ProfiledIteration  # noqa: Y015
 
 @_typing.final
 class RankThroughput(_message.Message):
