@@ -16,7 +16,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from stack.databases import (
     create_database,
@@ -30,10 +30,11 @@ from stack.postgres import Postgres
 from stack.topics import WantedTopic, apply_topics
 from stack.watchdog import Watchdog
 
-# CI runs the same examples every time: a new counterexample is found, and then fixed, by whoever works on the code.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# Every run has the same examples and looks at no clock: a property fails because of a change, or not at all.
+# Whoever hunts for counterexamples gets other ones each time: pytest --hypothesis-profile=hunt tests/unit/layouts
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("hunt", settings.get_profile("same"), derandomize=False, max_examples=1000)
+settings.load_profile("same")
 
 SERVER_FIXTURES = frozenset(
     {

@@ -54,7 +54,9 @@ def write(config: TrainingConfig, folder: CheckpointFolder, layout: Layout, step
         writer.close(30.0)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_what_one_layout_wrote_another_one_reads(
     data: st.DataObject,

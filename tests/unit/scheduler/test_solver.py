@@ -194,7 +194,7 @@ def test_a_healthy_job_with_a_mix_is_left_alone():
 
 
 @given(situations(), st.floats(0.15, 1.5), st.sampled_from([1, 2]), st.integers(1, 3))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 def test_a_plan_exists_when_a_replica_of_live_ranks_fits(situation, part, width, depth):
     whole = max(replica_peaks(situation.cost.model, situation.home.replicas[0]))
     limited = replace(situation, device_bytes=part * whole)
@@ -233,7 +233,7 @@ def test_half_of_512_devices_dead_leaves_a_job_that_fits_memory():
 
 
 @given(situations(), st.sampled_from([1, 2, 3, 6]))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 def test_no_plan_puts_a_tensor_group_over_more_domains_than_the_full_shape_does(situation, size):
     placed = replace(situation, domains={rank: rank // size for rank in situation.home.ranks})
     assume(all(len({rank // size for rank in s.ranks}) == 1 for r in placed.home.replicas for s in r.stages))
