@@ -7,6 +7,7 @@ from evenkeel.common.v1 import layout_pb2 as pb
 from layouts.layout import Layout, LayoutError, Replica, Stage
 from layouts.mix import Mix
 from layouts.model import BlockCost, ModelSpec
+from layouts.routes import Route
 
 
 def layout_to_proto(layout: Layout) -> pb.Layout:
@@ -16,6 +17,8 @@ def layout_to_proto(layout: Layout) -> pb.Layout:
         standbys=layout.standbys,
         schedule=layout.schedule,
         schedules=layout.schedules,
+        routes=[pb.Route(**asdict(route)) for route in layout.routes],
+        routable=layout.routable,
         mix=None if layout.mix is None else pb.Mix(**asdict(layout.mix)),
         replicas=[
             pb.Replica(
@@ -46,6 +49,10 @@ def layout_from_proto(message: pb.Layout) -> Layout:
         standbys=tuple(message.standbys),
         schedule=message.schedule or "1f1b",
         schedules=tuple(message.schedules),
+        routes=tuple(
+            Route(micro_batch=route.micro_batch, stage=route.stage, replica=route.replica) for route in message.routes
+        ),
+        routable=message.routable,
         mix=_mix_from_proto(message.mix) if message.HasField("mix") else None,
         replicas=tuple(
             Replica(

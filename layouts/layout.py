@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from layouts.mix import Mix
+from layouts.routes import Route
 
 
 class LayoutError(ValueError):
@@ -97,12 +98,14 @@ class Layout:
         schedule: Name of the pipeline schedule in :mod:`layouts.schedules`.
         mix: Which documents go to which micro-batch; None = as they were drawn.
         schedules: Schedules that a plan may choose for the job, because its engine runs them; none = only ``schedule``.
+        routes: Stages of micro-batches that another replica runs; by micro-batch and stage, whatever order is given.
+        routable: True when a plan may route micro-batches, because the job's engine runs such layouts.
         ranks: Ranks that hold a position, ascending; standbys excluded.
         num_micro_batches: Of the whole iteration: the same under every layout of a job.
 
     Raises:
         LayoutError: A stage's blocks do not follow the previous one's, a rank appears twice, quotas are negative or
-            all zero.
+            all zero, a route leads to a replica that does not have the same blocks at that stage.
     """
 
     num_blocks: int
@@ -111,6 +114,8 @@ class Layout:
     schedule: str = "1f1b"
     mix: Mix | None = None
     schedules: tuple[str, ...] = ()
+    routes: tuple[Route, ...] = ()
+    routable: bool = False
     ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
     num_micro_batches: int = field(init=False, repr=False, compare=False)
 
@@ -137,6 +142,32 @@ class Layout:
             raise LayoutError(f"ranks {repeated} hold more than one position")
         if everyone and min(everyone) < 0:
             raise LayoutError(f"negative rank {min(everyone)}")
+        if self.routes:
+            object.__setattr__(self, "routes", tuple(sorted(self.routes)))
+            self._check_routes()
+
+    def _check_routes(self) -> None:
+        homes = [d for d, replica in enumerate(self.replicas) for _ in range(replica.num_micro_batches)]
+        seen = set()
+        for route in self.routes:
+            micro_batch, s, host = route.micro_batch, route.stage, route.replica
+            if not (0 <= micro_batch < len(homes) and 0 <= host < len(self.replicas)):
+                raise LayoutError(f"{route}: there are {len(homes)} micro-batches and {len(self.replicas)} replicas")
+            home = homes[micro_batch]
+            if home == host:
+                raise LayoutError(f"{route}: the micro-batch is of that replica anyway; leave the route out")
+            ends = [
+                (each[s].first_block, each[s].stop_block) if 0 <= s < len(each) else None
+                for each in (self.replicas[home].stages, self.replicas[host].stages)
+            ]
+            if ends[0] is None or ends[0] != ends[1]:
+                raise LayoutError(
+                    f"{route}: stage {s} has blocks {ends[0]} in replica {home} and {ends[1]} in replica {host}; "
+                    "both need the same"
+                )
+            if (micro_batch, s) in seen:
+                raise LayoutError(f"stage {s} of micro-batch {micro_batch} is routed twice")
+            seen.add((micro_batch, s))
 
     def _gap(self, index: int, replica: Replica) -> LayoutError:
         """What is wrong with the blocks of a replica."""

@@ -98,10 +98,14 @@ class Layout(_message.Message):
     SCHEDULE_FIELD_NUMBER: _builtins.int
     MIX_FIELD_NUMBER: _builtins.int
     SCHEDULES_FIELD_NUMBER: _builtins.int
+    ROUTES_FIELD_NUMBER: _builtins.int
+    ROUTABLE_FIELD_NUMBER: _builtins.int
     num_blocks: _builtins.int
     """Model blocks in total."""
     schedule: _builtins.str
     """Name of the pipeline schedule, for example "1f1b"."""
+    routable: _builtins.bool
+    """Whether a plan may have routes: a job whose first layout says so says by it that its engine runs them."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replica]:
         """Replicas in order."""
@@ -122,6 +126,10 @@ class Layout(_message.Message):
         that its engine runs them. Empty = only schedule.
         """
 
+    @_builtins.property
+    def routes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Route]:
+        """Stages of micro-batches that another replica runs, by micro-batch and stage; each at most once."""
+
     def __init__(
         self,
         *,
@@ -131,14 +139,48 @@ class Layout(_message.Message):
         schedule: _builtins.str = ...,
         mix: Global___Mix | None = ...,
         schedules: _abc.Iterable[_builtins.str] | None = ...,
+        routes: _abc.Iterable[Global___Route] | None = ...,
+        routable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["mix", b"mix"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mix", b"mix", "num_blocks", b"num_blocks", "replicas", b"replicas", "schedule", b"schedule", "schedules", b"schedules", "standbys", b"standbys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mix", b"mix", "num_blocks", b"num_blocks", "replicas", b"replicas", "routable", b"routable", "routes", b"routes", "schedule", b"schedule", "schedules", b"schedules", "standbys", b"standbys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Layout: _TypeAlias = Layout  # noqa: Y015
+
+@_typing.final
+class Route(_message.Message):
+    """One stage of one micro-batch, forward and backward, on the same stage of another replica, which has the same blocks
+    there.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MICRO_BATCH_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    REPLICA_FIELD_NUMBER: _builtins.int
+    micro_batch: _builtins.int
+    """Index within the iteration's global batch."""
+    stage: _builtins.int
+    """Stage of the pipeline."""
+    replica: _builtins.int
+    """Replica that runs it; not the one whose quota the micro-batch belongs to."""
+    def __init__(
+        self,
+        *,
+        micro_batch: _builtins.int = ...,
+        stage: _builtins.int = ...,
+        replica: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["micro_batch", b"micro_batch", "replica", b"replica", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Route: _TypeAlias = Route  # noqa: Y015
 
 @_typing.final
 class Mix(_message.Message):
