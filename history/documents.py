@@ -8,6 +8,7 @@ from history.records import EvidenceRecord
 from layouts.layout import Layout, Replica, Stage
 from layouts.mix import Mix
 from layouts.model import BlockCost, ModelSpec
+from layouts.routes import Route
 
 Document = dict[str, Any]
 
@@ -17,9 +18,13 @@ def layout_to_document(layout: Layout) -> Document:
     # Only where there are some: documents from before there were any look the same.
     mix = {} if layout.mix is None else {"mix": dataclasses.asdict(layout.mix)}
     schedules = {"schedules": list(layout.schedules)} if layout.schedules else {}
+    routes = {"routes": [dataclasses.asdict(route) for route in layout.routes]} if layout.routes else {}
+    routable = {"routable": True} if layout.routable else {}
     return {
         **mix,
         **schedules,
+        **routes,
+        **routable,
         "num_blocks": layout.num_blocks,
         "schedule": layout.schedule,
         "standbys": list(layout.standbys),
@@ -51,6 +56,11 @@ def layout_from_document(document: Mapping[str, Any]) -> Layout:
         num_blocks=document["num_blocks"],
         schedule=document["schedule"],
         schedules=tuple(document.get("schedules", ())),
+        routes=tuple(
+            Route(micro_batch=route["micro_batch"], stage=route["stage"], replica=route["replica"])
+            for route in document.get("routes", ())
+        ),
+        routable=document.get("routable", False),
         standbys=tuple(document["standbys"]),
         mix=None if document.get("mix") is None else _mix_from_document(document["mix"]),
         replicas=tuple(

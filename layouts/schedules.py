@@ -5,10 +5,12 @@ in the peer's program is free of deadlock.
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 
 from layouts.instructions import Instruction, Op, Program
 from layouts.layout import Layout
+from layouts.paths import Paths
 
 
 class _Writer:
@@ -111,6 +113,58 @@ def live_activations(schedule: str, stage: int, num_stages: int, num_micro_batch
     return min(most, num_micro_batches)
 
 
+def routed_program(layout: Layout, paths: Paths, replica: int, stage: int) -> Program:
+    """The program of a stage of a layout with routes: the layout's schedule over its own micro-batches and its guests.
+
+    Each replica's schedule is laid on one scale, the iteration from 0 to 1: forward k of quota q at k / q at all
+    stages, backward as many steps later as there are stages after it, weights' part as many more as there are before
+    it. That is the schedule's own order for own micro-batches, and guests stand where their home has them. No two
+    stages can wait for each other: whatever an instruction needs lies earlier on the scale, or at the same place in an
+    earlier stage, so all programs and transfers have one order. Micro-batches of one home pass a border in order.
+
+    Args:
+        layout: Layout.
+        paths: Its paths.
+        replica: Replica.
+        stage: Stage of the replica.
+    """
+    num_replicas = len(layout.replicas)
+    scale = math.lcm(*[each.num_micro_batches for each in layout.replicas if each.num_micro_batches])
+    split = layout.schedule in SPLIT_BACKWARD
+    due: list[tuple[int, int, int, int]] = []
+    for micro_batch in paths.hosted(replica, stage):
+        home = paths.home(micro_batch)
+        quota, num_stages = layout.replicas[home].num_micro_batches, len(layout.replicas[home].stages)
+        step = scale // quota * num_replicas
+        # Replicas of the same pace take turns.
+        at = (micro_batch - layout.micro_batches_of(home).start) * step + scale // quota * home
+        due.append((at, 0, home, micro_batch))
+        due.append((at + (num_stages - 1 - stage) * step, 1, home, micro_batch))
+        if split:
+            due.append((at + (num_stages - 1) * step, 2, home, micro_batch))
+    writer = _Writer(stage, len(layout.replicas[replica].stages))
+    for _, part, _, micro_batch in sorted(due):
+        if part == 0:
+            writer.forward(micro_batch)
+        elif part == 1:
+            writer.backward(micro_batch, Op.BACKWARD_INPUT if split else Op.BACKWARD)
+        else:
+            writer.backward_weight(micro_batch)
+    return writer.finished()
+
+
+def most_live(program: Program) -> int:
+    """How many micro-batches' activations a program holds at a time, at most."""
+    live = most = 0
+    for instruction in program:
+        if instruction.op is Op.FORWARD:
+            live += 1
+            most = max(most, live)
+        elif instruction.op is Op.BACKWARD or instruction.op is Op.BACKWARD_WEIGHT:
+            live -= 1
+    return most
+
+
 def program_of(layout: Layout, replica: int, stage: int, micro_batches: Sequence[int] | None = None) -> Program:
     """The program of one stage of one replica under a layout.
 
@@ -118,7 +172,8 @@ def program_of(layout: Layout, replica: int, stage: int, micro_batches: Sequence
         layout: Layout.
         replica: Replica.
         stage: Stage of the replica.
-        micro_batches: What the replica runs; None for all that the layout gives it. After a failure it is less.
+        micro_batches: What the replica runs, all of it by itself; None for all that the layout gives it, routes
+            included. After a failure it is less.
 
     Raises:
         ValueError: The layout names an unknown schedule.
@@ -126,5 +181,7 @@ def program_of(layout: Layout, replica: int, stage: int, micro_batches: Sequence
     schedule = SCHEDULES.get(layout.schedule)
     if schedule is None:
         raise ValueError(f"unknown schedule {layout.schedule!r}; known: {', '.join(sorted(SCHEDULES))}")
+    if layout.routes and micro_batches is None:
+        return routed_program(layout, Paths(layout), replica, stage)
     due = layout.micro_batches_of(replica) if micro_batches is None else micro_batches
     return schedule(stage, len(layout.replicas[replica].stages), due)

@@ -3,8 +3,8 @@
 Each stage is a clock that runs its program in order. Computing advances the clock; a send costs nothing and puts the
 data at the neighbour ``transfer_seconds`` later; a receive moves the clock to the arrival. This is the longest path
 over data dependencies and program order (as in ResiHP, arXiv 2605.06374), for any schedule, not only for those with a
-closed form. Replicas meet only at the end of the iteration: the gradient exchange is not part of
-the timeline, and transfers do not share bandwidth.
+closed form. Replicas meet only where a layout has routes, and at the end of the iteration: the gradient exchange is not
+part of the timeline, and transfers do not share bandwidth.
 """
 
 from collections import deque
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from layouts.instructions import Instruction, Op, Program
 from layouts.layout import Layout
-from layouts.schedules import program_of
+from layouts.paths import Paths
+from layouts.schedules import program_of, routed_program
 
 _COMPUTES = frozenset((Op.FORWARD, Op.BACKWARD, Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT))
 
@@ -51,14 +52,18 @@ class Timeline:
 
 
 def run_programs(
-    programs: Sequence[Program], seconds_of: Callable[[int, Instruction], float], transfer_seconds: float = 0.0
+    programs: Sequence[Program],
+    seconds_of: Callable[[int, Instruction], float],
+    transfer_seconds: float = 0.0,
+    receiver_of: Callable[[int, Instruction], int] | None = None,
 ) -> tuple[StageTimeline, ...]:
-    """Timeline of the stages of one replica.
+    """Timeline of the stages of one replica, or of several that work together.
 
     Args:
         programs: Program of each stage, in pipeline order.
         seconds_of: Duration of a computing instruction of a stage, called once for each (stage, instruction).
         transfer_seconds: From a send to the arrival at the neighbour.
+        receiver_of: Place in ``programs`` of who receives what a send of a stage sends; None = its neighbour.
 
     Raises:
         ValueError: The programs cannot run to their end: some receive has no send that can ever happen.
@@ -82,11 +87,13 @@ def run_programs(
                     break
                 clock = max(clock, arrival)
             elif op is Op.SEND_ACTIVATION:
-                arrivals[stage + 1, True, instruction.micro_batch] = clock + transfer_seconds
-                ready.append(stage + 1)
+                receiver = stage + 1 if receiver_of is None else receiver_of(stage, instruction)
+                arrivals[receiver, True, instruction.micro_batch] = clock + transfer_seconds
+                ready.append(receiver)
             elif op is Op.SEND_GRADIENT:
-                arrivals[stage - 1, False, instruction.micro_batch] = clock + transfer_seconds
-                ready.append(stage - 1)
+                receiver = stage - 1 if receiver_of is None else receiver_of(stage, instruction)
+                arrivals[receiver, False, instruction.micro_batch] = clock + transfer_seconds
+                ready.append(receiver)
             elif op in _COMPUTES:
                 seconds = seconds_of(stage, instruction)
                 clock += seconds
@@ -119,10 +126,46 @@ def timeline_of(
     Raises:
         ValueError: Unknown schedule, or a schedule that cannot run to its end.
     """
-    stages = []
-    for d, replica in enumerate(layout.replicas):
-        programs = [program_of(layout, d, s) for s in range(len(replica.stages))]
-        stages.append(run_programs(programs, lambda s, i, d=d: seconds_of(d, s, i), transfer_seconds))  # type: ignore[misc]
+    if layout.routes:
+        everybody = range(len(layout.replicas))
+        stages = routed_stages(layout, Paths(layout), everybody, seconds_of, transfer_seconds)
+    else:
+        stages = []
+        for d, replica in enumerate(layout.replicas):
+            programs = [program_of(layout, d, s) for s in range(len(replica.stages))]
+            stages.append(run_programs(programs, lambda s, i, d=d: seconds_of(d, s, i), transfer_seconds))  # type: ignore[misc]
     return Timeline(
         iteration_seconds=max(stage.end_seconds for replica in stages for stage in replica), stages=tuple(stages)
     )
+
+
+def routed_stages(
+    layout: Layout,
+    paths: Paths,
+    replicas: Sequence[int],
+    seconds_of: Callable[[int, int, Instruction], float],
+    transfer_seconds: float = 0.0,
+) -> list[tuple[StageTimeline, ...]]:
+    """Timelines of the stages of replicas that work together, and with no other one.
+
+    Args:
+        layout: Layout with routes.
+        paths: Its paths.
+        replicas: The replicas; whoever hosts a micro-batch of one of them is one of them too.
+        seconds_of: Duration of a computing instruction of (replica, stage).
+        transfer_seconds: From a send to the arrival at the next stage.
+
+    Raises:
+        ValueError: Unknown schedule.
+    """
+    places = [(d, s) for d in replicas for s in range(len(layout.replicas[d].stages))]
+    index = {place: number for number, place in enumerate(places)}
+    programs = [routed_program(layout, paths, d, s) for d, s in places]
+
+    def receiver_of(number: int, instruction: Instruction) -> int:
+        next_stage = places[number][1] + (1 if instruction.op is Op.SEND_ACTIVATION else -1)
+        return index[paths.host(instruction.micro_batch, next_stage), next_stage]
+
+    found = run_programs(programs, lambda n, i: seconds_of(*places[n], i), transfer_seconds, receiver_of)
+    timelines = iter(found)
+    return [tuple(next(timelines) for _ in layout.replicas[d].stages) for d in replicas]

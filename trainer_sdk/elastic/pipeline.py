@@ -35,9 +35,14 @@ class Pipeline:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        borders = borders_of(layout)
-        self._outgoing = [border for border in borders if border.sender == rank]
-        self._incoming = {border.is_gradient: border for border in borders if border.receiver == rank}
+        self._outgoing: dict[tuple[bool, int, int], list[Border]] = {}
+        self._incoming: dict[tuple[bool, int, int], Border] = {}
+        for border in borders_of(layout):
+            if border.sender == rank:
+                key = border.is_gradient, border.home, border.receiver_replica
+                self._outgoing.setdefault(key, []).append(border)
+            elif border.receiver == rank:
+                self._incoming[border.is_gradient, border.home, border.sender_replica] = border
         self._groups = groups
         self._clock = clock
         self._width = width
@@ -45,22 +50,34 @@ class Pipeline:
         self._device = device
         self._sends: list[tuple[Border, Pending]] = []
 
-    def send(self, tensor: Tensor, *, is_gradient: bool) -> None:
-        """Start sending to every receiver of this rank; the tensor must not change before :meth:`flush`."""
-        kept = tensor.contiguous()
-        for border in self._outgoing:
-            if border.is_gradient == is_gradient:
-                pending = self._groups[border.group_name].start_broadcast(kept, border.sender)
-                self._sends.append((border, pending))
+    def send(self, tensor: Tensor, *, is_gradient: bool, home: int, to: int) -> None:
+        """Start sending to every receiver of this rank; the tensor must not change before :meth:`flush`.
 
-    def receive(self, num_tokens: int, *, is_gradient: bool) -> Tensor:
+        Args:
+            tensor: What to send.
+            is_gradient: Direction.
+            home: Replica that the micro-batch belongs to.
+            to: Replica that runs its next stage, or the one before for a gradient.
+        """
+        kept = tensor.contiguous()
+        for border in self._outgoing.get((is_gradient, home, to), ()):
+            pending = self._groups[border.group_name].start_broadcast(kept, border.sender)
+            self._sends.append((border, pending))
+
+    def receive(self, num_tokens: int, *, is_gradient: bool, home: int, sender: int) -> Tensor:
         """Wait for the next tensor of a micro-batch with ``num_tokens`` tokens.
+
+        Args:
+            num_tokens: Rows of the tensor.
+            is_gradient: Direction.
+            home: Replica that the micro-batch belongs to.
+            sender: Replica that runs its stage before, or the next one for a gradient.
 
         Raises:
             Interrupted: The rank should park.
             PeerLost: The sender is gone.
         """
-        border = self._incoming[is_gradient]
+        border = self._incoming[is_gradient, home, sender]
         tensor = torch.empty((num_tokens, self._width), dtype=self._dtype, device=self._device)
         pending = self._groups[border.group_name].start_broadcast(tensor, border.sender)
         self._clock.wait(WaitKind.PIPELINE, (border.sender,), pending.wait)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from layouts.instructions import Op, Program
 from layouts.layout import Layout, Position
+from layouts.paths import Paths
 from layouts.schedules import program_of
 from trainer_sdk.devices.device import ComputeKind
 from trainer_sdk.elastic.clock import Clock
@@ -81,6 +82,8 @@ class EpochRuntime:
         stage = layout.stage_at(position)
         self._layout = layout
         self._program = program_of(layout, position.replica, position.stage)
+        self._routed = Paths(layout) if layout.routes else None
+        self._paths = self._routed
         specs = parameter_specs(config.model)
         ownership = OwnershipMap(specs, layout)
         group = groups[collective_name(stage.ranks)] if len(stage.ranks) > 1 else None
@@ -151,10 +154,10 @@ class EpochRuntime:
         """What to run; ``sums`` has the rest."""
         remainder, position = self._remainder, self.position
         if remainder is None or remainder.iteration != iteration:
-            self.kept, self._samples = (), self._dataset
+            self.kept, self._samples, self._paths = (), self._dataset, self._routed
             self.sums.begin(iteration)
             return self._program
-        self._samples = self._dataset.under(remainder.mix)
+        self._samples, self._paths = self._dataset.under(remainder.mix), None  # every replica runs its share alone
         self.kept = tuple((index, self._samples.documents(iteration, index)) for index in remainder.kept)
         if position.replica == 0:
             self._loss = remainder.kept_loss  # one rank speaks for what nobody ran again
@@ -170,16 +173,20 @@ class EpochRuntime:
         return flight
 
     def _execute(self, op: Op, flight: _Flight, scale: float) -> None:
-        tokens = flight.batch.documents.num_tokens
+        tokens, index = flight.batch.documents.num_tokens, flight.batch.index
+        home = self.position.replica if self._paths is None else self._paths.home(index)
         if op is Op.RECEIVE_ACTIVATION:
-            flight.entered = self._pipeline.receive(tokens, is_gradient=False).requires_grad_()
+            sender = self._host(index, -1)
+            received = self._pipeline.receive(tokens, is_gradient=False, home=home, sender=sender)
+            flight.entered = received.requires_grad_()
         elif op is Op.FORWARD:
             self._forward(flight)
         elif op is Op.SEND_ACTIVATION:
             assert flight.output is not None, "an activation is sent after its forward"
-            self._pipeline.send(flight.output.detach(), is_gradient=False)
+            self._pipeline.send(flight.output.detach(), is_gradient=False, home=home, to=self._host(index, 1))
         elif op is Op.RECEIVE_GRADIENT:
-            flight.gradient = self._pipeline.receive(tokens, is_gradient=True)
+            sender = self._host(index, 1)
+            flight.gradient = self._pipeline.receive(tokens, is_gradient=True, home=home, sender=sender)
         elif op is Op.BACKWARD or op is Op.BACKWARD_INPUT:
             self._backward(flight, scale)
         elif op is Op.BACKWARD_WEIGHT:
@@ -187,8 +194,13 @@ class EpochRuntime:
         elif op is Op.SEND_GRADIENT:
             assert flight.entered is not None, "a gradient is sent by a stage that received an activation"
             assert flight.entered.grad is not None, "a gradient is sent after its backward"
-            self._pipeline.send(flight.entered.grad, is_gradient=True)
+            self._pipeline.send(flight.entered.grad, is_gradient=True, home=home, to=self._host(index, -1))
             flight.entered = None
+
+    def _host(self, micro_batch: int, offset: int) -> int:
+        """The replica that runs a neighbouring stage of a micro-batch."""
+        position = self.position
+        return position.replica if self._paths is None else self._paths.host(micro_batch, position.stage + offset)
 
     def _forward(self, flight: _Flight) -> None:
         flight.tape = WeightTape(self.optimizer.parameters) if flight.batch.index in self._split else None

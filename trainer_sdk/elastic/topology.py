@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from layouts.layout import Layout
+from layouts.layout import Layout, Stage
+from layouts.paths import Paths
 from trainer_sdk.elastic.exchange import Bucket
 from trainer_sdk.elastic.transfers import Copy
 from trainer_sdk.groups.builder import GroupSpec
@@ -17,16 +19,33 @@ TRANSFER = "transfer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Border:
-    """A stage border between two ranks in one direction."""
+    """A stage border between two ranks in one direction.
+
+    Attributes:
+        sender: Who sends.
+        receiver: Who receives.
+        is_gradient: Direction: back to the stage before.
+        home: Replica whose micro-batches pass it.
+        sender_replica: Replica of the sender; its home where nothing is routed.
+        receiver_replica: Replica of the receiver; likewise.
+    """
 
     sender: int
     receiver: int
     is_gradient: bool
+    home: int
+    sender_replica: int
+    receiver_replica: int
 
     @property
     def group_name(self) -> str:
-        """A group of its own: broadcasts of one group must be issued in the same order at both ends."""
-        return f"{'gradient' if self.is_gradient else 'activation'}/{self.sender}-{self.receiver}"
+        """A group of its own: broadcasts of one group must be issued in the same order at both ends.
+
+        Guests of several homes, and a replica's own micro-batches, may take turns differently at the two ends.
+        """
+        routed = not self.home == self.sender_replica == self.receiver_replica
+        name = f"{'gradient' if self.is_gradient else 'activation'}/{self.sender}-{self.receiver}"
+        return f"{name}/{self.home}" if routed else name
 
 
 def collective_name(ranks: Iterable[int]) -> str:
@@ -41,17 +60,41 @@ def borders_of(layout: Layout) -> tuple[Border, ...]:
     it from sender t modulo the senders; gradients are the mirror image.
     """
     borders = []
-    for replica in layout.replicas:
-        for before, after in zip(replica.stages[:-1], replica.stages[1:], strict=True):
-            borders += [
-                Border(sender=before.ranks[t % len(before.ranks)], receiver=rank, is_gradient=False)
-                for t, rank in enumerate(after.ranks)
-            ]
-            borders += [
-                Border(sender=after.ranks[t % len(after.ranks)], receiver=rank, is_gradient=True)
-                for t, rank in enumerate(before.ranks)
-            ]
+    for d, replica in enumerate(layout.replicas):
+        for before, after in pairwise(replica.stages):
+            borders += _between(before, after, d, d, d)
+    if layout.routes:
+        for home, s, first, second in Paths(layout).crossings():
+            before, after = layout.replicas[first].stages[s], layout.replicas[second].stages[s + 1]
+            borders += _between(before, after, home, first, second)
     return tuple(borders)
+
+
+def _between(before: Stage, after: Stage, home: int, first: int, second: int) -> list[Border]:
+    """Both directions between a stage of replica ``first`` and the next one, of replica ``second``."""
+    forward = [
+        Border(
+            sender=before.ranks[t % len(before.ranks)],
+            receiver=rank,
+            is_gradient=False,
+            home=home,
+            sender_replica=first,
+            receiver_replica=second,
+        )
+        for t, rank in enumerate(after.ranks)
+    ]
+    backward = [
+        Border(
+            sender=after.ranks[t % len(after.ranks)],
+            receiver=rank,
+            is_gradient=True,
+            home=home,
+            sender_replica=second,
+            receiver_replica=first,
+        )
+        for t, rank in enumerate(before.ranks)
+    ]
+    return forward + backward
 
 
 def transfer_participants(layout: Layout, copies: Sequence[Copy], holders: Iterable[int] = ()) -> tuple[int, ...]:

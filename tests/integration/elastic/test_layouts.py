@@ -10,6 +10,7 @@ import torch
 
 from layouts.layout import Layout, Replica, Stage
 from layouts.mix import Mix
+from layouts.routes import Route
 from layouts.schedules import SCHEDULES
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.elastic.clock import Clock
@@ -64,6 +65,25 @@ LAYOUTS = {
     ),
     "three stages beside one": layout(
         (4, (stage(0, 1, (0,)), stage(1, 3, (1, 2)), stage(3, 4, (3,)))), (1, (stage(0, 4, (4,)),))
+    ),
+}
+
+
+def route(micro_batch: int, stage: int, replica: int) -> Route:
+    return Route(micro_batch=micro_batch, stage=stage, replica=replica)
+
+
+LAYOUTS |= {
+    "both replicas host a stage of the other": replace(
+        layout((3, (stage(0, 2, (0,)), stage(2, 4, (1,)))), (2, (stage(0, 2, (2,)), stage(2, 4, (3,))))),
+        routes=(route(0, 0, 1), route(1, 1, 1), route(2, 0, 1), route(2, 1, 1), route(3, 1, 0), route(4, 0, 0)),
+    ),
+    "guests of another width between two stages at home": replace(
+        layout(
+            (4, (stage(0, 1, (0,)), stage(1, 3, (1,)), stage(3, 4, (2,)))),
+            (1, (stage(0, 1, (3,)), stage(1, 3, (4, 5), (2, 1)), stage(3, 4, (6, 7)))),
+        ),
+        routes=(route(0, 1, 1), route(2, 1, 1), route(3, 2, 1), route(4, 0, 0)),
     ),
 }
 

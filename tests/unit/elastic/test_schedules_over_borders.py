@@ -3,13 +3,15 @@
 from collections import deque
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layouts.instructions import Op
 from layouts.layout import Layout
+from layouts.paths import Paths
 from layouts.schedules import SCHEDULES, program_of
-from trainer_sdk.elastic.topology import borders_of
+from tests.unit.layouts.strategies import routed_layouts
+from trainer_sdk.elastic.topology import Border, borders_of
 
 _SENDS = {Op.SEND_ACTIVATION: False, Op.SEND_GRADIENT: True}
 _RECEIVES = {Op.RECEIVE_ACTIVATION: False, Op.RECEIVE_GRADIENT: True}
@@ -20,7 +22,17 @@ def _simulate(layout: Layout) -> dict[int, list[int]]:
     programs = {
         rank: deque(program_of(layout, position.replica, position.stage)) for rank, position in layout.positions()
     }
-    borders = borders_of(layout)
+    borders, paths = borders_of(layout), Paths(layout)
+    places = dict(layout.positions())
+
+    def is_for(border: Border, rank: int, micro_batch: int) -> bool:
+        """Whether a micro-batch passes a border of a rank, as the engine looks it up."""
+        s, step = places[rank].stage, -1 if (border.receiver == rank) != border.is_gradient else 1
+        if border.home != paths.home(micro_batch) or s + step < 0:
+            return False
+        other = border.sender_replica if border.receiver == rank else border.receiver_replica
+        return other == paths.host(micro_batch, s + step)
+
     queues: dict[str, deque[int]] = {border.group_name: deque() for border in borders}
     assert len(queues) == len(borders), "two borders share a group"
     done: dict[int, list[int]] = {rank: [] for rank in programs}
@@ -32,14 +44,19 @@ def _simulate(layout: Layout) -> dict[int, list[int]]:
                 instruction = program[0]
                 if instruction.op in _RECEIVES:
                     (border,) = (
-                        b for b in borders if b.receiver == rank and b.is_gradient == _RECEIVES[instruction.op]
+                        b
+                        for b in borders
+                        if b.receiver == rank
+                        and b.is_gradient == _RECEIVES[instruction.op]
+                        and is_for(b, rank, instruction.micro_batch)
                     )
                     if not queues[border.group_name]:
                         break
                     arrived = queues[border.group_name].popleft()
                     assert arrived == instruction.micro_batch, "tensors of two micro-batches were mixed up"
                 for border in borders:
-                    if border.sender == rank and _SENDS.get(instruction.op) == border.is_gradient:
+                    sends = border.sender == rank and _SENDS.get(instruction.op) == border.is_gradient
+                    if sends and is_for(border, rank, instruction.micro_batch):
                         queues[border.group_name].append(instruction.micro_batch)
                 if instruction.op in (Op.BACKWARD, Op.BACKWARD_WEIGHT):
                     done[rank].append(instruction.micro_batch)
@@ -61,3 +78,21 @@ def test_no_layout_deadlocks_and_every_micro_batch_passes_every_stage_of_one_rep
         assert sorted(done[rank]) == list(layout.micro_batches_of(position.replica))
     everything = sorted(index for d in range(len(layout.replicas)) for index in layout.micro_batches_of(d))
     assert everything == list(range(layout.num_micro_batches))
+
+
+@settings(max_examples=300)
+@given(layout=routed_layouts())
+def test_no_routes_deadlock_or_mix_up_tensors_and_every_stage_of_every_micro_batch_is_run_once(layout: Layout) -> None:
+    done, paths = _simulate(layout), Paths(layout)
+    for rank, position in layout.positions():
+        assert len(done[rank]) == len(set(done[rank]))
+        assert sorted(done[rank]) == list(paths.hosted(position.replica, position.stage))
+    for d, replica in enumerate(layout.replicas):
+        for micro_batch in layout.micro_batches_of(d):
+            for s in range(len(replica.stages)):
+                hosts = {
+                    place.replica
+                    for rank, place in layout.positions()
+                    if place.stage == s and micro_batch in done[rank]
+                }
+                assert hosts == {paths.host(micro_batch, s)}

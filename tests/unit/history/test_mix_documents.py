@@ -5,6 +5,7 @@ from dataclasses import replace
 from history.documents import layout_from_document, layout_to_document
 from layouts.layout import uniform_layout
 from layouts.mix import even_mix
+from layouts.routes import Route
 
 HOME = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=2, num_micro_batches=6)
 
@@ -22,4 +23,10 @@ def test_a_layout_without_a_mix_is_written_as_it_always_was():
 
 def test_schedules_that_a_plan_may_choose_are_kept_with_their_layout():
     layout = replace(HOME, schedules=("1f1b", "zb-h1"))
+    assert layout_from_document(layout_to_document(layout)) == layout
+
+
+def test_routes_are_kept_with_their_layout():
+    routes = (Route(micro_batch=1, stage=1, replica=1), Route(micro_batch=3, stage=0, replica=0))
+    layout = replace(HOME, routes=routes, routable=True)
     assert layout_from_document(layout_to_document(layout)) == layout

@@ -1,10 +1,13 @@
 """Random layouts for property tests, shared by every area that takes a layout."""
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
 from layouts.layout import Layout, Replica, Stage
+from layouts.paths import Paths
+from layouts.routes import Route
 
 
 @st.composite
@@ -41,3 +44,54 @@ def layouts(draw: st.DrawFn, max_blocks: int = 8, max_replicas: int = 3, max_wid
         schedule=draw(st.sampled_from(("1f1b", "zb-h1"))),
         schedules=schedules,
     )
+
+
+@st.composite
+def routed_layouts(draw: st.DrawFn, max_stages: int = 5, max_replicas: int = 4, max_quota: int = 6) -> Layout:
+    """A layout most of whose replicas have the same split, with any routes between them; widths differ."""
+    num_stages = draw(st.integers(1, max_stages))
+    num_blocks = num_stages + draw(st.integers(0, 2))
+    quotas = draw(st.lists(st.integers(0, max_quota), min_size=2, max_size=max_replicas).filter(any))
+    ranks = itertools.count()
+    replicas = []
+    for number, quota in enumerate(quotas):
+        borders = range(num_stages)
+        if number and num_stages > 1 and draw(st.integers(0, 3)) == 0:
+            borders = range(num_stages - 1)  # one stage less: only the first ones are alike
+        stages = [
+            Stage(
+                first_block=first,
+                stop_block=first + 1 if first + 1 in borders else num_blocks,
+                ranks=tuple(next(ranks) for _ in range(width)),
+                shares=(1,) * width,
+            )
+            for first in borders
+            for width in [draw(st.integers(1, 2))]
+        ]
+        replicas.append(Replica(stages=tuple(stages), num_micro_batches=quota))
+    schedule = draw(st.sampled_from(("1f1b", "zb-h1")))
+    layout = Layout(num_blocks=num_blocks, replicas=tuple(replicas), schedule=schedule, routable=True)
+    possible = possible_routes(layout)
+    if not possible:
+        return layout
+    return replace(layout, routes=tuple(draw(st.lists(st.sampled_from(possible), unique_by=_place))))
+
+
+def possible_routes(layout: Layout) -> list[Route]:
+    """Every route that a layout could have."""
+    paths, found = Paths(layout), []
+    for micro_batch in range(layout.num_micro_batches):
+        home = paths.home(micro_batch)
+        for s, own in enumerate(layout.replicas[home].stages):
+            for d, replica in enumerate(layout.replicas):
+                alike = s < len(replica.stages) and (own.first_block, own.stop_block) == (
+                    replica.stages[s].first_block,
+                    replica.stages[s].stop_block,
+                )
+                if d != home and alike:
+                    found.append(Route(micro_batch=micro_batch, stage=s, replica=d))
+    return found
+
+
+def _place(route: Route) -> tuple[int, int]:
+    return route.micro_batch, route.stage
