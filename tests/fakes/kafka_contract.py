@@ -47,7 +47,7 @@ class Collector:
             self.changed.notify_all()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60), self.changed:
+        async with asyncio.timeout(100), self.changed:
             await self.changed.wait_for(condition)
 
     async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
@@ -237,7 +237,7 @@ async def read_all(harness: Harness, topic: str, count: int) -> list[ConsumedRec
     await consumer.start(Everything())
     records: list[ConsumedRecord] = []
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(100):
             while len(records) < count:
                 for fetched in (await consumer.poll(timeout_seconds=0.1, max_records=100)).values():
                     records.extend(fetched)

@@ -34,6 +34,7 @@ class NotingEmitter:
         self._rank = rank
         self._interval_seconds = interval_seconds
         self._newest: Callable[[], telemetry_pb2.Sample] | None = None
+        self._noted: Callable[[], telemetry_pb2.Sample] | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="evenkeel-notes", daemon=True)
         self._thread.start()
@@ -71,9 +72,11 @@ class NotingEmitter:
         self._note()
 
     def _note(self) -> None:
-        build, self._newest = self._newest, None
-        if build is None:
+        # Only the training thread writes the newest one: taking it away here could take away one that just came.
+        build = self._newest
+        if build is None or build is self._noted:
             return
+        self._noted = build
         try:
             sample = build()
         except Exception:

@@ -59,7 +59,7 @@ def play(world: World, *steps: Step, clock_step: float = 0.0) -> Director:
         return now[0]
 
     director = Director(world.run.log, world, clock=clock)
-    asyncio.run(asyncio.wait_for(director.play(steps), timeout=20))
+    asyncio.run(asyncio.wait_for(director.play(steps), timeout=100))
     return director
 
 

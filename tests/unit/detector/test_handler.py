@@ -89,12 +89,12 @@ class World:
             await self.broker.append(to_record(message))
 
     async def until_committed(self, offset: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(100):
             while self.broker.committed.get(("detector", self.partition), 0) < offset:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     async def until_verdicts(self, count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(100):
             while len(self.broker.records(VERDICTS.name)) < count:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
@@ -219,7 +219,7 @@ async def test_a_job_that_ended_is_forgotten() -> None:
     async with world.detector():
         await world.tell(*messages)
         await world.until_committed(len(messages))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(100):
             while world.store.kept:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
     assert world.verdicts() == []

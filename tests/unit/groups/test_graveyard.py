@@ -13,7 +13,7 @@ class SlowGrave:
 
     def bury(self) -> None:
         self.begun.set()
-        assert self.let_go.wait(10)
+        assert self.let_go.wait(60)
         self.buried_on = threading.current_thread().name
 
 
@@ -22,7 +22,7 @@ def test_a_group_that_blocks_holds_up_neither_the_caller_nor_the_groups_behind_i
     stuck, quick = SlowGrave(), SlowGrave()
     quick.let_go.set()
     graveyard.abandon([stuck, quick])
-    assert stuck.begun.wait(10)
-    assert quick.begun.wait(10)
+    assert stuck.begun.wait(60)
+    assert quick.begun.wait(60)
     assert stuck.buried_on is None
     stuck.let_go.set()

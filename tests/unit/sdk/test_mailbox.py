@@ -58,14 +58,14 @@ def test_a_boundary_commit_is_taken_at_the_boundary_only(mailbox: Mailbox) -> No
 def test_a_recover_prepare_interrupts_and_answers_once_the_rank_is_parked(
     mailbox: Mailbox, threads: ThreadPoolExecutor
 ) -> None:
-    answer = threads.submit(mailbox.prepare, reshape(1, ApplyMode.RECOVER), 10.0)
+    answer = threads.submit(mailbox.prepare, reshape(1, ApplyMode.RECOVER), 60.0)
     interrupted = threading.Event()
     while not interrupted.is_set():
         if mailbox.interrupted():
             interrupted.set()
     assert not answer.done()
     mailbox.publish(state(RankPhase.PARKED, steps=6))
-    assert answer.result(timeout=5).steps_applied == 6
+    assert answer.result(timeout=60).steps_applied == 6
     mailbox.commit(commit(1, ApplyMode.RECOVER))
     assert mailbox.wait_for_commit(0) is not None
     assert not mailbox.interrupted(), "the rank parked as asked and now moves to the new epoch"
@@ -131,22 +131,22 @@ def test_a_prepare_between_take_and_reshape_waits_for_the_next_parking(
     mailbox.publish(state(RankPhase.PARKED))
     mailbox.commit(commit(1, ApplyMode.RECOVER))
     assert mailbox.wait_for_commit(0) is not None
-    answer = threads.submit(mailbox.prepare, reshape(2, ApplyMode.RECOVER), 10.0)
+    answer = threads.submit(mailbox.prepare, reshape(2, ApplyMode.RECOVER), 60.0)
     while not mailbox.interrupted():
         pass
     mailbox.publish(state(RankPhase.PARKED, steps=6))
-    assert answer.result(timeout=5).steps_applied == 6
+    assert answer.result(timeout=60).steps_applied == 6
 
 
 def test_a_newer_prepare_releases_the_waiter_of_an_older_one(mailbox: Mailbox, threads: ThreadPoolExecutor) -> None:
-    old = threads.submit(mailbox.prepare, reshape(1, ApplyMode.RECOVER), 10.0)
+    old = threads.submit(mailbox.prepare, reshape(1, ApplyMode.RECOVER), 60.0)
     while not mailbox.interrupted():
         pass
-    new = threads.submit(mailbox.prepare, reshape(2, ApplyMode.RECOVER), 10.0)
+    new = threads.submit(mailbox.prepare, reshape(2, ApplyMode.RECOVER), 60.0)
     with pytest.raises(StalePlanError, match="superseded"):
-        old.result(timeout=5)
+        old.result(timeout=60)
     mailbox.publish(state(RankPhase.PARKED))
-    assert new.result(timeout=5).phase is RankPhase.PARKED
+    assert new.result(timeout=60).phase is RankPhase.PARKED
 
 
 def test_a_boundary_plan_waits_for_the_one_before(mailbox: Mailbox) -> None:
@@ -182,9 +182,9 @@ def test_interrupts_end_with_the_epoch_they_are_about(mailbox: Mailbox) -> None:
 
 def test_an_evicted_rank_leaves_and_its_waits_end(mailbox: Mailbox, threads: ThreadPoolExecutor) -> None:
     mailbox.publish(state(RankPhase.PARKED))
-    waiting = threads.submit(mailbox.wait_for_commit, 10.0)
+    waiting = threads.submit(mailbox.wait_for_commit, 60.0)
     mailbox.interrupt(0, leave=True)
-    assert waiting.result(timeout=5) is None
+    assert waiting.result(timeout=60) is None
     assert mailbox.leaving()
     assert mailbox.interrupted()
 
@@ -200,7 +200,7 @@ def test_watchers_hear_of_phases_and_epochs_and_not_of_steps(mailbox: Mailbox) -
 
 
 def test_a_probe_is_run_by_the_training_thread_at_a_border(mailbox: Mailbox, threads: ThreadPoolExecutor) -> None:
-    asked = threads.submit(mailbox.probes.ask, 64, 3, 10.0)
+    asked = threads.submit(mailbox.probes.ask, 64, 3, 60.0)
     ran_on: list[int] = []
 
     def run(size: int, repetitions: int) -> list[float]:
@@ -209,7 +209,7 @@ def test_a_probe_is_run_by_the_training_thread_at_a_border(mailbox: Mailbox, thr
 
     while not mailbox.probes.serve(run):
         pass
-    assert asked.result(timeout=5) == [0.064] * 3
+    assert asked.result(timeout=60) == [0.064] * 3
     assert ran_on == [threading.get_ident()]
 
 

@@ -52,7 +52,7 @@ def test_a_rank_notes_its_newest_iteration_and_builds_no_sample_on_the_training_
 
     for iteration in range(50):
         emitter.emit_later(lambda iteration=iteration: sample(iteration))  # type: ignore[misc]
-    emitter.close()
+    emitter.close(60.0)
     note = board.newest()
     assert note is not None
     assert (note.iteration, note.epoch, note.loss) == (49, 4, 2.5)
@@ -70,9 +70,9 @@ def test_a_sample_that_cannot_be_built_costs_only_its_note(tmp_path: Path) -> No
         raise ValueError("no loss")
 
     emitter.emit_later(broken)
-    assert tried.wait(5.0)
+    assert tried.wait(60)
     emitter.emit_sample(pb.Sample(iteration=7, loss=1.0))
-    emitter.close()
+    emitter.close(60.0)
     note = board.newest()
     assert note is not None
     assert note.iteration == 7
