@@ -13,6 +13,7 @@ from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 from trainer_sdk.launcher.progress_lines import ProgressLines
 from trainer_sdk.launcher.resume import resumed
+from trainer_sdk.launcher.runs import numbered
 
 EXIT_USAGE = 2
 
@@ -38,6 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
         if options.logs_to_files:
             spec = replace(spec, logs_to_files=True)
         spec, begins = resumed(spec, fresh=options.fresh)
+        if not begins:
+            spec, begins = numbered(spec)
         launcher = Launcher(spec, model)
     except ValueError as error:
         print(f"evenkeel run: {error}", file=sys.stderr)

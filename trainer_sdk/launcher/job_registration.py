@@ -18,6 +18,7 @@ from trainer_sdk.launcher.job_spec import JobSpec
 _CALL_TIMEOUT_SECONDS = 3.0
 _FIRST_BACK_OFF_SECONDS = 0.1
 _LONGEST_BACK_OFF_SECONDS = 5.0
+_TAKEN = grpc.StatusCode.ALREADY_EXISTS
 
 _logger = logging.getLogger("evenkeel.launcher")
 
@@ -78,8 +79,14 @@ class JobRegistration:
             if error is None:
                 self._registered.set()
                 return
-            if error.code() in (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT):
-                _logger.error("job %s runs unwatched: the fleet API refuses it: %s", self._spec.job_id, error.details())
+            if error.code() in (_TAKEN, grpc.StatusCode.INVALID_ARGUMENT):
+                advice = "; give this run another EVENKEEL_JOB_ID" if error.code() is _TAKEN else ""
+                _logger.error(
+                    "job %s runs unwatched: the fleet API refuses it: %s%s",
+                    self._spec.job_id,
+                    error.details(),
+                    advice,
+                )
                 return
             if not warned:
                 warned = True
