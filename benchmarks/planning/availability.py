@@ -23,15 +23,17 @@ from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.repair import repaired
 from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX, TENSOR_WIDTH, Tuner
 from simulator.baselines.evenkeel import EvenkeelMix, situation_of, with_mix
+from simulator.baselines.evenkeel_power import EvenkeelPower
 from simulator.fleet.models import MODELS
 from simulator.fleet.operation import Operation, operation_of, operation_seconds
+from simulator.fleet.power import PowerBoost
 from simulator.fleet.strategy import Costs, Question, Strategy
 from simulator.fleet.topology import Topology
+from simulator.levers.power_boost import extra_power
 
 NUM_DEVICES, PIPELINE, SEQUENCES, LENGTH = 32_768, 8, 1024, 16_384.0
 FRACTIONS = (5e-4, 1e-3, 2e-3, 4e-3)
-BOOST = 1.15
-"""Speed that 1.3 x the power buys; assumed (the clock grows slower than the power)."""
+POWER = PowerBoost()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,14 +173,36 @@ def within_domains(where: Job, dead: Sequence[int], healthy: float) -> float:
     return throughput(where, tuned(where, dead), question_of(where, dead), healthy)
 
 
-def anywhere(where: Job, strategy: Strategy, dead: Sequence[int], healthy: float) -> tuple[float, float]:
-    """Throughput of the whole solver's plan, and the part of its stages that lie in more than one domain."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What the whole solver's plan comes to.
+
+    Attributes:
+        throughput: Relative to the healthy job.
+        spread: Part of its stages that lie in more than one domain.
+        extra_power: Power beyond the design, as a part of that of all devices.
+    """
+
+    throughput: float
+    spread: float
+    extra_power: float
+
+
+def anywhere(
+    where: Job, strategy: Strategy, dead: Sequence[int], healthy: float, power: PowerBoost | None = None
+) -> Planned:
+    """The whole solver's plan, with the power that its domains may draw."""
     question = question_of(where, dead)
+    question = replace(question, costs=replace(question.costs, power=power))
     operation = strategy.answer(question).operation
     assert operation is not None
     stages = [stage for replica in operation.replicas for stage in replica if stage]
     spread = sum(len({rank // where.width for rank in stage.ranks}) > 1 for stage in stages)
-    return throughput(where, operation, question, healthy), spread / len(stages)
+    return Planned(
+        throughput=throughput(where, operation, question, healthy),
+        spread=spread / len(stages),
+        extra_power=extra_power(operation, POWER, len(where.home.ranks)),
+    )
 
 
 def run(widths: Sequence[int], seeds: int, num_devices: int) -> dict[str, Any]:
@@ -192,16 +216,19 @@ def run(widths: Sequence[int], seeds: int, num_devices: int) -> dict[str, Any]:
             rows = []
             for seed in range(seeds):
                 left, dead = widths_after(where, np.random.default_rng((seed, width)), fraction)
-                moved, spread = anywhere(where, EvenkeelMix(), dead, healthy)
+                moved = anywhere(where, EvenkeelMix(), dead, healthy)
+                powered = anywhere(where, EvenkeelPower(), dead, healthy, POWER)
                 rows.append(
                     {
                         "drop": dropped(where, left),
                         "NTP": nonuniform(where, left),
-                        "NTP-PW": nonuniform(where, left, BOOST),
+                        "NTP-PW": nonuniform(where, left, POWER.most_speed),
                         "Evenkeel, ranks stay": within_domains(where, dead, healthy),
                         "ranks stay, attention cut finely": within_domains(fine, dead, healthy_fine),
-                        "Evenkeel": moved,
-                        "stages over two domains": 1.0 - spread,
+                        "Evenkeel": moved.throughput,
+                        "Evenkeel + power": powered.throughput,
+                        "stages over two domains": 1.0 - moved.spread,
+                        "more power": 1.0 - powered.extra_power,
                     }
                 )
             row = {name: 1.0 - fmean(each[name] for each in rows) for name in rows[0]}

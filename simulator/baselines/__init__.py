@@ -4,10 +4,12 @@ from simulator.baselines.adaptra import Adaptra
 from simulator.baselines.checkpoint_restart import CheckpointRestart
 from simulator.baselines.drop_replica import DropReplica
 from simulator.baselines.evenkeel import Evenkeel, EvenkeelMix
+from simulator.baselines.evenkeel_power import EvenkeelPower
 from simulator.baselines.ft_hsdp import FtHsdp
 from simulator.baselines.greyhound import Greyhound
 from simulator.baselines.no_mitigation import NoMitigation
 from simulator.baselines.ntp import NonuniformTensor
+from simulator.baselines.ntp_power import NonuniformTensorPower
 from simulator.baselines.oobleck import Oobleck
 from simulator.baselines.recover import ReCoVer
 from simulator.baselines.recycle import ReCycle
@@ -33,9 +35,11 @@ STRATEGIES: dict[str, Strategy] = {
         Greyhound(),
         Adaptra(),
         NonuniformTensor(),
+        NonuniformTensorPower(),
         ResiHP(),
         Evenkeel(),
         EvenkeelMix(),
+        EvenkeelPower(),
     )
 }
 

@@ -18,6 +18,7 @@ from services.scheduler.planning.price import TransitionCosts
 from simulator.fleet.detection import DetectorModel
 from simulator.fleet.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
 from simulator.fleet.models import MODELS, TransformerShape
+from simulator.fleet.power import PowerBoost
 from simulator.fleet.strategy import Costs
 from simulator.fleet.topology import Scope, Topology
 
@@ -260,7 +261,7 @@ def _process(section: _Section) -> FaultProcess:
     )
 
 
-def _costs(section: _Section) -> Costs:
+def _costs(section: _Section, power: PowerBoost | None) -> Costs:
     return Costs(
         transition=TransitionCosts(
             group_seconds=section.number("group_seconds", 2.0),
@@ -270,6 +271,16 @@ def _costs(section: _Section) -> Costs:
         checkpoint_seconds=section.number("checkpoint_seconds", 1800.0),
         device_bytes=section.number("device_bytes", 64e9),
         replacement_seconds=section.number("replacement_seconds", 0.0),
+        power=power,
+    )
+
+
+def _power(section: _Section) -> PowerBoost:
+    fixed = PowerBoost()
+    return PowerBoost(
+        limit=section.number("limit"),
+        linear_loss=section.number("linear_loss", fixed.linear_loss),
+        quadratic_loss=section.number("quadratic_loss", fixed.quadratic_loss),
     )
 
 
@@ -323,6 +334,10 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
             )
         )
         detector, costs = file.section("detector"), file.section("costs")
+        power = None
+        if file.has("power"):
+            drawn = file.section("power")
+            power = drawn.built(lambda: _power(drawn))
         return Scenario(
             name=str(file.raw("name", "scenario")),
             seed=file.whole("seed", 0),
@@ -339,7 +354,7 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
                 for each in file.sections("processes")
             ),
             detector=detector.built(lambda: _detector(detector)),
-            costs=costs.built(lambda: _costs(costs)),
+            costs=costs.built(lambda: _costs(costs, power)),
             strategies=_strategies(file, known_strategies),
             link_faults=tuple(
                 each.built(lambda each=each: _link_fault(each, topology))  # type: ignore[misc]

@@ -21,14 +21,14 @@ class Job:
         self.cost = CostModel(spec, workload)
         self.topology = Topology(num_devices=len(self.home.ranks))
 
-    def run(self, strategy, faults, hours=4.0, **detector):
+    def run(self, strategy, faults, hours=4.0, costs=None, **detector):
         return FleetSimulation(
             home=self.home,
             cost=self.cost,
             topology=self.topology,
             faults=faults,
             detector=DetectorModel(**detector),
-            costs=Costs(),
+            costs=costs or Costs(),
             strategy=strategy,
             duration_seconds=3600.0 * hours,
         ).run()
