@@ -3,7 +3,8 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from services.telemetry.domain.frames import FrameJoiner, FrameRules
+from services.telemetry.domain.frame_rules import FrameRules
+from services.telemetry.domain.frames import FrameJoiner
 from services.telemetry.domain.observed import (
     ArrivedEvent,
     ArrivedProgress,

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.telemetry.domain.frames import FrameJoiner, FrameRules, Outcome
+from services.telemetry.domain.frame_rules import FrameRules
+from services.telemetry.domain.frames import FrameJoiner, Outcome
 from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
 from tests.unit.telemetry.samples import sample
 
