@@ -12,7 +12,7 @@ from stack.paths import stack_folder
 from stack.pids import end_processes, is_alive, start_mark
 from stack.state import Phase, StackState, is_owned, read_state, remove_state, state_path
 
-START_TIMEOUT_SECONDS = 240.0
+START_TIMEOUT_SECONDS = 600.0
 STOP_TIMEOUT_SECONDS = 60.0
 GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.05

@@ -19,7 +19,7 @@ def upgrade_database(database_url: str) -> None:
     # By name and late: Alembic and SQLAlchemy are only loaded by who needs them.
     migrate = importlib.import_module("history.migrate")
     try:
-        with psycopg.connect(database_url, connect_timeout=5):
+        with psycopg.connect(database_url, connect_timeout=20):
             pass
     except psycopg.OperationalError as error:
         raise StackError(f"PostgreSQL does not answer: {error}; check EVENKEEL_DATABASE_URL") from error

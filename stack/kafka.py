@@ -17,7 +17,7 @@ from stack.process import ManagedProcess
 from stack.requirements import require_java
 from stack.watchdog import Watchdog
 
-START_TIMEOUT_SECONDS = 60.0
+START_TIMEOUT_SECONDS = 180.0
 STOP_GRACE_SECONDS = 15.0
 NUM_ATTEMPTS = 3
 LOG_CONFIGURATION_PATH = Path(__file__).with_name("log4j2.xml")

@@ -16,7 +16,7 @@ from stack.ports import LOOPBACK, free_ports, is_listening
 from stack.process import ManagedProcess
 from stack.watchdog import Watchdog
 
-START_TIMEOUT_SECONDS = 60.0
+START_TIMEOUT_SECONDS = 180.0
 STOP_GRACE_SECONDS = 10.0
 NUM_ATTEMPTS = 3
 USER = "evenkeel"

@@ -10,7 +10,7 @@ from stack.process import ManagedProcess
 from stack.services import ServiceProcess, is_healthy
 from stack.watchdog import Watchdog
 
-READY_TIMEOUT_SECONDS = 120.0
+READY_TIMEOUT_SECONDS = 180.0
 STOP_GRACE_SECONDS = 8.0
 
 

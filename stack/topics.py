@@ -13,7 +13,7 @@ from contracts.topics import DEFAULT_MAX_MESSAGE_BYTES, TOPICS, Topic
 from stack.errors import StackError
 from stack.loops import Result, run_on_own_loop
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 120.0
 MAX_REPLICAS = 3
 POLL_SECONDS = 0.02
 # Dead letters are looked at by people, some days later.

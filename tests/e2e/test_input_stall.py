@@ -18,13 +18,13 @@ from trainer_sdk.launcher.inject import slow_input
 from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 VICTIM = 2
 READ_SECONDS = 0.04
 HEALTHY_ITERATIONS = 12
 STALLED_ITERATIONS = 20
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 180.0
 
 
 @dataclass

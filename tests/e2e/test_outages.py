@@ -17,10 +17,10 @@ from stack.stack import Stack
 from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 VICTIM = 3
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 180.0
 WINDOW = 16  # iterations in a rollup, by default
 
 

@@ -26,7 +26,7 @@ def evenkeel(*arguments: str, **environment: str) -> subprocess.CompletedProcess
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=240,
         env={**clean, **environment},
     )
 

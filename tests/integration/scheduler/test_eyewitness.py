@@ -8,7 +8,7 @@ from contracts.verdict_ids import verdict_id
 from history.vocabulary import PlanMode, PlanState, VerdictKind
 from tests.integration.scheduler.conftest import World
 
-pytestmark = [pytest.mark.integration, pytest.mark.asyncio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
 
 async def park_all_but(world: World, dead: int) -> None:

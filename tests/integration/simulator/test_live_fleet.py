@@ -18,7 +18,7 @@ from simulator.fleet.scenario import Scenario, scenario_of
 from simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
 from stack.stack import Stack
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 SCENARIO = {
     "hours": 1,
@@ -55,7 +55,7 @@ def told(stack: Stack, *arguments: str) -> Any:
         capture_output=True,
         text=True,
         check=True,
-        timeout=90,
+        timeout=240,
         env=clean,
     )
     return json.loads(done.stdout)

@@ -19,7 +19,7 @@ from stack.services import SERVICE_NAMES, is_healthy
 from stack.stack import Stack
 from stack.topics import apply_topics
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
 def wait_for(condition: Callable[[], bool], *, timeout_seconds: float = 60.0) -> None:
@@ -45,7 +45,7 @@ def evenkeel(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=240,
         env=clean,
     )
 

@@ -29,7 +29,7 @@ def kafka(tmp_path: Path) -> Iterator[Kafka]:
 
 
 @pytest.mark.asyncio
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 async def test_kafka_away_at_start_and_again_later_and_no_database_at_all_lose_no_frame(
     kafka: Kafka, tmp_path: Path
 ) -> None:
