@@ -92,7 +92,7 @@ async def send(bootstrap: str, job_id: str, *messages: tuple[str, Message | byte
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(100):
         while not condition():  # noqa: ASYNC110 - the log has no event to wait for
             await asyncio.sleep(0.02)
 

@@ -38,7 +38,7 @@ class Service:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "services.detector", env=self._environment, stdout=log, stderr=log
             )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             while not await asyncio.to_thread(self._ready):
                 assert self._process.returncode is None, self._log.read_text()
                 await asyncio.sleep(0.05)
@@ -47,7 +47,7 @@ class Service:
         assert self._process is not None
         if self._process.returncode is None:
             self._process.send_signal(how)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(100):
             return await self._process.wait()
 
     async def metric(self, name: str) -> float:
@@ -84,7 +84,7 @@ class Findings:
             told = {verdict.verdict_id for verdict in self.verdicts}
             return len(told) >= num_verdicts and any(profile.iteration >= iteration for profile in self.profiles)
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             while not all_there():
                 record = await self._consumer.getone()
                 if record.key != self._job_id.encode():
@@ -140,7 +140,7 @@ async def test_killed_in_the_middle_it_says_what_an_undisturbed_one_says(
             await service.start()
             await publish(producer, messages[:55])
             await findings.until(45, num_verdicts=0)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(200):
                 while await service.metric("evenkeel_detector_snapshot_bytes_total") == 0:  # noqa: ASYNC110 - it is another process
                     await asyncio.sleep(0.05)
             await publish(producer, messages[55:70])

@@ -27,7 +27,7 @@ from tests.integration.scheduler.toy_job import ToyJob, ToyRank
 from tests.unit.scheduler.planning_cases import WORKLOAD, gpt
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 200.0
 
 
 @dataclass

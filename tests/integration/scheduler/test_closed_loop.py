@@ -7,7 +7,7 @@ import pytest
 
 from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
 from services.scheduler.domain.transitions import FLIP_MEMORY_SECONDS
-from tests.integration.scheduler.conftest import World
+from tests.integration.scheduler.conftest import DEADLINE_SECONDS, World
 
 pytestmark = pytest.mark.integration
 
@@ -195,7 +195,7 @@ async def test_a_rank_that_does_not_answer_a_boundary_plan_lets_nobody_change(wo
     async def aborted() -> bool:
         return any(plan.state is PlanState.ABORTED for plan in await world.plans())
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         while not await aborted():  # noqa: ASYNC110 - the history has no event to wait for
             await asyncio.sleep(0.02)
     assert world.job.epoch == 0

@@ -27,7 +27,7 @@ from tests.unit.scheduler.planning_cases import gpt
 pytestmark = pytest.mark.integration
 
 FLEET_TOKEN = "a-fleet-token-for-tests"
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 200.0
 
 
 @asynccontextmanager
@@ -130,7 +130,7 @@ async def test_a_job_survives_deaths_of_ranks_and_of_the_scheduler(
                     layout=layout_to_proto(HOME),
                 ),
                 metadata=metadata(FLEET_TOKEN),
-                timeout=20,
+                timeout=100,
             )
             for toy in toys.ranks.values():
                 await stub.RegisterRank(
@@ -144,7 +144,7 @@ async def test_a_job_survives_deaths_of_ranks_and_of_the_scheduler(
                         process_id=1,
                     ),
                     metadata=metadata(toys.token),
-                    timeout=20,
+                    timeout=100,
                 )
             profile = detector_pb2.Profile(
                 job_id=toys.job_id, iteration=5, seconds_per_flop=2e-10, tokens=1024, sum_of_squares=1e5
@@ -170,4 +170,4 @@ async def test_a_job_survives_deaths_of_ranks_and_of_the_scheduler(
         assert [plan.epoch for plan in states if plan.state == pb.PLAN_STATE_APPLIED] == [1, 2]
         assert await read_all(kafka_bootstrap, RECORDS.name, toys.job_id, 1)
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 20) == 0
+        assert await asyncio.wait_for(process.wait(), 100) == 0

@@ -42,14 +42,14 @@ def main() -> None:
             stub = control_pb2_grpc.RankControlServiceStub(channel)
             metadata = (("authorization", f"Bearer {TOKEN}"),)
             while not stop.is_set():
-                stub.Status(control_pb2.StatusRequest(job_id="job"), timeout=10, metadata=metadata)
+                stub.Status(control_pb2.StatusRequest(job_id="job"), timeout=60, metadata=metadata)
                 num_calls += 1
 
     caller = threading.Thread(target=keep_calling)
     caller.start()
     try:
         for _ in range(6):
-            loader = DataLoader(Numbers(), batch_size=8, num_workers=2, multiprocessing_context="fork", timeout=30)
+            loader = DataLoader(Numbers(), batch_size=8, num_workers=2, multiprocessing_context="fork", timeout=100)
             total = sum(float(batch.sum()) for batch in loader)
             assert total == 8 * sum(range(64)), total
     finally:

@@ -57,7 +57,7 @@ def code_of(call: object, *arguments: object, **options: object) -> grpc.StatusC
 
 
 def test_status_tells_the_published_state(stub: control_pb2_grpc.RankControlServiceStub) -> None:
-    answer = stub.Status(pb.StatusRequest(job_id="job"), timeout=5, metadata=METADATA)
+    answer = stub.Status(pb.StatusRequest(job_id="job"), timeout=60, metadata=METADATA)
     assert rank_state_from_proto(answer.state) == TRAINING
 
 
@@ -66,14 +66,14 @@ def test_calls_without_the_jobs_token_are_unauthenticated(
     stub: control_pb2_grpc.RankControlServiceStub, metadata: tuple[tuple[str, str], ...]
 ) -> None:
     request = pb.StatusRequest(job_id="job")
-    assert code_of(stub.Status, request, timeout=5, metadata=metadata) is grpc.StatusCode.UNAUTHENTICATED
-    watch = stub.Watch(pb.WatchRequest(job_id="job"), timeout=5, metadata=metadata)
+    assert code_of(stub.Status, request, timeout=60, metadata=metadata) is grpc.StatusCode.UNAUTHENTICATED
+    watch = stub.Watch(pb.WatchRequest(job_id="job"), timeout=60, metadata=metadata)
     assert code_of(next, watch) is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_another_job_is_not_found(stub: control_pb2_grpc.RankControlServiceStub) -> None:
     request = pb.StatusRequest(job_id="other")
-    assert code_of(stub.Status, request, timeout=5, metadata=METADATA) is grpc.StatusCode.NOT_FOUND
+    assert code_of(stub.Status, request, timeout=60, metadata=METADATA) is grpc.StatusCode.NOT_FOUND
 
 
 def test_a_recovery_goes_from_prepare_over_parking_to_the_training_thread(
@@ -82,34 +82,34 @@ def test_a_recovery_goes_from_prepare_over_parking_to_the_training_thread(
     recover = plan(1, ApplyMode.RECOVER)
     with ThreadPoolExecutor(max_workers=1) as threads:
         request = pb.PrepareRequest(reshape=reshape_to_proto(recover))
-        answer = threads.submit(stub.Prepare, request, timeout=10, metadata=METADATA)
+        answer = threads.submit(stub.Prepare, request, timeout=60, metadata=METADATA)
         while not mailbox.interrupted():
             pass
         mailbox.publish(replace(TRAINING, phase=RankPhase.PARKED, voted=True))
-        assert answer.result(timeout=5).state.voted
+        assert answer.result(timeout=60).state.voted
     decision = Commit(reshape=recover, from_epoch=0, from_layout=LAYOUT, sources=(3,), steps_applied=8)
-    stub.Commit(commit_to_proto(decision), timeout=5, metadata=METADATA)
-    assert mailbox.wait_for_commit(5.0) == decision
+    stub.Commit(commit_to_proto(decision), timeout=60, metadata=METADATA)
+    assert mailbox.wait_for_commit(60.0) == decision
 
 
 def test_our_errors_are_status_codes(mailbox: Mailbox, stub: control_pb2_grpc.RankControlServiceStub) -> None:
     recover = pb.PrepareRequest(reshape=reshape_to_proto(plan(1, ApplyMode.RECOVER)))
     assert code_of(stub.Prepare, recover, timeout=0.3, metadata=METADATA) is grpc.StatusCode.DEADLINE_EXCEEDED
     no_mode = pb.PrepareRequest(reshape=pb.Reshape(job_id="job", plan_id="plan", epoch=1))
-    assert code_of(stub.Prepare, no_mode, timeout=5, metadata=METADATA) is grpc.StatusCode.INVALID_ARGUMENT
+    assert code_of(stub.Prepare, no_mode, timeout=60, metadata=METADATA) is grpc.StatusCode.INVALID_ARGUMENT
     mailbox.publish(replace(TRAINING, epoch=4))
     stale = pb.PrepareRequest(reshape=reshape_to_proto(plan(4, ApplyMode.BOUNDARY)))
-    assert code_of(stub.Prepare, stale, timeout=5, metadata=METADATA) is grpc.StatusCode.FAILED_PRECONDITION
+    assert code_of(stub.Prepare, stale, timeout=60, metadata=METADATA) is grpc.StatusCode.FAILED_PRECONDITION
     interrupt = pb.InterruptRequest(job_id="job", epoch=3)
-    assert code_of(stub.Interrupt, interrupt, timeout=5, metadata=METADATA) is grpc.StatusCode.FAILED_PRECONDITION
+    assert code_of(stub.Interrupt, interrupt, timeout=60, metadata=METADATA) is grpc.StatusCode.FAILED_PRECONDITION
     probe = pb.ProbeRequest(job_id="job", matrix_size=0, repetitions=1)
-    assert code_of(stub.Probe, probe, timeout=5, metadata=METADATA) is grpc.StatusCode.INVALID_ARGUMENT
+    assert code_of(stub.Probe, probe, timeout=60, metadata=METADATA) is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_watch_sends_the_state_at_open_and_at_each_change_and_the_last_one_at_the_end(
     mailbox: Mailbox, server: ControlServer, stub: control_pb2_grpc.RankControlServiceStub
 ) -> None:
-    watch = stub.Watch(pb.WatchRequest(job_id="job"), timeout=20, metadata=METADATA)
+    watch = stub.Watch(pb.WatchRequest(job_id="job"), timeout=100, metadata=METADATA)
     assert next(watch).state.phase == pb.RANK_PHASE_TRAINING
     assert server.num_watches == 1
     mailbox.publish(replace(TRAINING, phase=RankPhase.PARKED))
@@ -125,7 +125,7 @@ def test_a_cancelled_watch_frees_its_thread_and_one_too_many_ends_the_oldest(
     mailbox: Mailbox, server: ControlServer, stub: control_pb2_grpc.RankControlServiceStub
 ) -> None:
     def watch() -> Iterator[pb.WatchResponse]:
-        stream = stub.Watch(pb.WatchRequest(job_id="job"), timeout=20, metadata=METADATA)
+        stream = stub.Watch(pb.WatchRequest(job_id="job"), timeout=100, metadata=METADATA)
         next(stream)
         return stream
 
@@ -133,7 +133,7 @@ def test_a_cancelled_watch_frees_its_thread_and_one_too_many_ends_the_oldest(
         watch().cancel()  # type: ignore[attr-defined]
     streams = [watch() for _ in range(MAX_WATCHES + 1)]
     assert code_of(next, streams[0]) is grpc.StatusCode.ABORTED
-    assert stub.Status(pb.StatusRequest(job_id="job"), timeout=5, metadata=METADATA).state.rank == 3
+    assert stub.Status(pb.StatusRequest(job_id="job"), timeout=60, metadata=METADATA).state.rank == 3
     mailbox.publish(replace(TRAINING, phase=RankPhase.PARKED))
     assert next(streams[-1]).state.phase == pb.RANK_PHASE_PARKED
 
@@ -142,7 +142,7 @@ def test_a_probe_answers_once_the_training_thread_reaches_a_border(
     mailbox: Mailbox, stub: control_pb2_grpc.RankControlServiceStub
 ) -> None:
     asked = stub.Probe.future(
-        pb.ProbeRequest(job_id="job", matrix_size=8, repetitions=2), timeout=10, metadata=METADATA
+        pb.ProbeRequest(job_id="job", matrix_size=8, repetitions=2), timeout=60, metadata=METADATA
     )
     while not mailbox.probes.serve(lambda size, repetitions: [float(size)] * repetitions):
         pass
@@ -155,7 +155,7 @@ def test_a_loop_that_cannot_be_reshaped_refuses_plans(mailbox: Mailbox) -> None:
     with grpc.insecure_channel(server.address()) as channel:
         stub = control_pb2_grpc.RankControlServiceStub(channel)
         request = pb.PrepareRequest(reshape=reshape_to_proto(plan(1, ApplyMode.BOUNDARY)))
-        assert code_of(stub.Prepare, request, timeout=5, metadata=METADATA) is grpc.StatusCode.FAILED_PRECONDITION
+        assert code_of(stub.Prepare, request, timeout=60, metadata=METADATA) is grpc.StatusCode.FAILED_PRECONDITION
     server.stop()
 
 
@@ -168,7 +168,7 @@ def test_a_plan_that_the_loop_cannot_run_is_refused_with_the_reason_and_nothing_
     mailbox.require(check)
     request = pb.PrepareRequest(reshape=reshape_to_proto(plan(1, ApplyMode.BOUNDARY)))
     with pytest.raises(grpc.RpcError, match="unknown schedule '1f1b'") as refused:
-        stub.Prepare(request, timeout=5, metadata=METADATA)
+        stub.Prepare(request, timeout=60, metadata=METADATA)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert mailbox.state == TRAINING
     assert mailbox.committed_epoch() == 0
@@ -179,9 +179,9 @@ def test_stopping_leaves_no_thread_behind(mailbox: Mailbox) -> None:
     server.start()
     with grpc.insecure_channel(server.address()) as channel:
         stub = control_pb2_grpc.RankControlServiceStub(channel)
-        stub.Status(pb.StatusRequest(job_id="job"), timeout=5, metadata=METADATA)
+        stub.Status(pb.StatusRequest(job_id="job"), timeout=60, metadata=METADATA)
         server.stop()
     for thread in threading.enumerate():
         if thread.name.startswith("evenkeel-control"):
-            thread.join(5)
+            thread.join(60)
             assert not thread.is_alive()

@@ -31,7 +31,7 @@ def job_id() -> str:
 
 
 def read_until(
-    bootstrap: str, job_id: str, enough: Callable[[list[pb.Record]], bool], timeout_seconds: float = 60.0
+    bootstrap: str, job_id: str, enough: Callable[[list[pb.Record]], bool], timeout_seconds: float = 200.0
 ) -> list[ConsumerRecord[bytes, bytes]]:
     """The job's records from the topic's beginning on, once they are enough."""
 
@@ -79,7 +79,7 @@ def test_everything_arrives_in_order_with_key_and_headers(kafka_bootstrap: str, 
         return any((report.operation, list(report.waiting_for)) == ("wait:tensor", [2]) for report in reports)
 
     messages = read_until(
-        kafka_bootstrap, job_id, lambda records: waits(records) and len(iterations(records)) >= 301, 60.0
+        kafka_bootstrap, job_id, lambda records: waits(records) and len(iterations(records)) >= 301, 200.0
     )
     emitter.close(60.0)
     assert (emitter.num_dropped, emitter.num_sent) == (0, 301)
@@ -101,7 +101,7 @@ def test_what_was_emitted_while_kafka_was_away_arrives_when_it_is_back(own_kafka
         emitter.emit_sample(pb.Sample(iteration=iteration))
     own_kafka.start()
     messages = read_until(
-        own_kafka.bootstrap_servers, job_id, lambda records: set(iterations(records)) == set(range(50)), 60.0
+        own_kafka.bootstrap_servers, job_id, lambda records: set(iterations(records)) == set(range(50)), 200.0
     )
     emitter.close()
     assert emitter.num_dropped == 0

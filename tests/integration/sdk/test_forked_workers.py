@@ -13,7 +13,7 @@ def test_forked_data_loader_workers_survive_a_busy_rank_controller() -> None:
         [sys.executable, "-X", "faulthandler", "-m", "tests.integration.sdk.busy_trainer"],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=280,
         check=False,
     )
     assert run.returncode == 0, run.stderr

@@ -30,7 +30,7 @@ ENTRY_POINTS = str(Path(__file__).parent / "entry_points")
 LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=1, data=2, num_micro_batches=2)
 
 
-def eventually(holds: Callable[[], bool], what: str, timeout_seconds: float = 60.0) -> None:
+def eventually(holds: Callable[[], bool], what: str, timeout_seconds: float = 200.0) -> None:
     deadline = time.monotonic() + timeout_seconds
     while not holds():
         assert time.monotonic() < deadline, what
@@ -85,7 +85,7 @@ def test_a_killed_rank_is_reported_at_once_and_comes_back_as_a_new_incarnation(
 ) -> None:
     wait_for_ranks(launcher, "0-0", "1-0")
     killed = inject.kill(launcher.spec.run_dir, 1)
-    assert exits.get(timeout=20) == (1, 0, -signal.SIGKILL)
+    assert exits.get(timeout=100) == (1, 0, -signal.SIGKILL)
     assert 1 not in launcher.pids
     with pytest.raises(ValueError, match="has no process now"):
         inject.kill(launcher.spec.run_dir, 1)
@@ -98,7 +98,7 @@ def test_a_killed_rank_is_reported_at_once_and_comes_back_as_a_new_incarnation(
     assert (process.incarnation, process.pid, process.alive) == (1, launcher.pids[1], True)
     assert (process.node, process.device) == ("node-1", "gpu-0")
     (launcher.spec.run_dir / "finish").touch()
-    assert launcher.wait(60) == 0
+    assert launcher.wait(200) == 0
 
 
 def test_stopping_ends_every_process_even_a_stopped_one(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_stopped_rank_is_replaced_on_request(launcher: Launcher, exits: "queue
     wait_for_ranks(launcher, "0-0", "1-0")
     inject.stop(launcher.spec.run_dir, 0)
     launcher.restart(0)
-    assert exits.get(timeout=20) == (0, 0, -signal.SIGKILL)
+    assert exits.get(timeout=100) == (0, 0, -signal.SIGKILL)
     wait_for_ranks(launcher, "0-1")
 
 
@@ -132,7 +132,7 @@ def test_a_failing_rank_restarts_by_itself_and_the_job_fails_when_nobody_is_left
         wait_for_ranks(launcher, "0-0", "1-0")
         (tmp_path / "again" / "fail-0").touch()
         (tmp_path / "again" / "fail-1").touch()
-        assert launcher.wait(60) == 1
+        assert launcher.wait(200) == 1
 
 
 def test_an_evicted_rank_leaves_although_its_device_hangs(tmp_path: Path) -> None:
@@ -169,16 +169,16 @@ def test_an_evicted_rank_leaves_although_its_device_hangs(tmp_path: Path) -> Non
         fleet_token="fleet-token",
     )
     with Launcher(spec, ModelSpec(blocks=(block, block)), on_exit=lambda *ended: exits.put(ended)) as launcher:
-        assert launcher.wait_until_registered(20)
-        registered = ranks.get(timeout=20)
+        assert launcher.wait_until_registered(100)
+        registered = ranks.get(timeout=100)
         wait_for_ranks(launcher, f"{registered.rank}-0")
         inject.hang(tmp_path, registered.rank)
         with grpc.insecure_channel(registered.address) as channel:
             stub = control_pb2_grpc.RankControlServiceStub(channel)
             metadata = (("authorization", "Bearer a-token-of-this-job"),)
             request = control_pb2.InterruptRequest(job_id="launched", epoch=0, leave=True)
-            stub.Interrupt(request, timeout=5, metadata=metadata)
-        assert exits.get(timeout=20) == (registered.rank, 0, EXIT_EVICTED)
+            stub.Interrupt(request, timeout=60, metadata=metadata)
+        assert exits.get(timeout=100) == (registered.rank, 0, EXIT_EVICTED)
     server.stop(None).wait(5)
 
 
@@ -224,7 +224,7 @@ def test_however_the_supervisor_ends_no_process_is_left(
         eventually((tmp_path / name).exists, f"{name} does not appear")
     processes = started_processes(tmp_path)
     supervisor.send_signal(number)
-    assert supervisor.wait(30) == status
+    assert supervisor.wait(100) == status
     eventually(lambda: not any(exists(pid) for pid in processes), "a process is left")
 
 
@@ -233,7 +233,7 @@ def test_a_job_that_finishes_ends_its_supervisor_with_success(
 ) -> None:
     eventually((tmp_path / "rank-1-0").exists, "rank 1 does not start")
     (tmp_path / "finish").touch()
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(200) == 0
 
 
 def test_a_slow_device_slows_down_at_once_and_a_hanging_one_goes_on_when_released(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_slow_device_slows_down_at_once_and_a_hanging_one_goes_on_when_release
         eventually(lambda: 1 not in launcher.pids, "the slow rank does not finish")
         assert 0 in launcher.pids, "a hanging rank cannot finish"
         inject.cont(tmp_path, 0)
-        assert launcher.wait(60) == 0
+        assert launcher.wait(200) == 0
         with pytest.raises(ValueError, match="rank 7 is not in"):
             inject.slow(tmp_path, 7, 0.5)
 
@@ -269,5 +269,5 @@ def test_a_stop_does_not_wait_for_a_start_that_still_loads_its_libraries(tmp_pat
         zygote_pid = launcher._state.zygote_pid
         launcher.stop()
         with pytest.raises(RuntimeError, match="did not start"):
-            starting.result(timeout=10)
+            starting.result(timeout=60)
     assert not os.path.exists(f"/proc/{zygote_pid}")

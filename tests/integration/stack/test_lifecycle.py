@@ -42,7 +42,7 @@ signal.pause()
 """
 
 
-def wait_for(condition: Callable[[], bool], *, timeout_seconds: float = 20.0) -> float:
+def wait_for(condition: Callable[[], bool], *, timeout_seconds: float = 200.0) -> float:
     """Blocks until the condition holds; returns how long it took."""
     started = time.monotonic()
     while not condition():

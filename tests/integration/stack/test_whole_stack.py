@@ -22,7 +22,7 @@ from stack.topics import apply_topics
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
-def wait_for(condition: Callable[[], bool], *, timeout_seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], bool], *, timeout_seconds: float = 200.0) -> None:
     deadline = time.monotonic() + timeout_seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"

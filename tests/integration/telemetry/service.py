@@ -42,14 +42,14 @@ class Service:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "services.telemetry", env=self._environment, stdout=log, stderr=log
             )
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             while not self._ready_file.exists():
                 assert self.process.returncode is None, self.log.read_text()
                 await asyncio.sleep(0.02)
 
     async def until_ready(self) -> None:
         assert self.process is not None
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             while not await self.ready():
                 assert self.process.returncode is None, self.log.read_text()
                 await asyncio.sleep(0.02)
@@ -66,7 +66,7 @@ class Service:
         return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
 
     async def until_metric(self, name: str, condition: Callable[[float], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(200):
             while not condition(await self.metric(name)):  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.05)
 
@@ -79,7 +79,7 @@ class Service:
         assert self.process is not None
         if self.process.returncode is None:
             self.process.terminate()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(100):
             return await self.process.wait()
 
 
@@ -170,7 +170,7 @@ class Observations:
         return [each.liveness.event for each in self.all if each.liveness.HasField("event")]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(200):
             while not condition():
                 for records in (await self._consumer.getmany(timeout_ms=50)).values():
                     self.all.extend(

@@ -18,7 +18,7 @@ from trainer_sdk.control.tls import ControllerTls
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
 TOKEN = "a-token-of-this-job"
-SECONDS = 10.0
+SECONDS = 60.0
 
 Serve = Callable[[ControllerTls | None], ControlServer]
 
