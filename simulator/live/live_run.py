@@ -32,7 +32,7 @@ from trainer_sdk.control.server import ControlServer
 from trainer_sdk.control.tls import ControllerTls, fleet_channel, security_of
 from trainer_sdk.emit.producer import create_producer
 
-_CALL_SECONDS = 5.0
+_CALL_SECONDS = 30.0
 _WAIT_SECONDS = 0.05
 _SOURCE = "evenkeel/simulator"
 

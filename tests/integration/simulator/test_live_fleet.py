@@ -32,6 +32,7 @@ SCENARIO = {
     "fleet": {"devices_per_node": 4},
 }
 ITERATION_SECONDS = 0.4
+AWAY_SECONDS = 30.0  # an idle machine's scheduler goes on without a silent device after some seconds
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +80,12 @@ PLAYED = {
         fault=Fault(at_seconds=16.0, devices=(3,), throughput=0.5), num_epochs=2, num_iterations=5
     ),
     "simulated-dead-told": Played(
-        fault=Fault(at_seconds=8.0, devices=(5,), duration_seconds=12.0), num_epochs=3, num_iterations=2
+        fault=Fault(at_seconds=8.0, devices=(5,), duration_seconds=AWAY_SECONDS), num_epochs=3, num_iterations=2
     ),
     "simulated-dead-silent": Played(
-        fault=Fault(at_seconds=8.0, devices=(5,), duration_seconds=12.0, silent=True), num_epochs=3, num_iterations=2
+        fault=Fault(at_seconds=8.0, devices=(5,), duration_seconds=AWAY_SECONDS, silent=True),
+        num_epochs=3,
+        num_iterations=2,
     ),
 }
 
@@ -106,7 +109,7 @@ def reports(stack: Stack, scenario: Scenario) -> dict[str, LiveReport]:
             ),
             job_token=uuid.uuid4().hex,
         )
-        return await live.run(150.0, played.enough)
+        return await live.run(300.0, played.enough)
 
     async def play_all() -> list[LiveReport]:
         return await asyncio.gather(*(play(job_id, played) for job_id, played in PLAYED.items()))
