@@ -56,6 +56,7 @@ def run_programs(
     seconds_of: Callable[[int, Instruction], float],
     transfer_seconds: float = 0.0,
     receiver_of: Callable[[int, Instruction], int] | None = None,
+    later: Callable[[float, float], float] = max,
 ) -> tuple[StageTimeline, ...]:
     """Timeline of the stages of one replica, or of several that work together.
 
@@ -64,6 +65,7 @@ def run_programs(
         seconds_of: Duration of a computing instruction of a stage, called once for each (stage, instruction).
         transfer_seconds: From a send to the arrival at the neighbour.
         receiver_of: Place in ``programs`` of who receives what a send of a stage sends; None = its neighbour.
+        later: The later of two moments. With ``numpy.maximum`` durations may be arrays: many iterations at once.
 
     Raises:
         ValueError: The programs cannot run to their end: some receive has no send that can ever happen.
@@ -85,7 +87,7 @@ def run_programs(
                 if arrival is None:
                     position = index
                     break
-                clock = max(clock, arrival)
+                clock = later(clock, arrival)
             elif op is Op.SEND_ACTIVATION:
                 receiver = stage + 1 if receiver_of is None else receiver_of(stage, instruction)
                 arrivals[receiver, True, instruction.micro_batch] = clock + transfer_seconds
@@ -96,8 +98,9 @@ def run_programs(
                 ready.append(receiver)
             elif op in _COMPUTES:
                 seconds = seconds_of(stage, instruction)
-                clock += seconds
-                busy[stage] += seconds
+                # No addition in place: a moment that is an array is also when something that was sent arrives.
+                clock = clock + seconds
+                busy[stage] = busy[stage] + seconds
         else:
             position = len(program)
         clocks[stage], positions[stage] = clock, position
@@ -145,6 +148,7 @@ def routed_stages(
     replicas: Sequence[int],
     seconds_of: Callable[[int, int, Instruction], float],
     transfer_seconds: float = 0.0,
+    later: Callable[[float, float], float] = max,
 ) -> list[tuple[StageTimeline, ...]]:
     """Timelines of the stages of replicas that work together, and with no other one.
 
@@ -154,6 +158,7 @@ def routed_stages(
         replicas: The replicas; whoever hosts a micro-batch of one of them is one of them too.
         seconds_of: Duration of a computing instruction of (replica, stage).
         transfer_seconds: From a send to the arrival at the next stage.
+        later: As in :func:`run_programs`.
 
     Raises:
         ValueError: Unknown schedule.
@@ -166,6 +171,6 @@ def routed_stages(
         next_stage = places[number][1] + (1 if instruction.op is Op.SEND_ACTIVATION else -1)
         return index[paths.host(instruction.micro_batch, next_stage), next_stage]
 
-    found = run_programs(programs, lambda n, i: seconds_of(*places[n], i), transfer_seconds, receiver_of)
+    found = run_programs(programs, lambda n, i: seconds_of(*places[n], i), transfer_seconds, receiver_of, later)
     timelines = iter(found)
     return [tuple(next(timelines) for _ in layout.replicas[d].stages) for d in replicas]

@@ -92,6 +92,16 @@ def profile_to_proto(profile: Profile) -> pb.Profile:
         iteration_seconds=profile.iteration_seconds,
         epoch=profile.epoch,
         throughputs=_throughputs_to_protos(profile.throughputs),
+        exchange_seconds=profile.exchange_seconds,
+        recent=[
+            pb.ProfiledIteration(
+                iteration=one.iteration,
+                wall_seconds=one.wall_seconds,
+                tokens=one.tokens,
+                sums_of_squares=one.sums_of_squares,
+            )
+            for one in profile.recent
+        ],
     )
 
 

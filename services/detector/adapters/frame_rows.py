@@ -46,6 +46,7 @@ class FrameRows:
         positions: Columns replica, stage, shard.
         flops: Columns forward per token, forward per squared length, backward multiple.
         workloads: Columns micro-batches, tokens, sum of squares.
+        micro_batches: One row each time that somebody names one: index, tokens, sum of squares.
         losses: NaN where none.
         has_loss: Whether one was reported.
         gradient_norms: NaN where none.
@@ -64,6 +65,7 @@ class FrameRows:
     positions: Ints
     flops: Floats
     workloads: Floats
+    micro_batches: Floats
     losses: Floats
     has_loss: Bools
     gradient_norms: Floats
@@ -106,6 +108,7 @@ def _of_entries(entries: Iterable[pb.FrameEntry]) -> FrameRows:
         positions=numbers[:, 7:10].astype(np.int64),
         flops=numbers[:, 10:13],
         workloads=numbers[:, 13:16],
+        micro_batches=_named_by(samples),
         losses=numbers[:, 16],
         has_loss=numbers[:, 17] > 0,
         gradient_norms=numbers[:, 18],
@@ -146,6 +149,11 @@ def _numbers(sample: pb.Sample) -> Sequence[float]:
     )
 
 
+def _named_by(samples: Iterable[pb.Sample]) -> Floats:
+    named = [(one.index, one.tokens, one.sum_of_squares) for sample in samples for one in sample.micro_batches]
+    return np.array(named, dtype=np.float64).reshape(-1, 3)
+
+
 class _Columns:
     """The arrays of one message, each of the wanted length."""
 
@@ -178,11 +186,11 @@ class _Columns:
             raise RejectedRecordError("bad_columns", f"{len(raw)} traffics of {self.num_entries} entries")
         return [pb.Traffic.FromString(each) for each in raw]
 
-    def workloads(self) -> Floats:
-        """Micro-batches, tokens and sum of squares of each entry."""
+    def workloads(self) -> tuple[Floats, Floats]:
+        """Micro-batches, tokens and sum of squares of each entry; index, tokens and sum of squares of micro-batches."""
         sizes = self.array("workload_sizes", len(self._raw.workload_sizes) // 4)
         if len(sizes) == 0:
-            return np.zeros((self.num_entries, 3))
+            return np.zeros((self.num_entries, 3)), np.empty((0, 3))
         if bool((sizes < 0).any()):
             raise RejectedRecordError("bad_columns", "a list of micro-batches is less than empty")
         total, owners = int(sizes.sum()), np.repeat(np.arange(len(sizes)), sizes)
@@ -197,13 +205,13 @@ class _Columns:
         )
         indexes = self.array("workload_of")
         _check_indexes("workload_of", indexes, len(sizes))
-        found: Floats = lists[indexes]
-        return found
+        return lists[indexes], np.column_stack([self.array("micro_batch_indexes", total), tokens, squares])
 
 
 def _of_columns(frame: pb.Frame) -> FrameRows:
     columns = _Columns(frame.columns)
     has_loss, has_norm = columns.array("has_loss"), columns.array("has_gradient_norm")
+    workloads, micro_batches = columns.workloads()
     seconds = np.empty((columns.num_entries, 8))
     seconds[:, 0] = columns.array("forward_seconds") + columns.array("backward_seconds")
     seconds[:, 1] = columns.array("optimizer_seconds") + columns.array("data_seconds")
@@ -221,7 +229,8 @@ def _of_columns(frame: pb.Frame) -> FrameRows:
         seconds=seconds,
         positions=columns.stacked("replicas", "stages", "shards").astype(np.int64),
         flops=columns.stacked("forward_flops_per_token", "forward_flops_per_squared_length", "backward_multiple"),
-        workloads=columns.workloads(),
+        workloads=workloads,
+        micro_batches=micro_batches,
         losses=np.where(has_loss, columns.array("losses"), np.nan),
         has_loss=has_loss,
         gradient_norms=np.where(has_norm, columns.array("gradient_norms"), np.nan),
@@ -253,6 +262,8 @@ def _picked(rows: FrameRows, order: Ints) -> FrameRows:
         value = getattr(rows, field.name)
         if isinstance(value, list):
             values[field.name] = [value[index] for index in order.tolist()] if value else []
+        elif field.name == "micro_batches":
+            values[field.name] = value
         else:
             values[field.name] = value[order]
     return FrameRows(**values)

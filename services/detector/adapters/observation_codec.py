@@ -106,6 +106,7 @@ def frame_from_proto(job_id: str, sequence: int, frame: pb.Frame) -> FrameObserv
         tokens=work[:, 4],
         sums_of_squares=work[:, 5],
         work_keys=work[:, 6],
+        micro_batches=rows.micro_batches,
         traffic=traffic_from_protos(rows.traffic, rows.started_at_unix_seconds),
     )
 

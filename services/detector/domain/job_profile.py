@@ -9,6 +9,7 @@ import numpy.typing as npt
 from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.pipeline_grid import PipelineGrid
+from services.detector.domain.recent_iterations import RecentIterations
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Profile, RankThroughput
 
@@ -16,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 
 _WINDOW = 16
 _TENSOR, _GRADIENT, _VOTE = 0, 2, 3
-_COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer")
+_COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer", "exchange")
 
 
 class JobProfile:
@@ -25,6 +26,7 @@ class JobProfile:
     def __init__(self) -> None:
         self._epoch = -1
         self._recent = RollingRows(_WINDOW)
+        self._iterations = RecentIterations()
         self._walls = RecentValues(_WINDOW)
         self._iteration_seconds = 0.0
         self._grid: PipelineGrid | None = None
@@ -53,6 +55,7 @@ class JobProfile:
         """The layout changed: what iterations took before no longer counts."""
         self._epoch = epoch
         self._recent.clear()
+        self._iterations.clear()
         self._walls.clear()
 
     def observe(self, frame: FrameObservation, usable: npt.NDArray[np.bool_], healthy: npt.NDArray[np.bool_]) -> None:
@@ -78,19 +81,22 @@ class JobProfile:
         squares = float(frame.sums_of_squares[heads].sum()) / count if count else 0.0
         # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
         waits = frame.wait_seconds if every else frame.wait_seconds[usable]
-        exchange = float(waits[:, _GRADIENT].min() + waits[:, _VOTE].min())
-        fixed = median(frame.other_seconds if every else frame.other_seconds[usable]) + exchange
-        transfer = self._transfer_seconds(frame, usable, wall - fixed)
-        self._recent.append(np.array([wall, price, tokens, squares, fixed, transfer]))
+        least = float(waits[:, _GRADIENT].min() + waits[:, _VOTE].min())
+        fixed = median(frame.other_seconds if every else frame.other_seconds[usable]) + least
+        transfer, exchange = self._between_ranks(frame, usable, wall - fixed)
+        self._recent.append(np.array([wall, price, tokens, squares, fixed, transfer, exchange]))
         self._walls.append(wall)
+        if every and not frame.missing_ranks:
+            self._iterations.append(frame.iteration, wall, frame.micro_batches)
         self._iteration_seconds = self._walls.median
 
-    def _transfer_seconds(
+    def _between_ranks(
         self, frame: FrameObservation, usable: npt.NDArray[np.bool_], pipeline_seconds: float
-    ) -> float:
-        """Seconds per stage border that neither compute nor tensor exchange explains, from who leaves least.
+    ) -> tuple[float, float]:
+        """Seconds per stage border, and seconds of a micro-batch's tensor exchange in one replica's stages together.
 
-        An upper bound: waits for stragglers that the rounds below do not catch are in it.
+        Of a border: what neither compute nor tensor exchange explains, from the replica that leaves least. An upper
+        bound: waits for stragglers that the rounds below do not catch are in it.
 
         A pipeline of S stages and M micro-batches takes at least M rounds of its slowest stage and one of each other;
         a micro-batch crosses the S - 1 borders twice.
@@ -103,22 +109,23 @@ class JobProfile:
         if self._grid is None or not self._grid.fits(replicas, stages):
             self._grid = PipelineGrid(replicas, stages)
         grid = self._grid
-        if grid.shape[1] == 1:
-            return 0.0
-        rounds = grid.highest(seconds / counts)
         # Tensor exchange comes with every block, like compute: taken for the border, it would make a planner shun
         # borders. The shard that arrives last waits only for the exchange itself.
         exchange = grid.lowest(waits / counts)
+        exchanged = float(np.where(np.isfinite(exchange), exchange, 0.0).sum()) / grid.shape[0]
+        if grid.shape[1] == 1:
+            return 0.0, exchanged
+        rounds = grid.highest(seconds / counts)
         num_micro_batches = grid.highest_of_replicas(counts)
         taken = rounds > 0
         num_stages = taken.sum(axis=1)
         rounds += np.where(taken, exchange, 0.0)
         piped = num_stages > 1
         if not np.count_nonzero(piped):
-            return 0.0
+            return 0.0, exchanged
         shortest = (num_micro_batches - 1) * rounds.max(axis=1) + rounds.sum(axis=1)
         unexplained = np.maximum(pipeline_seconds - shortest, 0.0)[piped] / (2 * (num_stages[piped] - 1))
-        return float(unexplained.min())
+        return float(unexplained.min()), exchanged
 
     def profile(self, job_id: str, iteration: int, throughputs: Sequence[RankThroughput]) -> Profile | None:
         """The profile now; None before the first plain frame of the epoch."""
@@ -135,6 +142,8 @@ class JobProfile:
             transfer_seconds=self._median("transfer"),
             iteration_seconds=self._median("wall"),
             throughputs=throughputs,
+            exchange_seconds=self._median("exchange"),
+            recent=self._iterations.iterations(),
         )
 
     def _median(self, column: str) -> float:
@@ -145,12 +154,15 @@ class JobProfile:
         return {
             "epoch": self._epoch,
             "recent": self._recent.rows.tolist(),
+            "iterations": self._iterations.to_state(),
             "iteration_seconds": self._iteration_seconds,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
+        """Takes over what ``to_state`` gave, also that of a version that knew fewer columns."""
+        recent = [row for row in state["recent"] if len(row) == len(_COLUMNS)]
         self._epoch = state["epoch"]
-        self._recent = RollingRows(_WINDOW, state["recent"])
-        self._walls = RecentValues(_WINDOW, (row[_COLUMNS.index("wall")] for row in state["recent"]))
+        self._recent = RollingRows(_WINDOW, recent)
+        self._iterations.restore(state.get("iterations", []))
+        self._walls = RecentValues(_WINDOW, (row[_COLUMNS.index("wall")] for row in recent))
         self._iteration_seconds = state["iteration_seconds"]

@@ -53,6 +53,7 @@ class FrameObservation:
         gradient_norms: NaN where not measured.
         has_gradient_norm: True where one was reported.
         data_seconds: Fetching and packing input, part of ``other_seconds``; None where it is not known.
+        micro_batches: One row each time that somebody names one: index, tokens, sum of squares; None where not known.
         traffic: Operations between ranks; None where nobody measures them.
     """
 
@@ -88,6 +89,7 @@ class FrameObservation:
     has_gradient_norm: Bools
     traffic: TrafficObservation | None = None
     data_seconds: Floats | None = None
+    micro_batches: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.ranks)

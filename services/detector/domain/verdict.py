@@ -151,6 +151,16 @@ class RankThroughputs(Sequence[RankThroughput]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProfiledIteration:
+    """One iteration: what it took, and the tokens and sums of squares of its micro-batches by index."""
+
+    iteration: int
+    wall_seconds: float
+    tokens: tuple[int, ...]
+    sums_of_squares: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """What a planner needs to know of a job's speed; fields as in ``evenkeel.detector.v1.Profile``."""
 
@@ -164,6 +174,8 @@ class Profile:
     transfer_seconds: float
     iteration_seconds: float
     throughputs: Sequence[RankThroughput] = field(default=())
+    exchange_seconds: float = 0.0
+    recent: tuple[ProfiledIteration, ...] = ()
 
 
 def verdict_id(job_id: str, kind: VerdictKind, *what: object) -> str:

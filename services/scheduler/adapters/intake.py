@@ -17,6 +17,7 @@ from services.scheduler.coordinator import Coordinator
 from services.scheduler.domain.profiles import JobProfile
 from services.scheduler.domain.suspicion import Suspicion
 from services.scheduler.planning.cost_model import Workload
+from services.scheduler.planning.recent import RecentIteration
 
 Finding = VerdictRecord | JobProfile | Suspicion
 
@@ -66,21 +67,35 @@ def decode_profile(record: ConsumedRecord) -> JobProfile:
     """
     message = _message_in(record, detector_pb2.Profile)
     try:
+        recent = tuple(
+            [
+                RecentIteration(
+                    wall_seconds=one.wall_seconds,
+                    tokens=tuple(one.tokens),
+                    sums_of_squares=tuple(one.sums_of_squares),
+                )
+                for one in message.recent
+            ]
+        )
         workload = Workload(
             seconds_per_flop=message.seconds_per_flop,
             tokens=message.tokens,
             sum_of_squares=message.sum_of_squares,
             fixed_seconds=message.fixed_seconds,
             transfer_seconds=message.transfer_seconds,
+            recent=recent,
         )
     except ValueError as error:
         raise RejectedRecordError("value", str(error)) from error
+    if not 0.0 <= message.exchange_seconds < math.inf:
+        raise RejectedRecordError("value", f"exchange_seconds is {message.exchange_seconds}")
     return JobProfile(
         job_id=message.job_id,
         iteration=message.iteration,
         epoch=message.epoch,
         workload=workload,
         iteration_seconds=message.iteration_seconds,
+        exchange_seconds=message.exchange_seconds,
         throughputs={t.rank: t.throughput for t in message.throughputs if math.isfinite(t.throughput)},
     )
 

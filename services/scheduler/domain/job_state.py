@@ -100,11 +100,21 @@ class PlanInFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedPlan:
-    """The plan in force, until its effect is measured."""
+    """The plan in force, until its effect is measured.
+
+    Attributes:
+        plan_id: Its id.
+        epoch: Its epoch.
+        first_iteration: First iteration under it.
+        workload: What the job was known to be made of when it was made; None = not known any more.
+        throughputs: Of its ranks, as it was made for.
+    """
 
     plan_id: str
     epoch: int
     first_iteration: int
+    workload: Workload | None = None
+    throughputs: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge
 from services.scheduler.domain.transitions import with_loss
-from services.scheduler.planning.cost_model import CostModel, Workload, calibrated_correction
+from services.scheduler.planning.calibration import calibrated_correction, for_equal_work
+from services.scheduler.planning.cost_model import CostModel, Workload
+from services.scheduler.planning.replay import usual_seconds
 
 MEASURED_AFTER_ITERATIONS = 4
 """Iterations of an epoch before its median counts as measured; the first one contains the reshape."""
@@ -14,7 +16,10 @@ MEASURED_AFTER_ITERATIONS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProfile:
-    """A profile as the detector published it; fields as in ``evenkeel.detector.v1.Profile``."""
+    """A profile as the detector published it; fields as in ``evenkeel.detector.v1.Profile``.
+
+    The workload's ``exchange_seconds`` is not known yet: what a block takes follows from the layout in force.
+    """
 
     job_id: str
     iteration: int
@@ -22,11 +27,12 @@ class JobProfile:
     workload: Workload
     iteration_seconds: float
     throughputs: Mapping[int, float]
+    exchange_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A plan whose effect is known now."""
+    """A plan whose effect is known now: seconds per iteration, for the work that it was predicted for."""
 
     plan: AppliedPlan
     seconds: float
@@ -40,13 +46,13 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
     if job.finished or (profile.epoch <= job.epoch and profile.iteration <= job.iteration):
         return job, None
     num_iterations = min(100, profile.iteration - job.iteration) if job.iteration >= 0 else 0
-    job = replace(job, workload=profile.workload, iteration=max(job.iteration, profile.iteration))
+    workload = _per_block(job, profile)
+    job = replace(job, workload=workload, iteration=max(job.iteration, profile.iteration))
     if profile.epoch != job.epoch or not _plausible(profile.iteration_seconds):
         return job, None
     if job.incidents and num_iterations > 0:
-        healthy = CostModel(job.model, profile.workload, job.correction).iteration_seconds(
-            job.home, dict.fromkeys(job.home.ranks, 1.0)
-        )
+        cost, everybody = CostModel(job.model, workload, job.correction), dict.fromkeys(job.home.ranks, 1.0)
+        healthy = usual_seconds(cost, job.home, everybody, job.layout.mix)
         job = with_loss(job, None, max(0.0, profile.iteration_seconds - healthy) * num_iterations)
     plan = job.unmeasured
     settled = plan is None or profile.iteration >= plan.first_iteration + MEASURED_AFTER_ITERATIONS
@@ -55,11 +61,33 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
     speeds = {rank: min(1.0, profile.throughputs.get(rank, 1.0)) for rank in job.layout.ranks}
     # What a slow link costs is no matter of scale.
     if min(speeds.values()) > 0.0 and not job.links:
-        cost = CostModel(job.model, profile.workload, job.correction)
+        cost = CostModel(job.model, workload, job.correction)
         job = replace(job, correction=calibrated_correction(cost, job.layout, speeds, profile.iteration_seconds))
     if plan is None or plan.epoch != profile.epoch:
         return job, None
-    return replace(job, unmeasured=None), Measured(plan=plan, seconds=profile.iteration_seconds)
+    throughputs = {**speeds, **plan.throughputs}
+    seconds = for_equal_work(
+        CostModel(job.model, workload), job.layout, throughputs, plan.workload, profile.iteration_seconds
+    )
+    return replace(job, unmeasured=None), Measured(plan=plan, seconds=seconds)
+
+
+def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:
+    """The workload with the tensor exchange of one sharded block, and recent iterations if they fit the job."""
+    known = job.workload.exchange_seconds if job.workload else 0.0
+    recent = profile.workload.recent
+    if profile.epoch != job.epoch or len(recent[0].tokens if recent else ()) != job.layout.num_micro_batches:
+        recent = ()
+    if profile.epoch == job.epoch:
+        sharded = [
+            sum(block.max_width > 1 for block in job.model.blocks[stage.first_block : stage.stop_block])
+            for replica in job.layout.replicas
+            for stage in replica.stages
+            if len(stage.ranks) > 1
+        ]
+        if sum(sharded):
+            known = profile.exchange_seconds * len(job.layout.replicas) / sum(sharded)
+    return replace(profile.workload, exchange_seconds=known, recent=recent)
 
 
 def _plausible(seconds: float) -> bool:

@@ -373,7 +373,13 @@ def on_applied(
         top_epoch=max(job.top_epoch, epoch),
         flight=None,
         answered={} if flight is None else flight.throughputs,
-        unmeasured=AppliedPlan(plan_id=plan_id, epoch=epoch, first_iteration=first_iteration),
+        unmeasured=AppliedPlan(
+            plan_id=plan_id,
+            epoch=epoch,
+            first_iteration=first_iteration,
+            workload=job.workload,
+            throughputs={} if flight is None else flight.throughputs,
+        ),
         stuck="",
         vacant=frozenset(),
     )

@@ -2,8 +2,9 @@
 
 A stage computes a micro-batch block by block. Tensor-parallel collectives inside each block make the shards wait for
 the slowest of them, so a block takes the maximum over its shards of (granules held / all granules) / throughput, with
-the same rounding rule as the engine (:func:`layouts.cut.cut`). Not modelled: collectives' own time (they are part of
-``fixed_seconds`` and of the correction), shared links, memory limits.
+the same rounding rule as the engine (:func:`layouts.cut.cut`). The collectives' own time comes on top, per sharded
+block, where a stage has two shards or more. Not modelled: shared links, memory limits. Micro-batches are taken to be
+alike here; :mod:`services.scheduler.planning.replay` takes them as they were.
 """
 
 import math
@@ -19,9 +20,9 @@ from layouts.model import ModelSpec
 from layouts.schedules import SCHEDULES, SPLIT_BACKWARD
 from layouts.timeline import run_programs
 from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
+from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.zero_bubble import split_makespan
 
-_MIN_CORRECTION, _MAX_CORRECTION = 0.5, 3.0
 _MAX_PREFIXES = 16384
 
 
@@ -35,6 +36,8 @@ class Workload:
         sum_of_squares: Mean sum of squared document lengths of a micro-batch.
         fixed_seconds: Per iteration, under every layout: optimizer, exchange, vote, input.
         transfer_seconds: Per transfer between stages.
+        exchange_seconds: Tensor collectives of one sharded block, per micro-batch, forward and backward together.
+        recent: Newest iterations under the layout in force; none where their micro-batches are not known.
         measured: False for the assumed workload of a job that has no profile yet: only ratios mean anything then.
     """
 
@@ -43,6 +46,8 @@ class Workload:
     sum_of_squares: float
     fixed_seconds: float = 0.0
     transfer_seconds: float = 0.0
+    exchange_seconds: float = 0.0
+    recent: tuple[RecentIteration, ...] = ()
     measured: bool = True
 
     def __post_init__(self) -> None:
@@ -50,10 +55,13 @@ class Workload:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} is {value}: a workload needs a positive finite number")
-        for name in ("sum_of_squares", "fixed_seconds", "transfer_seconds"):
+        for name in ("sum_of_squares", "fixed_seconds", "transfer_seconds", "exchange_seconds"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0.0):
                 raise ValueError(f"{name} is {value}: a workload needs a finite number of at least 0")
+        sizes = {len(one.tokens) for one in self.recent}
+        if len(sizes) > 1:
+            raise ValueError(f"recent iterations of {sorted(sizes)} micro-batches: a job's have equally many")
 
 
 ASSUMED_WORKLOAD = Workload(seconds_per_flop=1e-9, tokens=1024.0, sum_of_squares=1024.0 * 256.0, measured=False)
@@ -117,6 +125,7 @@ class CostModel:
     _weights: dict[int, list[float]] = field(init=False, repr=False)
     _blocks: tuple[tuple[int, float], ...] = field(init=False, repr=False)
     _prefixes: dict[tuple[tuple[int, ...], tuple[float, ...]], list[float]] = field(init=False, repr=False)
+    _exchange: list[float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         # Running (forward, backward) seconds over the blocks of each max_width: a stage is then a few subtractions.
@@ -133,6 +142,8 @@ class CostModel:
         blocks = tuple((cost.max_width, sum(self.block_seconds(b))) for b, cost in enumerate(self.model.blocks))
         object.__setattr__(self, "_blocks", blocks)
         object.__setattr__(self, "_prefixes", {})
+        each = [self.workload.exchange_seconds if cost.max_width > 1 else 0.0 for cost in self.model.blocks]
+        object.__setattr__(self, "_exchange", list(accumulate(each, initial=0.0)))
 
     @property
     def main_width(self) -> int:
@@ -163,11 +174,19 @@ class CostModel:
             raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
         return self.range_seconds(stage.first_block, stage.stop_block, stage.shares, speeds)
 
+    def exchange_seconds(self, stage: Stage) -> float:
+        """Seconds of a stage's tensor collectives per micro-batch, forward and backward together."""
+        if len(stage.shares) == 1:
+            return 0.0
+        return self._exchange[stage.stop_block] - self._exchange[stage.first_block]
+
     def range_seconds(
         self, first_block: int, stop_block: int, shares: tuple[int, ...], speeds: tuple[float, ...]
     ) -> tuple[float, float]:
         """(forward, backward) seconds of one micro-batch of blocks cut over shards of these speeds, each above 0."""
         forward = backward = 0.0
+        if len(shares) > 1:
+            forward = backward = 0.5 * (self._exchange[stop_block] - self._exchange[first_block])
         for max_width, (forwards, backwards) in self._sums.items():
             slowness = block_slowness(max_width, shares, speeds)
             forward += (forwards[stop_block] - forwards[first_block]) * slowness
@@ -184,7 +203,8 @@ class CostModel:
         if min(speeds) <= 0.0:
             raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
         first, stop, weight_sums = stage.first_block, stage.stop_block, self._weight_sums()
-        forward = backward = weight = 0.0
+        forward = backward = 0.5 * self.exchange_seconds(stage)
+        weight = 0.0
         for max_width, (forwards, backwards) in self._sums.items():
             slowness, weights = block_slowness(max_width, stage.shares, speeds), weight_sums[max_width]
             forward += (forwards[stop] - forwards[first]) * slowness
@@ -218,7 +238,9 @@ class CostModel:
             if len(self._prefixes) >= _MAX_PREFIXES:
                 self._prefixes.clear()
             slowness = {max_width: block_slowness(max_width, shares, speeds) for max_width in self._sums}
-            found = list(accumulate([each * slowness[width] for width, each in self._blocks], initial=0.0))
+            exchange = self.workload.exchange_seconds if len(shares) > 1 else 0.0
+            each = [seconds * slowness[width] + (exchange if width > 1 else 0.0) for width, seconds in self._blocks]
+            found = list(accumulate(each, initial=0.0))
             self._prefixes[shares, speeds] = found
         return found
 
@@ -261,14 +283,3 @@ def slowest_seconds(layout: Layout, seconds: Sequence[float]) -> float:
         return max(seconds)
     scales = layout.mix.scales([replica.num_micro_batches for replica in layout.replicas])
     return max([each * scale for each, scale in zip(seconds, scales, strict=True)])
-
-
-def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[int, float], measured: float) -> float:
-    """Measured over predicted seconds of a layout in force, to correct later predictions with.
-
-    Clipped to [0.5, 3]: beyond that the model, not its scale, is wrong, and scaling it would hide that.
-    """
-    predicted = CostModel(cost.model, cost.workload).iteration_seconds(layout, throughputs)
-    if not (predicted > 0.0 and measured > 0.0 and math.isfinite(measured)):
-        return cost.correction
-    return min(_MAX_CORRECTION, max(_MIN_CORRECTION, measured / predicted))

@@ -10,6 +10,7 @@ from services.scheduler.planning.links import SlowLink, border_factors
 from services.scheduler.planning.memory import layout_peak, replica_peaks
 from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
+from services.scheduler.planning.replay import Replay
 from services.scheduler.planning.zero_bubble import split_makespan
 
 RISK_MARGIN = 0.04
@@ -150,6 +151,13 @@ class Situation:
         name = schedule or layout.schedule
         seconds = [self.makespan(r.stages, r.num_micro_batches, name) for r in layout.replicas]
         return self.cost.total(slowest_seconds(layout, seconds))
+
+    def replay(self) -> Replay | None:
+        """The job's recent iterations; None where they are not known, or where slow links make them others."""
+        recent = self.cost.workload.recent
+        if self.links or not recent or len(recent[0].tokens) != self.layout.num_micro_batches:
+            return None
+        return Replay(self.cost, self.layout.mix)
 
     def judged_seconds(self, layout: Layout, schedule: str | None = None) -> float:
         """Predicted seconds per iteration, plus a margin for each structural risk that the cost model does not see.

@@ -17,6 +17,7 @@ from layouts.layout import Layout
 from services.scheduler.planning.levers import REGISTRY, STRUCTURAL
 from services.scheduler.planning.price import Price
 from services.scheduler.planning.repair import with_standbys
+from services.scheduler.planning.replay import Replay
 from services.scheduler.planning.situation import RISK_MARGIN, Situation
 from services.scheduler.planning.solution import Action, Alternative, NoPlanError, Solution
 from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX, TENSOR_WIDTH, Tuner
@@ -170,9 +171,14 @@ def _solution(
 ) -> Solution:
     changes = not _same(chosen.layout, situation.layout)
     bound = situation.proportional_bound
-    idle = situation.idle_seconds
-    bound_seconds = situation.healthy_seconds / bound
+    idle, healthy = situation.idle_seconds, situation.healthy_seconds
     actions = _actions(situation, tuner, chosen, idle) if changes else ()
+    replay = situation.replay()
+    if replay is not None:
+        chosen, candidates = _replayed(situation, replay, chosen, candidates)
+        idle = 0.0 if situation.dead else replay.seconds(situation.layout, situation.throughputs)
+        healthy = replay.seconds(situation.home, dict.fromkeys(situation.home.ranks, 1.0))
+    bound_seconds = healthy / bound
     alternatives = _alternatives(situation, chosen, price, candidates)
     return Solution(
         layout=chosen.layout if changes else situation.layout,
@@ -184,8 +190,25 @@ def _solution(
         price=price,
         actions=actions,
         alternatives=alternatives,
-        reason=_reason(situation, chosen.seconds, bound_seconds, actions, alternatives, price.moved_bytes),
+        reason=_reason(situation, chosen.seconds, idle, bound_seconds, actions, alternatives, price.moved_bytes),
     )
+
+
+def _replayed(
+    situation: Situation, replay: Replay, chosen: _Candidate, candidates: list[_Candidate]
+) -> tuple[_Candidate, list[_Candidate]]:
+    """The candidates as they would have done with the job's recent iterations.
+
+    That is asked for the chosen one and for the layout in force; the others are taken to be off like the chosen one.
+    """
+    scale = replay.seconds(chosen.layout, situation.throughputs) / chosen.seconds
+    told = []
+    for candidate in candidates:
+        own = scale
+        if not candidate.levers:
+            own = replay.seconds(candidate.layout, situation.throughputs) / candidate.seconds
+        told.append(replace(candidate, seconds=candidate.seconds * own, judged=candidate.judged * own))
+    return told[candidates.index(chosen)], told
 
 
 def _actions(situation: Situation, tuner: Tuner, chosen: _Candidate, idle: float) -> tuple[Action, ...]:
@@ -237,6 +260,7 @@ def _alternatives(
 def _reason(
     situation: Situation,
     seconds: float,
+    idle: float,
     bound: float,
     actions: tuple[Action, ...],
     alternatives: tuple[Alternative, ...],
@@ -257,7 +281,7 @@ def _reason(
         if situation.dead:
             parts.append(f"Predicted {seconds:.4f} s per iteration.")
         else:
-            parts.append(f"Predicted {seconds:.4f} s per iteration instead of {situation.idle_seconds:.4f} s.")
+            parts.append(f"Predicted {seconds:.4f} s per iteration instead of {idle:.4f} s.")
     else:
         parts.append("The job has no profile yet, so only the ratios of predictions mean anything.")
     parts.append(f"That is {100.0 * bound / seconds:.1f} % of the proportional bound; {moved / 1e6:.2f} MB move.")

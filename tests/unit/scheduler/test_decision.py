@@ -1,7 +1,8 @@
 from dataclasses import replace
 
 from layouts.layout import uniform_layout
-from services.scheduler.planning.cost_model import CostModel, calibrated_correction
+from services.scheduler.planning.calibration import calibrated_correction
+from services.scheduler.planning.cost_model import CostModel
 from services.scheduler.planning.decision import Choice, DecisionRule, decide
 from services.scheduler.planning.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of

@@ -18,7 +18,7 @@ def profile(iteration: int, *, epoch: int = 0, seconds: float = 2.0) -> JobProfi
 def test_the_newest_profile_says_what_the_work_is_and_corrects_predictions() -> None:
     job, measured = on_profile(fresh_job(), profile(10))
     assert measured is None
-    assert job.workload is WORKLOAD
+    assert job.workload == WORKLOAD
     again, _ = on_profile(job, profile(20, seconds=3.0))
     assert again.correction == pytest.approx(1.5 * job.correction)
 

@@ -1,0 +1,45 @@
+import numpy as np
+
+from services.detector.domain.recent_iterations import RecentIterations
+
+
+def rows(*micro_batches: tuple[int, int, int]) -> np.ndarray:
+    return np.array(micro_batches, dtype=np.float64)
+
+
+def test_each_micro_batch_is_there_once_by_its_index_whoever_named_it() -> None:
+    recent = RecentIterations()
+    recent.append(7, 0.5, rows((1, 20, 400), (0, 10, 50), (1, 20, 400)))
+    (one,) = recent.iterations()
+    assert (one.iteration, one.wall_seconds, one.tokens, one.sums_of_squares) == (7, 0.5, (10, 20), (50, 400))
+
+
+def test_an_iteration_that_lacks_a_micro_batch_is_left_out_wherever_it_lacks_it() -> None:
+    recent = RecentIterations()
+    recent.append(0, 0.5, rows((0, 1, 1), (2, 1, 1)))
+    recent.append(1, 0.5, rows((0, 1, 1), (1, 1, 1), (2, 1, 1)))
+    recent.append(2, 0.5, rows((0, 1, 1), (1, 1, 1)))
+    recent.append(3, 0.5, None)
+    assert [one.iteration for one in recent.iterations()] == [1]
+
+
+def test_only_the_newest_are_kept_and_the_fewer_the_larger_they_are() -> None:
+    small, large, huge = RecentIterations(), RecentIterations(), RecentIterations()
+    for iteration in range(40):
+        small.append(iteration, 1.0, rows((0, 1, 1)))
+        large.append(iteration, 1.0, rows(*[(index, 1, 1) for index in range(1000)]))
+        huge.append(iteration, 1.0, rows(*[(index, 1, 1) for index in range(3000)]))
+    assert [one.iteration for one in small.iterations()] == list(range(24, 40))
+    assert [one.iteration for one in large.iterations()] == [38, 39]
+    assert huge.iterations() == ()
+
+
+def test_a_restored_one_goes_on_as_if_nothing_had_happened() -> None:
+    through, killed = RecentIterations(), RecentIterations()
+    for iteration in range(5):
+        through.append(iteration, 1.0, rows((0, iteration, 1)))
+        killed.append(iteration, 1.0, rows((0, iteration, 1)))
+        restored = RecentIterations()
+        restored.restore(killed.to_state())
+        killed = restored
+    assert killed.iterations() == through.iterations()

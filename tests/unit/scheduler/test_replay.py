@@ -1,0 +1,134 @@
+"""Recent iterations replayed: the cost model's own numbers where micro-batches are alike, and never less where not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layouts.instructions import Instruction, Op
+from layouts.layout import Layout, Replica, Stage, uniform_layout
+from layouts.mix import even_mix
+from layouts.routes import Route
+from layouts.timeline import timeline_of
+from services.scheduler.planning.calibration import calibrated_correction, for_equal_work
+from services.scheduler.planning.cost_model import CostModel, Workload
+from services.scheduler.planning.recent import RecentIteration
+from services.scheduler.planning.replay import Replay, usual_seconds
+from tests.unit.scheduler.planning_cases import gpt
+
+MODEL = gpt(6)
+TOKENS, SQUARES = 1000, 200_000
+PLAIN = Workload(
+    seconds_per_flop=1e-12,
+    tokens=TOKENS,
+    sum_of_squares=SQUARES,
+    fixed_seconds=0.01,
+    transfer_seconds=0.002,
+    exchange_seconds=0.001,
+)
+HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=8)
+UNEVEN = Layout(
+    num_blocks=8,
+    replicas=(
+        HOME.replicas[0],
+        Replica(
+            stages=(
+                Stage(first_block=0, stop_block=5, ranks=(4, 5), shares=(2, 1)),
+                Stage(first_block=5, stop_block=8, ranks=(6,), shares=(1,)),
+            ),
+            num_micro_batches=4,
+        ),
+    ),
+)
+SPEEDS = dict.fromkeys(range(8), 1.0) | {5: 0.5}
+
+
+def iteration(tokens: list[int], *, wall_seconds: float = 1.0) -> RecentIteration:
+    return RecentIteration(
+        wall_seconds=wall_seconds,
+        tokens=tuple(tokens),
+        sums_of_squares=tuple(one * SQUARES // TOKENS for one in tokens),
+    )
+
+
+def having_run(*iterations: RecentIteration) -> CostModel:
+    return CostModel(MODEL, replace(PLAIN, recent=iterations))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1"])
+@pytest.mark.parametrize("layout", [HOME, UNEVEN])
+def test_micro_batches_that_are_alike_take_what_the_cost_model_says(layout: Layout, schedule: str) -> None:
+    layout = replace(layout, schedule=schedule)
+    cost = having_run(iteration([TOKENS] * 8), iteration([TOKENS] * 8))
+    assert Replay(cost).seconds(layout, SPEEDS) == pytest.approx(cost.iteration_seconds(layout, SPEEDS))
+
+
+@given(
+    tokens=st.lists(st.integers(100, 3000), min_size=8, max_size=8),
+    layout=st.sampled_from([HOME, UNEVEN]),
+)
+def test_unequal_micro_batches_in_every_order_take_no_less_than_equal_ones(tokens: list[int], layout: Layout) -> None:
+    cost = having_run(*[iteration(tokens[start:] + tokens[:start]) for start in range(8)])
+    mean = float(np.mean(tokens))
+    alike = CostModel(MODEL, replace(PLAIN, tokens=mean, sum_of_squares=mean * SQUARES / TOKENS))
+    assert Replay(cost).seconds(layout, SPEEDS) >= alike.iteration_seconds(layout, SPEEDS) * (1.0 - 1e-9)
+
+
+def test_each_replica_gets_its_own_micro_batches() -> None:
+    light, heavy = [TOKENS] * 4, [3 * TOKENS] * 4
+    first, second = (having_run(iteration(tokens)) for tokens in (heavy + light, light + heavy))
+    slow_second = SPEEDS | dict.fromkeys((4, 5, 6, 7), 0.5)
+    assert Replay(first).seconds(HOME, slow_second) < 0.8 * Replay(second).seconds(HOME, slow_second)
+
+
+def test_a_mix_makes_the_micro_batches_of_its_groups_smaller_or_larger() -> None:
+    even = even_mix((4, 4), token_cost=1.0, square_cost=0.0)
+    lighter = replace(even, weights=(3, 1))
+    cost = having_run(iteration([TOKENS] * 8))
+    replay = Replay(cost, even)
+    slow_second = SPEEDS | dict.fromkeys((4, 5, 6, 7), 0.4)
+    assert replay.seconds(replace(HOME, mix=lighter), slow_second) < replay.seconds(HOME, slow_second)
+
+
+def test_a_routed_stage_is_played_where_it_runs() -> None:
+    cost = having_run(iteration([TOKENS] * 8))
+    layout = replace(HOME, routes=(Route(micro_batch=6, stage=1, replica=0), Route(micro_batch=7, stage=1, replica=0)))
+
+    def seconds_of(replica: int, stage: int, instruction: Instruction) -> float:
+        forward, backward = cost.stage_seconds(layout.replicas[replica].stages[stage], SPEEDS)
+        return forward if instruction.op is Op.FORWARD else backward
+
+    played = timeline_of(layout, seconds_of, PLAIN.transfer_seconds).iteration_seconds
+    assert Replay(cost).seconds(layout, SPEEDS) == pytest.approx(cost.total(played))
+
+
+def test_another_number_of_micro_batches_is_refused() -> None:
+    replay = Replay(having_run(iteration([TOKENS] * 8)))
+    other = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=4)
+    with pytest.raises(ValueError, match="8 micro-batches, the layout has 4"):
+        replay.seconds(other, SPEEDS)
+
+
+def test_recent_iterations_of_different_sizes_are_no_workload() -> None:
+    with pytest.raises(ValueError, match=r"\[1, 2\] micro-batches"):
+        replace(PLAIN, recent=(iteration([5]), iteration([5, 5])))
+
+
+def test_a_heavy_iteration_corrects_nothing() -> None:
+    heavy, light = [2 * TOKENS, *[TOKENS] * 7], [TOKENS] * 8
+    for tokens in (heavy, light):
+        took = 1.3 * usual_seconds(having_run(iteration(tokens)), HOME, SPEEDS)
+        cost = having_run(iteration(tokens, wall_seconds=took))
+        assert calibrated_correction(cost, HOME, SPEEDS, measured=99.0) == pytest.approx(1.3)
+
+
+def test_a_plan_whose_iterations_were_heavier_is_measured_for_the_work_that_it_was_planned_for() -> None:
+    planned_for = having_run(iteration([TOKENS] * 8)).workload
+    predicted = usual_seconds(CostModel(MODEL, planned_for), UNEVEN, SPEEDS)
+    heavy = [2 * TOKENS] * 8
+    took = 1.1 * usual_seconds(having_run(iteration(heavy)), UNEVEN, SPEEDS)
+    ran = having_run(iteration(heavy, wall_seconds=took))
+    assert for_equal_work(ran, UNEVEN, SPEEDS, planned_for, measured=99.0) == pytest.approx(1.1 * predicted)
+    assert for_equal_work(ran, UNEVEN, SPEEDS, None, measured=99.0) == 99.0
