@@ -125,6 +125,7 @@ class Wiring:
             raise OperationError(
                 f"step {self._operations.step[0]}: dp_rank {dp_rank} stage {stage} has {len(transfers)} {kind} for "
                 f"{len(computes)} {compute}; record all of them, or leave the step out"
+                + ("" if self._last_chunk >= self._num_stages else " (several chunks a stage? name them in mc or gmc)")
             )
         before = dict(zip(computes[1:], computes, strict=False))
         for transfer, owner in zip(transfers, matched, strict=True):

@@ -54,7 +54,9 @@ def replay(
 
 def _replay_series(path: Path, job_id: str, summary: Summary, budget: float) -> Iterator[SeriesVerdict]:
     detector = SeriesDetector(job_id, iterations_per_false_alarm=budget)
-    series = read_series(path)
+    recording = read_series(path)
+    summary.notes += recording.notes
+    series = recording.iterations
     for one in series:
         summary.saw(job_id, one.iteration, planned=one.planned, num_ranks=0)
         for verdict in detector.observe(one):
@@ -65,7 +67,7 @@ def _replay_series(path: Path, job_id: str, summary: Summary, budget: float) -> 
             f"only {len(series)} iterations: the first {detector.num_to_learn} say where the series stands"
         )
     if all(one.tokens is None for one in series):
-        summary.notes.append("no tokens column: what the workload explains cannot be told from the rest")
+        summary.notes.append("no tokens: what the workload explains cannot be told from the rest")
 
 
 def _replay_ranks(observations: Iterable[Observation], summary: Summary, budget: float) -> Iterator[Verdict]:

@@ -1,6 +1,7 @@
 import gzip
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -173,7 +174,8 @@ def test_a_series_says_that_the_job_is_slow_and_accuses_no_rank(tmp_path: Path) 
 def test_csv_and_parquet_hold_the_same_series(tmp_path: Path) -> None:
     path = series_csv(tmp_path / "steps.csv", slow_from=50, size=1.2, count=60)
     series = read_series(path)
-    table = pa.table({"iteration": [one.iteration for one in series], "seconds": [one.seconds for one in series]})
+    rows = series.iterations
+    table = pa.table({"iteration": [one.iteration for one in rows], "seconds": [one.seconds for one in rows]})
     pq.write_table(table, tmp_path / "steps.parquet")
     assert read_series(tmp_path / "steps.parquet") == series
 
@@ -202,7 +204,35 @@ def test_a_bad_series_says_where_and_what(tmp_path: Path, text: str, message: st
 def test_marks_are_planned_pauses_and_empty_ones_are_not(tmp_path: Path) -> None:
     path = tmp_path / "steps.csv"
     path.write_text("iteration,seconds,mark\n0,1,\n1,1,evaluation\n2,1,0\n3,1,1\n4,1,false\n")
-    assert [one.planned for one in read_series(path)] == [False, True, False, True, False]
+    assert [one.planned for one in read_series(path).iterations] == [False, True, False, True, False]
+
+
+def with_workload(path: Path, *, holes: Callable[[int], bool]) -> Path:
+    """600 iterations whose seconds follow their tokens, a tenth slower from 300 on; some cells of tokens are empty."""
+    random = np.random.default_rng(4)
+    tokens = random.integers(20_000, 60_000, 600)
+    seconds = 2e-5 * tokens * np.exp(random.normal(0.0, 0.01, 600))
+    seconds[300:] *= 1.1
+    rows = (f"{row},{seconds[row]},{'' if holes(row) else tokens[row]}" for row in range(600))
+    path.write_text("iteration,seconds,tokens\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def test_iterations_whose_workload_is_not_known_are_left_out_and_hide_nothing(tmp_path: Path) -> None:
+    path = with_workload(tmp_path / "steps.csv", holes=lambda row: row % 7 == 0)
+    summary = Summary(file=str(path), format="series")
+    (verdict,) = replay(path, RecordingFormat.SERIES, summary, iterations_per_false_alarm=100_000)
+    assert 298 <= verdict.first_iteration <= 303
+    assert verdict.throughput == pytest.approx(1 / 1.1, abs=0.02)
+    assert summary.notes == ["86 iterations whose workload is not known are left out"]
+
+
+def test_a_workload_that_most_iterations_lack_is_not_used(tmp_path: Path) -> None:
+    path = with_workload(tmp_path / "steps.csv", holes=lambda row: row % 3 != 0)
+    series = read_series(path)
+    assert len(series.iterations) == 600
+    assert all(one.tokens is None for one in series.iterations)
+    assert series.notes == ("tokens is empty in 400 of 600 iterations: it is not used",)
 
 
 def test_a_missing_column_of_operations_is_named_by_the_command(tmp_path: Path) -> None:
