@@ -113,6 +113,28 @@ def live_activations(schedule: str, stage: int, num_stages: int, num_micro_batch
     return min(most, num_micro_batches)
 
 
+def common_scale(layout: Layout) -> int:
+    """Points on the scale on which all replicas' schedules lie: each quota divides it."""
+    return math.lcm(*[replica.num_micro_batches for replica in layout.replicas if replica.num_micro_batches])
+
+
+def moments_of(layout: Layout, home: int, place: int, stage: int, scale: int) -> tuple[int, int, int]:
+    """When forward, backward and weights' part of a micro-batch are due at a stage, on a layout's common scale.
+
+    Args:
+        layout: Layout.
+        home: Replica whose quota the micro-batch belongs to.
+        place: Which one of the quota it is.
+        stage: Stage.
+        scale: :func:`common_scale` of the layout.
+    """
+    replica, num_replicas = layout.replicas[home], len(layout.replicas)
+    one = scale // replica.num_micro_batches
+    last, step = len(replica.stages) - 1, one * num_replicas
+    at = place * step + home * one  # replicas of the same pace take turns
+    return at, at + (last - stage) * step, at + last * step
+
+
 def routed_program(layout: Layout, paths: Paths, replica: int, stage: int) -> Program:
     """The program of a stage of a layout with routes: the layout's schedule over its own micro-batches and its guests.
 
@@ -128,20 +150,13 @@ def routed_program(layout: Layout, paths: Paths, replica: int, stage: int) -> Pr
         replica: Replica.
         stage: Stage of the replica.
     """
-    num_replicas = len(layout.replicas)
-    scale = math.lcm(*[each.num_micro_batches for each in layout.replicas if each.num_micro_batches])
-    split = layout.schedule in SPLIT_BACKWARD
+    scale, split = common_scale(layout), layout.schedule in SPLIT_BACKWARD
     due: list[tuple[int, int, int, int]] = []
     for micro_batch in paths.hosted(replica, stage):
         home = paths.home(micro_batch)
-        quota, num_stages = layout.replicas[home].num_micro_batches, len(layout.replicas[home].stages)
-        step = scale // quota * num_replicas
-        # Replicas of the same pace take turns.
-        at = (micro_batch - layout.micro_batches_of(home).start) * step + scale // quota * home
-        due.append((at, 0, home, micro_batch))
-        due.append((at + (num_stages - 1 - stage) * step, 1, home, micro_batch))
-        if split:
-            due.append((at + (num_stages - 1) * step, 2, home, micro_batch))
+        place = micro_batch - layout.micro_batches_of(home).start
+        moments = moments_of(layout, home, place, stage, scale)
+        due += [(at, part, home, micro_batch) for part, at in enumerate(moments) if split or part < 2]
     writer = _Writer(stage, len(layout.replicas[replica].stages))
     for _, part, _, micro_batch in sorted(due):
         if part == 0:

@@ -37,7 +37,7 @@ def weigh(job: JobKnowledge, solution: Solution, mode: PlanMode, parts: Parts) -
     """Whether a solution is worth its cost now."""
     levers = [action.lever for action in solution.actions]
     # The way home leads to a layout that was measured: hindsight is about layouts that never ran.
-    is_home = solution.layout.replicas == job.home.replicas
+    is_home = solution.layout.replicas == job.home.replicas and not solution.layout.routes
     decision = decide(
         parts.rule,
         solution,

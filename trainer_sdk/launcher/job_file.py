@@ -21,7 +21,9 @@ from trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
 from trainer_sdk.launcher.job_spec import JobSpec
 
 _TLS_FILES = ("fleet_ca_file", "rank_certificate", "rank_key", "scheduler_ca_file")
-_UNIFORM = frozenset({"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule", "schedules", "mix"})
+_UNIFORM = frozenset(
+    {"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule", "schedules", "mix", "routable"}
+)
 
 
 def load_job(
@@ -79,7 +81,10 @@ def _uniform(degrees: dict[str, Any], model: ModelSpec | None) -> Layout:
     """The layout of these degrees; with a sequence mix when ``mix`` is true or the largest size of a micro-batch."""
     degrees = dict(degrees)
     mix, schedules = degrees.pop("mix", False), schedules_named(degrees.pop("schedules", False))
-    layout = replace(uniform_layout(**degrees), schedules=schedules)
+    routable = degrees.pop("routable", False)
+    if not isinstance(routable, bool):
+        raise ValueError(f"routable is {json.dumps(routable)[:60]}: true or false")
+    layout = replace(uniform_layout(**degrees), schedules=schedules, routable=routable)
     if mix is False:
         return layout
     if model is None:

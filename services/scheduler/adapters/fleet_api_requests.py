@@ -95,6 +95,8 @@ def _check_layout(request: pb.RegisterJobRequest) -> None:
     for name in layout.schedules:
         if name not in SCHEDULES:
             raise InvalidRequestError(f"layout.schedules {name[:80]!r}: out of {', '.join(sorted(SCHEDULES))}")
+    if layout.routes:
+        raise InvalidRequestError(f"layout.routes: {len(layout.routes)} of them; a job begins without, plans make them")
 
 
 def _check_model(request: pb.RegisterJobRequest) -> None:

@@ -200,7 +200,8 @@ class JobKnowledge:
     def at_home(self) -> bool:
         """True when the full shape is in force, and devices and links are healthy: a planner is asked nothing then."""
         healthy = not self.links and all(info.alive and info.throughput >= HEALTHY for info in self.ranks.values())
-        return healthy and self.layout.replicas == self.home.replicas and self.layout.mix == self.home.mix
+        as_registered = self.layout.mix == self.home.mix and not self.layout.routes
+        return healthy and self.layout.replicas == self.home.replicas and as_registered
 
     @property
     def links(self) -> tuple[SlowLink, ...]:

@@ -8,7 +8,7 @@ alike here; :mod:`services.scheduler.planning.replay` takes them as they were.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -21,6 +21,7 @@ from layouts.schedules import SCHEDULES, SPLIT_BACKWARD
 from layouts.timeline import run_programs
 from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from services.scheduler.planning.recent import RecentIteration
+from services.scheduler.planning.routed import slowest_routed
 from services.scheduler.planning.zero_bubble import split_makespan
 
 _MAX_PREFIXES = 16384
@@ -265,11 +266,25 @@ class CostModel:
         Raises:
             ValueError: A rank of the layout is dead.
         """
+        if layout.routes:
+            return self.total(self._routed_seconds(layout, throughputs))
         seconds = [
             self.makespan(replica.stages, replica.num_micro_batches, throughputs, layout.schedule)
             for replica in layout.replicas
         ]
         return self.total(slowest_seconds(layout, seconds))
+
+    def _routed_seconds(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
+        parts: Callable[[Stage, Mapping[int, float]], tuple[float, ...]] = self.stage_seconds
+        if layout.schedule in SPLIT_BACKWARD:
+            parts = self.split_seconds
+        replicas = layout.replicas
+        return slowest_routed(
+            layout,
+            lambda d: [parts(stage, throughputs) for stage in replicas[d].stages],
+            lambda d: self.makespan(replicas[d].stages, replicas[d].num_micro_batches, throughputs, layout.schedule),
+            self.workload.transfer_seconds,
+        )
 
 
 def slowest_seconds(layout: Layout, seconds: Sequence[float]) -> float:

@@ -1,12 +1,21 @@
 """What a device must hold under a layout: weights, gradients, optimizer state, live activations of the schedule."""
 
+from collections.abc import Sequence
+
 from layouts.cut import cut
 from layouts.layout import Layout, Replica
 from layouts.model import ModelSpec
-from layouts.schedules import live_activations
+from layouts.paths import Paths
+from layouts.schedules import live_activations, most_live, routed_program
 
 
-def replica_peaks(model: ModelSpec, replica: Replica, scale: float = 1.0, schedule: str = "1f1b") -> tuple[float, ...]:
+def replica_peaks(
+    model: ModelSpec,
+    replica: Replica,
+    scale: float = 1.0,
+    schedule: str = "1f1b",
+    live_at: Sequence[int] | None = None,
+) -> tuple[float, ...]:
     """Bytes of the fullest device of each stage of a replica.
 
     Gradients are taken to be as large as weights. Under 1F1B stage s of p holds the activations of p - s micro-batches
@@ -17,10 +26,14 @@ def replica_peaks(model: ModelSpec, replica: Replica, scale: float = 1.0, schedu
         replica: Its stages and quota.
         scale: Size of its largest micro-batches, 1 = as registered.
         schedule: Name of the schedule.
+        live_at: Micro-batches whose activations each stage holds at a time; None = as the schedule has it.
     """
     peaks = []
     for s, stage in enumerate(replica.stages):
-        live = live_activations(schedule, s, len(replica.stages), replica.num_micro_batches) * scale
+        held_at_once = (
+            live_at[s] if live_at else live_activations(schedule, s, len(replica.stages), replica.num_micro_batches)
+        )
+        live = held_at_once * scale
         held = [0.0] * len(stage.ranks)
         sizes: dict[int, float] = {}
         for cost in model.blocks[stage.first_block : stage.stop_block]:
@@ -44,6 +57,9 @@ def layout_peak(model: ModelSpec, layout: Layout, known: dict[tuple[int, int, st
     """
     scale = 1.0 if layout.mix is None else layout.mix.max_scale
     peak = 0.0
+    if layout.routes:
+        for d, live_at in _held_by_hosts(layout).items():
+            peak = max(peak, *replica_peaks(model, layout.replicas[d], scale, layout.schedule, live_at))
     for replica in layout.replicas:
         key = id(replica), round(scale * 1000), layout.schedule
         found = known.get(key)
@@ -51,3 +67,17 @@ def layout_peak(model: ModelSpec, layout: Layout, known: dict[tuple[int, int, st
             found = known[key] = replica, max(replica_peaks(model, replica, scale, layout.schedule))
         peak = max(peak, found[1])
     return peak
+
+
+def most_held(layout: Layout) -> int:
+    """Micro-batches whose activations a stage that hosts guests holds at a time, at most; 0 without routes."""
+    return max([max(live_at) for live_at in _held_by_hosts(layout).values()], default=0)
+
+
+def _held_by_hosts(layout: Layout) -> dict[int, list[int]]:
+    """Micro-batches that each stage of each host holds at a time."""
+    paths = Paths(layout)
+    return {
+        d: [most_live(routed_program(layout, paths, d, s)) for s in range(len(layout.replicas[d].stages))]
+        for d in sorted({route.replica for route in layout.routes})
+    }

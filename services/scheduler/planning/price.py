@@ -8,6 +8,8 @@ from itertools import accumulate
 from layouts.cut import cut
 from layouts.layout import Layout, Stage
 from layouts.model import ModelSpec
+from layouts.paths import Paths
+from layouts.routes import Route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,22 @@ def price_of(
         for was, replica in zip(old.replicas, new.replicas, strict=False)
         if was.num_micro_batches != replica.num_micro_batches and was.stages == replica.stages
     )
+    if old.routes != new.routes:
+        # Nothing moves; whoever gives a stage away or runs it, and its neighbours, do something else.
+        changed = max(changed, sum(len(new.replicas[d].ranks) for d in _rerouted(old, new)))
     if old.schedule != new.schedule:
         changed = len(new.ranks)  # nothing moves, but everybody has another program
     pause = costs.group_seconds + largest / costs.bytes_per_second
     return Price(moved_bytes=moved, pause_seconds=pause if old != new else 0.0, num_changed=changed)
+
+
+def _rerouted(old: Layout, new: Layout) -> set[int]:
+    """Replicas of the new layout that some route concerns under only one of the two."""
+    gone, came = set(old.routes) - set(new.routes), set(new.routes) - set(old.routes)
+    return {d for d in _concerned(old, gone) | _concerned(new, came) if d < len(new.replicas)}
+
+
+def _concerned(layout: Layout, routes: Collection[Route]) -> set[int]:
+    """Homes and hosts of routes."""
+    paths = Paths(layout)
+    return {d for route in routes for d in (paths.home(route.micro_batch), route.replica)}

@@ -1,16 +1,17 @@
 """What a planner is asked about: the layout in force, who is alive and how fast, and what things cost."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from layouts.layout import Layout, Replica, Stage
 from layouts.schedules import SPLIT_BACKWARD
 from services.scheduler.planning.cost_model import CostModel, replica_makespan, slowest_seconds
 from services.scheduler.planning.links import SlowLink, border_factors
-from services.scheduler.planning.memory import layout_peak, replica_peaks
+from services.scheduler.planning.memory import layout_peak, most_held, replica_peaks
 from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 from services.scheduler.planning.replay import Replay
+from services.scheduler.planning.routed import slowest_routed
 from services.scheduler.planning.zero_bubble import split_makespan
 
 RISK_MARGIN = 0.04
@@ -25,7 +26,7 @@ class Situation:
 
     Attributes:
         layout: Layout in force; may name dead ranks.
-        home: The job's full shape, with which it was registered.
+        home: The job's full shape, with which it was registered, without its routes if it had any.
         throughputs: Throughput of every rank that may be used, each above 0. Who is not in here is dead.
         cost: Predicts iterations.
         transition: Constants of transitions.
@@ -66,6 +67,8 @@ class Situation:
         object.__setattr__(self, "_keeps_domains", [])
         object.__setattr__(self, "_well", [])
         object.__setattr__(self, "_home_blocks", [])
+        if self.home.routes:
+            object.__setattr__(self, "home", replace(self.home, routes=()))
         if self.device_bytes is not None and not self.device_bytes > 0.0:
             raise ValueError(f"device_bytes is {self.device_bytes}: it must be above 0")
 
@@ -149,6 +152,8 @@ class Situation:
     def seconds(self, layout: Layout, schedule: str | None = None) -> float:
         """Predicted seconds per iteration of a layout of live ranks, under another schedule if one is given."""
         name = schedule or layout.schedule
+        if layout.routes:
+            return self.cost.total(self._routed_seconds(layout if schedule is None else replace(layout, schedule=name)))
         seconds = [self.makespan(r.stages, r.num_micro_batches, name) for r in layout.replicas]
         return self.cost.total(slowest_seconds(layout, seconds))
 
@@ -158,6 +163,19 @@ class Situation:
         if self.links or not recent or len(recent[0].tokens) != self.layout.num_micro_batches:
             return None
         return Replay(self.cost, self.layout.mix)
+
+    def _routed_seconds(self, layout: Layout) -> float:
+        replicas, name = layout.replicas, layout.schedule
+        return slowest_routed(
+            layout,
+            lambda d: self.parts(replicas[d].stages, name),
+            lambda d: self.makespan(replicas[d].stages, replicas[d].num_micro_batches, name),
+            self.cost.workload.transfer_seconds,
+        )
+
+    def parts(self, stages: tuple[Stage, ...], schedule: str) -> Sequence[tuple[float, ...]]:
+        """Seconds of one micro-batch of each stage, part by part as the schedule has them."""
+        return self.split_seconds(stages) if schedule in SPLIT_BACKWARD else self.stage_seconds(stages)
 
     def judged_seconds(self, layout: Layout, schedule: str | None = None) -> float:
         """Predicted seconds per iteration, plus a margin for each structural risk that the cost model does not see.
@@ -177,7 +195,8 @@ class Situation:
         if self.device_bytes is None:
             split = (schedule or layout.schedule) in SPLIT_BACKWARD
             risks += split and self.home.schedule not in SPLIT_BACKWARD
-        risks += self.all_is_well and layout.replicas != self.home.replicas
+            risks += bool(layout.routes) and most_held(layout) > num_stages
+        risks += self.all_is_well and (layout.replicas != self.home.replicas or bool(layout.routes))
         for replica in layout.replicas:
             if self.device_bytes is None:
                 risks += max(0, num_stages - len(replica.stages))

@@ -4,7 +4,8 @@ For each structure (the layout without its dead, the full shape as far as it liv
 quotas are solved together; the fastest structure is then solved for every subset of the tuning levers, so that the
 answer is never slower than any lever alone and equal answers can be told apart: among layouts within 0.5 % of the
 fastest, the one that moves the fewest bytes wins, which keeps the parts of the layout that need not change. Where the
-job may have other schedules, structures are tuned under the one that is best for the full shape. "Fast" is
+job may have other schedules, structures are tuned under the one that is best for the full shape. Where its engine runs
+routes, the fastest layouts and the structures under them are tried with routes too. "Fast" is
 :meth:`Situation.judged_seconds`: predicted time with a margin for structural risks. Pure and deterministic.
 """
 
@@ -15,6 +16,7 @@ from itertools import combinations
 
 from layouts.layout import Layout
 from services.scheduler.planning.levers import REGISTRY, STRUCTURAL
+from services.scheduler.planning.levers.migrate_stage import least_routed_seconds
 from services.scheduler.planning.price import Price
 from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.replay import Replay
@@ -28,6 +30,8 @@ TIE = 0.005
 _Structure = tuple[tuple[str, ...], Layout]
 _SCHEDULE = "schedule"
 _SCHEDULE_MARGIN = 0.03
+_MIGRATE = "migrate_stage"
+_MAX_LOOKED_AT, _MAX_ROUTED = 4, 2
 _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_ALTERNATIVES = 8
 _IDLE = "do nothing"
@@ -59,7 +63,7 @@ class _Candidate:
 def _structures(situation: Situation) -> list[tuple[tuple[str, ...], Layout]]:
     """Structures to tune, with the structural levers that led to each; the layout in force first, if it lives."""
     live = situation.throughputs.keys()
-    current = situation.layout
+    current = replace(situation.layout, routes=()) if situation.layout.routes else situation.layout
     found: list[tuple[tuple[str, ...], Layout]] = []
 
     def add(names: tuple[str, ...], layout: Layout) -> None:
@@ -102,9 +106,10 @@ def solve(situation: Situation) -> Solution:
         seconds = situation.seconds(layout)
         excess = situation.excess_bytes(layout)
         judged = seconds * (1.0 + RISK_MARGIN * situation.num_risks(layout)) if not excess else math.inf
+        routed = (_MIGRATE,) if layout.routes != situation.layout.routes else ()
         candidates.append(
             _Candidate(
-                levers=(*names, *_pulled(base, layout)),
+                levers=(*names, *_pulled(base, layout), *routed),
                 layout=layout,
                 base=base,
                 seconds=seconds,
@@ -125,10 +130,14 @@ def solve(situation: Situation) -> Solution:
         if situation.judged_seconds(best.layout, schedule) <= best.judged * (1.0 + _SCHEDULE_MARGIN):
             for names, base in _under(structures, (schedule,)):
                 add(names, base, tuner.tuned(base, tuning))
+    if situation.home.routable:
+        for candidate, bare in _to_route(situation, candidates):
+            for layout in REGISTRY[_MIGRATE].propose(situation, bare):
+                add(_structural(candidate), candidate.base, layout)
     fastest = min(candidate.judged for candidate in candidates)
     near_ones = sorted((c for c in candidates if c.judged <= fastest * (1.0 + TIE)), key=lambda c: c.judged)
     for near in near_ones[:_MAX_TIED]:
-        names = tuple(name for name in near.levers if REGISTRY[name].structural or name == _SCHEDULE)
+        names = _structural(near)
         for subset in subsets:
             # Only the search for splits takes time; where its outcome cannot be near the fastest it is left out.
             if LAYER_SPLIT in subset and tuner.least_seconds(near.base, subset) > fastest * (1.0 + TIE):
@@ -148,7 +157,28 @@ def solve(situation: Situation) -> Solution:
 
 def _same(one: Layout, other: Layout) -> bool:
     """True when everybody does the same under both; standbys do nothing."""
-    return one.mix == other.mix and one.schedule == other.schedule and one.replicas == other.replicas
+    same = one.mix == other.mix and one.schedule == other.schedule and one.routes == other.routes
+    return same and one.replicas == other.replicas
+
+
+def _structural(candidate: _Candidate) -> tuple[str, ...]:
+    """Levers that led to the structure of a candidate."""
+    return tuple(name for name in candidate.levers if REGISTRY[name].structural or name == _SCHEDULE)
+
+
+def _to_route(situation: Situation, candidates: Sequence[_Candidate]) -> list[tuple[_Candidate, Layout]]:
+    """Layouts that routes are sought for: the most promising few of the candidates and of what they were tuned from."""
+    fastest = min(candidate.judged for candidate in candidates)
+    found: list[tuple[float, _Candidate, Layout]] = []
+    for candidate in sorted(candidates, key=lambda c: c.judged)[:_MAX_LOOKED_AT]:
+        for layout in (candidate.layout, candidate.base):
+            bare = replace(layout, routes=()) if layout.routes else layout
+            if any(_same(bare, other) for _, _, other in found) or situation.excess_bytes(bare):
+                continue
+            least = least_routed_seconds(situation, bare) * (1.0 + RISK_MARGIN * situation.num_risks(bare))
+            if least < fastest * (1.0 - TIE):
+                found.append((least, candidate, bare))
+    return [(candidate, bare) for _, candidate, bare in sorted(found, key=lambda each: each[0])[:_MAX_ROUTED]]
 
 
 def _under(structures: Sequence[_Structure], schedules: Collection[str]) -> Iterator[_Structure]:
@@ -217,7 +247,11 @@ def _actions(situation: Situation, tuner: Tuner, chosen: _Candidate, idle: float
     actions = []
     for name in chosen.levers:
         lever = REGISTRY[name]
-        if name == _SCHEDULE:
+        if name == _MIGRATE:
+            otherwise = situation.seconds(replace(chosen.layout, routes=())) if chosen.layout.routes else idle
+            gain = max(0.0, otherwise - chosen.seconds)
+            text = lever.describe(situation.layout, chosen.layout)
+        elif name == _SCHEDULE:
             gain = max(0.0, situation.seconds(replace(chosen.base, schedule=situation.layout.schedule)) - base_seconds)
             text = lever.describe(situation.layout, chosen.layout)
         elif lever.structural:

@@ -22,7 +22,18 @@ _KNOWN = frozenset(
     {"model", "layout", "home", "throughputs", "workload", "correction", "transition", "device_bytes", "rule", "flips"}
 )
 _DEGREES = frozenset(
-    {"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule", "schedules", "standbys", "mix"}
+    {
+        "num_blocks",
+        "tensor",
+        "pipeline",
+        "data",
+        "num_micro_batches",
+        "schedule",
+        "schedules",
+        "standbys",
+        "mix",
+        "routable",
+    }
 )
 _T = TypeVar("_T", Workload, TransitionCosts, DecisionRule, BlockCost)
 
@@ -148,10 +159,13 @@ def _layout(value: object, path: str, model: ModelSpec) -> Layout:
         else:
             _mapping(given, path, _DEGREES, required=("tensor", "pipeline", "data", "num_micro_batches"))
             mix, num_standbys = given.pop("mix", False), _whole(given.pop("standbys", 0), f"{path}.standbys")
-            schedules = schedules_named(given.pop("schedules", False))
+            schedules, routable = schedules_named(given.pop("schedules", False)), given.pop("routable", False)
+            if not isinstance(routable, bool):
+                raise StateError(f"{path}.routable: expected true or false, found {routable!r}")
             layout = uniform_layout(**{"num_blocks": len(model.blocks), **given})
             first = len(layout.ranks)
-            layout = replace(layout, standbys=tuple(range(first, first + num_standbys)), schedules=schedules)
+            standbys = tuple(range(first, first + num_standbys))
+            layout = replace(layout, standbys=standbys, schedules=schedules, routable=routable)
             if mix is not False:
                 quotas = [replica.num_micro_batches for replica in layout.replicas]
                 largest = {} if mix is True else {"max_scale": _number(mix, f"{path}.mix")}

@@ -68,6 +68,17 @@ def test_a_job_that_may_have_other_schedules_is_planned_with_them(tmp_path):
     assert layout_from_document(free["layout"]).schedules == ("1f1b", "zb-h1")
 
 
+def test_a_job_whose_engine_runs_routes_is_planned_with_them(tmp_path):
+    layout = {"tensor": 1, "pipeline": 3, "data": 3, "num_micro_batches": 18}
+    block = {"forward_flops_per_token": 1e5, "forward_flops_per_squared_length": 0, "parameter_bytes": 1_000_000}
+    state = {"model": {"blocks": [{**block, "count": 3}]}, "throughputs": {"1": 0.4}, "layout": layout}
+    plain, free = planned(tmp_path, state), planned(tmp_path, {**state, "layout": {**layout, "routable": True}})
+    assert "routes" not in plain["layout"]
+    assert free["predicted_seconds"] < 0.96 * plain["predicted_seconds"]
+    assert "migrate_stage" in [action["lever"] for action in free["actions"]]
+    assert layout_from_document(free["layout"]).routes
+
+
 def test_no_plan_says_what_to_do_and_has_its_own_exit_status(tmp_path):
     with pytest.raises(CommandError, match="start replacements") as raised:
         planned(tmp_path, {**STATE, "throughputs": {str(rank): 0 for rank in range(9)}})
@@ -85,6 +96,7 @@ def test_no_plan_says_what_to_do_and_has_its_own_exit_status(tmp_path):
         ({"layout": {**STATE["layout"], "mix": 0.5}}, "max_scale is 0.5"),
         ({"layout": {**STATE["layout"], "schedule": "zig-zag"}}, "layout: unknown schedule 'zig-zag'; known: 1f1b, zb"),
         ({"layout": {**STATE["layout"], "schedules": ["zig-zag"]}}, "layout: schedules is .*: true, or a list of 1f1b"),
+        ({"layout": {**STATE["layout"], "routable": 1}}, "layout.routable: expected true or false, found 1"),
         ({"layout": {"replicas": []}}, "layout: missing 'num_blocks'"),
         ({"throughputs": {"77": 1}}, "throughputs: no rank '77'; the layouts have 0 to 8"),
         ({"throughputs": {"3": -1}}, "throughputs.3: -1 must be from 0"),

@@ -96,6 +96,7 @@ def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": 0.5}, "model": MODEL}), "max_scale is 0.5: at least"),
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": "yes"}, "model": MODEL}), 'mix is "yes": true, or'),
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "schedules": "all"}}), 'schedules is "all": true, or a list'),
+        (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "routable": "yes"}}), 'routable is "yes": true or false'),
         (json.dumps({**DESCRIPTION, "typo": 1}), "unknown: typo"),
         (json.dumps({**DESCRIPTION, "model": "no.such:thing"}), "No module named 'no'"),
         (json.dumps({**DESCRIPTION, "model": "os.path:basename"}), "does not take this config"),
@@ -123,6 +124,15 @@ def test_a_job_says_which_schedules_a_plan_may_choose(tmp_path: Path) -> None:
     path.write_text(json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "schedules": True}}))
     loaded, _ = load_job(path, {}, tmp_path)
     assert (loaded.layout.schedule, loaded.layout.schedules) == ("1f1b", ("1f1b", "zb-h1"))
+    assert not loaded.layout.routable
+    assert JobSpec.from_json(loaded.to_json()) == loaded
+
+
+def test_a_job_says_that_plans_may_route_its_micro_batches(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "routable": True}}))
+    loaded, _ = load_job(path, {}, tmp_path)
+    assert loaded.layout.routable
     assert JobSpec.from_json(loaded.to_json()) == loaded
 
 

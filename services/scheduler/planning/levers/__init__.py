@@ -5,6 +5,7 @@ from services.scheduler.planning.levers.drop_dead import DropDead
 from services.scheduler.planning.levers.layer_split import LayerSplit
 from services.scheduler.planning.levers.lever import Lever
 from services.scheduler.planning.levers.micro_batch_quota import MicroBatchQuota
+from services.scheduler.planning.levers.migrate_stage import MigrateStage
 from services.scheduler.planning.levers.move_ranks import MoveRanks
 from services.scheduler.planning.levers.pair_stages import PairStages
 from services.scheduler.planning.levers.placement import Placement
@@ -25,7 +26,7 @@ STRUCTURAL: tuple[Lever, ...] = (
     Depths(),
     Standby(),
 )
-TUNING: tuple[Lever, ...] = (TensorWidth(), LayerSplit(), MicroBatchQuota(), SequenceMix(), Schedule())
+TUNING: tuple[Lever, ...] = (TensorWidth(), LayerSplit(), MicroBatchQuota(), SequenceMix(), Schedule(), MigrateStage())
 REGISTRY: dict[str, Lever] = {lever.name: lever for lever in (*STRUCTURAL, *TUNING)}
 
 __all__ = ["REGISTRY", "STRUCTURAL", "TUNING", "Lever"]
