@@ -157,13 +157,6 @@ class Situation:
         seconds = [self.makespan(r.stages, r.num_micro_batches, name) for r in layout.replicas]
         return self.cost.total(slowest_seconds(layout, seconds))
 
-    def replay(self) -> Replay | None:
-        """The job's recent iterations; None where they are not known, or where slow links make them others."""
-        recent = self.cost.workload.recent
-        if self.links or not recent or len(recent[0].tokens) != self.layout.num_micro_batches:
-            return None
-        return Replay(self.cost, self.layout.mix)
-
     def _routed_seconds(self, layout: Layout) -> float:
         replicas, name = layout.replicas, layout.schedule
         return slowest_routed(
@@ -176,6 +169,13 @@ class Situation:
     def parts(self, stages: tuple[Stage, ...], schedule: str) -> Sequence[tuple[float, ...]]:
         """Seconds of one micro-batch of each stage, part by part as the schedule has them."""
         return self.split_seconds(stages) if schedule in SPLIT_BACKWARD else self.stage_seconds(stages)
+
+    def replay(self) -> Replay | None:
+        """The job's recent iterations; None where they are not known, or where slow links make them others."""
+        recent = self.cost.workload.recent
+        if self.links or not recent or len(recent[0].tokens) != self.layout.num_micro_batches:
+            return None
+        return Replay(self.cost, self.layout.mix)
 
     def judged_seconds(self, layout: Layout, schedule: str | None = None) -> float:
         """Predicted seconds per iteration, plus a margin for each structural risk that the cost model does not see.
