@@ -54,7 +54,7 @@ class Step:
     rank: int | None = None
     speed: float | None = None
     delay_seconds: float = 0.0
-    timeout_seconds: float = 40.0
+    timeout_seconds: float = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def script(cast: Cast, num_ranks: int) -> tuple[Step, ...]:
             title="healthy: the detector learns what this job should cost",
             act=Act.OBSERVE,
             until=(IterationReached(LONG_DOCUMENTS.start - 1),),
-            timeout_seconds=60.0,
+            timeout_seconds=180.0,
         ),
         Step(
             title="a stretch of unusually long documents: workload, not failure",
