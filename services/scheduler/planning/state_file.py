@@ -16,6 +16,7 @@ from layouts.schedules import SCHEDULES, schedules_named
 from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
 from services.scheduler.planning.decision import DecisionRule
 from services.scheduler.planning.price import TransitionCosts
+from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.situation import Situation
 
 _KNOWN = frozenset(
@@ -67,7 +68,10 @@ def question_from_document(document: object) -> WrittenQuestion:
     model = _model(state["model"])
     layout = _layout(state["layout"], "layout", model)
     home = _layout(state["home"], "home", model) if "home" in state else layout
-    workload = _filled(Workload, state.get("workload"), "workload") if "workload" in state else ASSUMED_WORKLOAD
+    workload = _workload(state["workload"]) if "workload" in state else ASSUMED_WORKLOAD
+    sizes = {len(one.tokens) for one in workload.recent} - {layout.num_micro_batches}
+    if sizes:
+        raise StateError(f"workload.recent: {sizes.pop()} micro-batches, the layout has {layout.num_micro_batches}")
     throughputs = _throughputs(state.get("throughputs", {}), home, layout)
     live = frozenset(throughputs)
     device_bytes = _number(state["device_bytes"], "device_bytes") if "device_bytes" in state else None
@@ -118,7 +122,7 @@ def _whole(value: object, path: str) -> int:
 
 def _filled(kind: type[_T], value: object, path: str) -> _T:
     """A dataclass of numbers from an object with some of its fields."""
-    names = frozenset(field.name for field in fields(kind)) - {"measured"}
+    names = frozenset(field.name for field in fields(kind)) - {"measured", "recent"}
     given = _mapping(value, path, names)
     whole = {field.name for field in fields(kind) if field.type is int}
     numbers = {
@@ -128,6 +132,37 @@ def _filled(kind: type[_T], value: object, path: str) -> _T:
     try:
         return kind(**numbers)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
+        raise StateError(f"{path}: {error}") from error
+
+
+def _workload(value: object) -> Workload:
+    given = dict(_mapping(value, "workload"))
+    recent = given.pop("recent", ())
+    if not isinstance(recent, Sequence) or isinstance(recent, str):
+        raise StateError("workload.recent: expected a list of iterations")
+    iterations = [_iteration(each, f"workload.recent[{index}]") for index, each in enumerate(recent)]
+    workload = _filled(Workload, given, "workload")
+    try:
+        return replace(workload, recent=tuple(iterations))
+    except ValueError as error:
+        raise StateError(f"workload.recent: {error}") from error
+
+
+def _iteration(value: object, path: str) -> RecentIteration:
+    names = ("wall_seconds", "tokens", "sums_of_squares")
+    given = _mapping(value, path, frozenset(names), required=names)
+    sizes = []
+    for name in names[1:]:
+        if not isinstance(given[name], list):
+            raise StateError(f"{path}.{name}: expected a list of whole numbers, one for each micro-batch")
+        sizes.append(tuple([_whole(each, f"{path}.{name}[{place}]") for place, each in enumerate(given[name])]))
+    try:
+        return RecentIteration(
+            wall_seconds=_number(given["wall_seconds"], f"{path}.wall_seconds"),
+            tokens=sizes[0],
+            sums_of_squares=sizes[1],
+        )
+    except ValueError as error:
         raise StateError(f"{path}: {error}") from error
 
 

@@ -85,6 +85,11 @@ def test_no_plan_says_what_to_do_and_has_its_own_exit_status(tmp_path):
     assert raised.value.status is ExitStatus.UNHEALTHY
 
 
+WORKLOAD = {"seconds_per_flop": 1e-9, "tokens": 10, "sum_of_squares": 50}
+RAN = {"wall_seconds": 1.0, "tokens": [8, 12], "sums_of_squares": [40, 60]}
+ONE = {"tokens": [8], "sums_of_squares": [40]}
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -103,6 +108,12 @@ def test_no_plan_says_what_to_do_and_has_its_own_exit_status(tmp_path):
         ({"throughputs": {"3": "slow"}}, "throughputs.3: expected a number, found 'slow'"),
         ({"workload": {"tokens": 1.0}}, "workload: .*seconds_per_flop"),
         ({"workload": {"speed": 1.0}}, "workload: unknown speed"),
+        ({"workload": {**WORKLOAD, "recent": [RAN]}}, r"workload\.recent: 2 micro-batches, the layout has"),
+        ({"workload": {**WORKLOAD, "recent": 5}}, r"workload\.recent: expected a list"),
+        ({"workload": {**WORKLOAD, "recent": [{}]}}, r"workload\.recent\[0\]: .*wall_seconds"),
+        ({"workload": {**WORKLOAD, "recent": [{**RAN, "tokens": [1]}]}}, r"recent\[0\]: .*1 numbers of tokens"),
+        ({"workload": {**WORKLOAD, "recent": [{**RAN, "tokens": [1.5, 2]}]}}, r"tokens\[0\]"),
+        ({"workload": {**WORKLOAD, "recent": [RAN, {**RAN, **ONE}]}}, r"workload\.recent: .*\[1, 2\]"),
         ({"device_bytes": -5}, "device_bytes is -5"),
         ({"model": {"blocks": []}}, "model.blocks: expected a list"),
         ({"model": {"blocks": [{"count": 2}]}}, r"model.blocks\[0\]: .*forward_flops_per_token"),
