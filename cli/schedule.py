@@ -75,6 +75,10 @@ def _read(path: Path) -> Case:
         return case_from_json(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}", status=ExitStatus.USAGE) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CommandError(
+            f"{path} is no JSON: {error}", next_step="docs/pipelines.md shows a case", status=ExitStatus.USAGE
+        ) from error
     except ValueError as error:
         raise CommandError(
             f"{path}: {error}", next_step="docs/pipelines.md shows a case", status=ExitStatus.USAGE
