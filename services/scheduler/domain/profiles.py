@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge
 from services.scheduler.domain.transitions import with_loss
-from services.scheduler.planning.calibration import calibrated_correction, for_equal_work
+from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, without_stalls
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.replay import usual_seconds
 
@@ -46,14 +46,12 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
     if job.finished or (profile.epoch <= job.epoch and profile.iteration <= job.iteration):
         return job, None
     num_iterations = min(100, profile.iteration - job.iteration) if job.iteration >= 0 else 0
-    workload = _per_block(job, profile)
-    job = replace(job, workload=workload, iteration=max(job.iteration, profile.iteration))
+    fresh = _per_block(job, profile)
+    job = replace(job, workload=job.workload or fresh, iteration=max(job.iteration, profile.iteration))
     if profile.epoch != job.epoch or not _plausible(profile.iteration_seconds):
         return job, None
     if job.incidents and num_iterations > 0:
-        cost, everybody = CostModel(job.model, workload, job.correction), dict.fromkeys(job.home.ranks, 1.0)
-        healthy = usual_seconds(cost, job.home, everybody, job.layout.mix)
-        job = with_loss(job, None, max(0.0, profile.iteration_seconds - healthy) * num_iterations)
+        job = with_loss(job, None, max(0.0, profile.iteration_seconds - _healthy_seconds(job, fresh)) * num_iterations)
     plan = job.unmeasured
     settled = plan is None or profile.iteration >= plan.first_iteration + MEASURED_AFTER_ITERATIONS
     if not settled:
@@ -61,15 +59,27 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
     speeds = {rank: min(1.0, profile.throughputs.get(rank, 1.0)) for rank in job.layout.ranks}
     # What a slow link costs is no matter of scale.
     if min(speeds.values()) > 0.0 and not job.links:
-        cost = CostModel(job.model, workload, job.correction)
-        job = replace(job, correction=calibrated_correction(cost, job.layout, speeds, profile.iteration_seconds))
+        cost = CostModel(job.model, fresh, job.correction)
+        if fresh.recent:
+            cost = CostModel(job.model, without_stalls(cost, job.layout, speeds), job.correction)
+        correction = calibrated_correction(cost, job.layout, speeds, profile.iteration_seconds)
+        job = replace(job, workload=cost.workload, correction=correction)
+    else:
+        job = replace(job, workload=fresh)
     if plan is None or plan.epoch != profile.epoch:
         return job, None
     throughputs = {**speeds, **plan.throughputs}
     seconds = for_equal_work(
-        CostModel(job.model, workload), job.layout, throughputs, plan.workload, profile.iteration_seconds
+        CostModel(job.model, fresh), job.layout, throughputs, plan.workload, profile.iteration_seconds
     )
     return replace(job, unmeasured=None), Measured(plan=plan, seconds=seconds)
+
+
+def _healthy_seconds(job: JobKnowledge, fresh: Workload) -> float:
+    """Seconds that the newest iterations would have taken under the full shape, with all devices healthy."""
+    now = replace(job.workload or fresh, tokens=fresh.tokens, sum_of_squares=fresh.sum_of_squares, recent=fresh.recent)
+    everybody = dict.fromkeys(job.home.ranks, 1.0)
+    return usual_seconds(CostModel(job.model, now, job.correction), job.home, everybody, job.layout.mix)
 
 
 def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:

@@ -10,6 +10,7 @@ from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.replay import usual_seconds
 
 _MIN_CORRECTION, _MAX_CORRECTION = 0.5, 3.0
+_HALVINGS = 7
 
 
 def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[int, float], measured: float) -> float:
@@ -31,6 +32,37 @@ def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[
     if not (predicted > 0.0 and measured > 0.0 and math.isfinite(measured)):
         return cost.correction
     return min(_MAX_CORRECTION, max(_MIN_CORRECTION, measured / predicted))
+
+
+def without_stalls(cost: CostModel, layout: Layout, throughputs: Mapping[int, float]) -> Workload:
+    """The workload with the transfer time under which the recent iterations come out as measured.
+
+    What the detector takes for transfers is what neither compute nor exchange explains, and so has in it what pipelines
+    stall behind larger micro-batches. A replay has those stalls already: with too long transfers it takes longer than
+    was measured. Of more than was found for transfers nobody knows what it is: that is left to the correction.
+
+    Args:
+        cost: Predicts iterations; its workload has recent ones.
+        layout: Layout in force.
+        throughputs: Of its ranks.
+    """
+    workload = cost.workload
+    measured = fmean([one.wall_seconds for one in workload.recent])
+
+    def predicted(transfer_seconds: float) -> float:
+        tried = CostModel(cost.model, replace(workload, transfer_seconds=transfer_seconds))
+        return usual_seconds(tried, layout, throughputs, layout.mix)
+
+    low, high = 0.0, workload.transfer_seconds
+    if high == 0.0 or predicted(high) <= measured:
+        return workload
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if predicted(middle) <= measured:
+            low = middle
+        else:
+            high = middle
+    return replace(workload, transfer_seconds=low)
 
 
 def for_equal_work(

@@ -50,3 +50,20 @@ def test_time_lost_against_the_healthy_job_is_charged_to_the_open_incident() -> 
     job, _ = on_profile(job, profile(20, seconds=3.0))
     (incident,) = job.incidents
     assert incident.lost_seconds == pytest.approx(10 * (3.0 - 2.0))
+
+
+def test_the_exchange_of_a_block_follows_from_the_layout_in_force() -> None:
+    told = replace(profile(10), exchange_seconds=0.012)
+    job, _ = on_profile(fresh_job(), told)
+    assert job.workload is not None
+    # 8 blocks, of which the embedding is not sharded: replicas have two stages of two shards each.
+    sharded = sum(block.max_width > 1 for block in job.model.blocks)
+    assert job.workload.exchange_seconds == pytest.approx(0.012 / sharded)
+
+
+def test_until_a_plan_has_settled_what_was_known_before_it_stays_known() -> None:
+    job, _ = on_profile(fresh_job(), profile(10))
+    job = replace(job, epoch=1, unmeasured=AppliedPlan(plan_id="p", epoch=1, first_iteration=20))
+    unsettled = replace(profile(21, epoch=1), workload=replace(WORKLOAD, transfer_seconds=9.0))
+    assert on_profile(job, unsettled)[0].workload == job.workload
+    assert on_profile(job, replace(unsettled, iteration=30))[0].workload == unsettled.workload

@@ -12,7 +12,7 @@ from layouts.layout import Layout, Replica, Stage, uniform_layout
 from layouts.mix import even_mix
 from layouts.routes import Route
 from layouts.timeline import timeline_of
-from services.scheduler.planning.calibration import calibrated_correction, for_equal_work
+from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, without_stalls
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.replay import Replay, usual_seconds
@@ -122,6 +122,22 @@ def test_a_heavy_iteration_corrects_nothing() -> None:
         took = 1.3 * usual_seconds(having_run(iteration(tokens)), HOME, SPEEDS)
         cost = having_run(iteration(tokens, wall_seconds=took))
         assert calibrated_correction(cost, HOME, SPEEDS, measured=99.0) == pytest.approx(1.3)
+
+
+@pytest.mark.parametrize("actual_seconds", [0.0, 0.002, 0.005])
+def test_of_what_was_taken_for_transfers_only_what_no_stall_explains_is_left(actual_seconds: float) -> None:
+    tokens = [TOKENS, 3 * TOKENS, *[TOKENS] * 6]
+    actual = CostModel(MODEL, replace(PLAIN, transfer_seconds=actual_seconds, recent=(iteration(tokens),)))
+    took = usual_seconds(actual, HOME, SPEEDS)
+    found = replace(PLAIN, transfer_seconds=0.02, recent=(iteration(tokens, wall_seconds=took),))
+    assert without_stalls(CostModel(MODEL, found), HOME, SPEEDS).transfer_seconds == pytest.approx(
+        actual_seconds, abs=2e-4
+    )
+
+
+def test_transfers_are_never_longer_than_what_was_found_for_them() -> None:
+    found = replace(PLAIN, recent=(iteration([TOKENS] * 8, wall_seconds=99.0),))
+    assert without_stalls(CostModel(MODEL, found), HOME, SPEEDS) == found
 
 
 def test_a_plan_whose_iterations_were_heavier_is_measured_for_the_work_that_it_was_planned_for() -> None:

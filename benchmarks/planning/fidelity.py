@@ -1,0 +1,273 @@
+"""The cost model against the engine: ``python -m benchmarks.planning.fidelity``.
+
+The demo's job (TP 2 x PP 2 x DP 2, gloo, emulated devices) runs healthy; some devices become slow; the solver's layout
+for those that are slow or gone is applied; they recover; the full shape is applied again; and so on. The job's samples
+go through the telemetry service's rules, the detector and the scheduler's own state, in this process: what a plan was
+predicted to take comes from what was known before it was applied, what it took is the scheduler's own measurement.
+Devices are emulated: real compute, paced.
+"""
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from benchmarks.planning.tables import percent, table, write_json
+from demo.job import MainJob, main_job
+from history.records import JobRecord
+from history.vocabulary import PlanMode
+from layouts.layout import Layout
+from offline.samples_stream import observations_of
+from services.common.kafka import ConsumedRecord, Partition
+from services.detector.adapters.finding_codec import profile_to_proto
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.observation import FrameObservation
+from services.detector.domain.verdict import Profile
+from services.scheduler.adapters.intake import decode_profile
+from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from services.scheduler.domain.profiles import JobProfile, on_profile
+from services.scheduler.domain.restart import new_job
+from services.scheduler.domain.transitions import on_applied
+from services.scheduler.planning.calibration import for_equal_work
+from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel
+from services.scheduler.planning.replay import usual_seconds
+from services.scheduler.planning.situation import Situation
+from services.scheduler.planning.solver import solve
+from tests.integration.elastic.fleet import Fleet
+from trainer_sdk.devices.emulated_device import EmulatedDevice
+from trainer_sdk.devices.speeds import SpeedTable
+
+GONE = 0.0
+CASES: Mapping[str, Mapping[int, float]] = {
+    "rank 5 at 0.5": {5: 0.5},
+    "rank 2 at 0.25": {2: 0.25},
+    "rank 3 gone": {3: GONE},
+    "rank 1 at 0.6, rank 6 at 0.4": {1: 0.6, 6: 0.4},
+    "ranks 0 and 1 at 0.5": {0: 0.5, 1: 0.5},
+    "rank 7 gone, rank 4 at 0.5": {7: GONE, 4: 0.5},
+    "ranks 2 and 3 gone": {2: GONE, 3: GONE},
+    "rank 0 at 0.8": {0: 0.8},
+}
+HEALTHY: Mapping[int, float] = {}
+_WHERE = Partition("profiles", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """An epoch of the run.
+
+    Attributes:
+        name: What is wrong in it; "home" where nothing is.
+        speeds: Of devices that are not healthy; 0 = gone.
+        layout: Layout.
+    """
+
+    name: str
+    speeds: Mapping[int, float]
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One plan.
+
+    Attributes:
+        plan: What was wrong when it was made.
+        predicted_seconds: Per iteration, from what was known before it was applied.
+        measured_seconds: As the scheduler measured it after a few iterations, for equal work.
+        settled_seconds: The same over the newest 16 iterations of its stretch.
+    """
+
+    plan: str
+    predicted_seconds: float
+    measured_seconds: float
+    settled_seconds: float
+
+    @property
+    def errors(self) -> tuple[float, float]:
+        """Measured over predicted, less 1: after a few iterations and over the newest of the stretch."""
+        return self.measured_seconds / self.predicted_seconds - 1.0, self.settled_seconds / self.predicted_seconds - 1.0
+
+
+def main() -> None:
+    """Runs the job and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--iterations", type=int, default=20, help="of each stretch")
+    parser.add_argument("--pace", type=float, default=1.0, help="how many times slower than the demo's devices are")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, default=Path("out/benchmarks/fidelity.json"))
+    options = parser.parse_args()
+    job = main_job("fidelity", options.seed)
+    segments, samples = run(job, options.iterations, options.pace)
+    rows = list(rows_of(job, segments, samples))
+    header = ["plan for", "predicted s", "measured s", "error %", "over 16 iterations s", "error %"]
+    print(table(header, [_cells(row) for row in rows]))
+    for words, place in (("after a few iterations", 0), ("over 16 iterations", 1)):
+        errors = [abs(row.errors[place]) for row in rows]
+        print(f"{words}: median error {percent(statistics.median(errors))} %, worst {percent(max(errors))} %")
+    write_json(options.json, [asdict(row) | {"errors": row.errors} for row in rows])
+
+
+def run(job: MainJob, num_iterations: int, pace: float) -> tuple[list[Segment], dict[int, dict[int, pb.Sample]]]:
+    """Runs the job through all cases, home before each and at the end.
+
+    Args:
+        job: Job.
+        num_iterations: Under each layout; devices change half as long before the layout does, so that they are noticed.
+        pace: How many times slower than the job's devices are.
+
+    Returns:
+        The epochs, and samples by iteration and rank.
+    """
+    torch.set_num_threads(1)
+    everybody = dict.fromkeys(job.layout.ranks, 1.0)
+    segments = [Segment(name="home", speeds=HEALTHY, layout=job.layout)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "speeds"
+        speed_table = SpeedTable.create(path, len(everybody))
+
+        def device(rank: int) -> EmulatedDevice:
+            mine = SpeedTable(path)
+            return EmulatedDevice(flops_per_second=job.flops_per_second / pace, speed=lambda: mine.speed(rank))
+
+        fleet = Fleet(job.config, job.layout, make_device=device)
+
+        def go_on(count: int) -> None:
+            fleet.reached(max(fleet.samples, default=-1) + count)
+
+        try:
+            go_on(num_iterations)
+            for name, speeds in CASES.items():
+                live = {rank: p for rank, p in {**everybody, **speeds}.items() if p > GONE}
+                for ailing, segment in (
+                    (live, Segment(name=name, speeds=speeds, layout=_planned(job, live))),
+                    (everybody, Segment(name="home", speeds=HEALTHY, layout=job.layout)),
+                ):
+                    for rank in live:
+                        speed_table.set_speed(rank, ailing[rank])
+                    go_on(num_iterations // 2)
+                    fleet.boundary(segment.layout)
+                    segments.append(segment)
+                    go_on(num_iterations)
+        finally:
+            fleet.close()
+        return segments, fleet.samples
+
+
+def _planned(job: MainJob, live: Mapping[int, float]) -> Layout:
+    situation = Situation(
+        layout=job.layout,
+        home=job.layout,
+        throughputs=live,
+        cost=CostModel(job.model, ASSUMED_WORKLOAD),
+        holders=frozenset(live),
+    )
+    return solve(situation).layout
+
+
+def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Mapping[int, pb.Sample]]) -> Iterator[Row]:
+    """What each plan was predicted to take and took, by the code of the services."""
+    knowledge = new_job(
+        JobRecord(
+            job_id=job.config.job_id,
+            name="",
+            model=job.model,
+            layout=job.layout,
+            registered_at=datetime.now(UTC),
+            job_token="-" * 16,
+        )
+    )
+    detector, epoch = JobDetector(job.config.job_id), 0
+    predicted = measured = settled = 0.0
+    for observation in observations_of(_records(job.config.job_id, samples)):
+        if isinstance(observation, FrameObservation) and observation.epoch != epoch:
+            if epoch:
+                yield Row(
+                    plan=segments[epoch].name,
+                    predicted_seconds=predicted,
+                    measured_seconds=measured,
+                    settled_seconds=settled,
+                )
+            epoch, measured = observation.epoch, 0.0
+            knowledge, predicted = _applied(knowledge, segments[epoch], epoch, observation.iteration)
+            planned_for = knowledge.workload
+        for finding in detector.observe(observation):
+            if not isinstance(finding, Profile):
+                continue
+            knowledge, effect = on_profile(knowledge, _decoded(finding))
+            measured = measured if effect is None else effect.seconds
+            if epoch and finding.epoch == epoch and knowledge.workload is not None:
+                cost = CostModel(job.model, knowledge.workload)
+                settled = for_equal_work(
+                    cost, knowledge.layout, _live(segments[epoch]), planned_for, finding.iteration_seconds
+                )
+    yield Row(
+        plan=segments[epoch].name, predicted_seconds=predicted, measured_seconds=measured, settled_seconds=settled
+    )
+
+
+def _applied(job: JobKnowledge, segment: Segment, epoch: int, first_iteration: int) -> tuple[JobKnowledge, float]:
+    """The job under its next layout, and what that was predicted to take."""
+    if job.workload is None:
+        raise SystemExit("the job had no profile when its layout changed: give it more --iterations")
+    cost, live = CostModel(job.model, job.workload, job.correction), _live(segment)
+    predicted = usual_seconds(cost, segment.layout, live, job.layout.mix)
+    flight = PlanInFlight(
+        plan_id=f"plan-{epoch}",
+        mode=PlanMode.BOUNDARY,
+        epoch=epoch,
+        layout=segment.layout,
+        incident_id=None,
+        started_at_unix_seconds=0.0,
+        throughputs=live,
+    )
+    applied = on_applied(
+        replace(job, flight=flight),
+        epoch=epoch,
+        layout=segment.layout,
+        plan_id=flight.plan_id,
+        first_iteration=first_iteration,
+        at=datetime.now(UTC),
+    )
+    return applied.job, predicted
+
+
+def _live(segment: Segment) -> dict[int, float]:
+    return {rank: segment.speeds.get(rank, 1.0) for rank in segment.layout.ranks}
+
+
+def _records(job_id: str, samples: Mapping[int, Mapping[int, pb.Sample]]) -> Iterator[pb.Record]:
+    """The samples as ranks would have sent them."""
+    for iteration in sorted(samples):
+        for rank, sample in sorted(samples[iteration].items()):
+            yield pb.Record(job_id=job_id, rank=rank, node="node", device=f"device-{rank}", samples=[sample])
+
+
+def _decoded(profile: Profile) -> JobProfile:
+    """The profile as the scheduler gets it."""
+    value = profile_to_proto(profile).SerializeToString()
+    return decode_profile(
+        ConsumedRecord(partition=_WHERE, offset=0, timestamp_seconds=0.0, key=profile.job_id.encode(), value=value)
+    )
+
+
+def _cells(row: Row) -> list[str]:
+    early, late = row.errors
+    return [
+        row.plan,
+        f"{row.predicted_seconds:.3f}",
+        f"{row.measured_seconds:.3f}",
+        f"{100 * early:+.1f}",
+        f"{row.settled_seconds:.3f}",
+        f"{100 * late:+.1f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()
