@@ -51,6 +51,7 @@ PARTS = {
     "availability": Part(module="availability", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
     "half_lost": Part(module="half_lost", full=("--every", "32"), quick=("--every", "256")),
     "plan_time": Part(module="plan_time", quick=("--states", "10", "--large-states", "2")),
+    "fidelity": Part(module="fidelity", quick=("--iterations", "10")),
     "sequence_mix": Part(
         module="sequence_mix",
         full=("--iterations", "25"),

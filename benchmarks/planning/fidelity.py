@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=20, help="of each stretch")
     parser.add_argument("--pace", type=float, default=1.0, help="how many times slower than the demo's devices are")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, default=Path("out/benchmarks/fidelity.json"))
+    parser.add_argument("--json", type=Path, default=Path("out/planning/fidelity.json"))
     options = parser.parse_args()
     job = main_job("fidelity", options.seed)
     segments, samples = run(job, options.iterations, options.pace)
