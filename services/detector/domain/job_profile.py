@@ -29,6 +29,7 @@ class JobProfile:
         self._iterations = RecentIterations()
         self._walls = RecentValues(_WINDOW)
         self._iteration_seconds = 0.0
+        self._transfer_before = 0.0
         self._grid: PipelineGrid | None = None
 
     @property
@@ -54,6 +55,8 @@ class JobProfile:
     def begin_epoch(self, epoch: int) -> None:
         """The layout changed: what iterations took before no longer counts."""
         self._epoch = epoch
+        if len(self._recent):
+            self._transfer_before = self._median("transfer")
         self._recent.clear()
         self._iterations.clear()
         self._walls.clear()
@@ -99,7 +102,9 @@ class JobProfile:
         bound: waits for stragglers that the rounds below do not catch are in it.
 
         A pipeline of S stages and M micro-batches takes at least M rounds of its slowest stage and one of each other;
-        a micro-batch crosses the S - 1 borders twice.
+        a micro-batch crosses the S - 1 borders twice. Where stages of a replica ran different numbers of them, some
+        were routed, and pipelines stall for one another, which is no transfer: what was found in the epoch before
+        stands then, or without one what replicas tell whose stages ran the same number.
         """
         replicas, stages, counts = frame.replicas, frame.stages, frame.num_micro_batches
         seconds, waits = frame.compute_seconds, frame.wait_seconds[:, _TENSOR]
@@ -116,14 +121,19 @@ class JobProfile:
         if grid.shape[1] == 1:
             return 0.0, exchanged
         rounds = grid.highest(seconds / counts)
-        num_micro_batches = grid.highest_of_replicas(counts)
+        least, most = grid.lowest(counts.astype(np.float64)), grid.highest(counts.astype(np.float64))
         taken = rounds > 0
         num_stages = taken.sum(axis=1)
         rounds += np.where(taken, exchange, 0.0)
         piped = num_stages > 1
         if not np.count_nonzero(piped):
             return 0.0, exchanged
-        shortest = (num_micro_batches - 1) * rounds.max(axis=1) + rounds.sum(axis=1)
+        even = least.min(axis=1) == most.max(axis=1)
+        if np.count_nonzero(even) < len(even):
+            piped &= even
+            if self._transfer_before > 0.0 or not np.count_nonzero(piped):
+                return self._transfer_before, exchanged
+        shortest = (most.max(axis=1) - 1.0) * rounds.max(axis=1) + rounds.sum(axis=1)
         unexplained = np.maximum(pipeline_seconds - shortest, 0.0)[piped] / (2 * (num_stages[piped] - 1))
         return float(unexplained.min()), exchanged
 
@@ -156,6 +166,7 @@ class JobProfile:
             "recent": self._recent.rows.tolist(),
             "iterations": self._iterations.to_state(),
             "iteration_seconds": self._iteration_seconds,
+            "transfer_before": self._transfer_before,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -166,3 +177,4 @@ class JobProfile:
         self._iterations.restore(state.get("iterations", []))
         self._walls = RecentValues(_WINDOW, (row[_COLUMNS.index("wall")] for row in recent))
         self._iteration_seconds = state["iteration_seconds"]
+        self._transfer_before = state.get("transfer_before", 0.0)

@@ -25,10 +25,9 @@ class PipelineGrid:
         known_replicas, replica_of = np.unique(replicas, return_inverse=True)
         known_stages, stage_of = np.unique(stages, return_inverse=True)
         self.shape = len(known_replicas), len(known_stages)
-        self._cells, self._replica_order = replica_of * self.shape[1] + stage_of, np.argsort(replica_of, kind="stable")
+        self._cells = replica_of * self.shape[1] + stage_of
         self._order = np.argsort(self._cells, kind="stable")
         self._taken, self._firsts = np.unique(self._cells[self._order], return_index=True)
-        self._replica_firsts = np.unique(replica_of[self._replica_order], return_index=True)[1]
 
     def fits(self, replicas: Ints, stages: Ints) -> bool:
         """Whether these entries are laid out like this."""
@@ -45,8 +44,3 @@ class PipelineGrid:
         found = np.full(self.shape[0] * self.shape[1], np.inf)
         found[self._taken] = np.minimum.reduceat(values[self._order], self._firsts)
         return found.reshape(self.shape)
-
-    def highest_of_replicas(self, values: Ints) -> Ints:
-        """The highest value of each replica."""
-        found: Ints = np.maximum.reduceat(values[self._replica_order], self._replica_firsts)
-        return found

@@ -88,7 +88,6 @@ def test_a_grid_gathers_by_replica_and_stage_whoever_is_missing(told: list[tuple
     grid = PipelineGrid(replicas, stages)
     highest, lowest = grid.highest(values), grid.lowest(values)
     for row, replica in enumerate(sorted(set(replicas.tolist()))):
-        assert grid.highest_of_replicas(values)[row] == max(v for r, _, v in told if r == replica)
         for column, stage in enumerate(sorted(set(stages.tolist()))):
             here = [value for r, s, value in told if (r, s) == (replica, stage)]
             assert highest[row, column] == max(here, default=0.0)

@@ -138,7 +138,8 @@ class _Search:
             giver, s = -giver, -s
             stage = layout.replicas[giver].stages[s]
             takers = [d for d in alike[s, stage.first_block, stage.stop_block] if d != giver]
-            if not takers or not own[giver][s]:
+            # With nothing left to do nobody would see a slow device recover.
+            if not takers or own[giver][s] < 2:
                 break
             taker = min(takers, key=lambda d: (loads[d][s] + each[d][s] * scales[giver], d not in concerned, d))
             later = loads[taker][s] + each[taker][s] * scales[giver]
