@@ -21,6 +21,7 @@ from types import FrameType
 from rich.console import Console
 
 from demo.expectations import Expectation, expectations_of
+from demo.lateness import ON_TIME, lateness
 from demo.live import choose_view
 from demo.observations import Observations
 from demo.performance import perform
@@ -59,6 +60,12 @@ def _run(seed: int, out: Path, console: Console) -> int:
         with choose_view(console) as view:
             seen = asyncio.run(perform(stack, seed, view, stack.folder / "job"))
     summary, expectations = summarise(seen), expectations_of(seen)
+    late = lateness(seen)
+    if late > ON_TIME:
+        console.print(
+            f"others want this machine's processors: devices that nobody slowed took up to {late:.2f} times as long as "
+            "they should, so what is said about speed and time may be off"
+        )
     try:
         _write(out, seen, summary, expectations, seed=seed, seconds=time.monotonic() - started)
     except OSError as error:
@@ -123,6 +130,7 @@ def _write(
         ("job", seen.log.job_id),
         ("seconds, start to report", f"{seconds:.0f}"),
         ("machine", f"{os.cpu_count()} cores, Python {platform.python_version()}"),
+        ("compute took", f"up to {lateness(seen):.2f} times as long as on the devices that are emulated"),
     ]
     report = render_report(seen, summary, expectations, images, facts=facts)
     # Both or, where somebody interrupts, neither: half a result looks like a result.

@@ -72,6 +72,7 @@ class Observations:
         outcomes: The steps as played.
         model: The model's costs, to tell work from time.
         layout: Layout of the healthy job.
+        flops_per_second: Of a healthy device.
         reference_losses: Loss of each iteration of the failure-free run, from iteration 0.
         history: What SQL holds; None when it could not be read.
         long_documents: The stretch of iterations with long documents.
@@ -83,6 +84,7 @@ class Observations:
     outcomes: tuple[StepOutcome, ...]
     model: ModelSpec
     layout: Layout
+    flops_per_second: float
     reference_losses: tuple[float, ...]
     history: HistoryFacts | None
     long_documents: range = field(default=range(0))

@@ -82,6 +82,7 @@ async def perform(
         outcomes=tuple(director.outcomes),
         model=job.model,
         layout=job.layout,
+        flops_per_second=job.flops_per_second,
         reference_losses=losses,
         history=history,
         long_documents=LONG_DOCUMENTS,

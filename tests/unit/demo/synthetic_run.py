@@ -29,6 +29,7 @@ NUM_MICRO_BATCHES = 8
 MODEL = ModelSpec(blocks=(BlockCost(forward_flops_per_token=1000.0, forward_flops_per_squared_length=1.0),) * 8)
 LAYOUT = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=NUM_MICRO_BATCHES)
 HEALTHY_SECONDS = 0.5
+FLOPS_PER_SECOND = 1.2e8
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Run:
     speeds: list[float] = field(default_factory=lambda: [1.0] * NUM_RANKS)
     incarnations: list[int] = field(default_factory=lambda: [0] * NUM_RANKS)
     layout_gain: float = 0.0
+    lateness: float = 1.0
     truths: list[Truth] = field(default_factory=list)
     outcomes: list[StepOutcome] = field(default_factory=list)
     reference: list[float] = field(default_factory=list)
@@ -79,7 +81,10 @@ class Run:
                     epoch=self.epoch,
                     started_at=self.now,
                     wall_seconds=seconds,
-                    compute_seconds=flops / 1.2e8 / self.speeds[rank] * self.random.gauss(1.0, 0.01),
+                    compute_seconds=flops
+                    / FLOPS_PER_SECOND
+                    / self.speeds[rank]
+                    * self.random.gauss(self.lateness, 0.01),
                     flops=flops,
                     replica=d,
                     stage=s,
@@ -217,6 +222,7 @@ class Run:
             outcomes=tuple(self.outcomes),
             model=MODEL,
             layout=LAYOUT,
+            flops_per_second=FLOPS_PER_SECOND,
             reference_losses=tuple(self.reference),
             history=history,
             long_documents=LONG_DOCUMENTS,
