@@ -645,6 +645,64 @@ class ListIncidentsResponse(_message.Message):
 Global___ListIncidentsResponse: _TypeAlias = ListIncidentsResponse  # noqa: Y015
 
 @_typing.final
+class ListVerdictsRequest(_message.Message):
+    """Request of ListVerdicts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.str
+    """Only this job; empty = all."""
+    page_size: _builtins.int
+    """At most so many; 0 = 100."""
+    page_token: _builtins.str
+    """From the previous response."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListVerdictsRequest: _TypeAlias = ListVerdictsRequest  # noqa: Y015
+
+@_typing.final
+class ListVerdictsResponse(_message.Message):
+    """Response of ListVerdicts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERDICTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def verdicts(self) -> _containers.RepeatedCompositeFieldContainer[_detector_pb2.Verdict]:
+        """Verdicts, each with its evidence."""
+
+    def __init__(
+        self,
+        *,
+        verdicts: _abc.Iterable[_detector_pb2.Verdict] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "verdicts", b"verdicts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListVerdictsResponse: _TypeAlias = ListVerdictsResponse  # noqa: Y015
+
+@_typing.final
 class Plan(_message.Message):
     """Topic evenkeel.scheduler.plans.v1, key = job id: a plan, at each change of state."""
 

@@ -66,6 +66,11 @@ class FleetServiceStub(object):
                 request_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListIncidentsRequest.SerializeToString,
                 response_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListIncidentsResponse.FromString,
                 _registered_method=True)
+        self.ListVerdicts = channel.unary_unary(
+                '/evenkeel.scheduler.v1.FleetService/ListVerdicts',
+                request_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListVerdictsRequest.SerializeToString,
+                response_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListVerdictsResponse.FromString,
+                _registered_method=True)
         self.ListPlans = channel.unary_unary(
                 '/evenkeel.scheduler.v1.FleetService/ListPlans',
                 request_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListPlansRequest.SerializeToString,
@@ -125,6 +130,13 @@ class FleetServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListVerdicts(self, request, context):
+        """Verdicts, newest first: all that the detector found, also what leads to no incident.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListPlans(self, request, context):
         """Plans, newest first.
         """
@@ -171,6 +183,11 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     servicer.ListIncidents,
                     request_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListIncidentsRequest.FromString,
                     response_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListIncidentsResponse.SerializeToString,
+            ),
+            'ListVerdicts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListVerdicts,
+                    request_deserializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListVerdictsRequest.FromString,
+                    response_serializer=evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListVerdictsResponse.SerializeToString,
             ),
             'ListPlans': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPlans,
@@ -347,6 +364,33 @@ class FleetService(object):
             '/evenkeel.scheduler.v1.FleetService/ListIncidents',
             evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListIncidentsRequest.SerializeToString,
             evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListIncidentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListVerdicts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/evenkeel.scheduler.v1.FleetService/ListVerdicts',
+            evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListVerdictsRequest.SerializeToString,
+            evenkeel_dot_scheduler_dot_v1_dot_scheduler__pb2.ListVerdictsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,8 @@ class FleetServiceStub:
     """Jobs, newest first."""
     ListIncidents: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListIncidentsRequest, _scheduler_pb2.ListIncidentsResponse]
     """Incidents, newest first."""
+    ListVerdicts: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListVerdictsRequest, _scheduler_pb2.ListVerdictsResponse]
+    """Verdicts, newest first: all that the detector found, also what leads to no incident."""
     ListPlans: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListPlansRequest, _scheduler_pb2.ListPlansResponse]
     """Plans, newest first."""
     ExplainPlan: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ExplainPlanRequest, _scheduler_pb2.ExplainPlanResponse]
@@ -71,6 +73,8 @@ class FleetServiceAsyncStub(FleetServiceStub):
     """Jobs, newest first."""
     ListIncidents: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListIncidentsRequest, _scheduler_pb2.ListIncidentsResponse]  # type: ignore[assignment]
     """Incidents, newest first."""
+    ListVerdicts: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListVerdictsRequest, _scheduler_pb2.ListVerdictsResponse]  # type: ignore[assignment]
+    """Verdicts, newest first: all that the detector found, also what leads to no incident."""
     ListPlans: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListPlansRequest, _scheduler_pb2.ListPlansResponse]  # type: ignore[assignment]
     """Plans, newest first."""
     ExplainPlan: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ExplainPlanRequest, _scheduler_pb2.ExplainPlanResponse]  # type: ignore[assignment]
@@ -128,6 +132,14 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.ListIncidentsResponse, _abc.Awaitable[_scheduler_pb2.ListIncidentsResponse]]:
         """Incidents, newest first."""
+
+    @_abc_1.abstractmethod
+    def ListVerdicts(
+        self,
+        request: _scheduler_pb2.ListVerdictsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.ListVerdictsResponse, _abc.Awaitable[_scheduler_pb2.ListVerdictsResponse]]:
+        """Verdicts, newest first: all that the detector found, also what leads to no incident."""
 
     @_abc_1.abstractmethod
     def ListPlans(
