@@ -178,7 +178,7 @@ class PlanEventRecord:
         state: The state; each at most once per plan.
         at: When.
         first_iteration: With APPLIED: first iteration that ran under it.
-        measured_seconds: With MEASURED: seconds per iteration.
+        measured_seconds: With MEASURED: seconds per iteration, for the work that the plan was predicted for.
         decision: With COMMITTED: all that is needed to send the same Commit again after a restart.
         detail: One line for a person.
     """

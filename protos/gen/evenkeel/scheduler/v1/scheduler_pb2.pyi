@@ -740,7 +740,7 @@ class Plan(_message.Message):
     predicted_seconds: _builtins.float
     """Seconds per iteration under the plan, predicted."""
     measured_seconds: _builtins.float
-    """Seconds per iteration under the plan, measured; 0 until then."""
+    """Seconds per iteration under the plan, measured, for the work that it was predicted for; 0 until then."""
     cost_seconds: _builtins.float
     """Seconds of training that applying it costs, predicted."""
     proportional_bound: _builtins.float
