@@ -7,6 +7,7 @@ from typing import cast
 
 import grpc
 import typer
+from evenkeel.detector.v1 import detector_pb2
 from evenkeel.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 from cli.errors import CommandError, ExitStatus
@@ -53,6 +54,17 @@ class FleetClient:
             request = scheduler_pb2.ListIncidentsRequest(job_id=job_id, page_size=PAGE_SIZE, page_token=page_token)
             response = self._stub.ListIncidents(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
             yield from response.incidents
+            page_token = response.next_page_token
+            if not page_token:
+                return
+
+    def verdicts(self, job_id: str) -> Iterator[detector_pb2.Verdict]:
+        """Verdicts of a job, or of all with an empty id, newest first."""
+        page_token = ""
+        while True:
+            request = scheduler_pb2.ListVerdictsRequest(job_id=job_id, page_size=PAGE_SIZE, page_token=page_token)
+            response = self._stub.ListVerdicts(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
+            yield from response.verdicts
             page_token = response.next_page_token
             if not page_token:
                 return

@@ -13,7 +13,7 @@ from cli.output import OutputFormat, say
 from cli.session import DEFAULT_STACK, Session
 from stack.errors import StackError
 
-GROUPS = ("stack", "jobs", "incidents", "plans", "topics", "db", "inject")
+GROUPS = ("stack", "jobs", "incidents", "verdicts", "plans", "topics", "db", "inject")
 COMMANDS = {
     "analyze": "cli.analyze:analyze_recording",
     "record": "cli.record:record_job",

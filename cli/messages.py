@@ -96,10 +96,15 @@ def verdict_row(verdict: detector_pb2.Verdict) -> dict[str, Any]:
         "kind": _word(detector_pb2.VerdictKind.Name(verdict.kind), "VERDICT_KIND_"),
         "culprits": [culprit_text(culprit) for culprit in verdict.culprits],
         "throughput": verdict.throughput,
+        "throughput_margin": verdict.throughput_margin,
         "confidence": verdict.confidence,
         "first_iteration": verdict.first_iteration,
         "decided_iteration": verdict.decided_iteration,
+        "decided_at": rfc3339(datetime.fromtimestamp(verdict.decided_at_unix_seconds, UTC)),
         "evidence": [each.text for each in verdict.evidence],
+        "facts": [
+            {"name": each.name, "value": each.value, "unit": each.unit, "text": each.text} for each in verdict.evidence
+        ],
     }
 
 

@@ -22,13 +22,12 @@ FROM current_incidents AS x
 """  # noqa: S608 - constant names only
 _ONE = text(_INCIDENTS + "WHERE x.incident_id = :incident_id")
 _OPEN = text(_INCIDENTS + "WHERE x.job_id = :job_id AND x.state = 'open' ORDER BY x.opened_at, x.incident_id")
-_VERDICTS = text(
-    f"""
+_ALL_VERDICTS = f"""
 SELECT x.verdict_id, x.job_id, x.kind, x.throughput, x.throughput_margin, x.confidence, x.first_iteration,
        x.decided_iteration, x.decided_at, x.evidence, {_CULPRITS.format(table="verdict_culprits", key="verdict_id")}
-FROM verdicts AS x WHERE x.job_id = :job_id ORDER BY x.decided_at, x.recorded_at, x.verdict_id
+FROM verdicts AS x
 """  # noqa: S608 - constant names only
-)
+_VERDICTS = text(_ALL_VERDICTS + "WHERE x.job_id = :job_id ORDER BY x.decided_at, x.recorded_at, x.verdict_id")
 
 
 def _culprits(documents: Sequence[dict[str, Any]]) -> tuple[CulpritRecord, ...]:
@@ -86,21 +85,45 @@ async def open_incidents(connection: AsyncConnection, job_id: str) -> tuple[Inci
     return tuple(_incident(row) for row in await connection.execute(_OPEN, {"job_id": job_id}))
 
 
+def _verdict(row: Row[Any]) -> VerdictRecord:
+    return VerdictRecord(
+        verdict_id=row.verdict_id,
+        job_id=row.job_id,
+        kind=row.kind,
+        culprits=_culprits(row.culprits),
+        throughput=row.throughput,
+        throughput_margin=row.throughput_margin,
+        confidence=row.confidence,
+        first_iteration=row.first_iteration,
+        decided_iteration=row.decided_iteration,
+        decided_at=row.decided_at,
+        evidence=evidence_from_documents(row.evidence),
+    )
+
+
+async def list_verdicts(
+    connection: AsyncConnection, *, job_id: str = "", page_size: int = 0, page_token: str = ""
+) -> Page[VerdictRecord]:
+    """Verdicts, newest first: also those that lead to no incident.
+
+    Args:
+        connection: Open connection.
+        job_id: Only this job's; empty = all.
+        page_size: At most so many; 0 = 100.
+        page_token: From the previous page; empty = first page.
+
+    Raises:
+        PageError: The size is negative or the token is not one of ours.
+    """
+    limit, cursor = limit_of(page_size), decode_cursor(page_token)
+    statement, parameters = page_query(
+        _ALL_VERDICTS, at="decided_at", item_id="verdict_id", limit=limit, cursor=cursor, job_id=job_id
+    )
+    verdicts = [_verdict(row) for row in await connection.execute(statement, parameters)]
+    cursors = [Cursor(at=verdict.decided_at, item_id=verdict.verdict_id) for verdict in verdicts]
+    return page_of(verdicts, cursors, limit)
+
+
 async def job_verdicts(connection: AsyncConnection, job_id: str) -> tuple[VerdictRecord, ...]:
     """A job's verdicts, oldest first."""
-    return tuple(
-        VerdictRecord(
-            verdict_id=row.verdict_id,
-            job_id=row.job_id,
-            kind=row.kind,
-            culprits=_culprits(row.culprits),
-            throughput=row.throughput,
-            throughput_margin=row.throughput_margin,
-            confidence=row.confidence,
-            first_iteration=row.first_iteration,
-            decided_iteration=row.decided_iteration,
-            decided_at=row.decided_at,
-            evidence=evidence_from_documents(row.evidence),
-        )
-        for row in await connection.execute(_VERDICTS, {"job_id": job_id})
-    )
+    return tuple(_verdict(row) for row in await connection.execute(_VERDICTS, {"job_id": job_id}))

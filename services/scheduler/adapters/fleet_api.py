@@ -113,6 +113,19 @@ class FleetApi(pb_grpc.FleetServiceServicer):
             next_page_token=page.next_page_token,
         )
 
+    async def ListVerdicts(  # noqa: N802 - the contract's name
+        self, request: pb.ListVerdictsRequest, context: object
+    ) -> pb.ListVerdictsResponse:
+        """See the contract."""
+        await self._require_job(request.job_id)
+        page = await self._history.list_verdicts(
+            job_id=request.job_id, page_size=request.page_size, page_token=request.page_token
+        )
+        return pb.ListVerdictsResponse(
+            verdicts=[codec.verdict_to_proto(verdict) for verdict in page.items],
+            next_page_token=page.next_page_token,
+        )
+
     async def ListPlans(  # noqa: N802 - the contract's name
         self, request: pb.ListPlansRequest, context: object
     ) -> pb.ListPlansResponse:

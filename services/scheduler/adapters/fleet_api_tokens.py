@@ -29,6 +29,7 @@ SCOPES = {
     "WatchJob": Scope.JOB,
     "ListJobs": Scope.FLEET,
     "ListIncidents": Scope.JOB,
+    "ListVerdicts": Scope.JOB,
     "ListPlans": Scope.JOB,
     "ExplainPlan": Scope.JOB,
 }

@@ -136,6 +136,10 @@ class HistoryPort(Protocol):
         """Incidents, newest first; of all jobs if ``job_id`` is empty."""
         ...
 
+    async def list_verdicts(self, *, job_id: str, page_size: int, page_token: str) -> Page[VerdictRecord]:
+        """Verdicts, newest first; of all jobs if ``job_id`` is empty."""
+        ...
+
     async def list_plans(self, *, job_id: str, page_size: int, page_token: str) -> Page[PlanStatus]:
         """Plans, newest first; of all jobs if ``job_id`` is empty."""
         ...

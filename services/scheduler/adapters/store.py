@@ -138,6 +138,14 @@ class Store:
             )
         )
 
+    async def list_verdicts(self, *, job_id: str, page_size: int, page_token: str) -> reads.Page[VerdictRecord]:
+        """Verdicts, newest first; PageError for a page size or token that cannot be."""
+        return await self._transaction(
+            lambda connection: reads.list_verdicts(
+                connection, job_id=job_id, page_size=page_size, page_token=page_token
+            )
+        )
+
     async def list_plans(self, *, job_id: str, page_size: int, page_token: str) -> reads.Page[PlanStatus]:
         """Plans, newest first; PageError for a page size or token that cannot be."""
         return await self._transaction(

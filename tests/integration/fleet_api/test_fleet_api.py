@@ -105,6 +105,7 @@ async def test_a_job_token_opens_its_own_job_and_nothing_else(api: Api) -> None:
         api.stub.ListJobs(pb.ListJobsRequest(), metadata=own),
         api.stub.ListIncidents(pb.ListIncidentsRequest(), metadata=own),
         api.stub.ListPlans(pb.ListPlansRequest(), metadata=own),
+        api.stub.ListVerdicts(pb.ListVerdictsRequest(), metadata=own),
         api.stub.FinishJob(pb.FinishJobRequest(job_id="job-1"), metadata=bearer("y" * 20)),
         api.stub.RegisterRank(rank_request("unknown"), metadata=own),
         api.stub.ExplainPlan(pb.ExplainPlanRequest(plan_id="unknown"), metadata=own),
@@ -128,6 +129,7 @@ async def test_what_is_unknown_is_not_found(api: Api) -> None:
         api.stub.RegisterRank(rank_request("nobody"), metadata=FLEET),
         api.stub.FinishJob(pb.FinishJobRequest(job_id="nobody"), metadata=FLEET),
         api.stub.ListPlans(pb.ListPlansRequest(job_id="nobody"), metadata=FLEET),
+        api.stub.ListVerdicts(pb.ListVerdictsRequest(job_id="nobody"), metadata=FLEET),
         api.stub.ExplainPlan(pb.ExplainPlanRequest(plan_id="nobody"), metadata=FLEET),
     ]
     for call in calls:
@@ -160,6 +162,12 @@ async def test_lists_page_through_the_past_newest_first(api: Api) -> None:
     assert [plan.plan_id for plan in plans] == ["p5", "p4", "p3", "p2", "p1"]
     assert (plans[4].state, plans[4].measured_seconds) == (pb.PLAN_STATE_MEASURED, 1.29)
     assert plans[0].first_iteration == -1
+    verdicts = (await api.stub.ListVerdicts(pb.ListVerdictsRequest(job_id="llama"), metadata=FLEET)).verdicts
+
+    assert {verdict.job_id for verdict in verdicts} == {"llama"}
+    moments = [verdict.decided_at_unix_seconds for verdict in verdicts]
+    assert len(moments) > 1
+    assert moments == sorted(moments, reverse=True)
     assert [incident.incident_id for incident in incidents] == ["i4", "i3", "i2", "bert-i1", "i1"]
     assert incidents[0].kind == detector_pb2.VERDICT_KIND_HANG
     assert not incidents[0].HasField("resolved_at")

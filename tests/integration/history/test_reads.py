@@ -71,7 +71,9 @@ async def test_items_of_the_same_moment_are_split_over_pages_without_loss(connec
 async def test_lists_can_be_of_one_job_only(seeded: AsyncConnection) -> None:
     incidents = await reads.list_incidents(seeded, job_id="bert")
     plans = await reads.list_plans(seeded, job_id="bert")
+    verdicts = await reads.list_verdicts(seeded, job_id="bert")
 
+    assert {one.job_id for one in verdicts.items} == {"bert"}
     assert [one.incident_id for one in incidents.items] == ["bert-i1"]
     assert plans.items == ()
 

@@ -50,7 +50,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_commands_that_the_documentation_promises_exist() -> None:
     promised = (
         "stack up, stack down, stack status, run, demo, jobs list, jobs describe, jobs watch, incidents list, "
-        "plans list, plans explain, topics apply, topics check, db upgrade, "
+        "verdicts list, verdicts explain, plans list, plans explain, topics apply, topics check, db upgrade, "
         "inject slow, inject slow-input, inject slow-link, inject slow-endpoint, inject kill, inject stop, "
         "inject cont, inject hang, doctor, "
         "analyze, replay, record, simulate, schedule, plan, why"
@@ -76,7 +76,15 @@ def test_a_wrong_option_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 @pytest.mark.parametrize(
-    "words", [("jobs", "list"), ("plans", "list"), ("incidents", "list"), ("topics", "check"), ("db", "upgrade")]
+    "words",
+    [
+        ("jobs", "list"),
+        ("plans", "list"),
+        ("incidents", "list"),
+        ("verdicts", "list"),
+        ("topics", "check"),
+        ("db", "upgrade"),
+    ],
 )
 def test_without_addresses_a_command_is_unhealthy_and_says_what_to_do(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

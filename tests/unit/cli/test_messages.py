@@ -54,4 +54,9 @@ def test_rows_of_plans_and_verdicts_are_json() -> None:
     plan = Plan(plan_id="p", state=PLAN_STATE_APPLIED, layout=LAYOUT, actions=[Action(lever="tensor_width")])
     row = json.loads(json.dumps(plan_row(plan)))
     assert (row["state"], row["levers"], row["measured_seconds"]) == ("applied", ["tensor_width"], None)
-    assert json.loads(json.dumps(verdict_row(Verdict(verdict_id="v", throughput=0.5))))["throughput"] == 0.5
+    verdict = Verdict(verdict_id="v", throughput=0.5, decided_at_unix_seconds=1.5)
+    verdict.evidence.add(name="compute seconds against peers", value=2.0, unit="ratio", text="twice as long")
+    row = json.loads(json.dumps(verdict_row(verdict)))
+    assert (row["throughput"], row["decided_at"]) == (0.5, "1970-01-01T00:00:01.500Z")
+    assert row["evidence"] == ["twice as long"]
+    assert row["facts"][0]["value"] == 2.0

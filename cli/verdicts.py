@@ -1,0 +1,69 @@
+"""``evenkeel verdicts``: everything that the detector found, also what leads to no incident."""
+
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from cli.errors import CommandError
+from cli.fleet_client import fleet_client
+from cli.messages import verdict_row
+from cli.output import OutputFormat, show_json, show_record, show_rows
+from cli.session import OutputOption, output_of
+
+app = typer.Typer(help="What the detector found, with its evidence.", no_args_is_help=True)
+
+COLUMNS = {
+    "verdict_id": "VERDICT",
+    "job_id": "JOB",
+    "kind": "KIND",
+    "culprits": "CULPRITS",
+    "throughput": "THROUGHPUT",
+    "confidence": "CONFIDENCE",
+    "first_iteration": "SINCE ITERATION",
+    "decided_iteration": "DECIDED",
+    "decided_at": "AT",
+}
+EVIDENCE_COLUMNS = {"name": "EVIDENCE", "value": "VALUE", "unit": "UNIT", "text": "WHAT IT SAYS"}
+
+JobOption = Annotated[str, typer.Option("--job", help="Only this job's.")]
+
+
+@app.command("list")
+def list_verdicts(
+    context: typer.Context,
+    job: JobOption = "",
+    kind: Annotated[str, typer.Option("--kind", help="Only of this kind, for example stage_imbalance.")] = "",
+    most: Annotated[int, typer.Option("--most", "-n", min=1, help="At most so many.")] = 100,
+    output: OutputOption = None,
+) -> None:
+    """List the verdicts, newest first: failures, recoveries, and findings that are only advice.
+
+    Example: evenkeel verdicts list --job demo --kind stage_imbalance
+    """
+    with fleet_client(context) as client:
+        found = (verdict_row(verdict) for verdict in client.verdicts(job))
+        rows = list(islice((row for row in found if kind in ("", row["kind"])), most))
+    show_rows(rows, COLUMNS, output_of(context, output))
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    verdict_id: Annotated[str, typer.Argument(metavar="VERDICT_ID", help="Id of the verdict.")],
+    job: JobOption = "",
+    output: OutputOption = None,
+) -> None:
+    """Show a verdict with the evidence it rests on and, last, what to do about it.
+
+    Example: evenkeel verdicts list && evenkeel verdicts explain VERDICT_ID
+    """
+    with fleet_client(context) as client:
+        row = next((verdict_row(one) for one in client.verdicts(job) if one.verdict_id == verdict_id), None)
+    if row is None:
+        raise CommandError(f"there is no verdict {verdict_id!r}", next_step="evenkeel verdicts list")
+    if output_of(context, output) is OutputFormat.JSON:
+        show_json(row)
+        return
+    show_record({key: value for key, value in row.items() if key not in ("evidence", "facts")}, OutputFormat.TABLE)
+    show_rows(row["facts"], EVIDENCE_COLUMNS, OutputFormat.TABLE)
