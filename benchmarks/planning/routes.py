@@ -1,0 +1,140 @@
+"""Stages of micro-batches on other replicas, live: ``python -m benchmarks.planning.routes``.
+
+A job of PP 2 x DP 2 (gloo, emulated devices) has slow devices. It runs under the solver's best layout for a job whose
+engine runs no routes, then under the best one with routes, the devices as slow as before. Predictions and measurements
+are those of :mod:`benchmarks.planning.fidelity`: what the scheduler knew before each plan, and what it measured.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from benchmarks.planning.fidelity import HEALTHY, Row, Segment, rows_of
+from benchmarks.planning.tables import table, write_json
+from demo.job import MainJob
+from layouts.layout import Layout, uniform_layout
+from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel
+from services.scheduler.planning.situation import Situation
+from services.scheduler.planning.solver import solve
+from tests.integration.elastic.fleet import Fleet
+from trainer_sdk.devices.emulated_device import EmulatedDevice
+from trainer_sdk.devices.speeds import SpeedTable
+from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
+from trainer_sdk.elastic.model import model_spec
+
+CASES: Mapping[str, Mapping[int, float]] = {
+    "rank 2 at 0.4, rank 3 at 0.7": {2: 0.4, 3: 0.7},
+    "rank 2 at 0.6": {2: 0.6},
+}
+_PIPELINE, _DATA, _NUM_MICRO_BATCHES, _TOKEN_BUDGET = 2, 2, 8, 160
+
+
+def main() -> None:
+    """Runs the job and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--iterations", type=int, default=20, help="of each stretch")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a healthy iteration, about")
+    parser.add_argument("--json", type=Path, default=Path("out/planning/routes.json"))
+    options = parser.parse_args()
+    job = routable_job(options.seconds)
+    segments, samples = run(job, options.iterations)
+    rows = [row for row in rows_of(job, segments, samples) if row.plan != "home"]
+    print(table(["plan for", "predicted s", "measured s", "over 16 iterations s", "error %"], list(map(_cells, rows))))
+    write_json(options.json, [asdict(row) for row in rows])
+
+
+def routable_job(iteration_seconds: float) -> MainJob:
+    """Four ranks, two layers, four micro-batches a replica; its engine runs routes."""
+    config = TrainingConfig(
+        job_id="routes",
+        num_iterations=100_000,
+        model=ModelConfig(num_layers=2),
+        workload=WorkloadConfig(num_micro_batches=_NUM_MICRO_BATCHES, token_budget=_TOKEN_BUDGET),
+    )
+    model = model_spec(config)
+    tokens = float(_TOKEN_BUDGET)
+    squares = tokens * config.workload.median_document_length
+    whole = sum(block.forward_flops(tokens, squares) * (1 + block.backward_multiple) for block in model.blocks)
+    num_slots = _NUM_MICRO_BATCHES // _DATA + _PIPELINE - 1
+    layout = uniform_layout(
+        num_blocks=len(model.blocks), tensor=1, pipeline=_PIPELINE, data=_DATA, num_micro_batches=_NUM_MICRO_BATCHES
+    )
+    return MainJob(
+        config=config,
+        layout=replace(layout, routable=True),
+        model=model,
+        flops_per_second=whole / _PIPELINE * num_slots / iteration_seconds,
+    )
+
+
+def run(job: MainJob, num_iterations: int) -> tuple[list[Segment], dict[int, dict[int, pb.Sample]]]:
+    """Runs the job through all cases, home before each.
+
+    Returns:
+        The epochs, and samples by iteration and rank.
+    """
+    torch.set_num_threads(1)
+    everybody = dict.fromkeys(job.layout.ranks, 1.0)
+    segments = [Segment(name="home", speeds=HEALTHY, layout=job.layout)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "speeds"
+        speed_table = SpeedTable.create(path, len(everybody))
+
+        def device(rank: int) -> EmulatedDevice:
+            mine = SpeedTable(path)
+            return EmulatedDevice(flops_per_second=job.flops_per_second, speed=lambda: mine.speed(rank))
+
+        fleet = Fleet(job.config, job.layout, make_device=device)
+
+        def go_on(count: int) -> None:
+            fleet.reached(max(fleet.samples, default=-1) + count)
+
+        try:
+            go_on(num_iterations)
+            for name, speeds in CASES.items():
+                steps = [
+                    (speeds, f"{name}, {words} routes", planned(job, speeds, routable=words == "with"))
+                    for words in ("without", "with")
+                ]
+                for ailing, step, layout in [*steps, (HEALTHY, "home", job.layout)]:
+                    for rank, speed in {**everybody, **ailing}.items():
+                        speed_table.set_speed(rank, speed)
+                    go_on(num_iterations // 2)
+                    fleet.boundary(layout)
+                    segments.append(Segment(name=step, speeds=ailing, layout=layout))
+                    go_on(num_iterations)
+        finally:
+            fleet.close()
+        return segments, fleet.samples
+
+
+def planned(job: MainJob, speeds: Mapping[int, float], *, routable: bool) -> Layout:
+    """The solver's layout for devices that are slow."""
+    throughputs = {rank: speeds.get(rank, 1.0) for rank in job.layout.ranks}
+    situation = Situation(
+        layout=job.layout,
+        home=replace(job.layout, routable=routable),
+        throughputs=throughputs,
+        cost=CostModel(job.model, ASSUMED_WORKLOAD),
+        holders=frozenset(throughputs),
+    )
+    return solve(situation).layout
+
+
+def _cells(row: Row) -> Sequence[str]:
+    return [
+        row.plan,
+        f"{row.predicted_seconds:.3f}",
+        f"{row.measured_seconds:.3f}",
+        f"{row.settled_seconds:.3f}",
+        f"{100 * row.errors[1]:+.1f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()
