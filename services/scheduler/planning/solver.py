@@ -36,6 +36,7 @@ _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_ALTERNATIVES = 8
 _IDLE = "do nothing"
 _MAX_TIED = 2
+_MAX_COMPARED = 3
 _MOVERS = frozenset(("move_ranks", "placement", "depths"))
 
 
@@ -125,9 +126,13 @@ def solve(situation: Situation) -> Solution:
     for names, base in _under(structures, likely) if likely else structures:
         add(names, base, tuner.tuned(base, tuning))
     for schedule in others:
-        best = min(candidates, key=lambda c: c.judged)
-        # Schedules are compared on the full shape; only where they are close on the answer are all structures tuned.
-        if situation.judged_seconds(best.layout, schedule) <= best.judged * (1.0 + _SCHEDULE_MARGIN):
+        # Schedules are compared on the full shape, and on what the best structures become under them: widths and
+        # splits for one schedule can be bad ones for another. Only where that is close are all structures tuned.
+        best = min(candidate.judged for candidate in candidates)
+        for names, base in _under(_best_structures(structures, candidates), (schedule,)):
+            add(names, base, tuner.tuned(base, tuning))
+        under = [c.judged for c in candidates if c.layout.schedule == schedule]
+        if min(under, default=math.inf) <= best * (1.0 + _SCHEDULE_MARGIN):
             for names, base in _under(structures, (schedule,)):
                 add(names, base, tuner.tuned(base, tuning))
     if situation.home.routable:
@@ -153,6 +158,15 @@ def solve(situation: Situation) -> Solution:
     tied = [(situation.price(c.layout), c) for c in candidates if c.judged <= fastest * (1.0 + TIE)]
     price, chosen = min(tied, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1].judged))
     return _solution(situation, tuner, chosen, price, candidates)
+
+
+def _best_structures(structures: Sequence[_Structure], candidates: Sequence[_Candidate]) -> list[_Structure]:
+    """The few structures from which the fastest candidates were tuned."""
+    judged = [
+        (min([c.judged for c in candidates if c.base.replicas == base.replicas], default=math.inf), index)
+        for index, (_, base) in enumerate(structures)
+    ]
+    return [structures[index] for _, index in sorted(judged)[:_MAX_COMPARED]]
 
 
 def _same(one: Layout, other: Layout) -> bool:

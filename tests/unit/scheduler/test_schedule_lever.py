@@ -9,9 +9,11 @@ from layouts.layout import Layout, uniform_layout
 from layouts.schedules import SCHEDULES
 from layouts.timeline import timeline_of
 from services.scheduler.planning.decision import Choice, DecisionRule, decide
+from services.scheduler.planning.levers.layer_split import LayerSplit
 from services.scheduler.planning.memory import replica_peaks
+from services.scheduler.planning.repair import repaired
 from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solver import solve
+from services.scheduler.planning.solver import TIE, solve
 from services.scheduler.planning.zero_bubble import split_makespan
 from tests.unit.scheduler.planning_cases import situation_of
 
@@ -135,3 +137,17 @@ def test_a_split_schedule_without_a_short_way_is_priced_by_its_programs(monkeypa
 def test_a_situation_without_micro_batches_for_a_replica_takes_no_time_there() -> None:
     situation: Situation = situation_of(job(schedule="zb-h1"))
     assert situation.makespan(situation.layout.replicas[0].stages, 0, "zb-h1") == 0.0
+
+
+@pytest.mark.parametrize("dead", [(0, 4, 10, 11), (0, 1, 4, 11)])
+def test_a_schedule_is_not_given_up_because_another_one_s_splits_suit_it_badly(dead: tuple[int, ...]) -> None:
+    home = replace(
+        uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=3, num_micro_batches=6), schedules=("1f1b", "zb-h1")
+    )
+    situation = situation_of(home, dead=dead, speeds={5: 0.6345})
+    solution = solve(situation)
+    base = repaired(situation.layout, situation.throughputs)
+    assert base is not None
+    alone = min(situation.judged_seconds(layout) for layout in LayerSplit().propose(situation, base))
+    assert situation.judged_seconds(solution.layout) <= alone * (1.0 + TIE)
+    assert "schedule" not in {action.lever for action in solution.actions}
