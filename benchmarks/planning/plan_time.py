@@ -1,8 +1,9 @@
 """How long a plan takes: ``python -m benchmarks.planning.plan_time``.
 
 Fleets of 64 to 100,000 devices, each one job with a layout in force, in random states: some devices dead, some slow,
-with speeds of their own, so that hardly two ill replicas are alike. Prints a table (Markdown) and writes JSON. The time
-is CPU time of one thread for :func:`services.scheduler.planning.solver.solve`, nothing cached from before.
+with speeds of their own, so that hardly two ill replicas are alike; with ``--schedules`` the job's engine runs ZB-H1
+too, so that plans weigh both schedules. Prints a table (Markdown) and writes JSON. The time is CPU time of one thread for
+:func:`services.scheduler.planning.solver.solve`, nothing cached from before.
 """
 
 import argparse
@@ -10,15 +11,17 @@ import gc
 import json
 import random
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchmarks.planning.cases import Case, case_of
+from layouts.schedules import SCHEDULES
 from services.scheduler.planning.cost_model import block_slowness, replica_makespan
 from services.scheduler.planning.levers.tensor_width import best_widths
 from services.scheduler.planning.one_f_one_b import forget_runs
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solver import solve
+from services.scheduler.planning.zero_bubble import forget_split_runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +46,10 @@ class Fleet:
     max_ill: float
     bar_seconds: float
 
-    @property
-    def case(self) -> Case:
-        """The job."""
-        return case_of(self.model, self.tensor, self.data, self.pipeline, self.quota, 1.0)
+    def case(self, *, schedules: bool) -> Case:
+        """The job; with its schedules to choose from, if wanted."""
+        bare = case_of(self.model, self.tensor, self.data, self.pipeline, self.quota, 1.0)
+        return replace(bare, home=replace(bare.home, schedules=tuple(sorted(SCHEDULES)))) if schedules else bare
 
 
 FLEETS = (
@@ -92,6 +95,7 @@ def timed(case: Case, speeds: dict[int, float]) -> tuple[float, float]:
     for cached in (replica_makespan, block_slowness, best_widths):
         cached.cache_clear()
     forget_runs()
+    forget_split_runs()
     gc.collect()
     started = time.process_time()
     situation = Situation(
@@ -102,9 +106,9 @@ def timed(case: Case, speeds: dict[int, float]) -> tuple[float, float]:
     return seconds, solution.bound_seconds / solution.predicted_seconds
 
 
-def row_of(fleet: Fleet, num_states: int) -> Row:
+def row_of(fleet: Fleet, num_states: int, *, schedules: bool = False) -> Row:
     """Plans for random states of a fleet."""
-    case = fleet.case
+    case = fleet.case(schedules=schedules)
     states = [random_state(case, fleet.max_ill, seed) for seed in range(num_states)]
     found = [timed(case, speeds) for speeds in states]
     seconds = sorted(each for each, _ in found)
@@ -140,9 +144,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--states", type=int, default=100, help="random states of the two smaller fleets")
     parser.add_argument("--large-states", type=int, default=20, help="random states of the two larger ones")
+    parser.add_argument("--fleets", type=int, nargs="+", choices=range(len(FLEETS)), default=list(range(len(FLEETS))))
+    parser.add_argument("--schedules", action="store_true", help="offer the lever schedule")
     parser.add_argument("--json", type=Path, default=Path("out/plan_time.json"), help="where the rows go")
     chosen = parser.parse_args()
-    rows = [row_of(f, chosen.states if f.data < 100 else chosen.large_states) for f in FLEETS]
+    rows = [
+        row_of(f, chosen.states if f.data < 100 else chosen.large_states, schedules=chosen.schedules)
+        for f in (FLEETS[index] for index in chosen.fleets)
+    ]
     print(table(rows))
     chosen.json.parent.mkdir(parents=True, exist_ok=True)
     chosen.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
