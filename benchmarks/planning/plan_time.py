@@ -2,8 +2,8 @@
 
 Fleets of 64 to 100,000 devices, each one job with a layout in force, in random states: some devices dead, some slow,
 with speeds of their own, so that hardly two ill replicas are alike; with ``--schedules`` the job's engine runs ZB-H1
-too, so that plans weigh both schedules. Prints a table (Markdown) and writes JSON. The time is CPU time of one thread for
-:func:`services.scheduler.planning.solver.solve`, nothing cached from before.
+too, so that plans weigh both schedules. Prints a table (Markdown) and writes JSON. The time is CPU time of one thread
+for :func:`services.scheduler.planning.solver.solve`, nothing cached from before.
 """
 
 import argparse
