@@ -3,26 +3,32 @@
 With no communication, no fixed number of stages and no cost per stage, stages of one layer each lose nothing: whatever
 coarser stages do, single layers can do at the same times. So the choices are the devices of the layers (all of them are
 tried, equal devices once), or with a fixed number of stages the cuts. Each choice whose own bound is below the best
-plan known is solved by constraint programming until it is better or proven not to be. Where the cuts are too many to
-try one by one
-they become variables of one model. Needs the extra ``pipelines`` (ortools).
+plan known is solved by constraint programming until it is better or proven not to be. Of many cuts only those are
+written down that the work of the devices does not rule out (:mod:`pipelines.cut_choices`), those first that a list
+schedule likes; where these are too many too, the cuts become variables of one model. Needs the extra ``pipelines``
+(ortools).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations, pairwise
+from functools import partial
+from itertools import combinations, islice, pairwise
 from math import comb, lcm
 
 from pipelines.bounds import lower_bound
 from pipelines.case import Case, PlacementRule
+from pipelines.cut_choices import cuts_below
 from pipelines.evaluate import evaluate
 from pipelines.exact_model import prove_cuts, prove_fixed
 from pipelines.plan import Plan
 from pipelines.search.assignments import Assignment, Balance
+from pipelines.search.budget import Budget
+from pipelines.search.improve import first_priorities, improve
 from pipelines.search.network import network_of, plan_of
 
 MOST_CHOICES = 3000
+MOST_CUTS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +61,48 @@ def prove(case: Case, plan: Plan, *, seconds_per_choice: float = 20.0) -> Proof:
     Raises:
         ValueError: The case is too large, or its times are no small fractions.
     """
-    best, value = plan, evaluate(case, plan).makespan
-    scale = _scale(case)
-    if case.placement is PlacementRule.CYCLIC and case.stages is not None and _num_choices(case) > MOST_CHOICES:
-        answer = prove_cuts(case, scale, value, seconds_per_choice)
-        if answer.plan is not None:
-            best, value = answer.plan, evaluate(case, answer.plan).makespan
-        return Proof(plan=best, makespan=value, is_optimal=answer.is_proven, choices=_num_choices(case), solved=1)
-    if _num_choices(case) > MOST_CHOICES:
-        raise ValueError(f"{_num_choices(case)} assignments are too many to try; at most {MOST_CHOICES}")
-    balance = Balance(case)
-    choices = sorted(filter(balance.fits, _choices(case)), key=balance.score)
-    solved, is_optimal, floor = 0, True, lower_bound(case)
+    balance, num_choices = Balance(case), _num_choices(case)
+    if num_choices <= MOST_CHOICES:
+        choices = sorted(filter(balance.fits, _choices(case)), key=balance.score)
+    elif case.placement is not PlacementRule.CYCLIC or case.stages is None:
+        raise ValueError(f"{num_choices} assignments are too many to try; at most {MOST_CHOICES}")
+    else:
+        return _prove_many(case, plan, seconds_per_choice)
+    proof = _solved(case, plan, choices, seconds_per_choice)
+    return replace(proof, choices=num_choices)
+
+
+def _prove_many(case: Case, plan: Plan, seconds_per_choice: float) -> Proof:
+    """Cuts that are too many to try all: those of the least work first, until what is found rules out the rest."""
+    balance, num_choices, floor = Balance(case), _num_choices(case), lower_bound(case)
+    solved, value = 0, evaluate(case, plan).makespan
+    while True:
+        below = value
+        while len(choices := list(islice(cuts_below(case, below), MOST_CUTS + 1))) > MOST_CUTS:
+            below -= (below - floor) / 8.0
+        choices = sorted(filter(balance.fits, choices), key=partial(_listed, case))
+        proof = _solved(case, plan, choices, seconds_per_choice)
+        solved += proof.solved
+        if proof.makespan <= below:
+            return replace(proof, choices=num_choices, solved=solved)
+        if proof.makespan < value:
+            plan, value = proof.plan, proof.makespan
+            continue
+        answer = prove_cuts(case, _scale(case), value, seconds_per_choice)
+        best = answer.plan or plan
+        return Proof(
+            plan=best,
+            makespan=evaluate(case, best).makespan,
+            is_optimal=answer.is_proven,
+            choices=num_choices,
+            solved=solved + 1,
+        )
+
+
+def _solved(case: Case, plan: Plan, choices: Sequence[Assignment], seconds_per_choice: float) -> Proof:
+    """The best plan of some assignments, in this order."""
+    best, value, balance = plan, evaluate(case, plan).makespan, Balance(case)
+    solved, is_optimal, floor, scale = 0, True, lower_bound(case), _scale(case)
     for choice in choices:
         if value <= floor:
             break
@@ -80,6 +116,13 @@ def prove(case: Case, plan: Plan, *, seconds_per_choice: float = 20.0) -> Proof:
             found = plan_of(network, answer.starts)
             best, value = found, evaluate(case, found).makespan
     return Proof(plan=best, makespan=value, is_optimal=is_optimal, choices=len(choices), solved=solved)
+
+
+def _listed(case: Case, choice: Assignment) -> float:
+    """How long a list schedule of an assignment takes."""
+    network = network_of(case, choice.partition, choice.placement)
+    found = improve(network, first_priorities(network), Budget(2), rounds=2, limit=case.memory_limit)
+    return found.schedule.makespan
 
 
 def _num_choices(case: Case) -> int:
