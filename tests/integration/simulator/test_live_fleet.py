@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
 import pytest
 
 from simulator.baselines import STRATEGIES
@@ -119,7 +120,8 @@ def reports(stack: Stack, scenario: Scenario) -> dict[str, LiveReport]:
 
 def test_a_slow_simulated_device_is_found_and_the_job_reshaped(stack: Stack, reports: dict[str, LiveReport]) -> None:
     report = reports["simulated-slow"]
-    assert len(report.epochs) == 2, told(stack, "incidents", "list", "--job", "simulated-slow")
+    # A second plan may follow at once: how slow the device is becomes known better.
+    assert len(report.epochs) >= 2, told(stack, "incidents", "list", "--job", "simulated-slow")
     before = report.iteration_seconds[0]
     after = report.iteration_seconds[report.epochs[-1]]
     # The slowest before are those with the slow device; the plan wins most of it back.
@@ -135,7 +137,15 @@ def test_a_dead_simulated_device_is_left_behind_and_comes_back(
     stack: Stack, reports: dict[str, LiveReport], job_id: str
 ) -> None:
     report = reports[job_id]
-    assert len(report.epochs) == 3, report
-    assert all(report.iteration_seconds[epoch] for epoch in report.epochs)
-    plans = told(stack, "plans", "list", "--job", job_id)
-    assert len(plans) == 2
+    assert len(report.epochs) >= 3, report
+    assert report.iteration_seconds[report.epochs[-1]]
+    with psycopg.connect(stack.addresses.database_url) as connection:
+        # A decision is in the history before any rank switches; that all have is written some time after.
+        decided = connection.execute(
+            "SELECT mode FROM plans JOIN plan_events USING (plan_id) "
+            "WHERE job_id = %s AND state = 'committed' ORDER BY at",
+            (job_id,),
+        ).fetchall()
+    modes = [mode for (mode,) in decided]
+    assert modes[0] == "recover"
+    assert modes[-1] == "boundary"
