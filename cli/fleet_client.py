@@ -12,6 +12,9 @@ from evenkeel.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 
 from cli.errors import CommandError, ExitStatus
 from cli.session import setting
+from layouts.codec import layout_to_proto, model_to_proto
+from layouts.layout import uniform_layout
+from layouts.model import BlockCost, ModelSpec
 from trainer_sdk.control.tls import checked_fleet_ca_file, fleet_channel, fleet_tls_advice
 
 CALL_TIMEOUT_SECONDS = 10.0
@@ -35,6 +38,20 @@ class FleetClient:
     def close(self) -> None:
         """Closes the channel."""
         self._channel.close()
+
+    def register_watched_job(self, job_id: str, *, num_ranks: int, token: str) -> scheduler_pb2.Job:
+        """Makes a job known whose loop nobody can reshape: ranks that all do the same, each a replica."""
+        layout = uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=num_ranks, num_micro_batches=num_ranks)
+        model = ModelSpec(blocks=(BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0),))
+        request = scheduler_pb2.RegisterJobRequest(
+            job_id=job_id, job_token=token, model=model_to_proto(model), layout=layout_to_proto(layout)
+        )
+        return self._stub.RegisterJob(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS).job
+
+    def finish_job(self, job_id: str) -> None:
+        """Ends a job: nobody watches it any more."""
+        request = scheduler_pb2.FinishJobRequest(job_id=job_id)
+        self._stub.FinishJob(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
 
     def jobs(self) -> Iterator[scheduler_pb2.Job]:
         """All jobs, newest first."""

@@ -1,5 +1,8 @@
 """``evenkeel jobs``: what the fleet trains."""
 
+import os
+import secrets
+import shlex
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -9,8 +12,8 @@ from evenkeel.scheduler.v1 import scheduler_pb2
 from cli.errors import CommandError
 from cli.fleet_client import fleet_client
 from cli.messages import job_row, plan_row, rank_row, verdict_row
-from cli.output import OutputFormat, show_json, show_json_line, show_record, show_rows
-from cli.session import OutputOption, output_of
+from cli.output import OutputFormat, say, show_json, show_json_line, show_record, show_rows
+from cli.session import OutputOption, output_of, setting
 
 app = typer.Typer(help="What the fleet trains.", no_args_is_help=True)
 
@@ -45,6 +48,44 @@ def list_jobs(context: typer.Context, output: OutputOption = None) -> None:
     with fleet_client(context) as client:
         rows = [job_row(job) for job in client.jobs()]
     show_rows(rows, JOB_COLUMNS, output_of(context, output))
+
+
+@app.command()
+def register(
+    context: typer.Context,
+    job_id: JobArgument,
+    ranks: Annotated[int, typer.Option("--ranks", min=1, help="Its processes, numbered from 0.")],
+    output: OutputOption = None,
+) -> None:
+    """Make a job with a training loop of its own known, and print the settings that its processes need.
+
+    It is watched: verdicts, incidents and history. Nobody can reshape it. 'evenkeel run' registers its jobs itself. Give
+    the output to your shell's eval, then start torchrun.
+
+    Example: evenkeel jobs register mine --ranks 4
+    """
+    names = ("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "EVENKEEL_FLEET_ADDRESS")
+    settings = {name: setting(context, name) for name in names}
+    token = os.environ.get("EVENKEEL_JOB_TOKEN") or secrets.token_urlsafe(24)
+    with fleet_client(context) as client:
+        client.register_watched_job(job_id, num_ranks=ranks, token=token)
+    settings |= {"EVENKEEL_JOB_ID": job_id, "EVENKEEL_JOB_TOKEN": token}
+    if output_of(context, output) is OutputFormat.JSON:
+        show_json(settings)
+        return
+    for name, value in settings.items():
+        print(f"export {name}={shlex.quote(value)}")
+
+
+@app.command()
+def finish(context: typer.Context, job_id: JobArgument) -> None:
+    """End a job that was registered by hand; 'evenkeel run' does so itself.
+
+    Example: evenkeel jobs finish mine
+    """
+    with fleet_client(context) as client:
+        client.finish_job(job_id)
+    say(f"job {job_id} has ended")
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """A frame message rank by rank, in whichever of its two forms it came: what each measured, and its micro-batches."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
@@ -69,8 +69,15 @@ class RankRow:
     micro_batches: tuple[tuple[int, float], ...]
 
 
-def rank_rows(frame: pb.Frame) -> Iterator[RankRow]:
-    """Every rank of a frame."""
+def rank_rows(frame: pb.Frame) -> list[RankRow]:
+    """Every rank of a frame; those of a loop that names no positions are replicas, each of its own."""
+    rows = list(_rows(frame))
+    if len({(row.replica, row.stage, row.shard) for row in rows}) == len(rows):
+        return rows
+    return [replace(row, replica=row.rank, stage=0, shard=0) for row in rows]
+
+
+def _rows(frame: pb.Frame) -> Iterator[RankRow]:
     for entry in frame.entries:
         yield _of_sample(entry.rank, entry.sample)
     if frame.HasField("columns"):

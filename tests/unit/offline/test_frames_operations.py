@@ -115,3 +115,20 @@ def test_planned_pauses_missing_ranks_and_older_epochs_are_left_out() -> None:
 def test_without_a_plain_iteration_it_says_so() -> None:
     with pytest.raises(RecordingError, match="plain and complete"):
         operations_of([pb.Frame(iteration=1, missing_ranks=[0])])
+
+
+def test_ranks_of_a_loop_that_names_no_positions_are_compared_with_one_another() -> None:
+    found = []
+    for iteration in range(COUNT):
+        frame = pb.Frame(iteration=iteration)
+        for rank in range(4):
+            seconds = 0.16 if rank == 2 else 0.1
+            sample = pb.Sample(iteration=iteration, wall_seconds=0.2, compute=pb.ComputeSeconds(forward=seconds))
+            sample.micro_batches.add(index=0, tokens=1000)
+            frame.entries.add(rank=rank, sample=sample)
+        found.append(frame)
+    rebuilt = operations_of(found)
+    said = answer("job", rebuilt, analyze(rebuilt.operations), slowest_shards(found))
+    assert said["num_workers"] == 4
+    assert said["ill_ranks"] == [2]
+    assert said["slowdown"] == pytest.approx(0.16 / 0.115, rel=0.01)
