@@ -121,8 +121,9 @@ class JobDetector:
     def _suspect(self, frame: FrameObservation, rows: Ints) -> list[Suspicion]:
         if not self._desk.is_due(frame.iteration):
             return []
-        evidence, ill = self._health.evidence(rows), self._health.bank.ill[rows]
-        if not np.count_nonzero(ill) and float(evidence.max()) < SUSPECT_AT:
+        ill = self._health.bank.ill[self._health.bank.where(rows)]
+        evidence = self._health.evidence(rows)
+        if not np.count_nonzero(ill) and np.maximum.reduce(evidence) < SUSPECT_AT:
             return []
         standing = Standing(
             ranks=frame.ranks,
@@ -172,11 +173,15 @@ class JobDetector:
         usable = (
             (frame.compute_seconds > 0)
             & np.isfinite(frame.compute_seconds + frame.other_seconds + frame.wall_seconds)
-            & _all_finite(frame.wait_seconds)
             & (frame.num_micro_batches > 0)
             & (frame.epochs == frame.epoch)
         )
-        usable &= ~self._health.bank.take_skips(rows)
+        waits_known = np.isfinite(frame.wait_seconds)
+        if np.count_nonzero(waits_known) < waits_known.size:
+            usable &= waits_known.all(axis=1)
+        skipped = self._health.bank.take_skips(rows)
+        if np.count_nonzero(skipped):
+            usable &= ~skipped
         if not np.count_nonzero(usable):
             return found
         self._num_frames += 1
@@ -203,15 +208,19 @@ class JobDetector:
         if expected is None:
             self._expectation.learn(frame, usable, None)
             return []
-        log_ratios = np.log(np.where(usable, frame.compute_seconds, 1.0) / expected)
-        changes = self._health.observe(frame.iteration, rows[usable], log_ratios[usable], frame.work_keys[usable])
+        seconds, told, work_keys = frame.compute_seconds, rows, frame.work_keys
+        every = np.count_nonzero(usable) == len(usable)
+        if not every:
+            seconds, told, work_keys = np.where(usable, seconds, 1.0), rows[usable], work_keys[usable]
+        log_ratios = np.log(seconds / expected)
+        known = log_ratios if every else log_ratios[usable]
+        changes = self._health.observe(frame.iteration, told, known, work_keys)
         entry_of = {int(row): entry for entry, row in enumerate(rows)} if changes else {}
         verdicts = [
             self._health_verdict(frame, entry_of[change.row], change, float(expected[entry_of[change.row]]))
             for change in changes
         ]
-        centre = median(log_ratios[usable])
-        ordinary = np.abs(log_ratios - centre) < 5 * self._health.noise.scale + 0.1
+        ordinary = np.abs(log_ratios - median(known)) < 5 * self._health.noise.scale + 0.1
         self._expectation.learn(frame, usable & ordinary & self._health.quiet(rows), expected)
         return verdicts
 
@@ -320,11 +329,3 @@ class JobDetector:
         self._num_frames = state["num_frames"]
         self._members = frozenset(state["members"])
         self._known_rows = None
-
-
-def _all_finite(rows: npt.NDArray[np.float64]) -> Bools:
-    """Which rows have nothing but numbers in them."""
-    finite = np.isfinite(rows)
-    if np.count_nonzero(finite) == finite.size:
-        return np.ones(len(rows), dtype=np.bool_)
-    return np.asarray(finite.all(axis=1))

@@ -20,7 +20,7 @@ WINDOW = 48
 """Iterations of residuals kept per device: what noise and levels are estimated from."""
 
 # The window moves through so many columns, and back to their beginning at their end.
-_WIDE = WINDOW + WINDOW // 4
+_WIDE = WINDOW + WINDOW // 6
 
 # Name, shape behind the row axis, type, value of a fresh row.
 _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
@@ -40,12 +40,11 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
     ("num_since_change", (), np.int64, 0),
     ("num_relapses", (), np.int64, 0),
     ("scale", (), np.float64, 0.0),
-    ("sums_slower", (NUM_TESTS,), np.float64, 0.0),
-    ("sums_faster", (NUM_TESTS,), np.float64, 0.0),
-    ("ages_slower", (NUM_TESTS,), np.int64, 0),
-    ("ages_faster", (NUM_TESTS,), np.int64, 0),
     ("residuals", (WINDOW,), np.float64, np.nan),
 )
+
+# The tests in a state, each direction by itself.
+_TESTS = ("sums_slower", "sums_faster", "ages_slower", "ages_faster")
 
 
 class _Processes:
@@ -83,8 +82,8 @@ class DeviceBank:
         num_since_change: Observations since ``level`` last changed.
         num_relapses: How often the device fell ill again.
         scale: Scale of its noise.
-        sums_slower: The sequential test's sums towards slower; ``ages_slower`` counts their observations.
-        sums_faster: The same towards faster.
+        sums: The sequential tests' sums by test, direction (slower, faster) and row, so that a frame is one addition.
+        ages: Observations in each of these sums.
         residuals: The newest residuals against peers, ``level`` included, oldest first.
         iterations: Iteration of each column of ``residuals``.
     """
@@ -105,10 +104,8 @@ class DeviceBank:
     num_since_change: Ints
     num_relapses: Ints
     scale: Floats
-    sums_slower: Floats
-    sums_faster: Floats
-    ages_slower: Ints
-    ages_faster: Ints
+    sums: Floats
+    ages: Ints
 
     def __init__(self) -> None:
         self._wide: Floats = np.full((0, _WIDE), np.nan)
@@ -119,6 +116,7 @@ class DeviceBank:
         self.iterations: Ints = np.full(WINDOW, -1, dtype=np.int64)
         for name, shape, kind, _ in _COLUMNS:
             setattr(self, name, np.zeros((0, *shape), dtype=kind))
+        self.sums, self.ages = np.zeros((NUM_TESTS, 2, 0)), np.zeros((NUM_TESTS, 2, 0), dtype=np.int64)
         self._rows: dict[int, int] = {}
         self._located: _Processes | None = None
         self._located_rows: Ints = np.zeros(0, dtype=np.int64)
@@ -140,6 +138,30 @@ class DeviceBank:
     def is_everyone(self, rows: Ints) -> bool:
         """Whether these rows, as :meth:`locate` gave them, are all there are, in order."""
         return rows is self._everyone
+
+    @property
+    def sums_slower(self) -> Floats:
+        """A view of the sums towards slower: one row a device, one column a test."""
+        return self.sums[:, 0].T
+
+    @property
+    def sums_faster(self) -> Floats:
+        """The same towards faster."""
+        return self.sums[:, 1].T
+
+    @property
+    def ages_slower(self) -> Ints:
+        """A view of the observations in the sums towards slower, like those."""
+        return self.ages[:, 0].T
+
+    @property
+    def ages_faster(self) -> Ints:
+        """The same towards faster."""
+        return self.ages[:, 1].T
+
+    def where(self, rows: Ints) -> Ints | slice:
+        """An index to some rows; to all of them one that copies nothing."""
+        return slice(None) if rows is self._everyone else rows
 
     def row_of(self, rank: int) -> int | None:
         """The row of a rank, or None before it was first seen."""
@@ -182,13 +204,13 @@ class DeviceBank:
             self.num_to_skip[rows[skipped]] -= 1
         return skipped
 
-    def push(self, iteration: int, rows: Ints, residuals: Floats) -> None:
+    def push(self, iteration: int, rows: Ints | slice, residuals: Floats) -> None:
         """Appends one iteration to the windows; rows that are not named get a gap."""
         if self._stop == _WIDE:
             self._wide[:, : WINDOW - 1] = self._wide[:, _WIDE - WINDOW + 1 :]
             self._stop = WINDOW - 1
         newest = self._wide[:, self._stop]
-        if len(rows) < len(newest):
+        if len(residuals) < len(newest):
             newest[:] = np.nan
         newest[rows] = residuals
         self._stop += 1
@@ -197,15 +219,16 @@ class DeviceBank:
 
     def clear_tests(self, rows: Ints) -> None:
         """Starts the sequential tests of some rows again."""
-        self.sums_slower[rows] = 0.0
-        self.sums_faster[rows] = 0.0
-        self.ages_slower[rows] = 0
-        self.ages_faster[rows] = 0
+        self.sums[:, :, rows] = 0.0
+        self.ages[:, :, rows] = 0
 
     def _append(self, ranks: list[int]) -> None:
         for name, shape, kind, fresh in _COLUMNS:
             added = np.full((len(ranks), *shape), fresh, dtype=kind)
             setattr(self, name, np.concatenate([getattr(self, name), added]))
+        added = np.zeros((NUM_TESTS, 2, len(ranks)))
+        self.sums = np.concatenate([self.sums, added], axis=2)
+        self.ages = np.concatenate([self.ages, added.astype(np.int64)], axis=2)
         for rank in ranks:
             self._rows[rank] = len(self.nodes)
             self.nodes.append("")
@@ -214,10 +237,12 @@ class DeviceBank:
     def _reset(self, row: int) -> None:
         for name, _, _, fresh in _COLUMNS:
             getattr(self, name)[row] = fresh
+        self.clear_tests(np.array([row]))
 
     def to_state(self) -> dict[str, Any]:
         """Everything in the bank, as plain values and arrays."""
         state: dict[str, Any] = {name: getattr(self, name).copy() for name, _, _, _ in _COLUMNS}
+        state |= {name: getattr(self, name).copy() for name in _TESTS}
         return {**state, "nodes": list(self.nodes), "devices": list(self.devices), "iterations": self.iterations.copy()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -226,6 +251,8 @@ class DeviceBank:
         for name, shape, kind, fresh in _COLUMNS:
             # A column that an older snapshot does not have begins afresh.
             setattr(self, name, state[name].copy() if name in state else np.full((count, *shape), fresh, dtype=kind))
+        self.sums = np.stack([state["sums_slower"].T, state["sums_faster"].T], axis=1)
+        self.ages = np.stack([state["ages_slower"].T, state["ages_faster"].T], axis=1)
         self.nodes = list(state["nodes"])
         self.devices = list(state["devices"])
         self.iterations = state["iterations"].copy()

@@ -21,6 +21,7 @@ from services.detector.domain.device_offsets import (
     recentre,
     take_baseline,
 )
+from services.detector.domain.frame_terms import FrameTerms, limits, youth
 from services.detector.domain.level import INTERVAL_SCALES, could_be_below, locate_change, robust_level, row_medians
 from services.detector.domain.middle import median
 from services.detector.domain.noise import Noise, block_scale, estimate, row_scales
@@ -28,6 +29,7 @@ from services.detector.domain.sequential_test import NUM_TESTS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 SMALLEST_SLOWDOWN = 0.03
 """Levels below this, in log units of time, are not an illness."""
@@ -37,17 +39,10 @@ REPUBLISH_AT = 0.07
 
 _REFINE_AFTER = (8, 24)
 _NOISE_EVERY = 8
-_NATS_TO_RECOVER = 8.0
-_NATS_PER_RELAPSE = 3.0
-# A young row's baseline and noise rest on few iterations: it takes more to convince us.
-_YOUNG_OBSERVATIONS = 96
-_NATS_FOR_YOUTH = 8.0
 _FAR_OFF = 0.08
 # Share of the way to a verdict from which a row's newest residuals no longer say what healthy noise is.
 _SHIFTING, _JUMPING = 0.5, 0.25
-# How far off a healthy row's offset may be, in standard errors, before it speaks against the row.
-_OFFSET_DOUBT, _OFFSET_DOUBT_OF_YOUTH = 1.5, 2.0
-_OFFSET_MEMORY = 64
+_SHARES_OF_SUSPICION = np.array([*[_SHIFTING] * (NUM_TESTS - 1), _JUMPING])[:, None, None]
 _STRAYS, _STRAYS_OF_YOUTH = 4.0, 2.0
 
 
@@ -83,12 +78,16 @@ class DeviceHealth:
         iterations_per_false_alarm: The operator's budget for the whole job.
     """
 
+    __slots__ = ("_num_frames", "_quiet", "_terms", "bank", "centre", "iterations_per_false_alarm", "noise")
+
     def __init__(self, *, iterations_per_false_alarm: float) -> None:
         self.iterations_per_false_alarm = iterations_per_false_alarm
         self.bank = DeviceBank()
         self.noise = Noise()
         self.centre = 0.0
         self._num_frames = 0
+        self._terms: FrameTerms | None = None
+        self._quiet: tuple[Ints, Bools] | None = None
 
     def begin_epoch(self) -> None:
         """The layout changed: every device's next observation is left out."""
@@ -104,49 +103,65 @@ class DeviceHealth:
             work_keys: What share of the model each entry holds.
         """
         bank = self.bank
-        moved = bank.work_key[rows] != work_keys
+        self._quiet = None
+        where = bank.where(rows)
+        moved = bank.work_key[where] != work_keys
         if np.count_nonzero(moved):
-            self._begin_work(rows[moved & bank.has_offset[rows]])
-            bank.work_key[rows] = work_keys
+            self._begin_work(rows[moved & bank.has_offset[where]])
+            bank.work_key[where] = work_keys
         if not len(rows):
             return []
         self._num_frames += 1
-        base = log_ratios - bank.shared_offset[rows] - bank.own_offset[rows]
-        residuals = base - self._centre_of(rows, base)
-        bank.push(iteration, rows, residuals)
-        bank.num_observed[rows] += 1
-        bank.num_since_change[rows] += 1
-        waiting = bank.num_to_baseline[rows] > 0
+        base = log_ratios - bank.shared_offset[where] - bank.own_offset[where]
+        residuals = base - self._centre_of(where, base)
+        bank.push(iteration, where, residuals)
+        bank.num_observed[where] += 1
+        bank.num_since_change[where] += 1
+        waiting = bank.num_to_baseline[where] > 0
         tested, ready = rows, rows[:0]
         if np.count_nonzero(waiting):
             bank.num_to_baseline[rows[waiting]] -= 1
-            ready = rows[waiting & (bank.num_to_baseline[rows] == 0)]
+            ready = rows[waiting & (bank.num_to_baseline[where] == 0)]
             tested, residuals = rows[~waiting], residuals[~waiting]
-        bank.num_settled[tested] += 1
+        bank.num_settled[bank.where(tested)] += 1
         if len(ready):
             take_baseline(bank, ready)
+            self._terms = None
         if self._num_frames % _NOISE_EVERY == 0 or len(ready):
             self._estimate_noise(ready)
-        changes = self._test(tested, residuals)
-        self._follow(tested, residuals)
+        if not len(tested):
+            return []
+        terms = FrameTerms.of(bank, tested, self.noise, limit=self._limit(), known=self._terms)
+        self._terms = terms
+        changes = self._test(tested, residuals, terms)
+        self._follow(tested, residuals, terms)
         return changes
 
-    def quiet(self, rows: Ints) -> npt.NDArray[np.bool_]:
+    def quiet(self, rows: Ints) -> Bools:
         """True for devices that are healthy and under no suspicion: those to learn from."""
-        sums = np.maximum(self.bank.sums_slower, self.bank.sums_faster)[rows]
-        calm: npt.NDArray[np.bool_] = ~self.bank.ill[rows] & (sequential_test.highest(sums) <= self._limit() / 4)
+        known, self._quiet = self._quiet, None
+        if known is not None and known[0] is rows:
+            return known[1]
+        where = self.bank.where(rows)
+        sums = np.maximum.reduce(self.bank.sums[:, :, where].reshape(2 * NUM_TESTS, -1))
+        calm: Bools = ~self.bank.ill[where] & (sums <= self._limit() / 4)
         return calm
 
     def evidence(self, rows: Ints) -> Floats:
         """Evidence against some devices, as a part of what it takes to call a healthy one slow."""
-        found: Floats = sequential_test.highest(self.bank.sums_slower[rows]) / self._limit_of(rows)
+        where = self.bank.where(rows)
+        terms = self._terms
+        needed = terms.heights[0] if terms and terms.rows is rows and terms.lasting else self._limits(where)
+        found: Floats = np.maximum.reduce(self.bank.sums[:, 0, where]) / needed
         return found
 
     def throughputs(self, rows: Ints) -> tuple[Floats, Floats]:
         """Throughput of some devices and the half-widths of their 95 % intervals."""
-        count = np.clip(self.bank.num_since_change[rows], 1, WINDOW)
-        scale = np.where(self.bank.scale[rows] > 0, self.bank.scale[rows], self.noise.scale)
-        found = np.exp(-self.bank.level[rows])
+        bank, where = self.bank, self.bank.where(rows)
+        count = np.minimum(np.maximum(bank.num_since_change[where], 1), WINDOW)
+        scale = bank.scale[where]
+        scale = np.where(scale > 0, scale, self.noise.scale)
+        found = np.exp(-bank.level[where])
         return found, INTERVAL_SCALES * scale / np.sqrt(count) * found
 
     def _limit(self) -> float:
@@ -154,11 +169,14 @@ class DeviceHealth:
             iterations_per_false_alarm=self.iterations_per_false_alarm, num_ranks=len(self.bank)
         )
 
-    def _centre_of(self, rows: Ints, base: Floats) -> float:
+    def _limits(self, where: Ints | slice) -> Floats:
+        return limits(self.bank, where, self._limit())
+
+    def _centre_of(self, where: Ints | slice, base: Floats) -> float:
         """What this frame has in common: the lower median over healthy devices, since illness only slows."""
         bank = self.bank
-        healthy = ~bank.ill[rows]
-        settled = healthy & bank.has_offset[rows] & (bank.num_to_baseline[rows] == 0)
+        healthy = ~bank.ill[where]
+        settled = healthy & bank.has_offset[where] & (bank.num_to_baseline[where] == 0)
         num_settled = np.count_nonzero(settled)
         if num_settled:
             healthy = settled
@@ -216,39 +234,27 @@ class DeviceHealth:
         """
         bank = self.bank
         limit = self._limit()
-        tests = np.concatenate([bank.sums_slower, bank.sums_faster], axis=1)
-        ages = np.concatenate([bank.ages_slower, bank.ages_faster], axis=1)
-        enough = np.tile(np.append(np.full(NUM_TESTS - 1, _SHIFTING * limit), _JUMPING * limit), 2)
-        age = np.where(tests > enough, ages, 0).max(axis=1)
-        if not np.count_nonzero(age):
+        suspected = bank.sums > limit * _SHARES_OF_SUSPICION
+        if not np.count_nonzero(suspected):
             return bank.residuals
+        age = np.where(suspected, bank.ages, 0).reshape(2 * NUM_TESTS, -1).max(axis=0)
         return np.where(np.arange(WINDOW)[::-1] < age[:, None], np.nan, bank.residuals)
 
-    def _test(self, rows: Ints, residuals: Floats) -> list[HealthChange]:
-        bank = self.bank
-        if not len(rows):
-            return []
-        scale = np.maximum(bank.scale[rows], sequential_test_floor(self.noise))
-        apart = residuals - bank.level[rows]
-        doubt = self._offset_doubt(rows, scale)
-        limit = self._limit_of(rows)
-        back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[rows], 5)
-        ill = bank.ill[rows]
-        back = np.where(ill, back, limit)
+    def _test(self, rows: Ints, residuals: Floats, terms: FrameTerms) -> list[HealthChange]:
+        bank, where = self.bank, self.bank.where(rows)
         # Both directions at once: first all towards slower, then all towards faster.
-        sums = np.concatenate([bank.sums_slower[rows], bank.sums_faster[rows]])
-        ages = np.concatenate([bank.ages_slower[rows], bank.ages_faster[rows]])
-        apart, heights = np.concatenate([apart, -apart]), np.concatenate([limit, back])
-        apart = sequential_test.in_doubt(apart, np.concatenate([doubt, doubt]))
-        ratios = sequential_test.log_ratios(apart, np.concatenate([scale, scale]), self.noise.freedom)
-        sequential_test.advance(sums, ages, ratios, heights)
-        count = len(rows)
-        bank.sums_slower[rows], bank.ages_slower[rows] = sums[:count], ages[:count]
-        bank.sums_faster[rows], bank.ages_faster[rows] = sums[count:], ages[count:]
-        reached = sequential_test.highest(sums) >= heights
-        decided = reached[:count] | reached[count:]
-        if not np.count_nonzero(decided | ill):
+        apart = np.empty((2, len(rows)))
+        np.subtract(residuals, bank.level[where], out=apart[0])
+        np.negative(apart[0], out=apart[1])
+        ratios = terms.yardstick.log_ratios(sequential_test.in_doubt(apart, terms.doubt))
+        sums, ages = bank.sums[:, :, where], bank.ages[:, :, where]
+        reached = sequential_test.advance_rows(sums, ages, ratios, terms.heights) >= terms.heights
+        if where is rows:  # those were copies
+            bank.sums[:, :, where], bank.ages[:, :, where] = sums, ages
+        decided = reached[0] | reached[1]
+        if not np.count_nonzero(decided | bank.ill[where]):
             return []
+        scale = terms.yardstick.scale
         changes = [self._change(int(row), float(s)) for row, s in zip(rows[decided], scale[decided], strict=True)]
         refined = self._refine(rows[bank.ill[rows] & ~decided])
         return [change for change in (*changes, *refined) if change is not None]
@@ -273,7 +279,7 @@ class DeviceHealth:
             since = bank.residuals[row, columns[change.start :]]
             if could_be_below(since, scale, SMALLEST_SLOWDOWN):
                 level = 0.0
-            elif not sequential_test.decides(since, scale, self.noise.freedom, self._limit_of(np.array([row]))):
+            elif not sequential_test.decides(since, scale, self.noise.freedom, self._limits(np.array([row]))):
                 return None  # Neither is certain yet: the tests stand, and the next iteration is asked again.
         if slower and not was_ill and self._could_be_wandering(row, change.level, len(columns) - change.start):
             return None
@@ -318,22 +324,8 @@ class DeviceHealth:
         known = self._unsuspected()[bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill]
         usual, count = block_scale(known, length)
         # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
-        strays = _STRAYS + _STRAYS_OF_YOUTH * float(self._youth(np.array([row]))[0])
+        strays = _STRAYS + _STRAYS_OF_YOUTH * float(youth(bank, np.array([row]))[0])
         return count > 1 and level < usual * strays * (1 + (strays**2 + 1) / (4 * (count - 1)))
-
-    def _limit_of(self, rows: Ints) -> Floats:
-        """Evidence that it takes to call a healthy device slow, in nats."""
-        return np.asarray(self._limit() + _NATS_FOR_YOUTH * self._youth(rows))
-
-    def _youth(self, rows: Ints) -> Floats:
-        """1 for a row that was never seen, 0 from ``_YOUNG_OBSERVATIONS`` on."""
-        return np.asarray(np.maximum(1.0 - self.bank.num_observed[rows] / _YOUNG_OBSERVATIONS, 0.0))
-
-    def _offset_doubt(self, rows: Ints, scale: Floats) -> Floats:
-        """By how much a healthy row's offset may be wrong: it rests on noisy iterations, few of them at first."""
-        count = np.minimum(np.maximum(self.bank.num_settled[rows], 1), _OFFSET_MEMORY)
-        errors = _OFFSET_DOUBT + _OFFSET_DOUBT_OF_YOUTH * self._youth(rows)
-        return np.where(self.bank.ill[rows], 0.0, errors * scale / np.sqrt(count))
 
     def _refine(self, rows: Ints) -> list[HealthChange | None]:
         """The first estimate rests on few iterations: looks again when there are more."""
@@ -364,15 +356,16 @@ class DeviceHealth:
             scale=scale,
         )
 
-    def _follow(self, rows: Ints, residuals: Floats) -> None:
+    def _follow(self, rows: Ints, residuals: Floats, terms: FrameTerms) -> None:
         """Healthy devices' own offsets follow slowly, within bounds, so that a lasting slowdown is never absorbed."""
-        bank = self.bank
+        bank, where, reach = self.bank, self.bank.where(rows), 2 * terms.yardstick.scale
         calm = self.quiet(rows)
-        rows, residuals = rows[calm], residuals[calm]
-        scale = np.maximum(bank.scale[rows], sequential_test_floor(self.noise))
-        rate = np.maximum(1.0 / (bank.num_observed[rows] + 8.0), 1.0 / 64.0)
-        moved = bank.own_offset[rows] + rate * np.minimum(np.maximum(residuals, -2 * scale), 2 * scale)
-        bank.own_offset[rows] = np.minimum(np.maximum(moved, -LARGEST_OWN_OFFSET), LARGEST_OWN_OFFSET)
+        self._quiet = rows, calm
+        if np.count_nonzero(calm) < len(calm):
+            where, residuals, reach = rows[calm], residuals[calm], reach[calm]
+        rate = np.maximum(1.0 / (bank.num_observed[where] + 8.0), 1.0 / 64.0)
+        moved = bank.own_offset[where] + rate * np.minimum(np.maximum(residuals, -reach), reach)
+        bank.own_offset[where] = np.minimum(np.maximum(moved, -LARGEST_OWN_OFFSET), LARGEST_OWN_OFFSET)
 
     @staticmethod
     def _with_margin(level: float, scale: float, count: int) -> tuple[float, float]:
@@ -398,8 +391,4 @@ class DeviceHealth:
         self.noise = Noise(**state["noise"])
         self.centre = state["centre"]
         self._num_frames = state["num_frames"]
-
-
-def sequential_test_floor(noise: Noise) -> float:
-    """No device's noise is believed to be less than half of its job's."""
-    return 0.5 * noise.scale
+        self._terms = self._quiet = None

@@ -5,6 +5,7 @@ system is solved afresh when weights are needed. Nothing is propagated through a
 and directions that the data stopped showing are held by the ridge instead of blowing up.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -114,10 +115,11 @@ class ForgettingLeastSquares(base.Regressor):
             targets: One an observation.
             weights: Relative trust in each observation; equal when None.
         """
-        trust = np.ones(len(targets)) if weights is None else weights
-        if np.count_nonzero(np.isfinite(rows)) < rows.size or np.count_nonzero(np.isfinite(targets)) < len(targets):
+        # A sum is a number only where all its parts are.
+        if not math.isfinite(np.add.reduce(rows, axis=None) + np.add.reduce(targets)):
             usable = np.isfinite(rows).all(axis=1) & np.isfinite(targets)
-            rows, targets, trust = rows[usable], targets[usable], trust[usable]
+            rows, targets = rows[usable], targets[usable]
+            weights = None if weights is None else weights[usable]
         if not len(targets):
             return
         if self._mass > 0:
@@ -127,8 +129,11 @@ class ForgettingLeastSquares(base.Regressor):
                 self._index[name] = len(self._index)
                 self._moments = np.pad(self._moments, (0, 1))
                 self._products = np.pad(self._products, (0, 1))
-        trust = trust / len(targets)
-        weighted = rows * trust[:, None]
+        if weights is None:
+            weighted, added = rows * (1.0 / len(targets)), 1.0
+        else:
+            trust = weights / len(targets)
+            weighted, added = rows * trust[:, None], float(trust.sum())
         self._moments *= self.forgetting
         self._products *= self.forgetting
         if list(self._index) == list(names):
@@ -138,7 +143,7 @@ class ForgettingLeastSquares(base.Regressor):
             columns = [self._index[name] for name in names]
             self._moments[np.ix_(columns, columns)] += weighted.T @ rows
             self._products[columns] += weighted.T @ targets
-        self._mass = self._mass * self.forgetting + float(trust.sum())
+        self._mass = self._mass * self.forgetting + added
         self._weights = None
 
     def _score(self, expected: Floats, targets: Floats) -> None:
@@ -150,7 +155,7 @@ class ForgettingLeastSquares(base.Regressor):
         self._num_scored += 1
         rate = max(1.0 / self._num_scored, 1.0 - self.forgetting)
         if self._spread > 0:
-            outside = float(np.mean(errors > self._half_width * self._spread))
+            outside = np.count_nonzero(errors > self._half_width * self._spread) / len(errors)
             step = max(0.05, 1.0 / self._num_scored) * self._half_width
             self._half_width = min(max(self._half_width + step * (outside - (1 - self.coverage)), 0.1), 1e3)
             size = min(size, 5 * self._spread + _TINY) if self._num_scored > 10 else size

@@ -68,7 +68,7 @@ def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: 
     Returns:
         The noise, drawn towards a wide prior while there is little to learn from.
     """
-    window = residuals[healthy]
+    window = residuals if np.count_nonzero(healthy) == len(healthy) else residuals[healthy]
     values = window[np.isfinite(window)]
     if len(values) < _FEWEST_RESIDUALS:
         return Noise(scale=prior_scale)
@@ -93,18 +93,22 @@ def row_scales(residuals: Floats, pooled: Noise) -> Floats:
     counts = np.isfinite(residuals).sum(axis=1)
     scales = np.full(len(residuals), pooled.scale)
     enough = counts >= 8
-    if enough.any():
+    if np.count_nonzero(enough):
+        if np.count_nonzero(enough) < len(enough):
+            residuals, counts = residuals[enough], counts[enough]
         reference = np.interp(pooled.freedom, _FREEDOMS, _QUANTILES[:, 1])
         # NaN sorts last, so the finite values of a row stand first.
-        values = np.sort(residuals[enough], axis=1)
-        middle = values[np.arange(len(values)), (counts[enough] - 1) // 2][:, None]
+        values, rows = np.sort(residuals, axis=1), np.arange(len(counts))
+        middle = values[rows, (counts - 1) // 2]
         # A row that stands far off is ill from its first iteration: its distance is not its noise.
-        values = np.where(np.abs(middle) > _FAR_OFF, values - middle, values)
-        ordered = np.sort(np.abs(values), axis=1)
-        ninetieth = (0.9 * (counts[enough] - 1)).round().astype(np.int64)
-        own = ordered[np.arange(len(ordered)), ninetieth] / reference
+        far = np.flatnonzero(np.abs(middle) > _FAR_OFF)
+        values[far] -= middle[far, None]
+        np.abs(values, out=values)
+        values.sort(axis=1)
+        ninetieth = (0.9 * (counts - 1)).round().astype(np.int64)
+        own = values[rows, ninetieth] / reference
         widening = np.sqrt((1 + pooled.correlation) / (1 - pooled.correlation))
-        weight = counts[enough] / (counts[enough] + 32.0)
+        weight = counts / (counts + 32.0)
         blended = np.sqrt(weight * (own * widening) ** 2 + (1 - weight) * pooled.scale**2)
         scales[enough] = np.maximum(blended, 0.5 * pooled.scale)
     floored: Floats = np.maximum(scales, SMALLEST_SCALE)
@@ -135,13 +139,13 @@ def block_scale(residuals: Floats, length: int) -> tuple[float, int]:
 
 def _correlation(window: Floats, middle: float) -> float:
     # Lone outliers would hide what the body of the noise does.
-    bounded = np.where(np.abs(window) > max(_BODY * middle, 1e-9), np.nan, window)
-    before, after = bounded[:, :-1], bounded[:, 1:]
-    both = np.isfinite(before) & np.isfinite(after)
-    count = int(both.sum())
+    # Neither do gaps count: no comparison holds for NaN.
+    body = np.abs(window) <= max(_BODY * middle, 1e-9)
+    both = body[:, :-1] & body[:, 1:]
+    count = np.count_nonzero(both)
     if count < _FEWEST_RESIDUALS:
         return _PRIOR_CORRELATION
-    first, second = before[both], after[both]
+    first, second = window[:, :-1][both], window[:, 1:][both]
     power = float(np.sqrt(np.sum(first**2) * np.sum(second**2)))
     found = float(np.sum(first * second)) / power if power > 0 else 0.0
     # A short window makes noise look less correlated than it is (Marriott and Pope 1954).

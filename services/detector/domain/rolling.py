@@ -29,7 +29,7 @@ class RollingRows:
     def append(self, row: Floats) -> None:
         """Takes the next row; one of another width than those before starts afresh."""
         if len(row) != self._buffer.shape[1]:
-            self._buffer = np.empty((self._most + self._most // 4 + 1, len(row)))
+            self._buffer = np.empty((self._most + self._most // 8 + 1, len(row)))
             self._stop = self._count = 0
         elif self._stop == len(self._buffer):
             kept = self._most - 1

@@ -37,9 +37,58 @@ def threshold(*, iterations_per_false_alarm: float, num_ranks: int) -> float:
 
 def student_log_density(z: Floats, scale: Floats | float, freedom: float) -> Floats:
     """Log density of a Student-t with ``freedom`` degrees of freedom, centred on 0, at ``z``."""
-    constant = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
-    density: Floats = constant - np.log(scale) - (freedom + 1) / 2 * np.log1p((z / scale) ** 2 / freedom)
+    density: Floats = _peak(scale, freedom) - (freedom + 1) / 2 * np.log1p((z / scale) ** 2 / freedom)
     return density
+
+
+def _peak(scale: Floats | float, freedom: float) -> Floats:
+    constant = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
+    return np.asarray(constant - np.log(scale))
+
+
+class Yardstick:
+    """The noise that residuals are held against, and what of their likelihoods follows from it alone.
+
+    Args:
+        scale: Scale of each residual's noise.
+        freedom: Degrees of freedom of the noise's tails.
+    """
+
+    __slots__ = ("_freedom", "_low", "_peak", "_width", "scale")
+
+    def __init__(self, scale: Floats, freedom: float) -> None:
+        self.scale = scale
+        self._freedom = freedom
+        self._peak = _peak(scale, freedom)
+        self._low = np.minimum(np.maximum(_SMALLEST_LARGE_SHIFT, 3.0 * scale), 1.0)
+        self._width = np.log(LARGEST_SHIFT / self._low)
+
+    def log_ratios(self, z: Floats) -> Floats:
+        """Log-likelihood ratios of each alternative against the null; one row a test before the axes of ``z``.
+
+        Args:
+            z: Residuals in log units of time, above 0 is slower; its last axis is that of the scales.
+        """
+        # One row a shift: each step is taken for the null and all small shifts at once.
+        densities = z - _CENTRES.reshape(-1, *(1,) * z.ndim)
+        densities /= self.scale
+        np.square(densities, out=densities)
+        densities /= self._freedom
+        np.log1p(densities, out=densities)
+        densities *= (self._freedom + 1) / 2
+        np.subtract(self._peak, densities, out=densities)
+        null = densities[0]
+        ratios = np.empty((NUM_TESTS, *z.shape))
+        np.subtract(densities[1:], null, out=ratios[:-1])
+        # Log-uniform over [low, LARGEST_SHIFT], with 5 % of a Cauchy under it for what falls outside.
+        density = 0.05 / (math.pi * (1.0 + z**2))
+        inside = z >= self._low
+        if np.count_nonzero(inside):
+            inside &= z <= LARGEST_SHIFT
+            density += np.where(inside, 0.95 / (np.maximum(z, self._low) * self._width), 0.0)
+        np.log(density, out=density)
+        np.subtract(density, null, out=ratios[-1])
+        return ratios
 
 
 def log_ratios(z: Floats, scale: Floats, freedom: float) -> Floats:
@@ -50,19 +99,7 @@ def log_ratios(z: Floats, scale: Floats, freedom: float) -> Floats:
         scale: Scale of each residual's noise, same shape.
         freedom: Degrees of freedom of the noise's tails.
     """
-    # One row a shift: each step is taken for the null and all small shifts at once.
-    densities = student_log_density(z - _CENTRES, scale, freedom)
-    null = densities[0]
-    ratios = np.empty((len(z), NUM_TESTS))
-    np.subtract(densities[1:], null, out=ratios[:, :-1].T)
-    # Log-uniform over [low, LARGEST_SHIFT], with 5 % of a Cauchy under it for what falls outside.
-    low = np.minimum(np.maximum(_SMALLEST_LARGE_SHIFT, 3.0 * scale), 1.0)
-    inside = (z >= low) & (z <= LARGEST_SHIFT)
-    density = np.where(inside, 0.95 / (np.maximum(z, low) * np.log(LARGEST_SHIFT / low)), 0.0) + 0.05 / (
-        math.pi * (1.0 + z**2)
-    )
-    ratios[:, -1] = np.log(density) - null
-    return ratios
+    return Yardstick(scale, freedom).log_ratios(z).T
 
 
 def in_doubt(values: Floats, doubt: Floats) -> Floats:
@@ -79,19 +116,25 @@ def advance(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, limit: Fl
         ratios: What :func:`log_ratios` gave.
         limit: The threshold in force for each device.
     """
-    np.add(sums, np.minimum(ratios, ONE_STEP_SHARE * limit[:, None]), out=sums)
+    _add(sums, ages, ratios, ONE_STEP_SHARE * limit[:, None])
+
+
+def advance_rows(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, limit: Floats) -> Floats:
+    """The same for sums with one row a test before all other axes; ``limit`` has the shape of those.
+
+    Returns:
+        The highest of each device's sums.
+    """
+    _add(sums, ages, ratios, ONE_STEP_SHARE * limit)
+    return np.asarray(np.maximum.reduce(sums))
+
+
+def _add(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, most: Floats) -> None:
+    np.minimum(ratios, most, out=ratios)
+    sums += ratios
     ages += 1
-    ended = sums <= 0
-    sums[ended] = 0.0
-    ages[ended] = 0
-
-
-def highest(sums: Floats) -> Floats:
-    """The highest of each device's sums; one column after the other, as rows of three are slow to reduce."""
-    found = sums[:, 0]
-    for column in range(1, sums.shape[1]):
-        found = np.maximum(found, sums[:, column])
-    return found
+    ages *= sums > 0
+    np.maximum(sums, 0.0, out=sums)
 
 
 def decides(residuals: Floats, scale: float, freedom: float, limit: Floats) -> bool:

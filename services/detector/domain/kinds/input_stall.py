@@ -3,7 +3,7 @@
 Input is not compute, so a stall never speaks against a device; it is reported with the ranks that had to wait.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ class InputStall(KindWatch):
     name = "input_stall"
 
     def __init__(self) -> None:
-        self._recent: deque[tuple[int, float, list[int]]] = deque(maxlen=_WINDOW)
+        # A list: an empty deque is as large as sixty-four entries.
+        self._recent: list[tuple[int, float, list[int]]] = []
         self._num_calm = _CALM_TO_REARM
 
     def observe(self, look: Look) -> list[KindFinding]:
@@ -37,6 +38,7 @@ class InputStall(KindWatch):
         known = look.usable & np.isfinite(frame.data_seconds)
         shares = np.where(known, frame.data_seconds, 0.0) / max(wall, 1e-9)
         stalled = frame.ranks[shares > WORTH_TELLING].tolist()
+        del self._recent[: max(len(self._recent) + 1 - _WINDOW, 0)]
         self._recent.append((frame.iteration, float(shares.max()), stalled[:_MOST_RANKS]))
         stalls = [each for each in self._recent if each[2]]
         armed = self._num_calm >= _CALM_TO_REARM
@@ -52,7 +54,7 @@ class InputStall(KindWatch):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._recent = deque(((int(a), float(b), list(c)) for a, b, c in state["recent"]), maxlen=_WINDOW)
+        self._recent = [(int(a), float(b), list(c)) for a, b, c in state["recent"]]
         self._num_calm = state["num_calm"]
 
 

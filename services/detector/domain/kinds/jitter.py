@@ -41,8 +41,10 @@ class Jitter(KindWatch):
         frame = look.frame
         if not look.plain or frame.iteration % _EVERY:
             return []
-        seen = np.isfinite(look.residuals)
         slow = slow_iterations(look.residuals, look.residuals)
+        if not np.count_nonzero(slow):
+            return []
+        seen = np.isfinite(look.residuals)
         counts, totals = slow.sum(axis=1), seen.sum(axis=1)
         found = []
         for entry in np.flatnonzero((counts >= _FEWEST_SLOW) & (totals >= _FEWEST_SEEN) & ~look.ill).tolist():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.kinds.jitter import slow_iterations
+from services.detector.domain.kinds.jitter import SMALLEST_EXCESS, slow_iterations
 from services.detector.domain.middle import RecentValues
 from services.detector.domain.verdict import Evidence, VerdictKind
 
@@ -46,11 +46,11 @@ class PeriodicPause(KindWatch):
         if not look.plain:
             return []
         iteration, touched = look.frame.iteration, []
-        newest = slow_iterations(look.residuals[:, -1], look.residuals) & ~look.ill
+        newest = _slow_entries(look)
         if look.some_ill:
             for rank in look.frame.ranks[look.ill].tolist():
                 self._pauses.pop(rank, None)  # A device that is ill for a while has no pauses.
-        for entry in np.flatnonzero(newest).tolist():
+        for entry in newest:
             touched.append(int(look.frame.ranks[entry]))
             self._note(touched[-1], iteration, float(np.expm1(look.residuals[entry, -1])))
         # While a device is slow on and off, the job's long iterations are its own.
@@ -73,8 +73,8 @@ class PeriodicPause(KindWatch):
     def _excess(self, look: Look) -> float:
         """How much longer than the work explains this iteration was, relative; 0 for an ordinary one."""
         assert look.expected_seconds is not None
-        work = float(np.max(look.expected_seconds))
-        value = math.log(max(float(np.max(look.frame.wall_seconds)), 1e-9) / max(work, 1e-12))
+        work = float(np.maximum.reduce(look.expected_seconds))
+        value = math.log(max(float(np.maximum.reduce(look.frame.wall_seconds)), 1e-9) / max(work, 1e-12))
         known = self._walls
         apart = value - known.median if len(known) >= _FEWEST_WALLS else 0.0
         long = apart > _SMALLEST_PAUSE and apart > _SPREADS * (1.4826 * known.median_distance)
@@ -107,6 +107,15 @@ class PeriodicPause(KindWatch):
             int(rank): [[float(each) for each in pause] for pause in pauses] for rank, pauses in state["pauses"]
         }
         self._told = {int(rank): int(period) for rank, period in state["told"]}
+
+
+def _slow_entries(look: Look) -> list[int]:
+    """Healthy devices whose newest iteration stands out."""
+    newest = look.residuals[:, -1]
+    if not np.count_nonzero(newest > SMALLEST_EXCESS):
+        return []
+    slow: list[int] = np.flatnonzero(slow_iterations(newest, look.residuals) & ~look.ill).tolist()
+    return slow
 
 
 def _clock_of(iterations: np.ndarray) -> tuple[int, np.ndarray, float]:

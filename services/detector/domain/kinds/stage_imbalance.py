@@ -7,10 +7,15 @@ not make its stage look heavy. While a slow verdict stands, layers may lie uneve
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.pipeline_grid import same_numbers
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Evidence, VerdictKind
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 _WINDOW = 32
 HEAVY = 1.10
@@ -27,6 +32,7 @@ class StageImbalance(KindWatch):
         self._recent = RollingRows(_WINDOW)
         self._first_iteration = -1
         self._told = False
+        self._cells: _Cells | None = None
 
     def begin_epoch(self) -> None:
         """Other stages, other loads."""
@@ -40,17 +46,20 @@ class StageImbalance(KindWatch):
         if look.some_ill:
             self._recent.clear()
             return []
-        loads = _loads(look)
-        if len(loads) < 2:
+        frame = look.frame
+        if self._cells is None or not self._cells.fits(frame.replicas, frame.stages):
+            self._cells = _Cells(frame.replicas, frame.stages)
+        if not self._cells.comparable:
             return []
+        loads = self._cells.loads(frame.compute_seconds / frame.num_micro_batches)
         self._recent.append(loads)  # those of another number of stages start afresh
         if len(self._recent) == 1:
             self._first_iteration = look.frame.iteration
         if len(self._recent) < _WINDOW:
             return []
         window = self._recent.rows
-        mean = window.mean(axis=0)
-        heaviest = int(np.argmax(mean))
+        mean = np.add.reduce(window) / len(window)
+        heaviest = int(mean.argmax())
         if mean[heaviest] < HEAVY:
             return []
         error = float(window[:, heaviest].std() / np.sqrt(_WINDOW))
@@ -70,21 +79,33 @@ class StageImbalance(KindWatch):
         self._told = state["told"]
 
 
-def _loads(look: Look) -> np.ndarray:
-    """Seconds of a micro-batch on each stage over the mean of the replica's stages; empty where stages are missing."""
-    frame = look.frame
-    num_stages, num_replicas = int(frame.stages.max()) + 1, int(frame.replicas.max()) + 1
-    cell = frame.replicas * num_stages + frame.stages
-    shape = num_stages * num_replicas
-    counts = np.bincount(cell, minlength=shape)
-    if num_stages < 2 or np.count_nonzero(counts) < shape:
-        return np.zeros(0)
-    seconds = np.bincount(cell, weights=frame.compute_seconds / frame.num_micro_batches, minlength=shape) / counts
-    per_replica = seconds.reshape(num_replicas, num_stages)
-    ordered = np.sort(per_replica / (np.add.reduce(per_replica, axis=1, keepdims=True) / num_stages), axis=0)
-    half = num_replicas // 2
-    found: np.ndarray = ordered[half] if num_replicas % 2 else (ordered[half - 1] + ordered[half]) / 2.0
-    return found
+class _Cells:
+    """Which entries share a replica and a stage."""
+
+    __slots__ = ("_cell", "_counts", "_replicas", "_stages", "comparable", "shape")
+
+    def __init__(self, replicas: Ints, stages: Ints) -> None:
+        self._replicas, self._stages = replicas, stages
+        self.shape = int(replicas.max()) + 1, int(stages.max()) + 1
+        self._cell = replicas * self.shape[1] + stages
+        self._counts = np.bincount(self._cell, minlength=self.shape[0] * self.shape[1])
+        self.comparable = self.shape[1] > 1 and np.count_nonzero(self._counts) == len(self._counts)
+
+    def fits(self, replicas: Ints, stages: Ints) -> bool:
+        """Whether these entries are laid out like this."""
+        return same_numbers(self._replicas, replicas) and same_numbers(self._stages, stages)
+
+    def loads(self, seconds: Floats) -> Floats:
+        """Seconds on each stage over the mean of the replica's stages; the median replica's, one value a stage."""
+        num_replicas, num_stages = self.shape
+        means = np.bincount(self._cell, weights=seconds, minlength=num_replicas * num_stages) / self._counts
+        per_replica = means.reshape(self.shape)
+        ratios = per_replica / (np.add.reduce(per_replica, axis=1, keepdims=True) / num_stages)
+        if num_replicas == 1:
+            return np.asarray(ratios[0])
+        ratios.sort(axis=0)
+        half = num_replicas // 2
+        return np.asarray(ratios[half] if num_replicas % 2 else (ratios[half - 1] + ratios[half]) / 2.0)
 
 
 def _finding(heaviest: int, mean: list[float], error: float, first_iteration: int) -> KindFinding:

@@ -1,0 +1,96 @@
+"""What a frame's device tests need beside its residuals: noise, doubt, and how much evidence decides.
+
+It follows from the bank and the noise, and once all rows are grown up it stays the same from frame to frame.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.device_bank import DeviceBank
+from services.detector.domain.noise import Noise
+from services.detector.domain.sequential_test import Yardstick
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_NATS_TO_RECOVER = 8.0
+_NATS_PER_RELAPSE = 3.0
+# A young row's baseline and noise rest on few iterations: it takes more to convince us.
+_YOUNG_OBSERVATIONS = 96
+_NATS_FOR_YOUTH = 8.0
+# How far off a healthy row's offset may be, in standard errors, before it speaks against the row.
+_OFFSET_DOUBT, _OFFSET_DOUBT_OF_YOUTH = 1.5, 2.0
+_OFFSET_MEMORY = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameTerms:
+    """Terms of some rows.
+
+    Attributes:
+        rows: The rows.
+        noise: The noise of their job that they hold for.
+        yardstick: Each row's own noise.
+        doubt: By how much each healthy row's offset may be wrong; it rests on noisy iterations, few of them at first.
+        heights: Evidence that decides, towards slower and towards faster, nats.
+        lasting: They hold as long as the noise does and nobody is ill.
+    """
+
+    rows: Ints
+    noise: Noise
+    yardstick: Yardstick
+    doubt: Floats
+    heights: Floats
+    lasting: bool
+
+    @classmethod
+    def of(
+        cls, bank: DeviceBank, rows: Ints, noise: Noise, *, limit: float, known: "FrameTerms | None"
+    ) -> "FrameTerms":
+        """The terms of this frame.
+
+        Args:
+            bank: The devices.
+            rows: Rows to be tested.
+            noise: Noise of the job; a new one each time that the rows' own scales are estimated.
+            limit: Evidence that it takes to call a grown-up healthy device slow, in nats.
+            known: Those of an earlier frame, if no baseline was taken since.
+        """
+        where = bank.where(rows)
+        if known is None or known.rows is not rows or known.noise is not noise:
+            yardstick = Yardstick(np.maximum(bank.scale[where], smallest_scale(noise)), noise.freedom)
+        elif known.lasting and not np.count_nonzero(bank.ill):
+            return known
+        else:
+            yardstick = known.yardstick
+        ill, young, settled = bank.ill[where], youth(bank, where), np.maximum(bank.num_settled[where], 1)
+        errors = _OFFSET_DOUBT + _OFFSET_DOUBT_OF_YOUTH * young
+        doubt = errors * yardstick.scale / np.sqrt(np.minimum(settled, _OFFSET_MEMORY))
+        slower = limit + _NATS_FOR_YOUTH * young
+        back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[where], 5)
+        grown_up = np.maximum.reduce(young) == 0 and np.minimum.reduce(settled) >= _OFFSET_MEMORY
+        return cls(
+            rows=rows,
+            noise=noise,
+            yardstick=yardstick,
+            doubt=np.where(ill, 0.0, doubt),
+            heights=np.stack([slower, np.where(ill, back, slower)]),
+            lasting=bool(grown_up) and not np.count_nonzero(bank.ill),
+        )
+
+
+def youth(bank: DeviceBank, where: Ints | slice) -> Floats:
+    """1 for a row that was never seen, 0 from ``_YOUNG_OBSERVATIONS`` on."""
+    return np.asarray(np.maximum(1.0 - bank.num_observed[where] / _YOUNG_OBSERVATIONS, 0.0))
+
+
+def limits(bank: DeviceBank, where: Ints | slice, limit: float) -> Floats:
+    """Evidence that it takes to call each of some healthy devices slow; ``limit`` is that of a grown-up one, nats."""
+    return np.asarray(limit + _NATS_FOR_YOUTH * youth(bank, where))
+
+
+def smallest_scale(noise: Noise) -> float:
+    """No device's noise is believed to be less than half of its job's."""
+    return 0.5 * noise.scale
