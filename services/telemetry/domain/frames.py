@@ -258,6 +258,8 @@ class FrameJoiner:
             return []
         self.outcomes[Outcome.LATE] += 1
         key = (sample.epoch, sample.iteration)
+        if self._is_within_patience(key):
+            self._note_member(sample)
         if key > self._lost_key:  # the same one over and over is a repetition, not a job that goes on
             self._lost_key = key
             self._num_lost_iterations += 1
@@ -273,6 +275,14 @@ class FrameJoiner:
         self._members.clear()
         self._gone.clear()
         return closed + self.add(sample, now_seconds)
+
+    def _is_within_patience(self, key: FrameKey) -> bool:
+        """Would a frame that waited have had this sample? Then the next ones wait for its rank: it is not silent.
+
+        Else a rank that was given up once stays out for as long as it is always a little later than the others.
+        """
+        behind = self._closed[1] - key[1]
+        return key[0] == self._closed[0] and (behind + 1) * self._iteration_seconds <= self.patience_seconds
 
     def _flush(self, now_seconds: float) -> list[ClosedFrame]:
         for frame in self._open.values():

@@ -158,6 +158,20 @@ def test_what_came_twice_is_counted_and_dropped() -> None:
     assert joiner.outcomes[Outcome.DUPLICATE] == 1
 
 
+def test_a_rank_that_was_given_up_and_is_always_a_little_later_than_the_others_is_waited_for_again() -> None:
+    joiner = settled_joiner(2)
+    frames: list[ClosedFrame] = []
+    for iteration in range(2, 20):
+        at = 0.3 * iteration
+        frames += joiner.tick(at)
+        frames += joiner.add(sample(0, iteration), at)
+        if iteration >= 8:  # silent before, and from here on 0.1 s behind
+            frames += joiner.add(sample(1, iteration), at + 0.1)
+    whole = [frame.iteration for frame in frames if ranks_of(frame) == [0, 1]]
+    assert whole == list(range(whole[0], 20))
+    assert whole[0] <= 10
+
+
 def test_what_comes_after_its_frame_closed_is_late() -> None:
     joiner = settled_joiner(2)
     assert joiner.add(sample(0, 1), 1.0) == []
