@@ -59,8 +59,8 @@ def register(
 ) -> None:
     """Make a job with a training loop of its own known, and print the settings that its processes need.
 
-    It is watched: verdicts, incidents and history. Nobody can reshape it. Give the output to your shell's eval, then start
-    torchrun. 'evenkeel run' registers its jobs itself.
+    It is watched: verdicts, incidents and history. Nobody can reshape it. Give the output to your shell's eval, then
+    start torchrun. 'evenkeel run' registers its jobs itself.
 
     Example: evenkeel jobs register mine --ranks 4
     """
