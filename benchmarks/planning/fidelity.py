@@ -66,11 +66,13 @@ class Segment:
         name: What is wrong in it; "home" where nothing is.
         speeds: Of devices that are not healthy; 0 = gone.
         layout: Layout.
+        num_iterations: Before devices change again.
     """
 
     name: str
     speeds: Mapping[int, float]
     layout: Layout
+    num_iterations: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,7 @@ def run(job: MainJob, num_iterations: int, pace: float) -> tuple[list[Segment], 
     """
     torch.set_num_threads(1)
     everybody = dict.fromkeys(job.layout.ranks, 1.0)
-    segments = [Segment(name="home", speeds=HEALTHY, layout=job.layout)]
+    segments = [Segment(name="home", speeds=HEALTHY, layout=job.layout, num_iterations=num_iterations)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "speeds"
         speed_table = SpeedTable.create(path, len(everybody))
@@ -146,8 +148,11 @@ def run(job: MainJob, num_iterations: int, pace: float) -> tuple[list[Segment], 
             for name, speeds in CASES.items():
                 live = {rank: p for rank, p in {**everybody, **speeds}.items() if p > GONE}
                 for ailing, segment in (
-                    (live, Segment(name=name, speeds=speeds, layout=_planned(job, live))),
-                    (everybody, Segment(name="home", speeds=HEALTHY, layout=job.layout)),
+                    (
+                        live,
+                        Segment(name=name, speeds=speeds, layout=_planned(job, live), num_iterations=num_iterations),
+                    ),
+                    (everybody, Segment(name="home", speeds=HEALTHY, layout=job.layout, num_iterations=num_iterations)),
                 ):
                     for rank in live:
                         speed_table.set_speed(rank, ailing[rank])
@@ -196,13 +201,13 @@ def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Map
                 )
             epoch, measured = observation.epoch, 0.0
             knowledge, predicted = _applied(knowledge, segments[epoch], epoch, observation.iteration)
-            planned_for = knowledge.workload
+            planned_for, last = knowledge.workload, observation.iteration + segments[epoch].num_iterations
         for finding in detector.observe(observation):
             if not isinstance(finding, Profile):
                 continue
             knowledge, effect = on_profile(knowledge, _decoded(finding))
             measured = measured if effect is None else effect.seconds
-            if epoch and finding.epoch == epoch and knowledge.workload is not None:
+            if epoch and finding.iteration < last and knowledge.workload is not None:
                 cost = CostModel(job.model, knowledge.workload)
                 settled = for_equal_work(
                     cost, knowledge.layout, _live(segments[epoch]), planned_for, finding.iteration_seconds

@@ -195,6 +195,9 @@ class JobDetector:
             found.append(kind_verdict(frame, one, tuple(self._culprit(rank, None) for rank in one.ranks)))
         found += self._suspect(frame, rows)
         self._profile.observe(frame, usable, ~self._health.bank.ill[rows])
+        if verdicts:
+            first = max(verdict.first_iteration for verdict in verdicts)
+            self._profile.devices_changed(first, max(1, frame.iteration - first + 1))
         if verdicts or self._num_frames % PROFILE_EVERY == 0 or self._profile.num_frames == 1:
             profile = self._profile.profile(self.job_id, frame.iteration, self._throughputs(frame, rows))
             if profile is not None:

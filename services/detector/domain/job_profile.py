@@ -17,6 +17,8 @@ Floats = npt.NDArray[np.float64]
 
 _WINDOW = 16
 _TENSOR, _GRADIENT, _VOTE = 0, 2, 3
+_OF_SPEEDS = ("wall", "transfer")
+"""What hangs on how fast all devices are; the rest is told by the healthy ones."""
 _COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer", "exchange")
 
 
@@ -28,6 +30,7 @@ class JobProfile:
         self._recent = RollingRows(_WINDOW)
         self._iterations = RecentIterations()
         self._walls = RecentValues(_WINDOW)
+        self._num_alike = 0
         self._iteration_seconds = 0.0
         self._transfer_before = 0.0
         self._grid: PipelineGrid | None = None
@@ -60,6 +63,19 @@ class JobProfile:
         self._recent.clear()
         self._iterations.clear()
         self._walls.clear()
+        self._num_alike = 0
+
+    def devices_changed(self, iteration: int, num_iterations: int) -> None:
+        """Devices are not as fast as before: only what ran since tells what the layout takes now.
+
+        Args:
+            iteration: First one that showed it.
+            num_iterations: Newest ones that did.
+        """
+        self._num_alike = min(num_iterations, len(self._recent))
+        self._walls = RecentValues(_WINDOW, self._recent.rows[-self._num_alike :, _COLUMNS.index("wall")].tolist())
+        self._iteration_seconds = self._walls.median
+        self._iterations.forget_before(iteration)
 
     def observe(self, frame: FrameObservation, usable: npt.NDArray[np.bool_], healthy: npt.NDArray[np.bool_]) -> None:
         """Takes one plain frame.
@@ -89,6 +105,7 @@ class JobProfile:
         transfer, exchange = self._between_ranks(frame, usable, wall - fixed)
         self._recent.append(np.array([wall, price, tokens, squares, fixed, transfer, exchange]))
         self._walls.append(wall)
+        self._num_alike = min(self._num_alike + 1, _WINDOW)
         if every and not frame.missing_ranks:
             self._iterations.append(frame.iteration, wall, frame.micro_batches)
         self._iteration_seconds = self._walls.median
@@ -157,7 +174,8 @@ class JobProfile:
         )
 
     def _median(self, column: str) -> float:
-        return median(self._recent.rows[:, _COLUMNS.index(column)])
+        count = self._num_alike if column in _OF_SPEEDS else _WINDOW
+        return median(self._recent.rows[-count:, _COLUMNS.index(column)])
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
@@ -167,6 +185,7 @@ class JobProfile:
             "iterations": self._iterations.to_state(),
             "iteration_seconds": self._iteration_seconds,
             "transfer_before": self._transfer_before,
+            "num_alike": self._num_alike,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -175,6 +194,8 @@ class JobProfile:
         self._epoch = state["epoch"]
         self._recent = RollingRows(_WINDOW, recent)
         self._iterations.restore(state.get("iterations", []))
-        self._walls = RecentValues(_WINDOW, (row[_COLUMNS.index("wall")] for row in recent))
+        self._num_alike = min(state.get("num_alike", _WINDOW), len(recent))
+        alike = recent[len(recent) - self._num_alike :]
+        self._walls = RecentValues(_WINDOW, (row[_COLUMNS.index("wall")] for row in alike))
         self._iteration_seconds = state["iteration_seconds"]
         self._transfer_before = state.get("transfer_before", 0.0)

@@ -27,6 +27,12 @@ class RecentIterations:
         self._kept.clear()
         self._fresh.clear()
 
+    def forget_before(self, iteration: int) -> None:
+        """What ran before an iteration was of other devices, or of the same at another speed."""
+        self._sort_out()
+        while self._kept and self._kept[0].iteration < iteration:
+            self._kept.popleft()
+
     def append(self, iteration: int, wall_seconds: float, micro_batches: Floats | None) -> None:
         """Takes one iteration.
 

@@ -3,11 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from statistics import fmean
 
 from layouts.layout import Layout
 from services.scheduler.planning.cost_model import CostModel, Workload
-from services.scheduler.planning.replay import usual_seconds
+from services.scheduler.planning.replay import Replay
 
 _MIN_CORRECTION, _MAX_CORRECTION = 0.5, 3.0
 _HALVINGS = 7
@@ -26,12 +25,15 @@ def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[
         throughputs: Of its ranks.
         measured: Median seconds per iteration, for where the recent ones are not known.
     """
-    predicted = usual_seconds(CostModel(cost.model, cost.workload), layout, throughputs, layout.mix)
+    plain = CostModel(cost.model, cost.workload)
     if cost.workload.recent:
-        measured = fmean([one.wall_seconds for one in cost.workload.recent])
-    if not (predicted > 0.0 and measured > 0.0 and math.isfinite(measured)):
-        return cost.correction
-    return min(_MAX_CORRECTION, max(_MIN_CORRECTION, measured / predicted))
+        ratio = Replay(plain, layout.mix).usual_ratio(layout, throughputs)
+    else:
+        predicted = plain.iteration_seconds(layout, throughputs)
+        if not (predicted > 0.0 and measured > 0.0 and math.isfinite(measured)):
+            return cost.correction
+        ratio = measured / predicted
+    return min(_MAX_CORRECTION, max(_MIN_CORRECTION, ratio))
 
 
 def without_stalls(cost: CostModel, layout: Layout, throughputs: Mapping[int, float]) -> Workload:
@@ -47,21 +49,20 @@ def without_stalls(cost: CostModel, layout: Layout, throughputs: Mapping[int, fl
         throughputs: Of its ranks.
     """
     workload = cost.workload
-    measured = fmean([one.wall_seconds for one in workload.recent])
 
-    def predicted(transfer_seconds: float) -> float:
+    def is_too_long(transfer_seconds: float) -> bool:
         tried = CostModel(cost.model, replace(workload, transfer_seconds=transfer_seconds))
-        return usual_seconds(tried, layout, throughputs, layout.mix)
+        return Replay(tried, layout.mix).usual_ratio(layout, throughputs) < 1.0
 
     low, high = 0.0, workload.transfer_seconds
-    if high == 0.0 or predicted(high) <= measured:
+    if high == 0.0 or not is_too_long(high):
         return workload
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if predicted(middle) <= measured:
-            low = middle
-        else:
+        if is_too_long(middle):
             high = middle
+        else:
+            low = middle
     return replace(workload, transfer_seconds=low)
 
 
@@ -83,7 +84,6 @@ def for_equal_work(
     recent = cost.workload.recent
     if planned_for is None or not planned_for.recent or not recent:
         return measured
-    before = CostModel(cost.model, planned_for)
-    after = CostModel(cost.model, replace(planned_for, recent=recent))
-    planned, ran = (usual_seconds(each, layout, throughputs, layout.mix) for each in (before, after))
-    return fmean([one.wall_seconds for one in recent]) * planned / ran
+    planned = Replay(CostModel(cost.model, planned_for), layout.mix).seconds(layout, throughputs)
+    ran = Replay(CostModel(cost.model, replace(planned_for, recent=recent)), layout.mix)
+    return planned * ran.usual_ratio(layout, throughputs)

@@ -48,7 +48,25 @@ class Replay:
         Raises:
             ValueError: The layout has another number of micro-batches, or a dead rank.
         """
-        return self._cost.total(float(self.slowest(layout, throughputs).mean()))
+        return float(self.each(layout, throughputs).mean())
+
+    def each(self, layout: Layout, throughputs: Mapping[int, float]) -> Floats:
+        """The same of each recent iteration.
+
+        Raises:
+            ValueError: The layout has another number of micro-batches, or a dead rank.
+        """
+        return np.array([self._cost.total(seconds) for seconds in self.slowest(layout, throughputs).tolist()])
+
+    def usual_ratio(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
+        """Measured over replayed seconds of the recent iterations: the median, as a pause or two says nothing of it.
+
+        Args:
+            layout: Layout under which they ran.
+            throughputs: Of its ranks.
+        """
+        measured = np.array([one.wall_seconds for one in self._cost.workload.recent])
+        return float(np.median(measured / self.each(layout, throughputs)))
 
     def slowest(self, layout: Layout, throughputs: Mapping[int, float]) -> Floats:
         """Seconds of the slowest replica's pipeline in each recent iteration; no fixed part, no correction.

@@ -43,3 +43,11 @@ def test_a_restored_one_goes_on_as_if_nothing_had_happened() -> None:
         restored.restore(killed.to_state())
         killed = restored
     assert killed.iterations() == through.iterations()
+
+
+def test_what_ran_before_devices_changed_is_forgotten() -> None:
+    recent = RecentIterations()
+    for iteration in range(5):
+        recent.append(iteration, 1.0, rows((0, 1, 1)))
+    recent.forget_before(3)
+    assert [one.iteration for one in recent.iterations()] == [3, 4]
