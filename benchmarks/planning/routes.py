@@ -80,7 +80,7 @@ def run(job: MainJob, num_iterations: int) -> tuple[list[Segment], dict[int, dic
     """
     torch.set_num_threads(1)
     everybody = dict.fromkeys(job.layout.ranks, 1.0)
-    segments = [Segment(name="home", speeds=HEALTHY, layout=job.layout)]
+    segments = [Segment(name="home", speeds=HEALTHY, layout=job.layout, num_iterations=num_iterations)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "speeds"
         speed_table = SpeedTable.create(path, len(everybody))
@@ -106,7 +106,8 @@ def run(job: MainJob, num_iterations: int) -> tuple[list[Segment], dict[int, dic
                         speed_table.set_speed(rank, speed)
                     go_on(num_iterations // 2)
                     fleet.boundary(layout)
-                    segments.append(Segment(name=step, speeds=ailing, layout=layout))
+                    segment = Segment(name=step, speeds=ailing, layout=layout, num_iterations=num_iterations)
+                    segments.append(segment)
                     go_on(num_iterations)
         finally:
             fleet.close()
