@@ -34,6 +34,7 @@ class Balance:
             self._tail = [0.0, *accumulate(layer.backward_input + layer.backward_weight for layer in layers)]
         else:
             self._tail = [0.0] * (len(layers) + 1)
+        self._back = [0.0, *accumulate(layer.backward_input for layer in layers)]
         self._held = [0.0, *accumulate(layer.activation for layer in layers)]
 
     def loads(self, assignment: Assignment) -> list[float]:
@@ -96,10 +97,10 @@ def proposals(case: Case) -> Iterator[Assignment]:
         waves = tuple(min(s % (2 * case.devices), 2 * case.devices - 1 - s % (2 * case.devices)) for s in range(count))
         placements = (circles,) if case.placement is PlacementRule.CYCLIC else (circles, waves)
         for placement in dict.fromkeys(placements):
-            yield Assignment(_even_cuts(case, placement), placement)
+            yield Assignment(even_cuts(case, placement), placement)
 
 
-def _even_cuts(case: Case, placement: Sequence[int]) -> tuple[int, ...]:
+def even_cuts(case: Case, placement: Sequence[int]) -> tuple[int, ...]:
     """Sizes of stages of about equal time on their devices, at least one layer each."""
     count, num_layers = len(placement), len(case.layers)
     speeds = [case.speeds[device] for device in placement]

@@ -7,6 +7,7 @@ left of the budget goes to the order of the best. Deterministic for a seed as lo
 """
 
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 
 from pipelines.bounds import lower_bound
@@ -14,11 +15,13 @@ from pipelines.case import Case
 from pipelines.evaluate import Evaluation, evaluate
 from pipelines.octopipe import octopipe
 from pipelines.plan import Plan
-from pipelines.search.assignments import Assignment, Balance, balanced, neighbour, proposals
+from pipelines.search.assignments import Assignment, balanced, neighbour, proposals
 from pipelines.search.budget import Budget
 from pipelines.search.dispatch import Schedule
+from pipelines.search.heavy_layer import heavy_proposals
 from pipelines.search.improve import Ordering, first_priorities, improve
 from pipelines.search.network import Network, network_of, plan_of, starts_of
+from pipelines.search.windows import WindowBalance
 
 DEFAULT_EVALUATIONS = 4000
 _HISTORY = 15  # accepted if better than this many changes ago
@@ -88,7 +91,7 @@ def generate(case: Case, budget: Budget | None = None, *, seed: int = 0) -> Gene
 class _Search:
     def __init__(self, case: Case, budget: Budget, random: Random) -> None:
         self._case, self._budget, self._random = case, budget, random
-        self._balance = Balance(case)
+        self._balance = WindowBalance(case)
         self.bound = lower_bound(case)
 
     def run(self) -> tuple[Network, Ordering]:
@@ -118,7 +121,7 @@ class _Search:
         case, seen = self._case, set[Assignment]()
         found: list[_Climber] = []
         for _ in range(_START_PASSES):
-            for proposal in proposals(case):
+            for proposal in chain(heavy_proposals(case), proposals(case)):
                 for keeps_devices in (True, False):
                     if found and self._budget.spent >= _STARTS_END:
                         return found

@@ -12,6 +12,7 @@ from pipelines.placement_bound import placement_bound
 from pipelines.search.assignments import Assignment, Balance, proposals
 from pipelines.search.budget import Budget
 from pipelines.search.generate import generate
+from pipelines.search.windows import WindowBalance
 from tests.unit.pipelines.documents import document, documents, small_cases
 
 
@@ -32,10 +33,11 @@ def test_a_plan_covers_all_work_within_memory_and_is_no_shorter_than_the_bounds(
 @settings(max_examples=25, deadline=None)
 @given(small_cases())
 def test_the_work_of_an_assignment_is_a_bound_on_every_order_of_it(case: Case) -> None:
-    balance = Balance(case)
     found = generate(case, Budget(30))
     assignment = Assignment(found.plan.partition, found.plan.placement)
-    assert balance.score(assignment)[0] <= found.evaluation.makespan + 1e-6
+    work, windows = Balance(case).loads(assignment), WindowBalance(case).loads(assignment)
+    assert max(windows) <= found.evaluation.makespan + 1e-6
+    assert all(less <= more + 1e-6 for less, more in zip(work, windows, strict=True))
 
 
 @settings(max_examples=15, deadline=None)
