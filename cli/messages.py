@@ -115,7 +115,10 @@ def culprit_text(culprit: detector_pb2.Culprit) -> str:
 
 
 def layout_text(layout: layout_pb2.Layout) -> str:
-    """A layout in one line: for each replica its quota, and for each stage its blocks and the ranks that share it."""
+    """A layout in one line: for each replica its quota, and for each stage its blocks and the ranks that share it.
+
+    Routes as micro-batch.stage>replica.
+    """
     replicas = []
     for replica in layout.replicas:
         stages = []
@@ -126,7 +129,9 @@ def layout_text(layout: layout_pb2.Layout) -> str:
             stages.append(f"{stage.first_block}-{stage.stop_block - 1}[{ranks}]")
         replicas.append(f"{replica.num_micro_batches}x " + " ".join(stages))
     standbys = ",".join(str(rank) for rank in layout.standbys)
-    return " | ".join(replicas) + (f" | standby {standbys}" if standbys else "")
+    routes = ",".join(f"{route.micro_batch}.{route.stage}>{route.replica}" for route in layout.routes)
+    ends = [f" | standby {standbys}"] * bool(standbys) + [f" | routed {routes}"] * bool(routes)
+    return " | ".join(replicas) + "".join(ends)
 
 
 def _word(name: str, prefix: str) -> str:

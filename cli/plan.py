@@ -50,6 +50,8 @@ def plan(
             for stage in replica.stages
         )
         say(f"replica {number}, {replica.num_micro_batches} micro-batches: {stages}")
+    for route in solution.layout.routes:
+        say(f"micro-batch {route.micro_batch}, stage {route.stage}: on replica {route.replica}")
 
 
 def _read(path: Path) -> WrittenQuestion:

@@ -52,6 +52,7 @@ PARTS = {
     "half_lost": Part(module="half_lost", full=("--every", "32"), quick=("--every", "256")),
     "plan_time": Part(module="plan_time", quick=("--states", "10", "--large-states", "2")),
     "fidelity": Part(module="fidelity", quick=("--iterations", "10")),
+    "routes": Part(module="routes", quick=("--iterations", "10")),
     "sequence_mix": Part(
         module="sequence_mix",
         full=("--iterations", "25"),

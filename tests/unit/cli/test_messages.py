@@ -29,6 +29,13 @@ def test_a_layout_shows_quotas_blocks_and_unequal_shares() -> None:
     assert layout_text(LAYOUT) == "5x 0-2[0,1] 3-5[2:4,3:2] | 3x 0-5[4] | standby 7"
 
 
+def test_a_layout_shows_which_stages_of_micro_batches_run_elsewhere() -> None:
+    routed = Layout(num_blocks=6, replicas=LAYOUT.replicas, standbys=[7])
+    routed.routes.add(micro_batch=4, stage=0, replica=1)
+    routed.routes.add(micro_batch=6, stage=0)
+    assert layout_text(routed) == f"{layout_text(LAYOUT)} | routed 4.0>1,6.0>0"
+
+
 def test_a_job_names_its_state_and_its_slowest_living_rank() -> None:
     job = Job(job_id="a", state=JOB_STATE_RUNNING, epoch=3, layout=LAYOUT, proportional_bound=0.9)
     job.ranks.append(Rank(rank=0, alive=True, throughput=0.5))

@@ -76,7 +76,10 @@ def test_a_job_whose_engine_runs_routes_is_planned_with_them(tmp_path):
     assert "routes" not in plain["layout"]
     assert free["predicted_seconds"] < 0.96 * plain["predicted_seconds"]
     assert "migrate_stage" in [action["lever"] for action in free["actions"]]
-    assert layout_from_document(free["layout"]).routes
+    (route, *_) = layout_from_document(free["layout"]).routes
+    (tmp_path / "state.json").write_text(json.dumps({**state, "layout": {**layout, "routable": True}}))
+    shown = CliRunner().invoke(app, ["plan", str(tmp_path / "state.json")]).output
+    assert f"micro-batch {route.micro_batch}, stage {route.stage}: on replica {route.replica}" in shown
 
 
 def test_no_plan_says_what_to_do_and_has_its_own_exit_status(tmp_path):
