@@ -178,8 +178,10 @@ def run_pipeline(
         links: Noise and faults of the links; None = every transfer takes what the hardware says, and none is told.
 
     Raises:
-        ValueError: ``slowdown`` does not fit the run.
+        ValueError: ``slowdown`` does not fit the run, or the layout has routes: here every replica runs alone.
     """
+    if layout.routes:
+        raise ValueError(f"the layout has {len(layout.routes)} routes: simulated jobs must not say that they run them")
     ranks = layout.ranks
     shape = (workload.tokens.shape[0], len(ranks))
     if slowdown.shape != shape:

@@ -1,4 +1,5 @@
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from layouts.layout import uniform_layout
 from layouts.model import BlockCost, ModelSpec
+from layouts.routes import Route
 from simulator.hardware import Hardware
 from simulator.links import LinkConditions
 from simulator.noise import real_series, resampled_factors
@@ -42,6 +44,19 @@ def test_an_even_pipeline_takes_the_closed_form_of_one_f_one_b(num_stages, num_m
     )
     # Forward 1 s, backward 2 s: (m + p - 1) slots of 3 s.
     assert times.wall == pytest.approx(np.full_like(times.wall, 3.0 * (num_micro_batches + num_stages - 1)))
+
+
+def test_a_layout_with_routes_is_refused():
+    layout = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=2, num_micro_batches=4)
+    routed = replace(layout, routes=(Route(micro_batch=0, stage=0, replica=1),))
+    with pytest.raises(ValueError, match="1 routes: simulated jobs must not say"):
+        run_pipeline(
+            model=model_of(2),
+            layout=routed,
+            hardware=UNIT_HARDWARE,
+            workload=even_workload(1, 4),
+            slowdown=np.ones((1, 4)),
+        )
 
 
 @given(layouts(), st.integers(0, 2**32 - 1))
