@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TypeVar, cast
 
 import grpc
 from evenkeel.control.v1 import control_pb2 as pb
@@ -18,6 +18,7 @@ from evenkeel.scheduler.v1 import scheduler_pb2
 
 from layouts.rank_codec import rank_state_to_proto
 from trainer_sdk.control import GRPC_CAME_FIRST
+from trainer_sdk.control.daemon_threads import DaemonThreads
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
 from trainer_sdk.control.state import (
     Reshape,
@@ -73,9 +74,9 @@ class ControlServer:
             )
         self._bind_host = bind_host
         self._handlers = _Handlers(mailbox, job_id, job_token, can_reshape)
-        self._executor = ThreadPoolExecutor(max_workers=_NUM_THREADS, thread_name_prefix="evenkeel-control")
+        self._executor = DaemonThreads(_NUM_THREADS, "evenkeel-control")
         self._server = grpc.server(
-            self._executor,
+            cast(ThreadPoolExecutor, self._executor),  # the stubs name the usual one
             options=[
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_time_ms", 10_000),
@@ -192,9 +193,7 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
         context.add_callback(self._mailbox.wake)
 
         def is_over() -> bool:
-            # A thread that outlives the main thread would hold up the end of the process.
-            alive = context.is_active() and threading.main_thread().is_alive()
-            return not alive or self._stopped.is_set() or watch not in self._watches
+            return not context.is_active() or self._stopped.is_set() or watch not in self._watches
 
         try:
             seen = -1

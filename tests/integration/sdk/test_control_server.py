@@ -1,5 +1,7 @@
 """The rank controller over real gRPC."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -185,3 +187,36 @@ def test_stopping_leaves_no_thread_behind(mailbox: Mailbox) -> None:
         if thread.name.startswith("evenkeel-control"):
             thread.join(60)
             assert not thread.is_alive()
+
+
+PROCESS_WITH_A_CONTROLLER = """
+from layouts.rank_state import RankPhase, RankState
+from trainer_sdk.control.mailbox import Mailbox
+from trainer_sdk.control.server import ControlServer
+
+mailbox = Mailbox(rank=3, incarnation=1)
+mailbox.publish(RankState(rank=3, incarnation=1, phase=RankPhase.TRAINING, epoch=0, iteration=7, steps_applied=7))
+server = ControlServer(mailbox, job_id="job", job_token="a-token-of-this-job")
+server.start()
+print(server.address(), flush=True)
+input()
+"""
+
+
+def test_a_process_that_is_watched_ends_when_its_training_does() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROCESS_WITH_A_CONTROLLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with grpc.insecure_channel(process.stdout.readline().strip()) as channel:
+            stub = control_pb2_grpc.RankControlServiceStub(channel)
+            watch = stub.Watch(pb.WatchRequest(job_id="job"), metadata=METADATA)
+            assert next(watch).state.iteration == 7
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
