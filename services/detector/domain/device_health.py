@@ -238,7 +238,10 @@ class DeviceHealth:
         if not np.count_nonzero(suspected):
             return bank.residuals
         age = np.where(suspected, bank.ages, 0).reshape(2 * NUM_TESTS, -1).max(axis=0)
-        return np.where(np.arange(WINDOW)[::-1] < age[:, None], np.nan, bank.residuals)
+        left = np.where(np.arange(WINDOW)[::-1] < age[:, None], np.nan, bank.residuals)
+        # A row that was off before its first test has been ill since its baseline: none of that is noise.
+        left[(age > 0) & (np.abs(row_medians(left)) > _FAR_OFF)] = np.nan
+        return left
 
     def _test(self, rows: Ints, residuals: Floats, terms: FrameTerms) -> list[HealthChange]:
         bank, where = self.bank, self.bank.where(rows)

@@ -19,6 +19,9 @@ Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
 
+# The interval forgets a start that takes long to settle within some tens of observations; runs are often no longer.
+_SPREAD_RATE, _WIDTH_RATE = 0.05, 0.2
+
 
 class ForgettingLeastSquares(base.Regressor):
     """Least squares that forgets, with a ridge on scaled features and a calibrated interval.
@@ -153,10 +156,10 @@ class ForgettingLeastSquares(base.Regressor):
             errors = errors / np.maximum(np.abs(expected), _TINY)
         size = median(errors)
         self._num_scored += 1
-        rate = max(1.0 / self._num_scored, 1.0 - self.forgetting)
+        rate = max(1.0 / self._num_scored, _SPREAD_RATE)
         if self._spread > 0:
             outside = np.count_nonzero(errors > self._half_width * self._spread) / len(errors)
-            step = max(0.05, 1.0 / self._num_scored) * self._half_width
+            step = max(_WIDTH_RATE, 1.0 / self._num_scored) * self._half_width
             self._half_width = min(max(self._half_width + step * (outside - (1 - self.coverage)), 0.1), 1e3)
             size = min(size, 5 * self._spread + _TINY) if self._num_scored > 10 else size
         self._spread += rate * (size - self._spread)

@@ -95,3 +95,17 @@ def test_a_restored_model_predicts_bit_for_bit_the_same() -> None:
         assert restored.predict_interval(x) == model.predict_interval(x)
         model.learn_one(x, y)
         restored.learn_one(x, y)
+
+
+def test_the_interval_of_a_short_run_that_starts_slowly_is_not_too_wide() -> None:
+    rng = np.random.default_rng(5)
+    held = []
+    for _ in range(20):
+        model = ForgettingLeastSquares(relative=True)
+        for step in range(250):
+            seconds = (1.0 + 2.0 * np.exp(-step / 6)) * np.exp(0.004 * rng.standard_t(4))
+            if step >= 60:
+                low, high = model.predict_interval({"one": 1.0})
+                held.append(low <= seconds <= high)
+            model.learn_one({"one": 1.0}, seconds)
+    assert 0.93 <= np.mean(held) <= 0.97

@@ -270,3 +270,13 @@ def test_the_profile_says_what_the_job_is_made_of() -> None:
     assert all(one.margin > 0 for one in last.throughputs)
     assert last.fixed_seconds >= 0.005
     assert len(profiles) >= 20
+
+
+@pytest.mark.parametrize("throughput", [0.33, 0.5, 0.67, 0.77])
+def test_a_device_of_a_small_job_that_is_slow_from_its_first_iteration_is_found_soon(throughput: float) -> None:
+    places = [Place(replica, stage, 0) for replica in range(2) for stage in range(2)]
+    job = SyntheticJob(places=places, throughput=lambda rank, _: throughput if rank == 3 else 1.0, seed=1)
+    found = verdicts_of(JobDetector("job"), job.frames(0, 40))
+    assert [culprit.rank for culprit in found[0].culprits] == [3]
+    assert found[0].decided_iteration < 22
+    assert found[0].throughput == pytest.approx(throughput, abs=0.05)
