@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge
 from services.scheduler.domain.transitions import with_loss
-from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, without_stalls
+from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, without_stalls
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.replay import usual_seconds
 
@@ -61,7 +61,8 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
     if min(speeds.values()) > 0.0 and not job.links:
         cost = CostModel(job.model, fresh, job.correction)
         if fresh.recent:
-            cost = CostModel(job.model, without_stalls(cost, job.layout, speeds), job.correction)
+            pool = pooled(job.workload, without_stalls(cost, job.layout, speeds))
+            cost = CostModel(job.model, pool, job.correction)
         correction = calibrated_correction(cost, job.layout, speeds, profile.iteration_seconds)
         job = replace(job, workload=cost.workload, correction=correction)
     else:

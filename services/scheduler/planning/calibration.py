@@ -10,6 +10,7 @@ from services.scheduler.planning.replay import Replay
 
 _MIN_CORRECTION, _MAX_CORRECTION = 0.5, 3.0
 _HALVINGS = 7
+_KNOWN_ITERATIONS = 8.0
 
 
 def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[int, float], measured: float) -> float:
@@ -64,6 +65,26 @@ def without_stalls(cost: CostModel, layout: Layout, throughputs: Mapping[int, fl
         else:
             low = middle
     return replace(workload, transfer_seconds=low)
+
+
+def pooled(known: Workload | None, fresh: Workload) -> Workload:
+    """The workload with what links, collectives and the fixed part take, from all layouts that the job has had so far.
+
+    These are of the machines and not of the layout, and a layout that just began or a device that just became slow
+    leaves only a handful of iterations to tell them from. What was known before counts like eight iterations.
+
+    Args:
+        known: What was known before; None = nothing.
+        fresh: What the newest iterations say.
+    """
+    if known is None or not known.recent or not fresh.recent:
+        return fresh
+    weight = len(fresh.recent) / (len(fresh.recent) + _KNOWN_ITERATIONS)
+    both = {
+        name: (1.0 - weight) * getattr(known, name) + weight * getattr(fresh, name)
+        for name in ("transfer_seconds", "exchange_seconds", "fixed_seconds")
+    }
+    return replace(fresh, **both)
 
 
 def for_equal_work(

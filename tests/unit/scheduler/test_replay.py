@@ -12,7 +12,7 @@ from layouts.layout import Layout, Replica, Stage, uniform_layout
 from layouts.mix import even_mix
 from layouts.routes import Route
 from layouts.timeline import timeline_of
-from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, without_stalls
+from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, without_stalls
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.replay import Replay, usual_seconds
@@ -138,6 +138,18 @@ def test_of_what_was_taken_for_transfers_only_what_no_stall_explains_is_left(act
 def test_transfers_are_never_longer_than_what_was_found_for_them() -> None:
     found = replace(PLAIN, recent=(iteration([TOKENS] * 8, wall_seconds=99.0),))
     assert without_stalls(CostModel(MODEL, found), HOME, SPEEDS) == found
+
+
+def test_what_is_of_the_machines_is_pooled_over_layouts_and_what_is_of_the_work_is_not() -> None:
+    known = replace(PLAIN, transfer_seconds=0.01, exchange_seconds=0.0, recent=(iteration([TOKENS] * 8),) * 16)
+    fresh = replace(
+        PLAIN, tokens=5, transfer_seconds=0.04, exchange_seconds=0.003, recent=(iteration([TOKENS] * 8),) * 4
+    )
+    both = pooled(known, fresh)
+    assert both.transfer_seconds == pytest.approx(0.02)
+    assert both.exchange_seconds == pytest.approx(0.001)
+    assert (both.tokens, both.recent) == (5, fresh.recent)
+    assert pooled(None, fresh) is fresh
 
 
 def test_a_plan_whose_iterations_were_heavier_is_measured_for_the_work_that_it_was_planned_for() -> None:
