@@ -14,8 +14,8 @@ from history.vocabulary import PlanMode
 from services.scheduler.dispatch.board import StateBoard
 from services.scheduler.dispatch.protocol import RankCalls, Reshape
 from services.scheduler.dispatch.two_phase import Flight
+from services.scheduler.domain.flips import num_flips
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
-from services.scheduler.domain.transitions import num_flips
 from services.scheduler.parts import Parts
 from services.scheduler.planning.decision import Decision, decide
 from services.scheduler.planning.solution import NoPlanError, Solution

@@ -18,11 +18,10 @@ from history.records import (
 )
 from history.vocabulary import IncidentEventKind, VerdictKind
 from layouts.layout import Layout
+from services.scheduler.domain.flips import flipped
 from services.scheduler.domain.job_state import HEALTHY, AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
 from services.scheduler.planning.outlook import Outlook
 
-FLIP_MEMORY_SECONDS = 900.0
-_SAME_THROUGHPUT = 0.05
 _GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG))
 _SLOW = frozenset((VerdictKind.COMPUTE_SLOW, VerdictKind.COMMUNICATION_SLOW))
 
@@ -182,13 +181,6 @@ def _process(culprit: CulpritRecord, *, alive: bool) -> RankInfo:
     )
 
 
-def _flipped(job: JobKnowledge, rank: int, at: datetime) -> JobKnowledge:
-    """The rank turned slow or healthy: remember when, for the hysteresis."""
-    now = at.timestamp()
-    recent = tuple(t for t in job.flips.get(rank, ()) if now - t < FLIP_MEMORY_SECONDS)
-    return replace(job, flips={**job.flips, rank: (*recent, now)})
-
-
 def _slow(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
     throughput = min(1.0, max(0.01, verdict.throughput))
     records: list[IncidentChange] = []
@@ -208,7 +200,7 @@ def _slow(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritR
             )
         else:
             fresh.append(culprit)
-            job = _flipped(job, culprit.rank, verdict.decided_at)
+            job = flipped(job, culprit.rank, verdict.decided_at)
         job = replace(job.with_rank(replace(info, throughput=throughput)), changed=True)
     if fresh:
         incident, record = _opened(verdict, fresh)
@@ -224,7 +216,7 @@ def _recovered(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[Cul
         info = job.ranks[culprit.rank]
         if not info.alive:
             continue
-        job = _flipped(job.with_rank(replace(info, throughput=throughput)), culprit.rank, verdict.decided_at)
+        job = flipped(job.with_rank(replace(info, throughput=throughput)), culprit.rank, verdict.decided_at)
         job = replace(job, changed=True)
         for incident in [i for i in job.incidents if i.kind == VerdictKind.COMPUTE_SLOW and i.accuses(culprit.rank)]:
             others = [c.rank for c in incident.culprits if c.rank != culprit.rank]
@@ -335,25 +327,6 @@ def promoted(job: JobKnowledge) -> JobKnowledge:
 
 def _incident_of(job: JobKnowledge, rank: int) -> str | None:
     return next((i.incident_id for i in reversed(job.incidents) if i.kind in _GONE and i.accuses(rank)), None)
-
-
-def num_flips(job: JobKnowledge, now_unix_seconds: float) -> int:
-    """How often a rank that the next plan is for has flipped lately, beyond its first slow and its first recovery.
-
-    A plan is for the ranks that are not as the layout in force was planned for; it is as lasting as the steadiest of
-    them, so a device that flips stands in nobody else's way. For no such rank, the job's most restless one counts.
-    """
-    counts = {
-        rank: max(0, sum(1 for at in times if now_unix_seconds - at < FLIP_MEMORY_SECONDS) - 2)
-        for rank, times in job.flips.items()
-    }
-    usable, unknown = job.usable, 0.0 if job.answered else 1.0
-    others = [
-        rank
-        for rank in sorted({*usable, *job.answered, *job.layout.ranks})
-        if abs(usable.get(rank, 0.0) - job.answered.get(rank, unknown)) > _SAME_THROUGHPUT
-    ]
-    return min([counts.get(rank, 0) for rank in others], default=max(counts.values(), default=0))
 
 
 def on_applied(
