@@ -6,7 +6,7 @@ import time
 import pytest
 
 from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
-from services.scheduler.domain.transitions import FLIP_MEMORY_SECONDS
+from services.scheduler.domain.flips import FLIP_MEMORY_SECONDS
 from tests.integration.scheduler.conftest import DEADLINE_SECONDS, World
 
 pytestmark = pytest.mark.integration
