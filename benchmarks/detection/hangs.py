@@ -20,11 +20,11 @@ from benchmarks.detection.score import at_least_percent
 from layouts.layout import Layout, uniform_layout
 from offline.samples_stream import observations_of
 from services.detector.domain.detector import JobDetector
-from services.detector.domain.hang import ITERATIONS, SHORTEST_SECONDS
 from services.detector.domain.verdict import Verdict, VerdictKind
 
 TABLE = Path("out/benchmarks/detection/hangs.md")
 _BEAT_SECONDS = 0.2
+_BAR_SECONDS, _BAR_ITERATIONS = 2.0, 3.0
 _FRAMES = 12
 _START = 1_700_000_000.0
 _OPERATIONS = ("forward", "backward", "optimizer", "data")
@@ -185,13 +185,13 @@ def main() -> None:
         if found is not None and found[0] == {run.victim}:
             right += 1
             delays.append(found[1])
-            relative.append(found[1] / max(SHORTEST_SECONDS, ITERATIONS * run.iteration_seconds))
+            relative.append(found[1] / max(_BAR_SECONDS, _BAR_ITERATIONS * run.iteration_seconds))
         false += first_hang(hang_run(index, hangs=False)) is not None
     share = f"{100 * right / count:.1f} ({at_least_percent(right, count):.1f})"
     seconds = f"{np.median(delays):.2f} ({np.quantile(delays, 0.95):.2f})" if delays else "-"
     over = f"{np.median(relative):.2f} ({np.quantile(relative, 0.95):.2f})" if relative else "-"
     lines = (
-        "| hangs | right % (95 %: at least) | seconds, median (p95) | over max(1.5 s, 3 iterations) | false |",
+        "| hangs | right % (95 %: at least) | seconds, median (p95) | over max(2 s, 3 iterations) | false |",
         "|---|---|---|---|---|",
         f"| {count} | {share} | {seconds} | {over} | {false} of {count} |",
     )

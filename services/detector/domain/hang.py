@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from services.detector.domain.observation import RankProgress
 
 SHORTEST_SECONDS = 1.5
-ITERATIONS = 3.0
+ITERATIONS = 2.5
 BEFORE_FIRST_FRAME_SECONDS = 60.0
 AFTER_RESHAPE_SECONDS = 5.0
 

@@ -47,10 +47,10 @@ def test_a_stopped_process_is_the_culprit_although_it_says_nothing() -> None:
     assert ranks_of(waiting(0, 2), silent(1, 2, "wait:tensor"), waiting(2, 2)) == [1]
 
 
-def test_nobody_is_accused_before_the_job_has_stood_still_for_three_iterations() -> None:
+def test_nobody_is_accused_before_the_job_has_stood_still_for_two_and_a_half_iterations() -> None:
     picture = (waiting(0, 2, 1), stuck(1, 2))
-    assert ranks_of(*picture, iteration_seconds=0.6) == [1]
-    assert ranks_of(*picture, iteration_seconds=0.7) == []
+    assert ranks_of(*picture, iteration_seconds=0.79) == [1]
+    assert ranks_of(*picture, iteration_seconds=0.81) == []
     assert ranks_of(waiting(0, 1.4, 1), stuck(1, 1.4), iteration_seconds=0.01) == []
     assert ranks_of(*picture, iteration_seconds=0.0) == []
 
