@@ -90,6 +90,7 @@ def decide(
             reason="No layout is faster than the one in force.",
         )
     relative = 1.0 - prediction_factor * solution.predicted_seconds / solution.idle_seconds
+    relative = max(relative, solution.judged_gain)
     gain = relative * horizon
     if relative < rule.min_gain:
         choice, why = (

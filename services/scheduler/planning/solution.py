@@ -51,6 +51,9 @@ class Solution:
         actions: Levers pulled, in the order in which they were composed.
         alternatives: Other layouts, fastest first.
         reason: One paragraph.
+        judged_gain: When everybody is healthy: what going to ``layout`` saves of an iteration, relatively, with the
+            margin for structural risks on both sides; else 0. The full shape is gone back to for this, also where a
+            handful of iterations cannot tell it from the layout in force.
     """
 
     layout: Layout
@@ -63,6 +66,7 @@ class Solution:
     actions: tuple[Action, ...]
     alternatives: tuple[Alternative, ...]
     reason: str
+    judged_gain: float = 0.0
 
 
 class NoPlanError(ValueError):

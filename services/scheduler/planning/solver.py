@@ -217,6 +217,9 @@ def _solution(
     bound = situation.proportional_bound
     idle, healthy = situation.idle_seconds, situation.healthy_seconds
     actions = _actions(situation, tuner, chosen, idle) if changes else ()
+    judged_gain = 0.0
+    if changes and situation.all_is_well and not situation.dead:
+        judged_gain = 1.0 - chosen.judged / situation.judged_seconds(situation.layout)
     replay = situation.replay()
     if replay is not None:
         chosen, candidates = _replayed(situation, replay, chosen, candidates)
@@ -235,6 +238,7 @@ def _solution(
         actions=actions,
         alternatives=alternatives,
         reason=_reason(situation, chosen.seconds, idle, bound_seconds, actions, alternatives, price.moved_bytes),
+        judged_gain=judged_gain,
     )
 
 

@@ -45,3 +45,13 @@ def test_a_measured_epoch_corrects_every_later_prediction():
     correction = calibrated_correction(situation.cost, HOME, situation.throughputs, 1.25 * predicted)
     corrected = CostModel(situation.cost.model, situation.cost.workload, correction)
     assert abs(corrected.iteration_seconds(HOME, situation.throughputs) / (1.25 * predicted) - 1.0) < 1e-9
+
+
+def test_the_full_shape_is_gone_back_to_although_a_few_iterations_cannot_tell_it_from_the_layout_in_force():
+    slow = situation_of(HOME, speeds={3: 0.5})
+    healthy = situation_of(HOME)
+    back = solve(replace(healthy, layout=solve(slow).layout))
+    assert back.layout.replicas == HOME.replicas
+    alike = replace(back, predicted_seconds=back.idle_seconds)
+    assert decide(RULE, alike, forced=False).choice is Choice.APPLY
+    assert solve(slow).judged_gain == 0.0
