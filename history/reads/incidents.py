@@ -7,7 +7,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history.documents import evidence_from_documents
-from history.reads.paging import Cursor, Page, decode_cursor, limit_of, page_of, page_query
+from history.reads.paging import Page, read_page
 from history.records import CulpritRecord, IncidentState, VerdictRecord
 
 _CULPRITS = """
@@ -64,14 +64,16 @@ async def list_incidents(
     Raises:
         PageError: The size is negative or the token is not one of ours.
     """
-    limit, cursor = limit_of(page_size), decode_cursor(page_token)
-    statement, parameters = page_query(
-        _INCIDENTS, at="opened_at", item_id="incident_id", limit=limit, cursor=cursor, job_id=job_id
+    return await read_page(
+        connection,
+        _INCIDENTS,
+        _incident,
+        at="opened_at",
+        item_id="incident_id",
+        page_size=page_size,
+        page_token=page_token,
+        job_id=job_id,
     )
-    rows = await connection.execute(statement, parameters)
-    incidents = [_incident(row) for row in rows]
-    cursors = [Cursor(at=incident.opened_at, item_id=incident.incident_id) for incident in incidents]
-    return page_of(incidents, cursors, limit)
 
 
 async def get_incident(connection: AsyncConnection, incident_id: str) -> IncidentState | None:
@@ -115,13 +117,16 @@ async def list_verdicts(
     Raises:
         PageError: The size is negative or the token is not one of ours.
     """
-    limit, cursor = limit_of(page_size), decode_cursor(page_token)
-    statement, parameters = page_query(
-        _ALL_VERDICTS, at="decided_at", item_id="verdict_id", limit=limit, cursor=cursor, job_id=job_id
+    return await read_page(
+        connection,
+        _ALL_VERDICTS,
+        _verdict,
+        at="decided_at",
+        item_id="verdict_id",
+        page_size=page_size,
+        page_token=page_token,
+        job_id=job_id,
     )
-    verdicts = [_verdict(row) for row in await connection.execute(statement, parameters)]
-    cursors = [Cursor(at=verdict.decided_at, item_id=verdict.verdict_id) for verdict in verdicts]
-    return page_of(verdicts, cursors, limit)
 
 
 async def job_verdicts(connection: AsyncConnection, job_id: str) -> tuple[VerdictRecord, ...]:

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history.documents import layout_from_document, model_from_document
 from history.reads.incidents import job_verdicts, open_incidents
-from history.reads.paging import Cursor, Page, decode_cursor, limit_of, page_of, page_query
+from history.reads.paging import Page, read_page
 from history.reads.plans import measured_effects, unfinished_plans
 from history.records import JobStatus, RankRecord, RestartRecord
 from history.tables import JobLayoutRow, JobSecretRow
@@ -66,11 +66,15 @@ async def list_jobs(connection: AsyncConnection, *, page_size: int = 0, page_tok
     Raises:
         PageError: The size is negative or the token is not one of ours.
     """
-    limit, cursor = limit_of(page_size), decode_cursor(page_token)
-    statement, parameters = page_query(_JOBS, at="registered_at", item_id="job_id", limit=limit, cursor=cursor)
-    rows = await connection.execute(statement, parameters)
-    jobs = [_job(row) for row in rows]
-    return page_of(jobs, [Cursor(at=job.registered_at, item_id=job.job_id) for job in jobs], limit)
+    return await read_page(
+        connection,
+        _JOBS,
+        _job,
+        at="registered_at",
+        item_id="job_id",
+        page_size=page_size,
+        page_token=page_token,
+    )
 
 
 async def get_job(connection: AsyncConnection, job_id: str) -> JobStatus | None:

@@ -3,12 +3,13 @@
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import Row, TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1000
@@ -102,3 +103,36 @@ def page_of(items: Sequence[Item], cursors: Sequence[Cursor], limit: int) -> Pag
     """The page of at most ``limit`` items when one more than that was asked for."""
     more = len(items) > limit
     return Page(items=tuple(items[:limit]), next_page_token=encode_cursor(cursors[limit - 1]) if more else "")
+
+
+async def read_page(
+    connection: AsyncConnection,
+    query: str,
+    item_of: Callable[[Row[Any]], Item],
+    *,
+    at: str,
+    item_id: str,
+    page_size: int,
+    page_token: str,
+    job_id: str = "",
+) -> Page[Item]:
+    """One page of what a query gives.
+
+    Args:
+        connection: Open connection.
+        query: As in :func:`page_query`; its rows have the columns ``at`` and ``item_id``.
+        item_of: What a row stands for.
+        at: As in :func:`page_query`.
+        item_id: As in :func:`page_query`.
+        page_size: At most so many; 0 = 100.
+        page_token: From the previous page; empty = first page.
+        job_id: Only this job's; empty = all.
+
+    Raises:
+        PageError: The size is negative or the token is not one of ours.
+    """
+    limit, cursor = limit_of(page_size), decode_cursor(page_token)
+    statement, parameters = page_query(query, at=at, item_id=item_id, limit=limit, cursor=cursor, job_id=job_id)
+    rows = (await connection.execute(statement, parameters)).all()
+    cursors = [Cursor(at=getattr(row, at), item_id=getattr(row, item_id)) for row in rows]
+    return page_of([item_of(row) for row in rows], cursors, limit)

@@ -6,7 +6,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history.documents import layout_from_document
-from history.reads.paging import Cursor, Page, decode_cursor, limit_of, page_of, page_query
+from history.reads.paging import Page, read_page
 from history.records import ActionRecord, AlternativeRecord, PlanEffect, PlanRecord, PlanStatus
 from history.vocabulary import PlanMode, PlanState
 
@@ -80,14 +80,16 @@ async def list_plans(
     Raises:
         PageError: The size is negative or the token is not one of ours.
     """
-    limit, cursor = limit_of(page_size), decode_cursor(page_token)
-    statement, parameters = page_query(
-        _PLANS, at="proposed_at", item_id="plan_id", limit=limit, cursor=cursor, job_id=job_id
+    return await read_page(
+        connection,
+        _PLANS,
+        _plan,
+        at="proposed_at",
+        item_id="plan_id",
+        page_size=page_size,
+        page_token=page_token,
+        job_id=job_id,
     )
-    rows = await connection.execute(statement, parameters)
-    plans = [_plan(row) for row in rows]
-    cursors = [Cursor(at=status.plan.proposed_at, item_id=status.plan.plan_id) for status in plans]
-    return page_of(plans, cursors, limit)
 
 
 async def get_plan(connection: AsyncConnection, plan_id: str) -> PlanStatus | None:
