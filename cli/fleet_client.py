@@ -1,9 +1,9 @@
 """The fleet API for commands: one channel, the token in each call, refusals turned into advice."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import grpc
 import typer
@@ -55,47 +55,33 @@ class FleetClient:
 
     def jobs(self) -> Iterator[scheduler_pb2.Job]:
         """All jobs, newest first."""
-        page_token = ""
-        while True:
-            request = scheduler_pb2.ListJobsRequest(page_size=PAGE_SIZE, page_token=page_token)
-            response = self._stub.ListJobs(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
-            yield from response.jobs
-            page_token = response.next_page_token
-            if not page_token:
-                return
+        for page in self._pages(self._stub.ListJobs, scheduler_pb2.ListJobsRequest()):
+            yield from page.jobs
 
     def incidents(self, job_id: str) -> Iterator[scheduler_pb2.Incident]:
         """Incidents of a job, or of all with an empty id, newest first."""
-        page_token = ""
-        while True:
-            request = scheduler_pb2.ListIncidentsRequest(job_id=job_id, page_size=PAGE_SIZE, page_token=page_token)
-            response = self._stub.ListIncidents(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
-            yield from response.incidents
-            page_token = response.next_page_token
-            if not page_token:
-                return
+        for page in self._pages(self._stub.ListIncidents, scheduler_pb2.ListIncidentsRequest(job_id=job_id)):
+            yield from page.incidents
 
     def verdicts(self, job_id: str) -> Iterator[detector_pb2.Verdict]:
         """Verdicts of a job, or of all with an empty id, newest first."""
-        page_token = ""
-        while True:
-            request = scheduler_pb2.ListVerdictsRequest(job_id=job_id, page_size=PAGE_SIZE, page_token=page_token)
-            response = self._stub.ListVerdicts(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
-            yield from response.verdicts
-            page_token = response.next_page_token
-            if not page_token:
-                return
+        for page in self._pages(self._stub.ListVerdicts, scheduler_pb2.ListVerdictsRequest(job_id=job_id)):
+            yield from page.verdicts
 
     def plans(self, job_id: str) -> Iterator[scheduler_pb2.Plan]:
         """Plans of a job, or of all with an empty id, newest first."""
-        page_token = ""
+        for page in self._pages(self._stub.ListPlans, scheduler_pb2.ListPlansRequest(job_id=job_id)):
+            yield from page.plans
+
+    def _pages(self, call: Callable[..., Any], request: Any) -> Iterator[Any]:
+        """Page after page of a list call, until there is no next one."""
+        request.page_size = PAGE_SIZE
         while True:
-            request = scheduler_pb2.ListPlansRequest(job_id=job_id, page_size=PAGE_SIZE, page_token=page_token)
-            response = self._stub.ListPlans(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
-            yield from response.plans
-            page_token = response.next_page_token
-            if not page_token:
+            response = call(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
+            yield response
+            if not response.next_page_token:
                 return
+            request.page_token = response.next_page_token
 
     def explain_plan(self, plan_id: str) -> scheduler_pb2.ExplainPlanResponse:
         """Why a plan was chosen."""
