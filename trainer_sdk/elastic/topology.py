@@ -72,29 +72,21 @@ def borders_of(layout: Layout) -> tuple[Border, ...]:
 
 def _between(before: Stage, after: Stage, home: int, first: int, second: int) -> list[Border]:
     """Both directions between a stage of replica ``first`` and the next one, of replica ``second``."""
-    forward = [
+    return [
         Border(
-            sender=before.ranks[t % len(before.ranks)],
+            sender=senders.ranks[t % len(senders.ranks)],
             receiver=rank,
-            is_gradient=False,
+            is_gradient=is_gradient,
             home=home,
-            sender_replica=first,
-            receiver_replica=second,
+            sender_replica=sender_replica,
+            receiver_replica=receiver_replica,
         )
-        for t, rank in enumerate(after.ranks)
-    ]
-    backward = [
-        Border(
-            sender=after.ranks[t % len(after.ranks)],
-            receiver=rank,
-            is_gradient=True,
-            home=home,
-            sender_replica=second,
-            receiver_replica=first,
+        for is_gradient, senders, receivers, sender_replica, receiver_replica in (
+            (False, before, after, first, second),
+            (True, after, before, second, first),
         )
-        for t, rank in enumerate(before.ranks)
+        for t, rank in enumerate(receivers.ranks)
     ]
-    return forward + backward
 
 
 def transfer_participants(layout: Layout, copies: Sequence[Copy], holders: Iterable[int] = ()) -> tuple[int, ...]:
