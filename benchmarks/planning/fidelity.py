@@ -10,7 +10,7 @@ Devices are emulated: real compute, paced.
 import argparse
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,19 +59,28 @@ _WHERE = Partition("profiles", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
-    """An epoch of the run.
+class Step:
+    """Devices change, and then the layout.
 
     Attributes:
-        name: What is wrong in it; "home" where nothing is.
+        name: What is wrong; "home" where nothing is.
         speeds: Of devices that are not healthy; 0 = gone.
         layout: Layout.
-        num_iterations: Before devices change again.
     """
 
     name: str
     speeds: Mapping[int, float]
     layout: Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment(Step):
+    """An epoch of the run.
+
+    Attributes:
+        num_iterations: Before devices change again.
+    """
+
     num_iterations: int
 
 
@@ -106,7 +115,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("out/planning/fidelity.json"))
     options = parser.parse_args()
     job = main_job("fidelity", options.seed)
-    segments, samples = run(job, options.iterations, options.pace)
+    segments, samples = run(job, _steps(job), options.iterations, options.pace)
     rows = list(rows_of(job, segments, samples))
     header = ["plan for", "predicted s", "measured s", "error %", "over 16 iterations s", "error %"]
     print(table(header, [_cells(row) for row in rows]))
@@ -116,11 +125,14 @@ def main() -> None:
     write_json(options.json, [asdict(row) | {"errors": row.errors} for row in rows])
 
 
-def run(job: MainJob, num_iterations: int, pace: float) -> tuple[list[Segment], dict[int, dict[int, pb.Sample]]]:
-    """Runs the job through all cases, home before each and at the end.
+def run(
+    job: MainJob, steps: Iterable[Step], num_iterations: int, pace: float = 1.0
+) -> tuple[list[Segment], dict[int, dict[int, pb.Sample]]]:
+    """Runs the job at home and then through all steps.
 
     Args:
         job: Job.
+        steps: What is to come.
         num_iterations: Under each layout; devices change half as long before the layout does, so that they are noticed.
         pace: How many times slower than the job's devices are.
 
@@ -145,24 +157,27 @@ def run(job: MainJob, num_iterations: int, pace: float) -> tuple[list[Segment], 
 
         try:
             go_on(num_iterations)
-            for name, speeds in CASES.items():
-                live = {rank: p for rank, p in {**everybody, **speeds}.items() if p > GONE}
-                for ailing, segment in (
-                    (
-                        live,
-                        Segment(name=name, speeds=speeds, layout=_planned(job, live), num_iterations=num_iterations),
-                    ),
-                    (everybody, Segment(name="home", speeds=HEALTHY, layout=job.layout, num_iterations=num_iterations)),
-                ):
-                    for rank in live:
-                        speed_table.set_speed(rank, ailing[rank])
-                    go_on(num_iterations // 2)
-                    fleet.boundary(segment.layout)
-                    segments.append(segment)
-                    go_on(num_iterations)
+            for step in steps:
+                for rank, speed in {**everybody, **step.speeds}.items():
+                    if speed > GONE:
+                        speed_table.set_speed(rank, speed)
+                go_on(num_iterations // 2)
+                fleet.boundary(step.layout)
+                segments.append(
+                    Segment(name=step.name, speeds=step.speeds, layout=step.layout, num_iterations=num_iterations)
+                )
+                go_on(num_iterations)
         finally:
             fleet.close()
         return segments, fleet.samples
+
+
+def _steps(job: MainJob) -> Iterator[Step]:
+    """All cases, home after each."""
+    for name, speeds in CASES.items():
+        live = {rank: speeds.get(rank, 1.0) for rank in job.layout.ranks if speeds.get(rank, 1.0) > GONE}
+        yield Step(name=name, speeds=speeds, layout=_planned(job, live))
+        yield Step(name="home", speeds=HEALTHY, layout=job.layout)
 
 
 def _planned(job: MainJob, live: Mapping[int, float]) -> Layout:

@@ -6,24 +6,17 @@ are those of :mod:`benchmarks.planning.fidelity`: what the scheduler knew before
 """
 
 import argparse
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import torch
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from benchmarks.planning.fidelity import HEALTHY, Row, Segment, rows_of
+from benchmarks.planning.fidelity import HEALTHY, Row, Step, rows_of, run
 from benchmarks.planning.tables import table, write_json
 from demo.job import MainJob
 from layouts.layout import Layout, uniform_layout
 from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solver import solve
-from tests.integration.elastic.fleet import Fleet
-from trainer_sdk.devices.emulated_device import EmulatedDevice
-from trainer_sdk.devices.speeds import SpeedTable
 from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 from trainer_sdk.elastic.model import model_spec
 
@@ -42,7 +35,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("out/planning/routes.json"))
     options = parser.parse_args()
     job = routable_job(options.seconds)
-    segments, samples = run(job, options.iterations)
+    segments, samples = run(job, steps_of(job), options.iterations)
     rows = [row for row in rows_of(job, segments, samples) if row.plan != "home"]
     print(table(["plan for", "predicted s", "measured s", "over 16 iterations s", "error %"], list(map(_cells, rows))))
     write_json(options.json, [asdict(row) for row in rows])
@@ -72,46 +65,13 @@ def routable_job(iteration_seconds: float) -> MainJob:
     )
 
 
-def run(job: MainJob, num_iterations: int) -> tuple[list[Segment], dict[int, dict[int, pb.Sample]]]:
-    """Runs the job through all cases, home before each.
-
-    Returns:
-        The epochs, and samples by iteration and rank.
-    """
-    torch.set_num_threads(1)
-    everybody = dict.fromkeys(job.layout.ranks, 1.0)
-    segments = [Segment(name="home", speeds=HEALTHY, layout=job.layout, num_iterations=num_iterations)]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "speeds"
-        speed_table = SpeedTable.create(path, len(everybody))
-
-        def device(rank: int) -> EmulatedDevice:
-            mine = SpeedTable(path)
-            return EmulatedDevice(flops_per_second=job.flops_per_second, speed=lambda: mine.speed(rank))
-
-        fleet = Fleet(job.config, job.layout, make_device=device)
-
-        def go_on(count: int) -> None:
-            fleet.reached(max(fleet.samples, default=-1) + count)
-
-        try:
-            go_on(num_iterations)
-            for name, speeds in CASES.items():
-                steps = [
-                    (speeds, f"{name}, {words} routes", planned(job, speeds, routable=words == "with"))
-                    for words in ("without", "with")
-                ]
-                for ailing, step, layout in [*steps, (HEALTHY, "home", job.layout)]:
-                    for rank, speed in {**everybody, **ailing}.items():
-                        speed_table.set_speed(rank, speed)
-                    go_on(num_iterations // 2)
-                    fleet.boundary(layout)
-                    segment = Segment(name=step, speeds=ailing, layout=layout, num_iterations=num_iterations)
-                    segments.append(segment)
-                    go_on(num_iterations)
-        finally:
-            fleet.close()
-        return segments, fleet.samples
+def steps_of(job: MainJob) -> Iterator[Step]:
+    """Each case without routes and with them, then home."""
+    for name, speeds in CASES.items():
+        for words in ("without", "with"):
+            layout = planned(job, speeds, routable=words == "with")
+            yield Step(name=f"{name}, {words} routes", speeds=speeds, layout=layout)
+        yield Step(name="home", speeds=HEALTHY, layout=job.layout)
 
 
 def planned(job: MainJob, speeds: Mapping[int, float], *, routable: bool) -> Layout:
