@@ -66,6 +66,8 @@ class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.Val
     """No plan can keep it going; a person must look."""
     JOB_STATE_FINISHED: _JobState.ValueType  # 4
     """Ended."""
+    JOB_STATE_DEGRADED: _JobState.ValueType  # 5
+    """Ranks are gone and its training loop cannot be reshaped: a person must restart it; the advice is with its incidents."""
 
 class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
     """State of a job."""
@@ -80,6 +82,8 @@ JOB_STATE_STUCK: JobState.ValueType  # 3
 """No plan can keep it going; a person must look."""
 JOB_STATE_FINISHED: JobState.ValueType  # 4
 """Ended."""
+JOB_STATE_DEGRADED: JobState.ValueType  # 5
+"""Ranks are gone and its training loop cannot be reshaped: a person must restart it; the advice is with its incidents."""
 Global___JobState: _TypeAlias = JobState  # noqa: Y015
 
 class _PlanState:
@@ -100,6 +104,8 @@ class _PlanStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanState.V
     """Its effect was measured."""
     PLAN_STATE_ABORTED: _PlanState.ValueType  # 5
     """Given up before any rank changed."""
+    PLAN_STATE_ADVISED: _PlanState.ValueType  # 6
+    """Told to people and to no rank: what a plan would bring to a job whose training loop cannot be reshaped."""
 
 class PlanState(_PlanState, metaclass=_PlanStateEnumTypeWrapper):
     """State of a plan."""
@@ -116,6 +122,8 @@ PLAN_STATE_MEASURED: PlanState.ValueType  # 4
 """Its effect was measured."""
 PLAN_STATE_ABORTED: PlanState.ValueType  # 5
 """Given up before any rank changed."""
+PLAN_STATE_ADVISED: PlanState.ValueType  # 6
+"""Told to people and to no rank: what a plan would bring to a job whose training loop cannot be reshaped."""
 Global___PlanState: _TypeAlias = PlanState  # noqa: Y015
 
 @_typing.final
@@ -134,6 +142,7 @@ class Job(_message.Message):
     REGISTERED_AT_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     PROPORTIONAL_BOUND_FIELD_NUMBER: _builtins.int
+    CANNOT_RESHAPE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Unique in the fleet: letters, digits, '.', '_', '-', at most 128."""
     tenant: _builtins.str
@@ -146,6 +155,8 @@ class Job(_message.Message):
     """State."""
     proportional_bound: _builtins.float
     """Proportional bound: sum of live throughputs over the number of devices at the start."""
+    cannot_reshape: _builtins.bool
+    """True when the training loop of some rank cannot apply plans: the job is watched and gets advice, nobody reshapes it."""
     @_builtins.property
     def model(self) -> _layout_pb2.ModelSpec:
         """The model's costs."""
@@ -175,10 +186,11 @@ class Job(_message.Message):
         registered_at: _timestamp_pb2.Timestamp | None = ...,
         ranks: _abc.Iterable[Global___Rank] | None = ...,
         proportional_bound: _builtins.float = ...,
+        cannot_reshape: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["layout", b"layout", "model", b"model", "registered_at", b"registered_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "job_id", b"job_id", "layout", b"layout", "model", b"model", "name", b"name", "proportional_bound", b"proportional_bound", "ranks", b"ranks", "registered_at", b"registered_at", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cannot_reshape", b"cannot_reshape", "epoch", b"epoch", "job_id", b"job_id", "layout", b"layout", "model", b"model", "name", b"name", "proportional_bound", b"proportional_bound", "ranks", b"ranks", "registered_at", b"registered_at", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -314,6 +326,7 @@ class RegisterRankRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     CONTROLLER_SECURITY_FIELD_NUMBER: _builtins.int
+    CANNOT_RESHAPE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
     rank: _builtins.int
@@ -330,6 +343,8 @@ class RegisterRankRequest(_message.Message):
     """Operating-system process id, for people."""
     controller_security: Global___ControllerSecurity.ValueType
     """How its controller can be reached. A scheduler that cannot do that refuses the rank with FAILED_PRECONDITION."""
+    cannot_reshape: _builtins.bool
+    """True for a training loop that cannot apply plans. One such rank is enough: its job gets advice instead of plans."""
     def __init__(
         self,
         *,
@@ -341,10 +356,11 @@ class RegisterRankRequest(_message.Message):
         address: _builtins.str = ...,
         process_id: _builtins.int = ...,
         controller_security: Global___ControllerSecurity.ValueType = ...,
+        cannot_reshape: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "controller_security", b"controller_security", "device", b"device", "incarnation", b"incarnation", "job_id", b"job_id", "node", b"node", "process_id", b"process_id", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "cannot_reshape", b"cannot_reshape", "controller_security", b"controller_security", "device", b"device", "incarnation", b"incarnation", "job_id", b"job_id", "node", b"node", "process_id", b"process_id", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -536,6 +552,8 @@ class Incident(_message.Message):
     THROUGHPUT_FIELD_NUMBER: _builtins.int
     LOST_SECONDS_FIELD_NUMBER: _builtins.int
     PLAN_IDS_FIELD_NUMBER: _builtins.int
+    VERDICT_ID_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     incident_id: _builtins.str
     """Unique."""
     job_id: _builtins.str
@@ -548,6 +566,8 @@ class Incident(_message.Message):
     """Throughput of the culprit, newest estimate."""
     lost_seconds: _builtins.float
     """Training seconds lost so far, compared with the healthy job."""
+    verdict_id: _builtins.str
+    """Its first verdict."""
     @_builtins.property
     def culprits(self) -> _containers.RepeatedCompositeFieldContainer[_detector_pb2.Culprit]:
         """Accused."""
@@ -564,6 +584,10 @@ class Incident(_message.Message):
     def plan_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Plans made for it."""
 
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What a person should know of it or do about it, oldest first."""
+
     def __init__(
         self,
         *,
@@ -577,10 +601,12 @@ class Incident(_message.Message):
         throughput: _builtins.float = ...,
         lost_seconds: _builtins.float = ...,
         plan_ids: _abc.Iterable[_builtins.str] | None = ...,
+        verdict_id: _builtins.str = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["opened_at", b"opened_at", "resolved_at", b"resolved_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["culprits", b"culprits", "first_iteration", b"first_iteration", "incident_id", b"incident_id", "job_id", b"job_id", "kind", b"kind", "lost_seconds", b"lost_seconds", "opened_at", b"opened_at", "plan_ids", b"plan_ids", "resolved_at", b"resolved_at", "throughput", b"throughput"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["culprits", b"culprits", "first_iteration", b"first_iteration", "incident_id", b"incident_id", "job_id", b"job_id", "kind", b"kind", "lost_seconds", b"lost_seconds", "notes", b"notes", "opened_at", b"opened_at", "plan_ids", b"plan_ids", "resolved_at", b"resolved_at", "throughput", b"throughput", "verdict_id", b"verdict_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
