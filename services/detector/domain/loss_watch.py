@@ -1,4 +1,8 @@
-"""Is the loss still a number, and where it should be? Reported, never a reason to move a rank."""
+"""Is the loss still a number, and where it should be? Reported, never a reason to move a rank.
+
+A jump of the loss is told at once, one of the gradient norm with its second iteration: norms do jump tenfold and more
+for a lone iteration in healthy runs. Only one that lies beyond what heavy tails reach is told by itself.
+"""
 
 import math
 from dataclasses import dataclass
@@ -16,6 +20,10 @@ _SPIKE_SIGMAS = 10.0
 _SPIKE_RATIO = 1.2
 _GRADIENT_RATIO = 20.0
 _CALM_TO_REARM = 8
+# Beyond so many spreads Student noise with 4 degrees of freedom falls twice in a million iterations.
+_LONE_SPREADS = 50.0
+_SPREAD_OF_MIDDLE = 1.4826
+_TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,18 +48,45 @@ class LossFinding:
 class _Series:
     """Recent values of one quantity, and whether it is being complained about."""
 
-    def __init__(self) -> None:
+    def __init__(self, ratio: float, *, heavy_tailed: bool) -> None:
+        self.ratio = ratio
+        self.heavy_tailed = heavy_tailed
         self.recent = RecentValues(_WINDOW)
         self.num_calm = _CALM_TO_REARM
+        self.num_high = 0
 
-    def jumped(self, value: float, ratio: float) -> bool:
+    def jumped(self, value: float) -> bool:
         if len(self.recent) < _FEWEST:
             return False
         middle = self.recent.median
-        if not value > middle + (ratio - 1) * abs(middle):
+        if not value > middle + (self.ratio - 1) * abs(middle):
             return False
-        spread = 1.4826 * self.recent.median_distance
-        return value > middle + max(_SPIKE_SIGMAS * spread, (ratio - 1) * abs(middle))
+        spread = _SPREAD_OF_MIDDLE * self.recent.median_distance
+        return value > middle + max(_SPIKE_SIGMAS * spread, (self.ratio - 1) * abs(middle))
+
+    def is_certain(self, value: float) -> bool:
+        """Whether a value that jumped needs no second one; of what is heavy-tailed the noise is a factor."""
+        if not self.heavy_tailed or self.num_high > 0:
+            return True
+        recent = np.log(np.maximum(list(self.recent), _TINY))
+        middle = median(recent)
+        spread = _SPREAD_OF_MIDDLE * median(np.abs(recent - middle))
+        return math.log(value) - middle > _LONE_SPREADS * spread
+
+    def complains(self, value: float) -> bool:
+        """Takes the next finite value; True where it begins to be news."""
+        jumped = self.jumped(value)
+        certain = jumped and self.is_certain(value)
+        self.num_high = self.num_high + 1 if jumped else 0
+        self.recent.append(value)  # A level that stays becomes the usual one.
+        if not jumped:
+            self.num_calm += 1
+        return certain and self.rearm()
+
+    def rearm(self) -> bool:
+        """A bad value came: True where none was complained about shortly before."""
+        armed, self.num_calm = self.num_calm >= _CALM_TO_REARM, 0
+        return armed
 
     @property
     def usual(self) -> float:
@@ -62,50 +97,51 @@ class LossWatch:
     """Follows loss and gradient norm of one job."""
 
     def __init__(self) -> None:
-        self._series = {"loss": _Series(), "gradient norm": _Series()}
+        self._series = {
+            "loss": _Series(_SPIKE_RATIO, heavy_tailed=False),
+            "gradient norm": _Series(_GRADIENT_RATIO, heavy_tailed=True),
+        }
 
     def observe(self, frame: FrameObservation) -> list[LossFinding]:
         """Takes one frame; each bad stretch is reported once."""
         found = []
-        for name, values, reported, ratio in (
-            ("loss", frame.losses, frame.has_loss, _SPIKE_RATIO),
-            ("gradient norm", frame.gradient_norms, frame.has_gradient_norm, _GRADIENT_RATIO),
+        for name, values, reported in (
+            ("loss", frame.losses, frame.has_loss),
+            ("gradient norm", frame.gradient_norms, frame.has_gradient_norm),
         ):
             if not np.count_nonzero(reported):
                 continue
-            finding = self._observe(name, values[reported], frame.ranks[reported], ratio)
+            finding = self._observe(name, values[reported], frame.ranks[reported])
             if finding is not None:
                 found.append(finding)
         return found
 
-    def _observe(self, name: str, values: Floats, ranks: Ints, ratio: float) -> LossFinding | None:
+    def _observe(self, name: str, values: Floats, ranks: Ints) -> LossFinding | None:
         series = self._series[name]
         finite = np.isfinite(values)
         if np.count_nonzero(finite) < len(finite):
-            bad = tuple(ranks[~finite].tolist())
-            value = float(values[~finite][0])
-            armed = series.num_calm >= _CALM_TO_REARM
-            series.num_calm = 0
-            blamed = () if len(bad) == len(ranks) else bad
-            if not armed:
+            if not series.rearm():
                 return None
-            return LossFinding(finite=False, ranks=blamed, name=name, value=value, usual=series.usual)
+            bad = tuple(ranks[~finite].tolist())
+            blamed = () if len(bad) == len(ranks) else bad
+            return LossFinding(
+                finite=False, ranks=blamed, name=name, value=float(values[~finite][0]), usual=series.usual
+            )
         value, usual = median(values), series.usual
-        if series.jumped(value, ratio):
-            armed = series.num_calm >= _CALM_TO_REARM
-            series.num_calm = 0
-            series.recent.append(value)  # A level that stays becomes the usual one.
-            return LossFinding(finite=True, ranks=(), name=name, value=value, usual=usual) if armed else None
-        series.num_calm += 1
-        series.recent.append(value)
-        return None
+        if not series.complains(value):
+            return None
+        return LossFinding(finite=True, ranks=(), name=name, value=value, usual=usual)
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
-        return {name: {"recent": list(one.recent), "num_calm": one.num_calm} for name, one in self._series.items()}
+        return {
+            name: {"recent": list(one.recent), "num_calm": one.num_calm, "num_high": one.num_high}
+            for name, one in self._series.items()
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         for name, one in self._series.items():
             one.recent = RecentValues(_WINDOW, state[name]["recent"])
             one.num_calm = state[name]["num_calm"]
+            one.num_high = state[name].get("num_high", 0)

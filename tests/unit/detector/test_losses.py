@@ -53,3 +53,30 @@ def test_a_jump_of_half_is_reported_while_a_young_loss_still_falls_fast() -> Non
         losses[i] *= 1.5
     found = verdicts_of(JobDetector("job"), iter(frames_with(losses)), everything=True)
     assert [(v.kind, v.decided_iteration) for v in found] == [(VerdictKind.SPIKE, 62)]
+
+
+def frames_with_norms(jumps: dict[int, float]) -> list[FrameObservation]:
+    frames = []
+    for frame in SyntheticJob(places=cube()).frames(0, 120):
+        norm = 0.5 * math.exp(0.15 * math.sin(7 * frame.iteration)) * jumps.get(frame.iteration, 1.0)
+        frames.append(
+            replace(frame, gradient_norms=np.full(8, norm), has_gradient_norm=np.ones(8, dtype=np.bool_)),
+        )
+    return frames
+
+
+def test_a_lone_jump_of_the_gradient_norm_within_its_tails_is_no_news() -> None:
+    found = verdicts_of(JobDetector("job"), iter(frames_with_norms({60: 100.0, 90: 30.0})), everything=True)
+    assert found == []
+
+
+@pytest.mark.parametrize("ratio", [40.0, 1000.0])
+def test_a_gradient_norm_that_stays_up_is_told_with_its_second_iteration(ratio: float) -> None:
+    jumps = dict.fromkeys(range(60, 70), ratio)
+    found = verdicts_of(JobDetector("job"), iter(frames_with_norms(jumps)), everything=True)
+    assert [(v.kind, v.decided_iteration) for v in found] == [(VerdictKind.SPIKE, 61)]
+
+
+def test_a_gradient_norm_beyond_any_tail_is_told_at_once() -> None:
+    found = verdicts_of(JobDetector("job"), iter(frames_with_norms({60: 1e6})), everything=True)
+    assert [(v.kind, v.decided_iteration) for v in found] == [(VerdictKind.SPIKE, 60)]
