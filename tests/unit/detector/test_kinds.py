@@ -27,6 +27,14 @@ def test_nothing_is_said_of_healthy_runs_and_of_planned_pauses(what: Affliction)
     assert [score_kind(what, *kind_trace(what, index)).false_kinds for index in SEEDS] == [()] * len(SEEDS)
 
 
+@pytest.mark.parametrize("index", [42, 46, 57])
+def test_a_rank_that_pauses_by_the_clock_is_told_as_that_alone(index: int) -> None:
+    # Chance makes an iteration long beside these pauses: of the whole job in 42 and 57, of the rank in 46.
+    score = score_kind(Affliction.RANK_PAUSES, *kind_trace(Affliction.RANK_PAUSES, index))
+    assert score.found
+    assert score.false_kinds == ()
+
+
 def test_every_report_says_what_to_check_and_what_to_do() -> None:
     seen = set()
     for what in (Affliction.STAGE_IMBALANCE, Affliction.INPUT_STALL, Affliction.CORRUPTION):

@@ -15,6 +15,7 @@ from services.detector.domain.middle import median
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 _EVERY = 4
 _FEWEST_SEEN = 32
@@ -24,6 +25,9 @@ SMALLEST_EXCESS = 0.05
 """A residual below this, in log units of time, is no slow iteration, whatever the noise."""
 WORTH_TELLING = 0.01
 """Slow iterations that cost a rank less than this part of its time on average are not told."""
+SHORTEST_PERIOD = 4
+FEWEST_TICKS = 4
+"""Slow iterations that keep a clock are so far apart at least, and so many."""
 _MEMORY = 96
 _DEVICES_FOR_BODY = 64
 
@@ -48,19 +52,21 @@ class Jitter(KindWatch):
         counts, totals = slow.sum(axis=1), seen.sum(axis=1)
         found = []
         for entry in np.flatnonzero((counts >= _FEWEST_SLOW) & (totals >= _FEWEST_SEEN) & ~look.ill).tolist():
-            rank, columns = int(frame.ranks[entry]), np.flatnonzero(slow[entry])
+            rank, total, length = int(frame.ranks[entry]), int(totals[entry]), look.residuals.shape[1]
             others = np.arange(len(frame)) != entry
             usual = (float(counts[others].sum()) + 0.5) / (float(totals[others].sum()) + 50.0)
-            share, length = counts[entry] / totals[entry], look.residuals.shape[1]
-            nats = float(totals[entry]) * _divergence(float(share), usual)
+            if total * _divergence(float(counts[entry]) / total, usual) < look.limit:
+                continue
+            columns = _off_clock(slow[entry], seen[entry])
+            nats = total * _divergence(len(columns) / total, usual)
             excess = look.residuals[entry, columns]
-            if nats < look.limit or excess.sum() < WORTH_TELLING * totals[entry] or not _scattered(columns):
+            if nats < look.limit or excess.sum() < WORTH_TELLING * total or not _scattered(columns):
                 continue
             known = self._told.get(rank)
             self._told[rank] = frame.iteration
             if known is None or frame.iteration - known > _MEMORY:
                 first = frame.iteration - (length - 1 - int(columns[0]))
-                found.append(_finding(rank, excess, int(totals[entry]), nats, usual, first))
+                found.append(_finding(rank, excess, total, nats, usual, first))
         return found
 
     def to_state(self) -> dict[str, Any]:
@@ -72,7 +78,7 @@ class Jitter(KindWatch):
         self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
 
 
-def slow_iterations(residuals: Floats, within: Floats) -> npt.NDArray[np.bool_]:
+def slow_iterations(residuals: Floats, within: Floats) -> Bools:
     """Which residuals stand out of the body of the job's noise on the slow side.
 
     Args:
@@ -84,8 +90,24 @@ def slow_iterations(residuals: Floats, within: Floats) -> npt.NDArray[np.bool_]:
     some = within[:: max(len(within) // _DEVICES_FOR_BODY, 1)]
     known = some[np.isfinite(some)]
     body = 1.4826 * median(np.abs(known)) if len(known) else 0.0
-    found: npt.NDArray[np.bool_] = residuals > max(SMALLEST_EXCESS, _BODIES * body)
+    found: Bools = residuals > max(SMALLEST_EXCESS, _BODIES * body)
     return found
+
+
+def _off_clock(slow: Bools, seen: Bools) -> npt.NDArray[np.int64]:
+    """The slow iterations of a window without those at which a clock ticked, if there is one.
+
+    A clock: since its first tick each was slow. What comes by the clock is a periodic pause, and a lone slow iteration
+    beside it is no jitter yet.
+    """
+    columns, kept = np.flatnonzero(slow), np.zeros(0, dtype=np.int64)
+    for first in columns.tolist():
+        for period in (columns[columns >= first + SHORTEST_PERIOD] - first).tolist():
+            ticks = np.arange(first, len(slow), period)
+            ticks = ticks[seen[ticks]]
+            if len(ticks) >= max(FEWEST_TICKS, len(kept) + 1) and slow[ticks].all():
+                kept = ticks
+    return np.setdiff1d(columns, kept)
 
 
 def _scattered(columns: npt.NDArray[np.int64]) -> bool:

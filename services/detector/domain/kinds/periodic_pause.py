@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 
 from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.kinds.jitter import SMALLEST_EXCESS, slow_iterations
+from services.detector.domain.kinds.jitter import FEWEST_TICKS, SHORTEST_PERIOD, SMALLEST_EXCESS, slow_iterations
 from services.detector.domain.middle import RecentValues
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 _KEPT = 24
-_SHORTEST_PERIOD = 4
-_FEWEST_PAUSES = 4
 _WALLS = 48
 _FEWEST_WALLS = 16
 _SMALLEST_PAUSE = 0.05
@@ -53,14 +51,12 @@ class PeriodicPause(KindWatch):
         for entry in newest:
             touched.append(int(look.frame.ranks[entry]))
             self._note(touched[-1], iteration, float(np.expm1(look.residuals[entry, -1])))
-        # While a device is slow on and off, the job's long iterations are its own.
-        excess = 0.0 if look.some_ill else self._excess(look)
+        # While a device is slow on and off, the job's long iterations are its own; what a rank's pause explains is not
+        # the job's either.
+        excess = 0.0 if look.some_ill or newest else self._excess(look)
         if excess > 0:
             touched.append(_JOB)
             self._note(_JOB, iteration, excess)
-        # What one rank's pauses explain is not the job's.
-        if any(rank != _JOB for rank in touched):
-            touched = [rank for rank in touched if rank != _JOB]
         return [finding for rank in touched if (finding := self._judge(rank, look)) is not None]
 
     def _note(self, rank: int, iteration: int, excess: float) -> None:
@@ -83,7 +79,7 @@ class PeriodicPause(KindWatch):
 
     def _judge(self, rank: int, look: Look) -> KindFinding | None:
         pauses = np.array(self._pauses[rank])
-        if len(pauses) < _FEWEST_PAUSES:
+        if len(pauses) < FEWEST_TICKS:
             return None
         period, hits, nats = _clock_of(pauses[:, 0])
         if nats < look.limit or abs(self._told.get(rank, 0) - period) <= max(1.0, 0.1 * period):
@@ -126,15 +122,15 @@ def _clock_of(iterations: np.ndarray) -> tuple[int, np.ndarray, float]:
     newest, length = iterations[-1], iterations[-1] - iterations[0] + 1
     usual = len(iterations) / length
     best: tuple[int, np.ndarray, float] = (0, np.zeros(0, dtype=np.int64), 0.0)
-    periods = {int(newest - each) for each in iterations[-1 - _FEWEST_PAUSES : -1]}
-    for period in sorted(each for each in periods if each >= _SHORTEST_PERIOD):
+    periods = {int(newest - each) for each in iterations[-1 - FEWEST_TICKS : -1]}
+    for period in sorted(each for each in periods if each >= SHORTEST_PERIOD):
         hits = np.flatnonzero((newest - iterations) % period == 0)
         # Before the first pause that keeps the clock there was none.
         ticks = (newest - iterations[hits[0]]) / period
         missed = max(ticks - (len(hits) - 1), 0.0)
         nats = (len(hits) - 1) * math.log(_KEPT_SHARE / usual) + missed * math.log((1 - _KEPT_SHARE) / (1 - usual))
         nats -= math.log(len(periods))
-        if len(hits) >= _FEWEST_PAUSES and nats > best[2]:
+        if len(hits) >= FEWEST_TICKS and nats > best[2]:
             best = (period, hits, nats)
     return best
 
