@@ -1,8 +1,9 @@
 """Sequence mix: which documents of an iteration go to which of its micro-batches.
 
 A layout carries the rule, not the samples: every rank computes the same assignment from the lengths of the iteration's
-documents, and the iteration consumes exactly the documents that it consumes without a rule. So micro-batches last
-equally long although lengths are long-tailed, and those of a slow replica can be smaller than others.
+documents, and the iteration consumes exactly the documents that it consumes without a rule. So replicas last equally
+long although lengths are long-tailed, those of a slow replica can have smaller micro-batches than others, and in a
+pipeline the first and last ones are smaller than those between them.
 
 The rule speaks of groups of micro-batches by their indices within the iteration, one group for each replica of the
 layout that it was made for, and not of replicas: a layout that gives micro-batches to other replicas can keep the rule,
@@ -14,9 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from layouts.deal import Bin, Group, dealt
 from layouts.model import ModelSpec
+from layouts.taper import one_f_one_b_seconds, taper
 
-_MAX_SWAPS = 64
+_MOST_LARGE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +31,8 @@ class Mix:
         weights: Size of the micro-batches of each group in relation to the others, each at least 1.
         token_cost: What a token of a document costs; only its ratio to ``square_cost`` means anything.
         square_cost: What a unit of its squared length costs.
-        fill: How often the largest micro-batch of a group counts beside the sum of all: pipeline stages - 1, since a
-            pipeline fills and drains at the pace of its largest.
+        fill: Pipeline stages - 1: a group's micro-batches are in the order, and of the sizes, with which a pipeline of
+            so many stages fills and drains soonest (:mod:`layouts.taper`).
         max_scale: No micro-batch gets more tokens than the job's token budget times this: memory sets it.
 
     Raises:
@@ -66,12 +69,17 @@ class Mix:
         return self.token_cost * length + self.square_cost * length * length
 
     def sizes(self) -> tuple[float, ...]:
-        """Size of each micro-batch, 1 = the mean."""
+        """Mean size of the micro-batches of its group for each micro-batch, 1 = the mean of all."""
         total = sum([count * weight for count, weight in zip(self.counts, self.weights, strict=True)])
         mean = total / self.num_micro_batches
         return tuple(
             [weight / mean for count, weight in zip(self.counts, self.weights, strict=True) for _ in range(count)]
         )
+
+    def targets(self) -> tuple[float, ...]:
+        """What the size of each micro-batch aims at, 1 = the mean of all: those of a group are tapered."""
+        tapers = [size for count in self.counts for size in taper(count, self.fill)]
+        return tuple([size * each for size, each in zip(self.sizes(), tapers, strict=True)])
 
     def scales(self, quotas: Sequence[int]) -> tuple[float, ...]:
         """Mean size of the micro-batches of each replica when they are dealt out in order; 1 for a quota of 0."""
@@ -88,7 +96,7 @@ class Mix:
 def even_mix(
     quotas: Sequence[int], *, token_cost: float, square_cost: float, fill: int = 0, max_scale: float = 1.5
 ) -> Mix:
-    """The rule of a healthy job: all micro-batches alike.
+    """The rule of a healthy job: all replicas alike.
 
     Args:
         quotas: Micro-batches of each replica.
@@ -136,141 +144,65 @@ def mixed(rule: Mix, lengths: Sequence[int], max_tokens: int) -> tuple[tuple[int
     """
     costs = [rule.cost(length) for length in lengths]
     order = sorted(range(len(lengths)), key=lambda number: (-costs[number], number))
-    best: tuple[float, tuple[tuple[int, ...], ...]] | None = None
-    for num_large in (0, 1, 2, 3, 4, 5, 6, 7, 8) if rule.fill else (0,):
-        if num_large > max(rule.counts) or num_large * len(rule.counts) > len(order):
-            break
-        found = _tried(rule, order, costs, lengths, max_tokens, num_large)
-        if found is not None and (best is None or found[0] < best[0] * (1.0 - 1e-9)):
-            best = found
-    return None if best is None else best[1]
+    most_large = min(_MOST_LARGE, *rule.counts, len(order) // len(rule.counts)) if rule.fill else 0
+    tries = [_grouped(rule, order, costs, lengths, max_tokens, num_large) for num_large in range(most_large + 1)]
+    found = [(max(group.time(group.load) for group in groups), groups) for groups in tries if groups is not None]
+    best: tuple[float, list[tuple[int, ...]]] | None = None
+    for _, groups in sorted(found, key=lambda each: each[0]):
+        slowest, packs = 0.0, []
+        for group in groups:
+            line = _in_line(group, costs, lengths, max_tokens)
+            slowest = math.inf if line is None else max(slowest, line[0] / group.size)
+            if line is None or (best is not None and slowest >= best[0] * (1.0 - 1e-9)):
+                break
+            packs += line[1]
+        else:
+            best = slowest, packs
+    return None if best is None else tuple(best[1])
 
 
-def _tried(
+def _grouped(
     rule: Mix,
     order: Sequence[int],
     costs: Sequence[float],
     lengths: Sequence[int],
     max_tokens: int,
     num_large: int,
-) -> tuple[float, tuple[tuple[int, ...], ...]] | None:
+) -> list[Group] | None:
     """Deal documents out with the largest ones side by side: the first group gets the ``num_large`` largest, and so on.
 
     A group with a large document waits for it while its pipeline fills, once, however many large ones it has.
-
-    Returns:
-        How long the slowest group takes, and the numbers of each micro-batch.
     """
-    bins = [
-        _Bin(size=float((count + rule.fill) * weight), least=count, max_tokens=count * max_tokens, fill=rule.fill)
+    groups = [
+        Group(count, weight=weight, max_tokens=count * max_tokens, fill=rule.fill)
         for count, weight in zip(rule.counts, rule.weights, strict=True)
     ]
-    heaviest_first = sorted(bins, key=lambda each: -each.size / each.least)
-    rest = order
-    for place, each in enumerate(heaviest_first if num_large else ()):
-        own = order[place * num_large : (place + 1) * num_large]
-        for number in own:
+    for place, each in enumerate(sorted(groups, key=lambda each: -each.weight) if num_large else ()):
+        for number in order[place * num_large : (place + 1) * num_large]:
             each.take(number, costs, lengths)
-        rest = order[(place + 1) * num_large :]
-    if any(each.tokens > each.max_tokens for each in bins) or not _dealt(bins, rest, costs, lengths):
+    if any(each.tokens > each.max_tokens for each in groups):
         return None
-    packs: list[tuple[int, ...]] = []
-    slowest = 0.0
-    for group, count in zip(bins, rule.counts, strict=True):
-        inner = [_Bin(size=1.0, least=1, max_tokens=max_tokens) for _ in range(count)]
-        if not _dealt(inner, sorted(group.pack, key=lambda number: (-costs[number], number)), costs, lengths):
-            return None
-        loads = [each.load for each in inner]
-        slowest = max(slowest, (sum(loads) + rule.fill * max(loads)) / group.size)
-        packs += [tuple(sorted(each.pack)) for each in inner]
-    return slowest, tuple(packs)
+    return groups if dealt(groups, order[num_large * len(groups) :], costs, lengths) else None
 
 
-class _Bin:
-    """Where documents go: a group, or a micro-batch."""
+def _in_line(
+    group: Group, costs: Sequence[float], lengths: Sequence[int], max_tokens: int
+) -> tuple[float, list[tuple[int, ...]]] | None:
+    """A group's documents in micro-batches in the order in which these run, and how long they take in its pipeline.
 
-    __slots__ = ("fill", "largest", "least", "load", "max_tokens", "pack", "size", "tokens")
-
-    def __init__(self, *, size: float, least: int, max_tokens: int, fill: int = 0) -> None:
-        self.size, self.least, self.max_tokens, self.fill = size, least, max_tokens, fill
-        self.largest = 0.0
-        self.pack: list[int] = []
-        self.load, self.tokens = 0.0, 0
-
-    def time(self, load: float, cost: float = 0.0) -> float:
-        """How long it takes with this load; its micro-batches are even, or as large as its largest document."""
-        if not self.fill:
-            return load / self.size
-        return (load + self.fill * max(self.largest, cost, load / self.least)) / self.size
-
-    def take(self, number: int, costs: Sequence[float], lengths: Sequence[int]) -> None:
-        """A document comes in."""
-        self.pack.append(number)
-        self.load += costs[number]
-        self.tokens += lengths[number]
-        self.largest = max(self.largest, costs[number])
-
-    def give(self, number: int, costs: Sequence[float], lengths: Sequence[int]) -> None:
-        """A document leaves."""
-        self.pack.remove(number)
-        self.load -= costs[number]
-        self.tokens -= lengths[number]
-        if costs[number] >= self.largest:
-            self.largest = max([costs[each] for each in self.pack], default=0.0)
-
-
-def _dealt(bins: list[_Bin], order: Sequence[int], costs: Sequence[float], lengths: Sequence[int]) -> bool:
-    """Deal documents out: most expensive first, each to the bin that would be done first with it, then improve.
-
-    False when a document has no place.
+    Those in the middle are the largest. What they aim at is a taper, or equal sizes where documents are too coarse.
     """
-    missing = sum(max(0, each.least - len(each.pack)) for each in bins)
-    if len(order) < missing:
-        return False
-    for place, number in enumerate(order):
-        # As soon as there are only enough documents for the bins that need some, these get them.
-        scarce = missing >= len(order) - place
-        best: _Bin | None = None
-        soonest = math.inf
-        for each in bins:
-            if each.tokens + lengths[number] > each.max_tokens or (scarce and len(each.pack) >= each.least):
-                continue
-            after = each.time(each.load + costs[number], costs[number])
-            if after < soonest:
-                best, soonest = each, after
-        if best is None:
-            return False
-        missing -= len(best.pack) < best.least
-        best.take(number, costs, lengths)
-    for _ in range(_MAX_SWAPS):
-        if not _improved(bins, costs, lengths):
-            break
-    return True
-
-
-def _improved(bins: list[_Bin], costs: Sequence[float], lengths: Sequence[int]) -> bool:
-    """Move a document from the slowest bin to the fastest, or swap two of theirs; False when none helps."""
-    last = max(bins, key=lambda each: each.time(each.load))
-    first = min(bins, key=lambda each: each.time(each.load))
-    slowest = last.time(last.load)
-    best: tuple[float, int, int] | None = None
-    for mine in last.pack:
-        for other in (-1, *first.pack):
-            if other < 0 and len(last.pack) <= last.least:
-                continue
-            moved = costs[mine] - (costs[other] if other >= 0 else 0.0)
-            more = lengths[mine] - (lengths[other] if other >= 0 else 0)
-            if moved <= 0.0 or first.tokens + more > first.max_tokens or last.tokens - more > last.max_tokens:
-                continue
-            after = max(last.time(last.load - moved), first.time(first.load + moved, costs[mine]))
-            if after < slowest * (1.0 - 1e-9) and (best is None or (after, mine, other) < best):
-                best = after, mine, other
-    if best is None:
-        return False
-    _, mine, other = best
-    last.give(mine, costs, lengths)
-    first.take(mine, costs, lengths)
-    if other >= 0:
-        first.give(other, costs, lengths)
-        last.take(other, costs, lengths)
-    return True
+    order = sorted(group.pack, key=lambda number: (-costs[number], number))
+    best: tuple[float, list[tuple[int, ...]]] | None = None
+    for sizes in dict.fromkeys((group.taper, (1.0,) * group.least)):
+        inner = [Bin(size=size, least=1, max_tokens=max_tokens) for size in sizes]
+        if not dealt(inner, order, costs, lengths):
+            continue
+        lightest_first = sorted(inner, key=lambda each: each.load)
+        places = sorted(range(group.least), key=lambda place: (group.taper[place], place))
+        line = dict(zip(places, lightest_first, strict=True))
+        loads = [line[place].load for place in range(group.least)]
+        seconds = one_f_one_b_seconds(loads, group.fill) if group.fill else sum(loads)
+        if best is None or seconds < best[0] * (1.0 - 1e-9):
+            best = seconds, [tuple(sorted(line[place].pack)) for place in range(group.least)]
+    return best

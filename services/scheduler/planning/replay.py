@@ -81,7 +81,7 @@ class Replay:
             )
         tokens, squares = self._tokens, self._squares
         if layout.mix is not None and self._mix is not None and layout.mix != self._mix:
-            scale = np.array(layout.mix.sizes()) / np.array(self._mix.sizes())
+            scale = np.array(layout.mix.targets()) / np.array(self._mix.targets())
             tokens, squares = tokens * scale, squares * scale
         if layout.routes:
             return self._routed(layout, throughputs, tokens, squares)
