@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -17,6 +18,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Pass:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PassEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pass.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PASS_UNSPECIFIED: _Pass.ValueType  # 0
+    """Not set."""
+    PASS_FORWARD: _Pass.ValueType  # 1
+    """Forward."""
+    PASS_BACKWARD: _Pass.ValueType  # 2
+    """Backward, all of it."""
+    PASS_BACKWARD_INPUT: _Pass.ValueType  # 3
+    """Backward: the gradient of the stage's input."""
+    PASS_BACKWARD_WEIGHT: _Pass.ValueType  # 4
+    """Backward: the gradients of its weights."""
+
+class Pass(_Pass, metaclass=_PassEnumTypeWrapper):
+    """One pass of a micro-batch through a stage."""
+
+PASS_UNSPECIFIED: Pass.ValueType  # 0
+"""Not set."""
+PASS_FORWARD: Pass.ValueType  # 1
+"""Forward."""
+PASS_BACKWARD: Pass.ValueType  # 2
+"""Backward, all of it."""
+PASS_BACKWARD_INPUT: Pass.ValueType  # 3
+"""Backward: the gradient of the stage's input."""
+PASS_BACKWARD_WEIGHT: Pass.ValueType  # 4
+"""Backward: the gradients of its weights."""
+Global___Pass: _TypeAlias = Pass  # noqa: Y015
 
 @_typing.final
 class Stage(_message.Message):
@@ -66,25 +99,71 @@ class Replica(_message.Message):
 
     STAGES_FIELD_NUMBER: _builtins.int
     NUM_MICRO_BATCHES_FIELD_NUMBER: _builtins.int
+    ORDERS_FIELD_NUMBER: _builtins.int
     num_micro_batches: _builtins.int
     """Micro-batches this replica runs per iteration."""
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stage]:
         """Stages in pipeline order; together they cover every block exactly once."""
 
+    @_builtins.property
+    def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]:
+        """What each cell (ranks that hold the same stages) computes, in order of the cells' first stages. Set where the same
+        ranks are named by several stages; empty = each rank has one stage, and works as the layout's schedule says.
+        """
+
     def __init__(
         self,
         *,
         stages: _abc.Iterable[Global___Stage] | None = ...,
         num_micro_batches: _builtins.int = ...,
+        orders: _abc.Iterable[Global___Order] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_micro_batches", b"num_micro_batches", "stages", b"stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_micro_batches", b"num_micro_batches", "orders", b"orders", "stages", b"stages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Replica: _TypeAlias = Replica  # noqa: Y015
+
+@_typing.final
+class Order(_message.Message):
+    """What ranks that hold several stages of a replica compute in an iteration, one pass after the other. The three lists are
+    of the same length.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PASSES_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def passes(self) -> _containers.RepeatedScalarFieldContainer[Global___Pass.ValueType]:
+        """What to do."""
+
+    @_builtins.property
+    def places(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Which of the replica's micro-batches, from 0."""
+
+    @_builtins.property
+    def stages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Stage of the replica."""
+
+    def __init__(
+        self,
+        *,
+        passes: _abc.Iterable[Global___Pass.ValueType] | None = ...,
+        places: _abc.Iterable[_builtins.int] | None = ...,
+        stages: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["passes", b"passes", "places", b"places", "stages", b"stages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Order: _TypeAlias = Order  # noqa: Y015
 
 @_typing.final
 class Layout(_message.Message):
@@ -100,12 +179,17 @@ class Layout(_message.Message):
     SCHEDULES_FIELD_NUMBER: _builtins.int
     ROUTES_FIELD_NUMBER: _builtins.int
     ROUTABLE_FIELD_NUMBER: _builtins.int
+    INTERLEAVABLE_FIELD_NUMBER: _builtins.int
     num_blocks: _builtins.int
     """Model blocks in total."""
     schedule: _builtins.str
     """Name of the pipeline schedule, for example "1f1b"."""
     routable: _builtins.bool
     """Whether a plan may have routes: a job whose first layout says so says by it that its engine runs them."""
+    interleavable: _builtins.bool
+    """Whether a plan may give the same ranks several stages of a replica: a job whose first layout says so says by it that
+    its engine runs such layouts.
+    """
     @_builtins.property
     def replicas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Replica]:
         """Replicas in order."""
@@ -141,10 +225,11 @@ class Layout(_message.Message):
         schedules: _abc.Iterable[_builtins.str] | None = ...,
         routes: _abc.Iterable[Global___Route] | None = ...,
         routable: _builtins.bool = ...,
+        interleavable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["mix", b"mix"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mix", b"mix", "num_blocks", b"num_blocks", "replicas", b"replicas", "routable", b"routable", "routes", b"routes", "schedule", b"schedule", "schedules", b"schedules", "standbys", b"standbys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interleavable", b"interleavable", "mix", b"mix", "num_blocks", b"num_blocks", "replicas", b"replicas", "routable", b"routable", "routes", b"routes", "schedule", b"schedule", "schedules", b"schedules", "standbys", b"standbys"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
