@@ -8,6 +8,7 @@ from history.records import EvidenceRecord
 from layouts.layout import Layout, Replica, Stage
 from layouts.mix import Mix
 from layouts.model import BlockCost, ModelSpec
+from layouts.orders import orders_from_lists, orders_to_lists
 from layouts.routes import Route
 
 Document = dict[str, Any]
@@ -20,11 +21,13 @@ def layout_to_document(layout: Layout) -> Document:
     schedules = {"schedules": list(layout.schedules)} if layout.schedules else {}
     routes = {"routes": [dataclasses.asdict(route) for route in layout.routes]} if layout.routes else {}
     routable = {"routable": True} if layout.routable else {}
+    interleavable = {"interleavable": True} if layout.interleavable else {}
     return {
         **mix,
         **schedules,
         **routes,
         **routable,
+        **interleavable,
         "num_blocks": layout.num_blocks,
         "schedule": layout.schedule,
         "standbys": list(layout.standbys),
@@ -40,6 +43,7 @@ def layout_to_document(layout: Layout) -> Document:
                     }
                     for stage in replica.stages
                 ],
+                **({"orders": orders_to_lists(replica.orders)} if replica.orders else {}),
             }
             for replica in layout.replicas
         ],
@@ -61,6 +65,7 @@ def layout_from_document(document: Mapping[str, Any]) -> Layout:
             for route in document.get("routes", ())
         ),
         routable=document.get("routable", False),
+        interleavable=document.get("interleavable", False),
         standbys=tuple(document["standbys"]),
         mix=None if document.get("mix") is None else _mix_from_document(document["mix"]),
         replicas=tuple(
@@ -75,6 +80,7 @@ def layout_from_document(document: Mapping[str, Any]) -> Layout:
                     )
                     for stage in replica["stages"]
                 ),
+                orders=orders_from_lists(replica.get("orders", ())),
             )
             for replica in document["replicas"]
         ),
@@ -143,3 +149,13 @@ def evidence_from_documents(documents: list[Document]) -> tuple[EvidenceRecord, 
 
 def _finite_or_none(value: float) -> float | None:
     return value if abs(value) < float("inf") else None
+
+
+def throughputs_to_document(throughputs: Mapping[int, float] | None) -> Document | None:
+    """Throughputs by rank as JSON, whose keys are text."""
+    return None if throughputs is None else {str(rank): throughput for rank, throughput in throughputs.items()}
+
+
+def throughputs_from_document(document: Mapping[str, float] | None) -> dict[int, float] | None:
+    """The throughputs in a document."""
+    return None if document is None else {int(rank): float(throughput) for rank, throughput in document.items()}

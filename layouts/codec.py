@@ -4,10 +4,20 @@ from dataclasses import asdict, fields
 
 from evenkeel.common.v1 import layout_pb2 as pb
 
+from layouts.instructions import Op
 from layouts.layout import Layout, LayoutError, Replica, Stage
 from layouts.mix import Mix
 from layouts.model import BlockCost, ModelSpec
+from layouts.orders import Order, Turn
 from layouts.routes import Route
+
+_PASS_TO_PROTO = {
+    Op.FORWARD: pb.PASS_FORWARD,
+    Op.BACKWARD: pb.PASS_BACKWARD,
+    Op.BACKWARD_INPUT: pb.PASS_BACKWARD_INPUT,
+    Op.BACKWARD_WEIGHT: pb.PASS_BACKWARD_WEIGHT,
+}
+_PASS_FROM_PROTO = {number: op for op, number in _PASS_TO_PROTO.items()}
 
 
 def layout_to_proto(layout: Layout) -> pb.Layout:
@@ -19,6 +29,7 @@ def layout_to_proto(layout: Layout) -> pb.Layout:
         schedules=layout.schedules,
         routes=[pb.Route(**asdict(route)) for route in layout.routes],
         routable=layout.routable,
+        interleavable=layout.interleavable,
         mix=None if layout.mix is None else pb.Mix(**asdict(layout.mix)),
         replicas=[
             pb.Replica(
@@ -31,6 +42,14 @@ def layout_to_proto(layout: Layout) -> pb.Layout:
                         shares=stage.shares,
                     )
                     for stage in replica.stages
+                ],
+                orders=[
+                    pb.Order(
+                        passes=[_PASS_TO_PROTO[turn.op] for turn in order],
+                        places=[turn.place for turn in order],
+                        stages=[turn.stage for turn in order],
+                    )
+                    for order in replica.orders
                 ],
             )
             for replica in layout.replicas
@@ -53,6 +72,7 @@ def layout_from_proto(message: pb.Layout) -> Layout:
             Route(micro_batch=route.micro_batch, stage=route.stage, replica=route.replica) for route in message.routes
         ),
         routable=message.routable,
+        interleavable=message.interleavable,
         mix=_mix_from_proto(message.mix) if message.HasField("mix") else None,
         replicas=tuple(
             Replica(
@@ -66,10 +86,19 @@ def layout_from_proto(message: pb.Layout) -> Layout:
                     )
                     for stage in replica.stages
                 ),
+                orders=tuple(_order_from_proto(order) for order in replica.orders),
             )
             for replica in message.replicas
         ),
     )
+
+
+def _order_from_proto(order: pb.Order) -> Order:
+    try:
+        ops = [_PASS_FROM_PROTO[each] for each in order.passes]
+        return tuple([Turn(*each) for each in zip(ops, order.places, order.stages, strict=True)])
+    except (KeyError, ValueError) as error:
+        raise LayoutError(f"an order has passes that this version does not know, or uneven lists: {error}") from error
 
 
 def _mix_from_proto(message: pb.Mix) -> Mix:

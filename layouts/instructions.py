@@ -31,11 +31,13 @@ class Instruction:
     Attributes:
         op: What to do. BACKWARD is BACKWARD_INPUT and BACKWARD_WEIGHT in one.
         micro_batch: Index within the iteration's global batch; -1 for REDUCE and STEP.
+        stage: Stage that does it; REDUCE and STEP are the ranks' and of no stage.
     """
 
     op: Op
     micro_batch: int = -1
+    stage: int = 0
 
 
 Program = tuple[Instruction, ...]
-"""The instructions of one stage of one replica for one iteration."""
+"""The instructions of one stage of one replica for one iteration, or of all stages that the same ranks hold."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from layouts.mix import Mix
+from layouts.orders import Order, cells_of, flaw_in
 from layouts.routes import Route
 
 
@@ -60,27 +61,53 @@ class Replica:
     Attributes:
         stages: In pipeline order.
         num_micro_batches: Per iteration; may be 0.
-        ranks: All ranks of the replica, stage by stage, shard by shard.
+        orders: What each cell computes, in order, where the same ranks hold several stages; none = the layout's
+            schedule, and a rank has one stage.
+        ranks: All ranks of the replica, stage by stage, shard by shard; each once.
         stop_block: One past the last block when the stages follow one another from block 0, else -1.
+
+    Raises:
+        LayoutError: Orders that are not complete or wait for ever; ranks that hold several stages in different shares.
     """
 
     stages: tuple[Stage, ...]
     num_micro_batches: int
+    orders: tuple[Order, ...] = ()
     ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
     stop_block: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Kept: layouts of many replicas share most of them, and each is asked for these many times.
-        object.__setattr__(self, "ranks", tuple(chain.from_iterable([stage.ranks for stage in self.stages])))
+        groups = [stage.ranks for stage in self.stages]
+        if self.orders:
+            self._check_orders()
+            groups = list(dict.fromkeys(groups))
+        object.__setattr__(self, "ranks", tuple(chain.from_iterable(groups)))
         expected = 0
         for stage in self.stages:
             expected = stage.stop_block if stage.first_block == expected else -1
         object.__setattr__(self, "stop_block", expected)
 
+    @property
+    def cells(self) -> tuple[tuple[int, ...], ...]:
+        """Stages that the same ranks hold, cell by cell; without orders one each."""
+        if not self.orders:
+            return tuple([(s,) for s in range(len(self.stages))])
+        return cells_of([stage.ranks for stage in self.stages])
+
+    def _check_orders(self) -> None:
+        for cell in self.cells:
+            shares = {self.stages[s].shares for s in cell}
+            if len(shares) > 1:
+                raise LayoutError(f"stages {cell} of one cell are cut in shares {sorted(shares)}: they need the same")
+        flaw = flaw_in(self.orders, self.cells, self.num_micro_batches)
+        if flaw:
+            raise LayoutError(flaw)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a rank stands: replica d, stage s, shard t."""
+    """Where a rank stands: replica d, stage s, shard t. Of several stages that it holds, s is the first."""
 
     replica: int
     stage: int
@@ -100,12 +127,14 @@ class Layout:
         schedules: Schedules that a plan may choose for the job, because its engine runs them; none = only ``schedule``.
         routes: Stages of micro-batches that another replica runs; by micro-batch and stage, whatever order is given.
         routable: True when a plan may route micro-batches, because the job's engine runs such layouts.
+        interleavable: True when a plan may give ranks several stages, because the job's engine runs such layouts.
         ranks: Ranks that hold a position, ascending; standbys excluded.
         num_micro_batches: Of the whole iteration: the same under every layout of a job.
 
     Raises:
         LayoutError: A stage's blocks do not follow the previous one's, a rank appears twice, quotas are negative or
-            all zero, a route leads to a replica that does not have the same blocks at that stage.
+            all zero, a route leads to a replica that does not have the same blocks at that stage or to ranks that hold
+            several.
     """
 
     num_blocks: int
@@ -116,6 +145,7 @@ class Layout:
     schedules: tuple[str, ...] = ()
     routes: tuple[Route, ...] = ()
     routable: bool = False
+    interleavable: bool = False
     ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
     num_micro_batches: int = field(init=False, repr=False, compare=False)
 
@@ -147,6 +177,8 @@ class Layout:
             self._check_routes()
 
     def _check_routes(self) -> None:
+        if any(replica.orders for replica in self.replicas):
+            raise LayoutError("routes and replicas with orders of their own do not go together")
         homes = [d for d, replica in enumerate(self.replicas) for _ in range(replica.num_micro_batches)]
         seen = set()
         for route in self.routes:
@@ -183,8 +215,8 @@ class Layout:
     def positions(self) -> Iterator[tuple[int, Position]]:
         """Every (rank, position), replica by replica, stage by stage, shard by shard."""
         for d, replica in enumerate(self.replicas):
-            for s, stage in enumerate(replica.stages):
-                for t, rank in enumerate(stage.ranks):
+            for s, *_ in replica.cells:
+                for t, rank in enumerate(replica.stages[s].ranks):
                     yield rank, Position(replica=d, stage=s, shard=t)
 
     def position_of(self, rank: int) -> Position | None:
@@ -194,6 +226,10 @@ class Layout:
     def stage_at(self, position: Position) -> Stage:
         """The stage at a position."""
         return self.replicas[position.replica].stages[position.stage]
+
+    def cell_at(self, position: Position) -> tuple[int, ...]:
+        """All stages that the ranks at a position hold, ascending."""
+        return next(cell for cell in self.replicas[position.replica].cells if position.stage in cell)
 
     def micro_batches_of(self, replica: int) -> range:
         """Indices of the global micro-batches that a replica runs: consecutive, replica by replica."""

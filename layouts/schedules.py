@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from layouts.instructions import Instruction, Op, Program
 from layouts.layout import Layout
+from layouts.orders import order_programs
 from layouts.paths import Paths
 
 
@@ -17,25 +18,25 @@ class _Writer:
     """Appends what a stage does on a micro-batch, with the transfers that belong to it."""
 
     def __init__(self, stage: int, num_stages: int) -> None:
-        self._is_first, self._is_last = stage == 0, stage == num_stages - 1
+        self._stage, self._is_first, self._is_last = stage, stage == 0, stage == num_stages - 1
         self._program: list[Instruction] = []
 
     def forward(self, micro_batch: int) -> None:
         if not self._is_first:
-            self._program.append(Instruction(Op.RECEIVE_ACTIVATION, micro_batch))
-        self._program.append(Instruction(Op.FORWARD, micro_batch))
+            self._program.append(Instruction(Op.RECEIVE_ACTIVATION, micro_batch, self._stage))
+        self._program.append(Instruction(Op.FORWARD, micro_batch, self._stage))
         if not self._is_last:
-            self._program.append(Instruction(Op.SEND_ACTIVATION, micro_batch))
+            self._program.append(Instruction(Op.SEND_ACTIVATION, micro_batch, self._stage))
 
     def backward(self, micro_batch: int, op: Op = Op.BACKWARD) -> None:
         if not self._is_last:
-            self._program.append(Instruction(Op.RECEIVE_GRADIENT, micro_batch))
-        self._program.append(Instruction(op, micro_batch))
+            self._program.append(Instruction(Op.RECEIVE_GRADIENT, micro_batch, self._stage))
+        self._program.append(Instruction(op, micro_batch, self._stage))
         if not self._is_first:
-            self._program.append(Instruction(Op.SEND_GRADIENT, micro_batch))
+            self._program.append(Instruction(Op.SEND_GRADIENT, micro_batch, self._stage))
 
     def backward_weight(self, micro_batch: int) -> None:
-        self._program.append(Instruction(Op.BACKWARD_WEIGHT, micro_batch))
+        self._program.append(Instruction(Op.BACKWARD_WEIGHT, micro_batch, self._stage))
 
     def finished(self) -> Program:
         return (*self._program, Instruction(Op.REDUCE), Instruction(Op.STEP))
@@ -181,12 +182,12 @@ def most_live(program: Program) -> int:
 
 
 def program_of(layout: Layout, replica: int, stage: int, micro_batches: Sequence[int] | None = None) -> Program:
-    """The program of one stage of one replica under a layout.
+    """The program of one stage of one replica under a layout, with all stages that the same ranks hold.
 
     Args:
         layout: Layout.
         replica: Replica.
-        stage: Stage of the replica.
+        stage: Stage of the replica; of several that the same ranks hold, any.
         micro_batches: What the replica runs, all of it by itself; None for all that the layout gives it, routes
             included. After a failure it is less.
 
@@ -199,4 +200,8 @@ def program_of(layout: Layout, replica: int, stage: int, micro_batches: Sequence
     if layout.routes and micro_batches is None:
         return routed_program(layout, Paths(layout), replica, stage)
     due = layout.micro_batches_of(replica) if micro_batches is None else micro_batches
+    one = layout.replicas[replica]
+    if one.orders:
+        cell = next(number for number, stages in enumerate(one.cells) if stage in stages)
+        return order_programs(one.orders, one.cells, due)[cell]
     return schedule(stage, len(layout.replicas[replica].stages), due)

@@ -38,7 +38,7 @@ class Timeline:
 
     Attributes:
         iteration_seconds: When the last stage of the last replica is done.
-        stages: Timeline of each stage, ``stages[replica][stage]``.
+        stages: Timeline of each stage, ``stages[replica][stage]``; of a replica with orders, of each cell.
     """
 
     iteration_seconds: float
@@ -74,7 +74,7 @@ def run_programs(
     clocks = [0.0] * num_stages
     busy = [0.0] * num_stages
     positions = [0] * num_stages
-    arrivals: dict[tuple[int, bool, int], float] = {}
+    arrivals: dict[tuple[int, bool, int, int], float] = {}
     ready = deque(range(num_stages))
     while ready:
         stage = ready.popleft()
@@ -83,18 +83,19 @@ def run_programs(
             instruction = program[index]
             op = instruction.op
             if op is Op.RECEIVE_ACTIVATION or op is Op.RECEIVE_GRADIENT:
-                arrival = arrivals.get((stage, op is Op.RECEIVE_ACTIVATION, instruction.micro_batch))
+                received = stage, op is Op.RECEIVE_ACTIVATION, instruction.micro_batch, instruction.stage
+                arrival = arrivals.get(received)
                 if arrival is None:
                     position = index
                     break
                 clock = later(clock, arrival)
             elif op is Op.SEND_ACTIVATION:
                 receiver = stage + 1 if receiver_of is None else receiver_of(stage, instruction)
-                arrivals[receiver, True, instruction.micro_batch] = clock + transfer_seconds
+                arrivals[receiver, True, instruction.micro_batch, instruction.stage + 1] = clock + transfer_seconds
                 ready.append(receiver)
             elif op is Op.SEND_GRADIENT:
                 receiver = stage - 1 if receiver_of is None else receiver_of(stage, instruction)
-                arrivals[receiver, False, instruction.micro_batch] = clock + transfer_seconds
+                arrivals[receiver, False, instruction.micro_batch, instruction.stage - 1] = clock + transfer_seconds
                 ready.append(receiver)
             elif op in _COMPUTES:
                 seconds = seconds_of(stage, instruction)
@@ -116,6 +117,16 @@ def run_programs(
     )
 
 
+def cell_receiver(cells: Sequence[Sequence[int]]) -> Callable[[int, Instruction], int]:
+    """Who receives what a cell sends, for :func:`run_programs` over the programs of cells.
+
+    Args:
+        cells: Stages of each cell.
+    """
+    home = {stage: cell for cell, stages in enumerate(cells) for stage in stages}
+    return lambda cell, instruction: home[instruction.stage + (1 if instruction.op is Op.SEND_ACTIVATION else -1)]
+
+
 def timeline_of(
     layout: Layout, seconds_of: Callable[[int, int, Instruction], float], transfer_seconds: float = 0.0
 ) -> Timeline:
@@ -135,8 +146,13 @@ def timeline_of(
     else:
         stages = []
         for d, replica in enumerate(layout.replicas):
-            programs = [program_of(layout, d, s) for s in range(len(replica.stages))]
-            stages.append(run_programs(programs, lambda s, i, d=d: seconds_of(d, s, i), transfer_seconds))  # type: ignore[misc]
+            programs = [program_of(layout, d, cell[0]) for cell in replica.cells]
+            receiver_of = cell_receiver(replica.cells)
+
+            def seconds(cell: int, instruction: Instruction, d: int = d) -> float:
+                return seconds_of(d, instruction.stage, instruction)
+
+            stages.append(run_programs(programs, seconds, transfer_seconds, receiver_of))
     return Timeline(
         iteration_seconds=max(stage.end_seconds for replica in stages for stage in replica), stages=tuple(stages)
     )

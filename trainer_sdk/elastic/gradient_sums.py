@@ -89,9 +89,14 @@ class GradientSums:
             ]
 
     def accumulate(self, parameters: Mapping[str, Tensor], micro_batch: int) -> None:
-        """Take over one micro-batch's gradients, where they are due, and clear them. Nothing interrupts it."""
-        for name, stretches in self._stretches.items():
-            parameter = parameters[name]
+        """Take over one micro-batch's gradients, where they are due, and clear them. Nothing interrupts it.
+
+        Args:
+            parameters: Of the stage that it passed.
+            micro_batch: Its index.
+        """
+        for name, parameter in parameters.items():
+            stretches = self._stretches[name]
             gradient, parameter.grad = parameter.grad, None
             wanting = [stretch for stretch in stretches if stretch.wants(micro_batch)]
             for stretch in wanting:

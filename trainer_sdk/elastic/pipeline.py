@@ -35,14 +35,14 @@ class Pipeline:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self._outgoing: dict[tuple[bool, int, int], list[Border]] = {}
-        self._incoming: dict[tuple[bool, int, int], Border] = {}
+        self._outgoing: dict[tuple[bool, int, int, int], list[Border]] = {}
+        self._incoming: dict[tuple[bool, int, int, int], Border] = {}
         for border in borders_of(layout):
             if border.sender == rank:
-                key = border.is_gradient, border.home, border.receiver_replica
+                key = border.is_gradient, border.home, border.receiver_replica, border.stage
                 self._outgoing.setdefault(key, []).append(border)
             elif border.receiver == rank:
-                self._incoming[border.is_gradient, border.home, border.sender_replica] = border
+                self._incoming[border.is_gradient, border.home, border.sender_replica, border.stage] = border
         self._groups = groups
         self._clock = clock
         self._width = width
@@ -50,7 +50,7 @@ class Pipeline:
         self._device = device
         self._sends: list[tuple[Border, Pending]] = []
 
-    def send(self, tensor: Tensor, *, is_gradient: bool, home: int, to: int) -> None:
+    def send(self, tensor: Tensor, *, is_gradient: bool, home: int, to: int, stage: int) -> None:
         """Start sending to every receiver of this rank; the tensor must not change before :meth:`flush`.
 
         Args:
@@ -58,13 +58,14 @@ class Pipeline:
             is_gradient: Direction.
             home: Replica that the micro-batch belongs to.
             to: Replica that runs its next stage, or the one before for a gradient.
+            stage: Stage that sends.
         """
         kept = tensor.contiguous()
-        for border in self._outgoing.get((is_gradient, home, to), ()):
+        for border in self._outgoing.get((is_gradient, home, to, stage - is_gradient), ()):
             pending = self._groups[border.group_name].start_broadcast(kept, border.sender)
             self._sends.append((border, pending))
 
-    def receive(self, num_tokens: int, *, is_gradient: bool, home: int, sender: int) -> Tensor:
+    def receive(self, num_tokens: int, *, is_gradient: bool, home: int, sender: int, stage: int) -> Tensor:
         """Wait for the next tensor of a micro-batch with ``num_tokens`` tokens.
 
         Args:
@@ -72,12 +73,13 @@ class Pipeline:
             is_gradient: Direction.
             home: Replica that the micro-batch belongs to.
             sender: Replica that runs its stage before, or the next one for a gradient.
+            stage: Stage that receives.
 
         Raises:
             Interrupted: The rank should park.
             PeerLost: The sender is gone.
         """
-        border = self._incoming[is_gradient, home, sender]
+        border = self._incoming[is_gradient, home, sender, stage - (not is_gradient)]
         tensor = torch.empty((num_tokens, self._width), dtype=self._dtype, device=self._device)
         pending = self._groups[border.group_name].start_broadcast(tensor, border.sender)
         self._clock.wait(WaitKind.PIPELINE, (border.sender,), pending.wait)

@@ -1,4 +1,4 @@
-"""One rank's part in one epoch: interprets its stage's program, micro-batch by micro-batch."""
+"""One rank's part in one epoch: interprets the program of its stages, micro-batch by micro-batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layouts.instructions import Op, Program
+from layouts.instructions import Instruction, Op, Program
 from layouts.layout import Layout, Position
 from layouts.paths import Paths
 from layouts.schedules import program_of
@@ -33,13 +33,20 @@ from trainer_sdk.groups.group import Group
 
 @dataclass(slots=True)
 class _Flight:
-    """A micro-batch between its forward and the last part of its backward."""
+    """A micro-batch between its forward and the last part of its backward in a stage."""
 
     batch: MicroBatch
     entered: Tensor | None = None
     output: Tensor | None = None
     gradient: Tensor | None = None
     tape: WeightTape | None = None
+
+    def take_input_gradient(self) -> Tensor:
+        """The gradient of what entered, for the stage before; both are let go of."""
+        assert self.entered is not None, "a gradient is sent by a stage that received an activation"
+        assert self.entered.grad is not None, "a gradient is sent after its backward"
+        gradient, self.entered = self.entered.grad, None
+        return gradient
 
 
 class EpochRuntime:
@@ -58,7 +65,8 @@ class EpochRuntime:
 
     Attributes:
         sums: This rank's gradient sums.
-        batches: Micro-batches that this stage ran in the newest iteration, in the order of their forwards.
+        models: The rank's stages, by number.
+        batches: Micro-batches that the rank ran in the newest iteration, in the order of their first forwards.
         kept: Index and documents of those that count in it without having been run in this epoch.
     """
 
@@ -79,21 +87,27 @@ class EpochRuntime:
         self.position: Position = position
         self._dataset = self._samples = dataset.under(layout.mix)
         self._clock = clock
-        stage = layout.stage_at(position)
         self._layout = layout
         self._program = program_of(layout, position.replica, position.stage)
         self._routed = Paths(layout) if layout.routes else None
         self._paths = self._routed
         specs = parameter_specs(config.model)
         ownership = OwnershipMap(specs, layout)
-        group = groups[collective_name(stage.ranks)] if len(stage.ranks) > 1 else None
+        ranks = layout.stage_at(position).ranks
+        region = TensorRegion(groups[collective_name(ranks)] if len(ranks) > 1 else None, clock)
+        held = ownership.held_by(rank)
         self.optimizer = ShardOptimizer(config.optimizer, state)
-        self.model = StageModel(
-            config.model,
-            range(stage.first_block, stage.stop_block),
-            ownership.held_by(rank),
-            TensorRegion(group, clock),
-        )
+        self.models: dict[int, StageModel] = {}
+        self._parameters: dict[int, dict[str, Tensor]] = {}
+        for s in layout.cell_at(position):
+            stage = layout.replicas[position.replica].stages[s]
+            blocks = range(stage.first_block, stage.stop_block)
+            self.models[s] = StageModel(config.model, blocks, held, region)
+            self._parameters[s] = {
+                name: value
+                for name, value in self.optimizer.parameters.items()
+                if ownership.specs[name].block in blocks
+            }
         self._direct = DirectWeights(self.optimizer.parameters)
         device = torch.device(config.device)
         self._pipeline = Pipeline(
@@ -109,15 +123,15 @@ class EpochRuntime:
         self.sums = sums or GradientSums(ownership, rank, buckets, device)
         self.reducer = GradientReducer(self.sums, rank, buckets, groups, clock, device)
         self._remainder = remainder
-        self._is_last = stage.stop_block == layout.num_blocks
+        self._last = len(layout.replicas[position.replica].stages) - 1
         self._loss = 0.0
-        self._flights: dict[int, _Flight] = {}
-        self._split: frozenset[int] = frozenset()
+        self._flights: dict[tuple[int, int], _Flight] = {}
+        self._split: frozenset[tuple[int, int]] = frozenset()
         self.batches: list[MicroBatch] = []
         self.kept: tuple[tuple[int, Documents], ...] = ()
 
     def run_iteration(self, iteration: int) -> float:
-        """Run all micro-batches of this stage, or what is left of them after a failure, and reduce the gradients.
+        """Run all micro-batches of the rank's stages, or what a failure left of them, and reduce the gradients.
 
         Returns:
             This rank's part of the iteration's mean loss: parts of all ranks add up to it.
@@ -132,15 +146,15 @@ class EpochRuntime:
         self._pipeline.forget()
         with self._clock.computing(ComputeKind.DATA):
             program = self._begin(iteration)
-            self._split = frozenset(one.micro_batch for one in program if one.op is Op.BACKWARD_INPUT)
+            self._split = frozenset((one.micro_batch, one.stage) for one in program if one.op is Op.BACKWARD_INPUT)
             scale = 1.0 / self._samples.total_tokens(iteration)
         for instruction in program:
             if instruction.op is Op.REDUCE:
                 self._pipeline.flush()
                 self.reducer.reduce()
             elif instruction.op is not Op.STEP:
-                self._execute(instruction.op, self._flight(iteration, instruction.micro_batch), scale)
-        speaks = self._is_last and self.position.shard == 0
+                self._execute(instruction, self._flight(iteration, instruction), scale)
+        speaks = self._last in self.models and self.position.shard == 0
         return self._loss * scale if speaks else 0.0
 
     def step(self, gradient_scale: float) -> None:
@@ -163,69 +177,89 @@ class EpochRuntime:
             self._loss = remainder.kept_loss  # one rank speaks for what nobody ran again
         return program_of(self._layout, position.replica, position.stage, remainder.by_replica[position.replica])
 
-    def _flight(self, iteration: int, index: int) -> _Flight:
-        flight = self._flights.get(index)
+    def _flight(self, iteration: int, instruction: Instruction) -> _Flight:
+        index, stage = instruction.micro_batch, instruction.stage
+        flight = self._flights.get((index, stage))
         if flight is None:
-            with self._clock.computing(ComputeKind.DATA):
-                flight = _Flight(self._samples.micro_batch(iteration, index))
-            self._flights[index] = flight
-            self.batches.append(flight.batch)
+            elsewhere = next((self._flights[index, s] for s in self.models if (index, s) in self._flights), None)
+            flight = self._flights[index, stage] = _Flight(
+                elsewhere.batch if elsewhere else self._batch(iteration, index)
+            )
         return flight
 
-    def _execute(self, op: Op, flight: _Flight, scale: float) -> None:
-        tokens, index = flight.batch.documents.num_tokens, flight.batch.index
+    def _batch(self, iteration: int, index: int) -> MicroBatch:
+        with self._clock.computing(ComputeKind.DATA):
+            batch = self._samples.micro_batch(iteration, index)
+        self.batches.append(batch)
+        return batch
+
+    def _execute(self, instruction: Instruction, flight: _Flight, scale: float) -> None:
+        op, stage, tokens, index = (
+            instruction.op,
+            instruction.stage,
+            flight.batch.documents.num_tokens,
+            flight.batch.index,
+        )
         home = self.position.replica if self._paths is None else self._paths.home(index)
         if op is Op.RECEIVE_ACTIVATION:
-            sender = self._host(index, -1)
-            received = self._pipeline.receive(tokens, is_gradient=False, home=home, sender=sender)
+            sender = self._host(index, stage - 1)
+            received = self._pipeline.receive(tokens, is_gradient=False, home=home, sender=sender, stage=stage)
             flight.entered = received.requires_grad_()
         elif op is Op.FORWARD:
-            self._forward(flight)
+            self._forward(flight, stage)
         elif op is Op.SEND_ACTIVATION:
             assert flight.output is not None, "an activation is sent after its forward"
-            self._pipeline.send(flight.output.detach(), is_gradient=False, home=home, to=self._host(index, 1))
+            to = self._host(index, stage + 1)
+            self._pipeline.send(flight.output.detach(), is_gradient=False, home=home, to=to, stage=stage)
         elif op is Op.RECEIVE_GRADIENT:
-            sender = self._host(index, 1)
-            flight.gradient = self._pipeline.receive(tokens, is_gradient=True, home=home, sender=sender)
+            sender = self._host(index, stage + 1)
+            flight.gradient = self._pipeline.receive(tokens, is_gradient=True, home=home, sender=sender, stage=stage)
         elif op is Op.BACKWARD or op is Op.BACKWARD_INPUT:
-            self._backward(flight, scale)
+            self._backward(flight, stage, scale)
         elif op is Op.BACKWARD_WEIGHT:
-            self._backward_weight(flight)
+            self._backward_weight(flight, stage)
         elif op is Op.SEND_GRADIENT:
-            assert flight.entered is not None, "a gradient is sent by a stage that received an activation"
-            assert flight.entered.grad is not None, "a gradient is sent after its backward"
-            self._pipeline.send(flight.entered.grad, is_gradient=True, home=home, to=self._host(index, -1))
-            flight.entered = None
+            to = self._host(index, stage - 1)
+            self._pipeline.send(flight.take_input_gradient(), is_gradient=True, home=home, to=to, stage=stage)
 
-    def _host(self, micro_batch: int, offset: int) -> int:
-        """The replica that runs a neighbouring stage of a micro-batch."""
-        position = self.position
-        return position.replica if self._paths is None else self._paths.host(micro_batch, position.stage + offset)
+    def _host(self, micro_batch: int, stage: int) -> int:
+        """The replica that runs a stage of a micro-batch."""
+        return self.position.replica if self._paths is None else self._paths.host(micro_batch, stage)
 
-    def _forward(self, flight: _Flight) -> None:
-        flight.tape = WeightTape(self.optimizer.parameters) if flight.batch.index in self._split else None
+    def _forward(self, flight: _Flight, stage: int) -> None:
+        index = flight.batch.index
+        before = self._flights.get((index, stage - 1))
+        if before is not None:  # the stage before is this rank's own
+            assert before.output is not None, "a stage follows the one before it"
+            flight.entered = before.output.detach().requires_grad_()
+        flight.tape = WeightTape(self._parameters[stage]) if (index, stage) in self._split else None
         with self._clock.computing(ComputeKind.FORWARD):
-            flight.output = self.model.forward(flight.entered, flight.batch, flight.tape or self._direct)
-        if self._is_last:
+            flight.output = self.models[stage].forward(flight.entered, flight.batch, flight.tape or self._direct)
+        if stage == self._last:
             loss = float(flight.output.detach())
             self._loss += loss
-            self.sums.losses[flight.batch.index] = loss
+            self.sums.losses[index] = loss
 
-    def _backward(self, flight: _Flight, scale: float) -> None:
+    def _backward(self, flight: _Flight, stage: int, scale: float) -> None:
         assert flight.output is not None, "a backward follows its forward"
-        gradient = torch.full_like(flight.output, scale) if self._is_last else flight.gradient
+        index = flight.batch.index
+        after = self._flights.get((index, stage + 1))
+        if stage == self._last:
+            gradient: Tensor | None = torch.full_like(flight.output, scale)
+        else:
+            gradient = flight.gradient if after is None else after.take_input_gradient()
         with self._clock.computing(ComputeKind.BACKWARD):
             torch.autograd.backward([flight.output], [gradient])
             if flight.tape is None:
-                self._clock.add(self.model.embedding_backward_flops(flight.batch))
-                self.sums.accumulate(self.optimizer.parameters, flight.batch.index)
+                self._clock.add(self.models[stage].embedding_backward_flops(flight.batch))
+                self.sums.accumulate(self._parameters[stage], index)
         flight.output = flight.gradient = None
 
-    def _backward_weight(self, flight: _Flight) -> None:
-        """Only now is the micro-batch in the sums: after a failure before it, it is run again."""
+    def _backward_weight(self, flight: _Flight, stage: int) -> None:
+        """Only now is the micro-batch in the stage's sums: after a failure before it, it is run again."""
         assert flight.tape is not None, "the weights' part follows the input's"
         with self._clock.computing(ComputeKind.BACKWARD):
             flight.tape.fill()
-            self._clock.add(self.model.weight_flops(flight.batch))
-            self.sums.accumulate(self.optimizer.parameters, flight.batch.index)
+            self._clock.add(self.models[stage].weight_flops(flight.batch))
+            self.sums.accumulate(self._parameters[stage], flight.batch.index)
         flight.tape = None

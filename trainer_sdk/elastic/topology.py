@@ -28,6 +28,8 @@ class Border:
         home: Replica whose micro-batches pass it.
         sender_replica: Replica of the sender; its home where nothing is routed.
         receiver_replica: Replica of the receiver; likewise.
+        stage: Stage before the border.
+        shared: Whether other borders may lie between the same ranks, since they hold several stages.
     """
 
     sender: int
@@ -36,15 +38,20 @@ class Border:
     home: int
     sender_replica: int
     receiver_replica: int
+    stage: int
+    shared: bool
 
     @property
     def group_name(self) -> str:
         """A group of its own: broadcasts of one group must be issued in the same order at both ends.
 
-        Guests of several homes, and a replica's own micro-batches, may take turns differently at the two ends.
+        Guests of several homes, a replica's own micro-batches, and those at several stages of the same ranks, may take
+        turns differently at the two ends.
         """
         routed = not self.home == self.sender_replica == self.receiver_replica
         name = f"{'gradient' if self.is_gradient else 'activation'}/{self.sender}-{self.receiver}"
+        if self.shared:
+            return f"{name}/stage{self.stage}"
         return f"{name}/{self.home}" if routed else name
 
 
@@ -57,21 +64,25 @@ def borders_of(layout: Layout) -> tuple[Border, ...]:
     """Every border that tensors cross.
 
     Shards of a stage all end with the same activation, so with different widths on the two sides each receiver t takes
-    it from sender t modulo the senders; gradients are the mirror image.
+    it from sender t modulo the senders; gradients are the mirror image. Nothing crosses where the same ranks hold the
+    stages on both sides.
     """
     borders = []
     for d, replica in enumerate(layout.replicas):
-        for before, after in pairwise(replica.stages):
-            borders += _between(before, after, d, d, d)
+        for s, (before, after) in enumerate(pairwise(replica.stages)):
+            if before.ranks != after.ranks:
+                borders += _between(before, after, d, d, d, s, shared=bool(replica.orders))
     if layout.routes:
         for home, s, first, second in Paths(layout).crossings():
             before, after = layout.replicas[first].stages[s], layout.replicas[second].stages[s + 1]
-            borders += _between(before, after, home, first, second)
+            borders += _between(before, after, home, first, second, s)
     return tuple(borders)
 
 
-def _between(before: Stage, after: Stage, home: int, first: int, second: int) -> list[Border]:
-    """Both directions between a stage of replica ``first`` and the next one, of replica ``second``."""
+def _between(
+    before: Stage, after: Stage, home: int, first: int, second: int, stage: int, *, shared: bool = False
+) -> list[Border]:
+    """Both directions between stage ``stage``, of replica ``first``, and the next one, of replica ``second``."""
     return [
         Border(
             sender=senders.ranks[t % len(senders.ranks)],
@@ -80,6 +91,8 @@ def _between(before: Stage, after: Stage, home: int, first: int, second: int) ->
             home=home,
             sender_replica=sender_replica,
             receiver_replica=receiver_replica,
+            stage=stage,
+            shared=shared,
         )
         for is_gradient, senders, receivers, sender_replica, receiver_replica in (
             (False, before, after, first, second),

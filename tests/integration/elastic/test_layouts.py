@@ -8,8 +8,10 @@ from multiprocessing.connection import Pipe
 import pytest
 import torch
 
+from layouts.interleaved import interleaved_orders
 from layouts.layout import Layout, Replica, Stage
 from layouts.mix import Mix
+from layouts.orders import LETTERS, Turn
 from layouts.routes import Route
 from layouts.schedules import SCHEDULES
 from trainer_sdk.control.mailbox import Mailbox
@@ -84,6 +86,42 @@ LAYOUTS |= {
             (1, (stage(0, 1, (3,)), stage(1, 3, (4, 5), (2, 1)), stage(3, 4, (6, 7)))),
         ),
         routes=(route(0, 1, 1), route(2, 1, 1), route(3, 2, 1), route(4, 0, 0)),
+    ),
+}
+
+
+def virtual(first_rank: int, quota: int, num_cells: int, num_chunks: int, width: int) -> Replica:
+    """Interleaved stages of one block each."""
+    ranks = [tuple(first_rank + cell * width + t for t in range(width)) for cell in range(num_cells)]
+    stages = tuple(stage(s, s + 1, ranks[s % num_cells]) for s in range(num_cells * num_chunks))
+    orders = interleaved_orders(num_cells, num_chunks, quota)
+    return Replica(stages=stages, num_micro_batches=quota, orders=orders)
+
+
+# There and back again: rank 0 has the first and the last stage, and weights' gradients come late (like ZB-V).
+WAVE = tuple(
+    tuple(Turn(LETTERS[letter], int(place), int(number)) for letter, place, number in order.split())
+    for order in (
+        "F00 F10 F03 B03 F13 B13 W03 B00 W13 B10 W00 W10",
+        "F01 F02 F11 F12 B02 B01 B12 W02 B11 W01 W11 W12",
+    )
+)
+
+LAYOUTS |= {
+    "two stages a rank in turns": Layout(num_blocks=4, replicas=(virtual(0, 5, 2, 2, 1),)),
+    "two stages on the same two shards beside one rank with all of four": Layout(
+        num_blocks=4, replicas=(virtual(0, 3, 2, 2, 2), virtual(4, 2, 1, 4, 1))
+    ),
+    "stages that come back beside a plain pipeline": Layout(
+        num_blocks=4,
+        replicas=(
+            Replica(
+                stages=tuple(stage(s, s + 1, (rank,)) for s, rank in enumerate((0, 1, 1, 0))),
+                num_micro_batches=2,
+                orders=WAVE,
+            ),
+            Replica(stages=(stage(0, 3, (2,)), stage(3, 4, (3, 4))), num_micro_batches=3),
+        ),
     ),
 }
 

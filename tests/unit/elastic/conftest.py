@@ -5,6 +5,7 @@ import torch
 from hypothesis import strategies as st
 
 from layouts.layout import Layout, Replica, Stage
+from tests.unit.layouts.strategies import ordered_replicas
 from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 
 NUM_BLOCKS = 5
@@ -29,6 +30,9 @@ def _layouts(draw: st.DrawFn, max_ranks: int = 12) -> Layout:
             del mine[:width]
             shares = tuple(draw(st.lists(st.integers(1, 9), min_size=width, max_size=width)))
             stages.append(Stage(first_block=borders[s], stop_block=borders[s + 1], ranks=ranks, shares=shares))
+        if draw(st.integers(0, 3)) == 0:
+            replicas.append(draw(ordered_replicas(NUM_BLOCKS, [stage.ranks for stage in stages])))
+            continue
         quota = draw(st.integers(1 if d == 0 else 0, 4))
         replicas.append(Replica(stages=tuple(stages), num_micro_batches=quota))
     return Layout(num_blocks=NUM_BLOCKS, replicas=tuple(replicas))

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.layout import Layout, uniform_layout
+from layouts.layout import Layout, Replica, uniform_layout
 from layouts.mix import Mix
+from tests.unit.layouts.strategies import orders_one_by_one
 from trainer_sdk.elastic.exchange import plan_exchange
 from trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_from_json, ledger_to_json
 from trainer_sdk.elastic.gradient_sums import GradientSums
@@ -49,19 +50,22 @@ class Epoch:
     def ownership(self) -> OwnershipMap:
         return OwnershipMap(SPECS, self.layout)
 
-    def run(self, rank: int, count: int) -> None:
-        """Finish the first ``count`` micro-batches of a rank's replica there."""
+    def run(self, rank: int, count: int, num_late: int = 0) -> None:
+        """Finish the first ``count`` micro-batches of a rank's replica there, and the next in its last stages only."""
         position = self.layout.position_of(rank)
-        is_last = self.layout.stage_at(position).stop_block == self.layout.num_blocks
-        for micro_batch in self.due[position.replica][:count]:
-            parameters = {}
-            for name, held in self.ownership.held_by(rank).items():
-                shape = self.ownership.specs[name].slice_shape(len(held))
-                parameters[name] = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
-                parameters[name].grad = torch.full(shape, digit(micro_batch), dtype=torch.float64)
-            self.sums[rank].accumulate(parameters, micro_batch)
-            if is_last:
-                self.sums[rank].losses[micro_batch] = float(micro_batch)
+        stages, cell = self.layout.replicas[position.replica].stages, self.layout.cell_at(position)
+        for index, micro_batch in enumerate(self.due[position.replica][: count + 1]):
+            for s in cell if index < count else cell[max(1, len(cell) - num_late) :]:
+                parameters = {}
+                for name, held in self.ownership.held_by(rank).items():
+                    spec = self.ownership.specs[name]
+                    if stages[s].first_block <= spec.block < stages[s].stop_block:
+                        shape = spec.slice_shape(len(held))
+                        parameters[name] = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+                        parameters[name].grad = torch.full(shape, digit(micro_batch), dtype=torch.float64)
+                self.sums[rank].accumulate(parameters, micro_batch)
+                if s == len(stages) - 1:
+                    self.sums[rank].losses[micro_batch] = float(micro_batch)
 
     def total(self, name: str) -> torch.Tensor:
         """The sum over replicas of what contributors hold."""
@@ -124,9 +128,14 @@ def with_quotas(data: st.DataObject, layout: Layout, total: int) -> Layout:
     left, replicas = total, []
     for replica in layout.replicas[1:]:
         quota = data.draw(st.integers(0, left))
-        replicas.append(replace(replica, num_micro_batches=quota))
+        replicas.append(with_quota(replica, quota))
         left -= quota
-    return replace(layout, replicas=(replace(layout.replicas[0], num_micro_batches=left), *replicas))
+    return replace(layout, replicas=(with_quota(layout.replicas[0], left), *replicas))
+
+
+def with_quota(replica: Replica, quota: int) -> Replica:
+    orders = orders_one_by_one(replica.cells, quota) if replica.orders else ()
+    return replace(replica, num_micro_batches=quota, orders=orders)
 
 
 @settings(max_examples=150, deadline=None)
@@ -144,7 +153,8 @@ def test_whoever_dies_whenever_each_micro_batch_counts_once_everywhere(
                 epoch.settle(rank)
         else:
             for rank in epoch.layout.ranks:
-                epoch.run(rank, data.draw(st.integers(0, total), label=f"progress of rank {rank}"))
+                progress = data.draw(st.integers(0, total), label=f"progress of rank {rank}")
+                epoch.run(rank, progress, data.draw(st.integers(0, 2), label="stages that are further"))
         sources = data.draw(st.sets(st.sampled_from(epoch.layout.ranks)), label="survivors")
         layout = with_quotas(data, data.draw(any_layout), total)
         epoch, plan, remainder = salvage(epoch, sources, layout)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.instructions import Op
+from layouts.instructions import Instruction, Op
 from layouts.layout import Layout
 from layouts.paths import Paths
 from layouts.schedules import SCHEDULES, program_of
-from tests.unit.layouts.strategies import routed_layouts
+from tests.unit.layouts.strategies import ordered_layouts, routed_layouts
 from trainer_sdk.elastic.topology import Border, borders_of
 
 _SENDS = {Op.SEND_ACTIVATION: False, Op.SEND_GRADIENT: True}
@@ -18,22 +18,22 @@ _RECEIVES = {Op.RECEIVE_ACTIVATION: False, Op.RECEIVE_GRADIENT: True}
 
 
 def _simulate(layout: Layout) -> dict[int, list[int]]:
-    """Run all ranks until nobody can move; returns the micro-batches that each rank finished backward."""
+    """Run all ranks until nobody can move; returns the micro-batches that each rank finished, once per stage."""
     programs = {
         rank: deque(program_of(layout, position.replica, position.stage)) for rank, position in layout.positions()
     }
     borders, paths = borders_of(layout), Paths(layout)
-    places = dict(layout.positions())
 
-    def is_for(border: Border, rank: int, micro_batch: int) -> bool:
-        """Whether a micro-batch passes a border of a rank, as the engine looks it up."""
-        s, step = places[rank].stage, -1 if (border.receiver == rank) != border.is_gradient else 1
-        if border.home != paths.home(micro_batch) or s + step < 0:
+    def is_for(border: Border, rank: int, instruction: Instruction) -> bool:
+        """Whether what an instruction of a rank moves passes a border, as the engine looks it up."""
+        micro_batch, s = instruction.micro_batch, instruction.stage
+        step = -1 if (border.receiver == rank) != border.is_gradient else 1
+        if border.home != paths.home(micro_batch) or s + step < 0 or border.stage != min(s, s + step):
             return False
         other = border.sender_replica if border.receiver == rank else border.receiver_replica
         return other == paths.host(micro_batch, s + step)
 
-    queues: dict[str, deque[int]] = {border.group_name: deque() for border in borders}
+    queues: dict[str, deque[tuple[int, int]]] = {border.group_name: deque() for border in borders}
     assert len(queues) == len(borders), "two borders share a group"
     done: dict[int, list[int]] = {rank: [] for rank in programs}
     moved = True
@@ -48,16 +48,18 @@ def _simulate(layout: Layout) -> dict[int, list[int]]:
                         for b in borders
                         if b.receiver == rank
                         and b.is_gradient == _RECEIVES[instruction.op]
-                        and is_for(b, rank, instruction.micro_batch)
+                        and is_for(b, rank, instruction)
                     )
                     if not queues[border.group_name]:
                         break
                     arrived = queues[border.group_name].popleft()
-                    assert arrived == instruction.micro_batch, "tensors of two micro-batches were mixed up"
+                    step = 1 if border.is_gradient else -1
+                    sent = instruction.micro_batch, instruction.stage + step
+                    assert arrived == sent, "tensors of two micro-batches were mixed up"
                 for border in borders:
                     sends = border.sender == rank and _SENDS.get(instruction.op) == border.is_gradient
-                    if sends and is_for(border, rank, instruction.micro_batch):
-                        queues[border.group_name].append(instruction.micro_batch)
+                    if sends and is_for(border, rank, instruction):
+                        queues[border.group_name].append((instruction.micro_batch, instruction.stage))
                 if instruction.op in (Op.BACKWARD, Op.BACKWARD_WEIGHT):
                     done[rank].append(instruction.micro_batch)
                 program.popleft()
@@ -72,10 +74,11 @@ def _simulate(layout: Layout) -> dict[int, list[int]]:
 def test_no_layout_deadlocks_and_every_micro_batch_passes_every_stage_of_one_replica(
     data: st.DataObject, any_layout: st.SearchStrategy
 ) -> None:
-    layout = replace(data.draw(any_layout), schedule=data.draw(st.sampled_from(sorted(SCHEDULES))))
+    layout = replace(data.draw(any_layout | ordered_layouts()), schedule=data.draw(st.sampled_from(sorted(SCHEDULES))))
     done = _simulate(layout)
     for rank, position in layout.positions():
-        assert sorted(done[rank]) == list(layout.micro_batches_of(position.replica))
+        num_stages = len(layout.cell_at(position))
+        assert sorted(done[rank]) == sorted([*layout.micro_batches_of(position.replica)] * num_stages)
     everything = sorted(index for d in range(len(layout.replicas)) for index in layout.micro_batches_of(d))
     assert everything == list(range(layout.num_micro_batches))
 

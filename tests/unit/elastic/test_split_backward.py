@@ -127,7 +127,7 @@ def test_the_operations_of_both_parts_are_those_of_the_whole_and_paced_apart(sma
         assert split_device.total(kind) == pytest.approx(whole_device.total(kind), rel=1e-12)
         assert whole_device.total(kind) > 0.0
     segments = [flops for kind, flops in split_device.segments if kind is ComputeKind.BACKWARD]
-    weights = [split.model.weight_flops(batch) for batch in split.batches]
+    weights = [split.models[0].weight_flops(batch) for batch in split.batches]
     assert segments[1::2] == pytest.approx(weights), "each input's part is followed by the weights' part"
     assert whole_device.total(ComputeKind.BACKWARD) == pytest.approx(2.0 * whole_device.total(ComputeKind.FORWARD))
 

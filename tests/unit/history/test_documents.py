@@ -16,6 +16,7 @@ from history.documents import (
 from history.records import EvidenceRecord
 from layouts.layout import Layout, Replica, Stage
 from layouts.model import BlockCost, ModelSpec
+from tests.unit.layouts.strategies import ordered_layouts
 
 COSTS = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
 SIZES = st.integers(min_value=0, max_value=2**62)
@@ -60,7 +61,7 @@ MODELS = st.builds(
 )
 
 
-@given(layouts())
+@given(layouts() | ordered_layouts())
 def test_any_layout_survives_json(layout: Layout) -> None:
     assert layout_from_document(json.loads(json.dumps(layout_to_document(layout)))) == layout
 

@@ -1,11 +1,14 @@
 """Random layouts for property tests, shared by every area that takes a layout."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from layouts.instructions import Op
 from layouts.layout import Layout, Replica, Stage
+from layouts.orders import Order, Turn, cells_of
 from layouts.paths import Paths
 from layouts.routes import Route
 
@@ -75,6 +78,80 @@ def routed_layouts(draw: st.DrawFn, max_stages: int = 5, max_replicas: int = 4, 
     if not possible:
         return layout
     return replace(layout, routes=tuple(draw(st.lists(st.sampled_from(possible), unique_by=_place))))
+
+
+@st.composite
+def ordered_replicas(
+    draw: st.DrawFn, num_blocks: int, groups: Sequence[tuple[int, ...]], max_quota: int = 4
+) -> Replica:
+    """A replica whose ranks hold several stages, in any placement, with any orders that can be carried out.
+
+    Args:
+        draw: Given by hypothesis.
+        num_blocks: Blocks of the model.
+        groups: Ranks of each cell; no more of them are used than there are blocks.
+        max_quota: Most micro-batches.
+    """
+    num_stages = draw(st.integers(1, min(num_blocks, 3 * len(groups))))
+    inner = draw(st.permutations(range(1, num_blocks)))[: num_stages - 1]
+    borders = [0, *sorted(inner), num_blocks]
+    homes = draw(st.lists(st.sampled_from(groups), min_size=num_stages, max_size=num_stages))
+    shares = {group: draw(st.tuples(*[st.integers(1, 5) for _ in group])) for group in groups}
+    stages = tuple(
+        Stage(first_block=first, stop_block=stop, ranks=ranks, shares=shares[ranks])
+        for (first, stop), ranks in zip(itertools.pairwise(borders), homes, strict=True)
+    )
+    quota = draw(st.integers(1, max_quota))
+    return Replica(stages=stages, num_micro_batches=quota, orders=draw(any_orders(cells_of(homes), quota)))
+
+
+@st.composite
+def any_orders(draw: st.DrawFn, cells: Sequence[Sequence[int]], quota: int) -> tuple[Order, ...]:
+    """Passes in an order in which everything may happen one after the other, dealt out to the cells."""
+    home = {stage: cell for cell, stages in enumerate(cells) for stage in stages}
+    last = len(home) - 1
+    split = draw(st.booleans())
+    chains = []
+    for place in range(quota):
+        forwards = [Turn(Op.FORWARD, place, stage) for stage in range(last + 1)]
+        backward = Op.BACKWARD_INPUT if split else Op.BACKWARD
+        chains.append([*forwards, *[Turn(backward, place, stage) for stage in range(last, -1, -1)]])
+    orders: list[list[Turn]] = [[] for _ in cells]
+    put_off: list[Turn] = []
+    turns = draw(st.permutations([place for place, chain in enumerate(chains) for _ in chain]))
+    for place in turns:
+        turn = chains[place].pop(0)
+        orders[home[turn.stage]].append(turn)
+        if turn.op is Op.BACKWARD_INPUT:
+            put_off.append(Turn(Op.BACKWARD_WEIGHT, turn.place, turn.stage))
+        while put_off and (len(put_off) > 2 or draw(st.booleans())):
+            weight = put_off.pop(0)
+            orders[home[weight.stage]].append(weight)
+    for weight in put_off:
+        orders[home[weight.stage]].append(weight)
+    return tuple(tuple(order) for order in orders)
+
+
+def orders_one_by_one(cells: Sequence[Sequence[int]], quota: int) -> tuple[Order, ...]:
+    """Each micro-batch goes through all stages and back before the next one."""
+    orders = []
+    for stages in cells:
+        one = [(Op.FORWARD, s) for s in stages] + [(Op.BACKWARD, s) for s in reversed(stages)]
+        orders.append(tuple(Turn(op, place, s) for place in range(quota) for op, s in one))
+    return tuple(orders)
+
+
+@st.composite
+def ordered_layouts(draw: st.DrawFn, max_replicas: int = 2) -> Layout:
+    """A layout some of whose replicas have ranks with several stages."""
+    num_blocks = draw(st.integers(1, 7))
+    ranks = itertools.count()
+    replicas = []
+    for _ in range(draw(st.integers(1, max_replicas))):
+        widths = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
+        groups = [tuple(next(ranks) for _ in range(width)) for width in widths]
+        replicas.append(draw(ordered_replicas(num_blocks, groups)))
+    return Layout(num_blocks=num_blocks, replicas=tuple(replicas), interleavable=draw(st.booleans()))
 
 
 def possible_routes(layout: Layout) -> list[Route]:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from layouts.codec import layout_from_proto, layout_to_proto, model_from_proto, model_to_proto
 from layouts.layout import Layout, LayoutError, Replica, Stage, uniform_layout
 from layouts.model import BlockCost, ModelSpec
-from tests.unit.layouts.strategies import layouts
+from tests.unit.layouts.strategies import layouts, ordered_layouts
 
 
 def stage(first, stop, ranks=(0,), shares=None):
@@ -16,13 +16,14 @@ def layout_of(*stages, quota=1, num_blocks=4):
     return Layout(num_blocks=num_blocks, replicas=(Replica(stages=stages, num_micro_batches=quota),))
 
 
-@given(layouts())
+@given(layouts() | ordered_layouts())
 def test_a_layout_survives_the_wire(layout):
     assert layout_from_proto(layout_to_proto(layout)) == layout
 
 
-@given(layouts())
+@given(layouts() | ordered_layouts())
 def test_every_rank_is_found_where_positions_say(layout):
+    assert sorted(rank for rank, _ in layout.positions()) == list(layout.ranks)
     for rank, position in layout.positions():
         assert layout.position_of(rank) == position
         assert layout.stage_at(position).ranks[position.shard] == rank

@@ -26,7 +26,7 @@ def runs_to_the_end(programs):
                 instruction = program[positions[s]]
                 if instruction.op in SENT_BY:
                     send, offset = SENT_BY[instruction.op]
-                    if Instruction(send, instruction.micro_batch) not in done[s + offset]:
+                    if Instruction(send, instruction.micro_batch, s + offset) not in done[s + offset]:
                         break
                 done[s].add(instruction)
                 positions[s] += 1
@@ -49,7 +49,7 @@ def test_no_schedule_deadlocks_and_each_micro_batch_passes_once(name, num_stages
             assert not order[Op.BACKWARD_INPUT]
             assert not order[Op.BACKWARD_WEIGHT]
             assert order[Op.BACKWARD] == list(micro_batches)
-        passes = [program.index(Instruction(op, m)) for m in micro_batches for op in _PASSES[name in SPLIT_BACKWARD]]
+        passes = [program.index(Instruction(op, m, s)) for m in micro_batches for op in _PASSES[name in SPLIT_BACKWARD]]
         each = len(_PASSES[name in SPLIT_BACKWARD])
         assert all(passes[i] < passes[i + 1] for i in range(len(passes) - 1) if (i + 1) % each)
         assert [one.op for one in program[-2:]] == [Op.REDUCE, Op.STEP]

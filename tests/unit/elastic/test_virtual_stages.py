@@ -1,0 +1,44 @@
+"""Several stages of a replica on one rank, in one process, against the model in one piece."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layouts.layout import Layout
+from tests.unit.layouts.strategies import ordered_replicas
+from trainer_sdk.elastic.clock import Clock
+from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.data import Dataset
+from trainer_sdk.elastic.reference import UnpacedDevice, reference_runtime
+from trainer_sdk.elastic.runtime import EpochRuntime
+from trainer_sdk.elastic.shard_state import initial_state
+from trainer_sdk.emit.progress import ProgressMark
+
+
+def _runtime(config: TrainingConfig, layout: Layout) -> EpochRuntime:
+    state, clock = initial_state(config, layout, 0), Clock(UnpacedDevice(), ProgressMark())
+    return EpochRuntime(config, Dataset(config), layout, 0, state, {}, clock)
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_any_cut_and_any_order_give_the_gradients_and_losses_of_the_whole(
+    data: st.DataObject, small_config: TrainingConfig
+) -> None:
+    replica = data.draw(ordered_replicas(small_config.model.num_blocks, [(0,)], max_quota=3))
+    workload = replace(small_config.workload, num_micro_batches=replica.num_micro_batches)
+    config = replace(small_config, workload=workload)
+    layout = Layout(num_blocks=config.model.num_blocks, replicas=(replica,))
+    whole, cut = reference_runtime(config), _runtime(config, layout)
+    assert sorted(cut.models) == list(range(len(replica.stages)))
+    for iteration in range(2):
+        assert cut.run_iteration(iteration) == pytest.approx(whole.run_iteration(iteration), rel=1e-12)
+        assert sorted(batch.index for batch in cut.batches) == list(range(replica.num_micro_batches))
+        found, expected = cut.sums.gradients(), whole.sums.gradients()
+        for name, gradient in expected.items():
+            torch.testing.assert_close(found[name], gradient, rtol=1e-10, atol=1e-16, msg=name)
+        cut.step(1.0)
+        whole.step(1.0)
