@@ -13,6 +13,7 @@ import numpy.typing as npt
 from services.detector.domain import report
 from services.detector.domain.device_health import DeviceHealth, HealthChange
 from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
+from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.hang import find_hangs
 from services.detector.domain.job_profile import JobProfile
 from services.detector.domain.kind_board import KindBoard, kind_verdict
@@ -60,6 +61,7 @@ class JobDetector:
         self._iteration = -1
         self._num_frames = 0
         self._known_rows: Ints | None = None
+        self._layout: FrameLayout | None = None
         self._members: frozenset[int] = frozenset()
 
     @property
@@ -170,6 +172,7 @@ class JobDetector:
             return found
         for link in self._links.observe(frame):
             found.append(link_verdict(frame, link, tuple(self._culprit(rank, None) for rank in link.ranks)))
+        layout = self._layout = FrameLayout.of(frame, self._layout)
         usable = (
             (frame.compute_seconds > 0)
             & np.isfinite(frame.compute_seconds + frame.other_seconds + frame.wall_seconds)
@@ -190,7 +193,7 @@ class JobDetector:
         verdicts = self._kinds.revise(frame, self._judge(frame, rows, usable, expected))
         found += verdicts
         for one in self._kinds.observe(
-            frame, usable=usable, expected_seconds=expected, bank=self._health.bank, rows=rows
+            frame, layout, usable=usable, expected_seconds=expected, bank=self._health.bank, rows=rows
         ):
             found.append(kind_verdict(frame, one, tuple(self._culprit(rank, None) for rank in one.ranks)))
         found += self._suspect(frame, rows)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.verdict import Evidence, Verdict, VerdictKind
 
@@ -26,6 +27,7 @@ class Look:
 
     Attributes:
         frame: The frame.
+        layout: Its layout; the same object as long as that stays the same.
         usable: Entries whose times count; none in an iteration with a planned pause.
         expected_seconds: What the work of each entry should take to compute; None while that is learned.
         residuals: Newest residuals of each entry's device, log units of time, newest last; NaN where there was none.
@@ -36,6 +38,7 @@ class Look:
     """
 
     frame: FrameObservation
+    layout: FrameLayout
     usable: Bools
     expected_seconds: Floats | None
     residuals: Floats

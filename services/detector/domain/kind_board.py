@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from services.detector.domain import kinds
 from services.detector.domain.device_bank import DeviceBank
+from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.verdict import Culprit, Evidence, Verdict, verdict_id
@@ -56,23 +57,33 @@ class KindBoard:
             watch.begin_epoch()
 
     def observe(
-        self, frame: FrameObservation, *, usable: Bools, expected_seconds: Floats | None, bank: DeviceBank, rows: Ints
+        self,
+        frame: FrameObservation,
+        layout: FrameLayout,
+        *,
+        usable: Bools,
+        expected_seconds: Floats | None,
+        bank: DeviceBank,
+        rows: Ints,
     ) -> list[KindFinding]:
         """Takes one frame.
 
         Args:
             frame: The frame.
+            layout: Its layout.
             usable: Entries whose times count; none in an iteration with a planned pause.
             expected_seconds: What each entry's work should take; None while that is learned.
             bank: What is known of the devices.
             rows: Row of each entry in the bank.
         """
-        ill = bank.ill[rows]
+        everyone = bank.is_everyone(rows)
+        ill = bank.ill if everyone else bank.ill[rows]
         look = Look(
             frame=frame,
+            layout=layout,
             usable=usable,
             expected_seconds=expected_seconds,
-            residuals=bank.residuals if bank.is_everyone(rows) else bank.residuals[rows],
+            residuals=bank.residuals if everyone else bank.residuals[rows],
             ill=ill,
             limit=self._limit + math.log(max(len(rows), 1)),
             plain=expected_seconds is not None and bool(np.count_nonzero(usable) == len(usable)),

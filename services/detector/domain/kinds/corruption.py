@@ -17,6 +17,7 @@ from services.detector.domain.pipeline_grid import same_numbers
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 _RATE = 1 / 32
 _FEWEST = 12
@@ -36,7 +37,7 @@ class Corruption(KindWatch):
 
     def __init__(self) -> None:
         self._ranks: list[int] = []
-        self._newest: npt.NDArray[np.int64] | None = None
+        self._newest: Ints | None = None
         # By what is reported, for each rank: times seen, usual distance, its usual scatter, departures in a row.
         self._known: dict[str, Floats] = {}
         self._told: dict[int, int] = {}
@@ -55,35 +56,55 @@ class Corruption(KindWatch):
         ):
             if np.count_nonzero(reported) < _FEWEST_REPORTS:
                 continue
-            usable = reported & np.isfinite(values) & (values > 0)
-            if np.count_nonzero(usable) >= _FEWEST_REPORTS:
-                found += self._judge(look, name, np.where(usable, values, np.nan))
+            entries = np.flatnonzero(reported & np.isfinite(values) & (values > 0))
+            if len(entries) >= _FEWEST_REPORTS:
+                found += self._judge(look, name, entries, values[entries])
         return found
 
-    def _judge(self, look: Look, name: str, values: Floats) -> list[KindFinding]:
-        count, iteration = len(values), look.frame.iteration
-        seen, middle, spread, lasting = self._known.setdefault(name, np.zeros((4, count)))
-        usual = median(values[np.isfinite(values)])
-        apart = np.log(values / usual) - middle
-        reach = np.maximum(SMALLEST_DEPARTURE, _SPREADS * spread)
-        departed = (seen >= _FEWEST) & (np.abs(apart) > reach)
+    def _judge(self, look: Look, name: str, entries: Ints, values: Floats) -> list[KindFinding]:
+        count, iteration = len(look.frame), look.frame.iteration
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = np.zeros((4, count))
+        taken = known.take(entries, axis=1)
+        seen, middle, spread, lasting = taken
+        usual = median(values)
+        apart = np.log(values)
+        apart -= math.log(usual)
+        apart -= middle
+        size = np.abs(apart)
+        departed = size > np.maximum(SMALLEST_DEPARTURE, _SPREADS * spread)
+        departed &= seen >= _FEWEST
+        some = int(np.count_nonzero(departed))
         # Where many depart at once it is the training, or the median itself that moved.
-        if np.count_nonzero(departed) > max(1, _MOST_AT_ONCE * count):
-            departed[:] = False
-        kept = np.isfinite(apart) & ~departed
-        seen += kept
-        rate = np.where(kept, np.maximum(1.0 / np.maximum(seen, 1.0), _RATE), 0.0)
-        step = np.where(kept, apart, 0.0)
-        spread += rate * (np.abs(step) - spread)
-        middle += rate * step
-        lasting[:] = np.where(departed, lasting + 1, 0)
+        if some > max(1, _MOST_AT_ONCE * count):
+            departed[:], some = False, 0
+        seen += 1.0
+        rate: Floats = np.maximum(1.0 / seen, _RATE)
+        if some:
+            seen -= departed
+            rate[departed] = 0.0
+            lasting += 1.0
+            lasting *= departed
+        else:
+            lasting[:] = 0.0
+        size -= spread
+        size *= rate
+        spread += size
+        apart *= rate
+        middle += apart
+        known[3] = 0.0  # also of who reports nothing now
+        known[:, entries] = taken
+        if not some:
+            return []
         found = []
-        for entry in np.flatnonzero(lasting >= _LASTING).tolist():
+        for entry in np.flatnonzero(known[3] >= _LASTING).tolist():
             rank = self._ranks[entry]
             before = self._told.get(rank)
             self._told[rank] = iteration
             if before is None or iteration - before > _CALM:
-                found.append(_finding(rank, name, float(values[entry]), usual, iteration - _LASTING + 1))
+                value = float(values[np.searchsorted(entries, entry)])
+                found.append(_finding(rank, name, value, usual, iteration - _LASTING + 1))
         return found
 
     def to_state(self) -> dict[str, Any]:

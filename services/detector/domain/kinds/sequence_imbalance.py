@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.pipeline_grid import same_numbers
+from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
@@ -29,8 +29,8 @@ class SequenceImbalance(KindWatch):
     name = "sequence_imbalance"
 
     def __init__(self) -> None:
-        # A list: an empty deque is as large as sixty-four entries.
-        self._recent: list[tuple[int, float, int]] = []
+        # Of each iteration: its number, part of its time lost, dearest replica.
+        self._recent = RollingRows(_WINDOW)
         self._told = False
         self._replicas: _Replicas | None = None
 
@@ -42,15 +42,15 @@ class SequenceImbalance(KindWatch):
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
         costs = self._costs(look)
-        if len(costs) < 2:
+        if costs is None:
             return []
-        lost = 1.0 - float(costs.mean() / costs.max())
-        del self._recent[: max(len(self._recent) + 1 - _WINDOW, 0)]
-        self._recent.append((look.frame.iteration, lost, int(np.argmax(costs))))
+        dearest = int(costs.argmax())
+        lost = 1.0 - float(np.add.reduce(costs)) / len(costs) / float(costs[dearest])
+        self._recent.append(np.array((look.frame.iteration, lost, dearest)))
         if len(self._recent) < _WINDOW:
             return []
-        losses = np.array([each[1] for each in self._recent])
-        mean = float(losses.mean())
+        losses = self._recent.rows[:, 1]
+        mean = float(np.add.reduce(losses)) / _WINDOW
         if self._told:
             self._told = mean > _CALM
             return []
@@ -60,51 +60,41 @@ class SequenceImbalance(KindWatch):
         if mean - _STANDARD_ERRORS * error < WORTH_TELLING:
             return []
         self._told = True
-        dearest = np.bincount([each[2] for each in self._recent], minlength=len(costs))
-        return [_finding(mean, error, dearest.tolist(), self._recent[0][0])]
+        first, often = self._recent.rows[0, 0], self._recent.rows[:, 2].astype(np.int64)
+        return [_finding(mean, error, np.bincount(often, minlength=len(costs)).tolist(), int(first))]
 
-    def _costs(self, look: Look) -> Floats:
-        """Expected compute seconds of each replica; empty where they are not comparable."""
-        frame = look.frame
+    def _costs(self, look: Look) -> Floats | None:
+        """Expected compute seconds of each replica; None where they are not comparable."""
         if not look.plain or look.expected_seconds is None:
-            return np.zeros(0)
-        if self._replicas is None or not self._replicas.fits(frame):
-            self._replicas = _Replicas(frame)
-        if not self._replicas.even or not np.count_nonzero(frame.tokens):
-            return np.zeros(0)
-        return np.asarray(np.bincount(frame.replicas, weights=look.expected_seconds) / self._replicas.counts)
+            return None
+        if self._replicas is None or self._replicas.layout is not look.layout:
+            self._replicas = _Replicas(look.layout)
+        if not self._replicas.even or not np.count_nonzero(look.frame.tokens):
+            return None
+        return np.asarray(np.bincount(look.layout.replicas, weights=look.expected_seconds) / self._replicas.counts)
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
-        return {"recent": [list(each) for each in self._recent], "told": self._told}
+        return {"recent": [[int(a), b, int(c)] for a, b, c in self._recent.rows.tolist()], "told": self._told}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._recent = [(int(a), float(b), int(c)) for a, b, c in state["recent"]]
+        self._recent = RollingRows(_WINDOW, state["recent"])
         self._told = state["told"]
 
 
 class _Replicas:
     """How many entries each replica has; whether they are many, and all do equal work."""
 
-    __slots__ = ("_known", "counts", "even")
+    __slots__ = ("counts", "even", "layout")
 
-    def __init__(self, frame: FrameObservation) -> None:
-        self._known = frame.replicas, frame.num_micro_batches, frame.work_keys
-        self.counts = np.bincount(frame.replicas)
-        self.even = len(self.counts) > 1 and bool(np.ptp(self.counts) == 0 and np.ptp(frame.num_micro_batches) == 0)
+    def __init__(self, layout: FrameLayout) -> None:
+        self.layout = layout
+        self.counts = np.bincount(layout.replicas)
+        self.even = len(self.counts) > 1 and bool(np.ptp(self.counts) == 0) and layout.alike
         if self.even:
-            shares = np.bincount(frame.replicas, weights=frame.work_keys)
+            shares = np.bincount(layout.replicas, weights=layout.work_keys)
             self.even = bool(np.ptp(shares) <= 1e-6 * np.abs(shares).max())
-
-    def fits(self, frame: FrameObservation) -> bool:
-        """Whether this frame's entries are the same."""
-        replicas, num_micro_batches, work_keys = self._known
-        return (
-            same_numbers(replicas, frame.replicas)
-            and same_numbers(num_micro_batches, frame.num_micro_batches)
-            and (work_keys is frame.work_keys or np.array_equal(work_keys, frame.work_keys))
-        )
 
 
 def _finding(lost: float, error: float, dearest: list[int], first_iteration: int) -> KindFinding:

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.pipeline_grid import same_numbers
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _WINDOW = 32
 HEAVY = 1.10
@@ -46,12 +45,12 @@ class StageImbalance(KindWatch):
         if look.some_ill:
             self._recent.clear()
             return []
-        frame = look.frame
-        if self._cells is None or not self._cells.fits(frame.replicas, frame.stages):
-            self._cells = _Cells(frame.replicas, frame.stages)
+        layout, seconds = look.layout, look.frame.compute_seconds
+        if self._cells is None or self._cells.layout is not layout:
+            self._cells = _Cells(layout)
         if not self._cells.comparable:
             return []
-        loads = self._cells.loads(frame.compute_seconds / frame.num_micro_batches)
+        loads = self._cells.loads(seconds if layout.alike else seconds / layout.num_micro_batches)
         self._recent.append(loads)  # those of another number of stages start afresh
         if len(self._recent) == 1:
             self._first_iteration = look.frame.iteration
@@ -82,25 +81,24 @@ class StageImbalance(KindWatch):
 class _Cells:
     """Which entries share a replica and a stage."""
 
-    __slots__ = ("_cell", "_counts", "_replicas", "_stages", "comparable", "shape")
+    __slots__ = ("_cell", "_counts", "comparable", "layout", "shape")
 
-    def __init__(self, replicas: Ints, stages: Ints) -> None:
-        self._replicas, self._stages = replicas, stages
-        self.shape = int(replicas.max()) + 1, int(stages.max()) + 1
-        self._cell = replicas * self.shape[1] + stages
-        self._counts = np.bincount(self._cell, minlength=self.shape[0] * self.shape[1])
-        self.comparable = self.shape[1] > 1 and np.count_nonzero(self._counts) == len(self._counts)
-
-    def fits(self, replicas: Ints, stages: Ints) -> bool:
-        """Whether these entries are laid out like this."""
-        return same_numbers(self._replicas, replicas) and same_numbers(self._stages, stages)
+    def __init__(self, layout: FrameLayout) -> None:
+        self.layout = layout
+        self.shape = int(layout.replicas.max()) + 1, int(layout.stages.max()) + 1
+        self._cell = layout.replicas * self.shape[1] + layout.stages
+        counts = np.bincount(self._cell, minlength=self.shape[0] * self.shape[1])
+        self._counts = None if np.ptp(counts) == 0 else counts
+        self.comparable = self.shape[1] > 1 and np.count_nonzero(counts) == len(counts)
 
     def loads(self, seconds: Floats) -> Floats:
         """Seconds on each stage over the mean of the replica's stages; the median replica's, one value a stage."""
         num_replicas, num_stages = self.shape
-        means = np.bincount(self._cell, weights=seconds, minlength=num_replicas * num_stages) / self._counts
-        per_replica = means.reshape(self.shape)
-        ratios = per_replica / (np.add.reduce(per_replica, axis=1, keepdims=True) / num_stages)
+        sums: Floats = np.bincount(self._cell, weights=seconds, minlength=num_replicas * num_stages)
+        if self._counts is not None:
+            sums /= self._counts
+        ratios = sums.reshape(self.shape)
+        ratios *= num_stages / np.add.reduce(ratios, axis=1, keepdims=True)
         if num_replicas == 1:
             return np.asarray(ratios[0])
         ratios.sort(axis=0)

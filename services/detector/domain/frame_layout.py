@@ -1,0 +1,77 @@
+"""What a job's frames have in common as long as its layout stands: compared once a frame, worked out once a layout."""
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.observation import FrameObservation
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class FrameLayout:
+    """Who holds which part of the model and how much of the work: the columns that seldom change.
+
+    Frames of the same layout get the same object, so whoever keeps something worked out from it asks by identity.
+
+    Args:
+        frame: A frame with at least one entry.
+        entries: Those of its entries that count; None for all.
+
+    Attributes:
+        replicas: Data-parallel replica of each entry.
+        stages: Its pipeline stage.
+        shards: Its tensor shard.
+        num_micro_batches: Micro-batches that it works on.
+        work_keys: What share of the model it holds.
+        has_flops: Whether it knows what that costs.
+        all_at_work: Every entry had micro-batches, under the epoch of the frame.
+        all_priced: Every entry knows its flops.
+        alike: All have the same number of micro-batches.
+    """
+
+    __slots__ = (
+        "_known",
+        "alike",
+        "all_at_work",
+        "all_priced",
+        "has_flops",
+        "num_micro_batches",
+        "replicas",
+        "shards",
+        "stages",
+        "work_keys",
+    )
+
+    def __init__(self, frame: FrameObservation, entries: Bools | None = None) -> None:
+        where: Bools | slice = slice(None) if entries is None else entries
+        # Copies: a column may be a view that keeps all of its frame alive.
+        self.replicas, self.stages = frame.replicas[where].copy(), frame.stages[where].copy()
+        self.shards, self.work_keys = frame.shards[where].copy(), frame.work_keys[where].copy()
+        self.num_micro_batches = frame.num_micro_batches[where].copy()
+        self.has_flops = frame.has_flops[where].copy()
+        at_work = (self.num_micro_batches > 0) & (frame.epochs[where] == frame.epoch)
+        self.all_at_work = bool(np.count_nonzero(at_work) == len(at_work))
+        self.all_priced = bool(np.count_nonzero(self.has_flops) == len(at_work))
+        self.alike = bool(np.ptp(self.num_micro_batches) == 0)
+        self._known = frame.epoch, _columns(frame)
+
+    @classmethod
+    def of(cls, frame: FrameObservation, known: "FrameLayout | None") -> "FrameLayout":
+        """The layout of a frame; ``known`` itself where that is the same."""
+        if known is not None and known._known == (frame.epoch, _columns(frame)):
+            return known
+        return cls(frame)
+
+
+def _columns(frame: FrameObservation) -> tuple[bytes, ...]:
+    return (
+        frame.replicas.tobytes(),
+        frame.stages.tobytes(),
+        frame.shards.tobytes(),
+        frame.num_micro_batches.tobytes(),
+        frame.work_keys.tobytes(),
+        frame.has_flops.tobytes(),
+        frame.epochs.tobytes(),
+    )
