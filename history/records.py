@@ -27,7 +27,10 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """One process of a rank: its node and device, and ``address`` (host:port) of its controller."""
+    """One process of a rank: its node and device, and ``address`` (host:port) of its controller.
+
+    ``can_reshape`` is False for a training loop that cannot apply plans.
+    """
 
     job_id: str
     rank: int
@@ -37,6 +40,7 @@ class RankRecord:
     address: str
     process_id: int
     registered_at: datetime
+    can_reshape: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +132,7 @@ class IncidentState:
     opened_at: datetime
     resolved_at: datetime | None
     plan_ids: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +155,10 @@ class AlternativeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRecord:
-    """A plan as it is proposed. Fields as in ``evenkeel.scheduler.v1.Plan``."""
+    """A plan as it is proposed. Fields as in ``evenkeel.scheduler.v1.Plan``.
+
+    ``throughputs`` are those of the ranks that it could use; None for a plan from before they were recorded.
+    """
 
     plan_id: str
     job_id: str
@@ -167,6 +175,7 @@ class PlanRecord:
     reason: str
     solve_seconds: float
     proposed_at: datetime
+    throughputs: Mapping[int, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +250,7 @@ class RestartRecord:
         incidents: Incidents that are still open.
         plans: Plans that are proposed, committed or applied, and not yet measured or aborted, oldest first.
         effects: What came of the plans that were measured, oldest first.
+        planned_for: Throughputs that each decided epoch was planned for, by epoch, as far as they are recorded.
     """
 
     job: JobStatus
@@ -250,6 +260,7 @@ class RestartRecord:
     incidents: tuple[IncidentState, ...]
     plans: tuple[PlanStatus, ...]
     effects: tuple[PlanEffect, ...] = ()
+    planned_for: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

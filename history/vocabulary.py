@@ -9,6 +9,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     RESHAPING = "reshaping"
     STUCK = "stuck"
+    DEGRADED = "degraded"
     FINISHED = "finished"
 
 
@@ -45,7 +46,7 @@ class IncidentEventKind(StrEnum):
     """A newer account of the time lost; the reference is the iteration it reaches to."""
 
     NOTE = "note"
-    """Something that a person should know; the reference is the plan's id."""
+    """Something that a person should know; the reference is the plan's or the advice's id."""
 
     RESOLVED = "resolved"
     """It is over; at most once, the reference is empty."""
@@ -66,3 +67,4 @@ class PlanState(StrEnum):
     APPLIED = "applied"
     MEASURED = "measured"
     ABORTED = "aborted"
+    ADVISED = "advised"

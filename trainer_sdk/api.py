@@ -152,6 +152,7 @@ def _control(
         is_watched=lambda: server.num_watches > 0,
         security=server.security,
         fleet_ca_file=fleet_ca_file,
+        can_reshape=False,
     )
     registration.start()
 

@@ -17,7 +17,7 @@ _CULPRITS = """
 """
 _INCIDENTS = f"""
 SELECT x.incident_id, x.job_id, x.verdict_id, x.kind, x.first_iteration, x.throughput, x.lost_seconds, x.opened_at,
-       x.resolved_at, x.plan_ids, {_CULPRITS.format(table="incident_culprits", key="incident_id")}
+       x.resolved_at, x.plan_ids, x.notes, {_CULPRITS.format(table="incident_culprits", key="incident_id")}
 FROM current_incidents AS x
 """  # noqa: S608 - constant names only
 _ONE = text(_INCIDENTS + "WHERE x.incident_id = :incident_id")
@@ -47,6 +47,7 @@ def _incident(row: Row[Any]) -> IncidentState:
         opened_at=row.opened_at,
         resolved_at=row.resolved_at,
         plan_ids=tuple(row.plan_ids),
+        notes=tuple(row.notes),
     )
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from history.documents import layout_from_document, model_from_document
 from history.reads.incidents import job_verdicts, open_incidents
 from history.reads.paging import Page, read_page
-from history.reads.plans import measured_effects, unfinished_plans
+from history.reads.plans import measured_effects, planned_throughputs, unfinished_plans
 from history.records import JobStatus, RankRecord, RestartRecord
 from history.tables import JobLayoutRow, JobSecretRow
 from history.vocabulary import JobState
@@ -19,7 +19,7 @@ from layouts.layout import Layout
 _JOBS = """
 SELECT x.*, j.model,
     (SELECT coalesce(jsonb_agg(to_jsonb(r) ORDER BY r.rank), '[]')
-     FROM (SELECT DISTINCT ON (rank) rank, incarnation, node, device, address, process_id, registered_at
+     FROM (SELECT DISTINCT ON (rank) rank, incarnation, node, device, address, process_id, registered_at, can_reshape
            FROM ranks WHERE job_id = x.job_id ORDER BY rank, incarnation DESC) AS r) AS ranks
 FROM current_jobs AS x JOIN jobs AS j USING (job_id)
 """
@@ -37,6 +37,7 @@ def _rank(job_id: str, document: Mapping[str, Any]) -> RankRecord:
         address=document["address"],
         process_id=document["process_id"],
         registered_at=datetime.fromisoformat(document["registered_at"]),
+        can_reshape=document["can_reshape"],
     )
 
 
@@ -118,6 +119,7 @@ async def load_jobs(connection: AsyncConnection) -> list[RestartRecord]:
                 incidents=await open_incidents(connection, job.job_id),
                 plans=await unfinished_plans(connection, job.job_id),
                 effects=await measured_effects(connection, job.job_id),
+                planned_for=await planned_throughputs(connection, job.job_id),
             )
         )
     return loaded

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.documents import layout_from_document
+from history.documents import layout_from_document, throughputs_from_document
 from history.reads.paging import Page, read_page
 from history.records import ActionRecord, AlternativeRecord, PlanEffect, PlanRecord, PlanStatus
 from history.vocabulary import PlanMode, PlanState
@@ -37,6 +37,13 @@ WHERE x.job_id = :job_id AND x.measured_seconds IS NOT NULL ORDER BY x.proposed_
 """
 )
 
+_PLANNED_FOR = text(
+    """
+SELECT l.epoch, p.throughputs FROM job_layouts AS l JOIN plans AS p USING (plan_id)
+WHERE l.job_id = :job_id AND p.throughputs IS NOT NULL
+"""
+)
+
 
 def _plan(row: Row[Any]) -> PlanStatus:
     return PlanStatus(
@@ -56,6 +63,7 @@ def _plan(row: Row[Any]) -> PlanStatus:
             reason=row.reason,
             solve_seconds=row.solve_seconds,
             proposed_at=row.proposed_at,
+            throughputs=throughputs_from_document(row.throughputs),
         ),
         state=PlanState(row.state),
         at=row.at,
@@ -107,3 +115,9 @@ async def measured_effects(connection: AsyncConnection, job_id: str) -> tuple[Pl
     """What came of a job's measured plans, oldest first."""
     rows = await connection.execute(_EFFECTS, {"job_id": job_id})
     return tuple(PlanEffect(row.predicted_seconds, row.measured_seconds, tuple(row.levers)) for row in rows)
+
+
+async def planned_throughputs(connection: AsyncConnection, job_id: str) -> dict[int, dict[int, float]]:
+    """Throughputs that each decided epoch of a job was planned for, by epoch; epochs without a record are left out."""
+    rows = await connection.execute(_PLANNED_FOR, {"job_id": job_id})
+    return {row.epoch: throughputs_from_document(row.throughputs) or {} for row in rows}

@@ -98,3 +98,4 @@ class RankRow(Base):
     process_id: Mapped[Count]
     registered_at: Mapped[datetime]
     recorded_at: Mapped[RecordedAt]
+    can_reshape: Mapped[bool] = mapped_column(server_default=text("true"))

@@ -33,6 +33,7 @@ class PlanRow(Base):
     solve_seconds: Mapped[float]
     proposed_at: Mapped[datetime]
     recorded_at: Mapped[RecordedAt]
+    throughputs: Mapped[dict[str, Any] | None]
 
 
 class PlanActionRow(Base):
@@ -64,7 +65,9 @@ class PlanEventRow(Base):
 
     __tablename__ = "plan_events"
     __table_args__ = (
-        CheckConstraint("state IN ('proposed', 'committed', 'applied', 'measured', 'aborted')", name="state"),
+        CheckConstraint(
+            "state IN ('proposed', 'committed', 'applied', 'measured', 'aborted', 'advised')", name="state"
+        ),
     )
 
     plan_id: Mapped[str] = mapped_column(ForeignKey("plans.plan_id"), primary_key=True)

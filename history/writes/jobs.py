@@ -131,6 +131,7 @@ async def register_rank(connection: AsyncConnection, rank: RankRecord) -> bool:
             address=rank.address,
             process_id=rank.process_id,
             registered_at=rank.registered_at,
+            can_reshape=rank.can_reshape,
         )
         .on_conflict_do_nothing()
         .returning(RankRow.rank)

@@ -6,7 +6,7 @@ from sqlalchemy import literal, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.documents import layout_to_document
+from history.documents import layout_to_document, throughputs_to_document
 from history.records import IncidentEventRecord, PlanEventRecord, PlanRecord
 from history.tables import JobLayoutRow, PlanActionRow, PlanAlternativeRow, PlanEventRow, PlanRow
 from history.vocabulary import IncidentEventKind, PlanState
@@ -65,6 +65,7 @@ async def _insert_plan(connection: AsyncConnection, plan: PlanRecord) -> bool:
             reason=plan.reason,
             solve_seconds=plan.solve_seconds,
             proposed_at=plan.proposed_at,
+            throughputs=throughputs_to_document(plan.throughputs),
         )
         .on_conflict_do_nothing()
         .returning(PlanRow.plan_id)

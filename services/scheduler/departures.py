@@ -21,6 +21,9 @@ from services.scheduler.planning.decision import Decision, decide
 from services.scheduler.planning.solution import NoPlanError, Solution
 from services.scheduler.planning.solver import solve
 
+Answer = asyncio.Task[tuple[Solution | NoPlanError, float]]
+"""What :func:`solved` gives, on its way."""
+
 
 async def solved(job: JobKnowledge, parts: Parts) -> tuple[Solution | NoPlanError, float]:
     """The planner's answer and the seconds that it took; off the loop, since it may take tens of milliseconds."""
@@ -73,6 +76,7 @@ def flight_again(plan: PlanRecord) -> PlanInFlight:
         layout=plan.layout,
         incident_id=plan.incident_id,
         started_at_unix_seconds=plan.proposed_at.timestamp(),
+        throughputs=plan.throughputs or {},
     )
 
 

@@ -18,14 +18,16 @@ from layouts.rank_state import RankPhase
 from services.common.backoff import Backoff
 from services.scheduler.adapters.fleet_port import JobNews, JobView
 from services.scheduler.adapters.store import Change
-from services.scheduler.departures import dispatch_of, flight_again, new_flight, solved, weigh
+from services.scheduler.advising import advise
+from services.scheduler.departures import Answer, dispatch_of, flight_again, new_flight, solved, weigh
 from services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError
 from services.scheduler.dispatch.protocol import Decision, RankAwayError, RankCalls, RankRefusedError
 from services.scheduler.dispatch.two_phase import Flight
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
 from services.scheduler.domain.profiles import JobProfile, on_profile
+from services.scheduler.domain.replacements import in_their_places, on_rank_registered, promoted
 from services.scheduler.domain.restart import Resumed
-from services.scheduler.domain.transitions import on_applied, on_rank_registered, on_verdict, promoted
+from services.scheduler.domain.transitions import on_applied, on_verdict
 from services.scheduler.news import Newsroom
 from services.scheduler.parts import Parts
 from services.scheduler.plan_log import PlanLog
@@ -34,10 +36,9 @@ from services.scheduler.plan_records import (
     decision_to_document,
     note_of,
     plan_record,
-    resolution_at_end,
 )
 from services.scheduler.planning.decision import Choice
-from services.scheduler.planning.solution import NoPlanError, Solution
+from services.scheduler.planning.solution import NoPlanError
 from services.scheduler.processes import Processes
 from services.scheduler.state_log import StateLog
 from services.scheduler.views import job_view
@@ -45,8 +46,6 @@ from services.scheduler.views import job_view
 _log = structlog.get_logger(__name__)
 
 _LONGEST_SECOND_LOOK = 600.0
-
-_Answer = asyncio.Task[tuple[Solution | NoPlanError, float]]
 
 
 class JobActor:
@@ -126,8 +125,9 @@ class JobActor:
     async def take_rank(self, record: RankRecord) -> None:
         """A process of a rank registered; durable on return."""
         async with self._lock:
-            await self._parts.store.save([record])
-            self.job = on_rank_registered(self.job, record)
+            job, over = in_their_places(on_rank_registered(self.job, record), self._now())
+            await self._parts.store.save([record, *over])
+            self.job = job
             for info in (self.job.ranks[record.rank], *(n.info for n in self.job.newcomers.values())):
                 if info.rank == record.rank and info.incarnation == record.incarnation:
                     self._processes.add(info)
@@ -144,7 +144,7 @@ class JobActor:
             if self.job.finished:
                 return
             await self._ground("the job finished")
-            changes: list[Change] = [resolution_at_end(incident, at=self._now()) for incident in self.job.incidents]
+            changes: list[Change] = [one.resolved(self._now(), "the job finished") for one in self.job.incidents]
             changes.append(self._states.record(self.job.job_id, JobState.FINISHED, "finished"))
             await self._parts.store.save(changes)
             self.job = replace(self.job, finished=True, incidents=(), flight=None)
@@ -181,13 +181,13 @@ class JobActor:
 
     # ---- plans
 
-    async def _react(self, likely: _Answer | None = None) -> None:
+    async def _react(self, likely: Answer | None = None) -> None:
         """Start what the state asks for; replace a flight that counts on somebody who is gone.
 
         Args:
             likely: The planner's answer for the state as it is, on its way already.
         """
-        need = PlanNeed.RECOVER if self._must_recover else self.job.need
+        need = PlanNeed.RECOVER if self._must_recover and self.job.can_reshape else self.job.need
         flight = self.job.flight
         if need is PlanNeed.RECOVER:
             intact = all(
@@ -199,12 +199,15 @@ class JobActor:
                 await self._plan(PlanMode.RECOVER, likely)
         elif need is PlanNeed.BOUNDARY:
             await self._plan(PlanMode.BOUNDARY, likely)
+        elif need is PlanNeed.ADVICE:
+            self.job = replace(self.job, changed=False)
+            await advise(self.job, likely, self._parts, self._log)
         if self._flying is None:
             await self._states.announce(self.job)
         else:
             self._news.publish(self.view())  # a flight records the state together with its plan
 
-    async def _plan(self, mode: PlanMode, likely: _Answer | None) -> None:
+    async def _plan(self, mode: PlanMode, likely: Answer | None) -> None:
         job, parts = self.job, self._parts
         if mode is PlanMode.BOUNDARY and not set(job.layout.ranks) <= set(job.usable):
             _log.info("some rank has not registered its controller: no plan yet", job_id=job.job_id)

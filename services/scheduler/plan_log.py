@@ -38,6 +38,13 @@ class PlanLog:
         await self._store.save_patiently([record, *more])
         self._tell(record, PlanEventRecord(plan_id=record.plan_id, state=PlanState.PROPOSED, at=record.proposed_at))
 
+    async def advised(self, record: PlanRecord, advice: str, note: Change) -> None:
+        """A plan that nobody is told to apply, and the note on its incident; a second time changes nothing."""
+        event = PlanEventRecord(plan_id=record.plan_id, state=PlanState.ADVISED, at=record.proposed_at, detail=advice)
+        is_new, *_ = await self._store.save_patiently([record, event, note])
+        if is_new:
+            self._tell(record, event)
+
     async def entered(
         self,
         record: PlanRecord,

@@ -9,7 +9,7 @@ from history.vocabulary import IncidentEventKind, PlanMode
 from layouts.layout import Layout
 from layouts.rank_state import StandIn
 from services.scheduler.dispatch.protocol import Decision
-from services.scheduler.domain.job_state import JobKnowledge, OpenIncident, PlanInFlight
+from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
 from services.scheduler.planning.solution import Solution
 
 
@@ -49,6 +49,7 @@ def plan_record(
         reason=f"{solution.reason} {why}",
         solve_seconds=solve_seconds,
         proposed_at=at,
+        throughputs=flight.throughputs,
     )
 
 
@@ -61,17 +62,6 @@ def note_of(flight: PlanInFlight, problem: str, *, at: datetime) -> IncidentEven
         reference=flight.plan_id,
         at=at,
         detail=f"the job cannot go on: {problem}",
-    )
-
-
-def resolution_at_end(incident: OpenIncident, *, at: datetime) -> IncidentEventRecord:
-    """The job finished, and with it what was wrong."""
-    return IncidentEventRecord(
-        incident_id=incident.incident_id,
-        kind=IncidentEventKind.RESOLVED,
-        at=at,
-        lost_seconds=incident.lost_seconds,
-        detail="the job finished",
     )
 
 

@@ -28,4 +28,5 @@ def job_view(job: JobKnowledge) -> JobView:
             for _, info in sorted(job.ranks.items())
         ),
         proportional_bound=job.proportional_bound,
+        can_reshape=job.can_reshape,
     )

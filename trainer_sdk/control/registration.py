@@ -44,6 +44,7 @@ class Registration:
         is_watched: Whether a scheduler holds a Watch stream to the controller now.
         check_interval_seconds: How often to look whether somebody watches.
         security: What the controller asks of connections.
+        can_reshape: False for a training loop that cannot apply plans.
         fleet_ca_file: PEM file with the certificates that the fleet API's is signed by; empty = no TLS to it.
     """
 
@@ -58,6 +59,7 @@ class Registration:
         check_interval_seconds: float = 5.0,
         security: "pb.ControllerSecurity.ValueType" = pb.CONTROLLER_SECURITY_PLAIN,
         fleet_ca_file: str = "",
+        can_reshape: bool = True,
     ) -> None:
         self._fleet_address = fleet_address
         self._fleet_ca_file = fleet_ca_file
@@ -71,6 +73,7 @@ class Registration:
             address=controller_address,
             process_id=os.getpid(),
             controller_security=security,
+            cannot_reshape=not can_reshape,
         )
         self._is_watched = is_watched
         self._check_interval_seconds = check_interval_seconds

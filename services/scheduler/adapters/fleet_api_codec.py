@@ -119,6 +119,8 @@ def incident_to_proto(incident: IncidentState) -> pb.Incident:
         throughput=incident.throughput,
         lost_seconds=incident.lost_seconds,
         plan_ids=incident.plan_ids,
+        verdict_id=incident.verdict_id,
+        notes=incident.notes,
     )
 
 
@@ -177,6 +179,7 @@ def job_to_proto(job: JobView) -> pb.Job:
         registered_at=timestamp(job.registered_at),
         ranks=[_rank_to_proto(rank) for rank in job.ranks],
         proportional_bound=job.proportional_bound,
+        cannot_reshape=not job.can_reshape,
     )
 
 
@@ -201,6 +204,7 @@ def job_status_to_proto(job: JobStatus) -> pb.Job:
             )
             for rank in job.ranks
         ],
+        cannot_reshape=not all(rank.can_reshape for rank in job.ranks),
     )
 
 
@@ -232,4 +236,5 @@ def rank_from_request(request: pb.RegisterRankRequest, registered_at: datetime) 
         address=request.address,
         process_id=request.process_id,
         registered_at=registered_at,
+        can_reshape=not request.cannot_reshape,
     )

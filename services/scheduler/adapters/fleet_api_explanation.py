@@ -38,7 +38,8 @@ def _cause(incident: IncidentState) -> str:
 def _decision(status: PlanStatus) -> str:
     plan = status.plan
     how = "at an iteration boundary" if plan.mode is PlanMode.BOUNDARY else "by recovering among the survivors"
-    text = f"Plan {plan.plan_id} leads job {plan.job_id} to epoch {plan.epoch} {how}"
+    verb = "would lead" if status.state is PlanState.ADVISED else "leads"
+    text = f"Plan {plan.plan_id} {verb} job {plan.job_id} to epoch {plan.epoch} {how}"
     if plan.actions:
         actions = "; ".join(
             f"{action.lever}: {action.description}"
@@ -100,6 +101,8 @@ def _outcome(status: PlanStatus) -> str:
         case PlanState.ABORTED:
             detail = status.detail.strip().rstrip(".")
             return "It was given up before any rank changed" + (f": {detail}." if detail else ".")
+        case PlanState.ADVISED:
+            return f"No rank was told of it, it is advice: {status.detail.strip().rstrip('.')}."
         case PlanState.MEASURED:
             return _measured(status, since)
 

@@ -53,6 +53,7 @@ class JobView:
         registered_at: When it was registered.
         ranks: Ascending by rank.
         proportional_bound: Sum of live throughputs over the number of devices at the start.
+        can_reshape: False when some rank's training loop cannot apply plans.
     """
 
     job_id: str
@@ -65,6 +66,7 @@ class JobView:
     registered_at: datetime
     ranks: tuple[RankView, ...]
     proportional_bound: float
+    can_reshape: bool = True
 
 
 JobNews = JobView | VerdictRecord | PlanStatus

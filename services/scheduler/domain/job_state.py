@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from history.records import CulpritRecord
-from history.vocabulary import JobState, PlanMode, VerdictKind
+from history.records import CulpritRecord, IncidentEventRecord
+from history.vocabulary import IncidentEventKind, JobState, PlanMode, VerdictKind
 from layouts.layout import Layout
 from layouts.model import ModelSpec
 from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
@@ -30,6 +30,9 @@ class PlanNeed(StrEnum):
     RECOVER = "recover"
     """Somebody in the layout is gone: there must be a plan."""
 
+    ADVICE = "advice"
+    """Something changed in a job that cannot be reshaped: a person should know what a plan would bring."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankInfo:
@@ -43,6 +46,7 @@ class RankInfo:
         address: host:port of its controller; empty until it registers.
         alive: As far as known.
         throughput: Estimate, 1.0 = healthy, 0 = dead.
+        can_reshape: Its training loop can apply plans.
     """
 
     rank: int
@@ -52,6 +56,7 @@ class RankInfo:
     address: str = ""
     alive: bool = True
     throughput: float = 1.0
+    can_reshape: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +88,16 @@ class OpenIncident:
     def accuses(self, rank: int) -> bool:
         """True when ``rank`` is among the culprits."""
         return any(culprit.rank == rank for culprit in self.culprits)
+
+    def resolved(self, at: datetime, detail: str) -> IncidentEventRecord:
+        """Its end, for the history."""
+        return IncidentEventRecord(
+            incident_id=self.incident_id,
+            kind=IncidentEventKind.RESOLVED,
+            at=at,
+            lost_seconds=self.lost_seconds,
+            detail=detail,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,12 +197,18 @@ class JobKnowledge:
     finished: bool = False
 
     @property
+    def can_reshape(self) -> bool:
+        """False when the training loop of some rank cannot apply plans: then nobody takes any to this job."""
+        return all(info.can_reshape for info in self.ranks.values())
+
+    @property
     def usable(self) -> dict[int, float]:
-        """Throughput of every rank that a plan may use: alive, with a known controller."""
+        """Throughput of every rank that a plan may use: alive, with a known controller where it is needed."""
+        can_reshape = self.can_reshape
         return {
             rank: max(0.01, info.throughput)
             for rank, info in sorted(self.ranks.items())
-            if info.alive and info.address and info.throughput > 0.0
+            if info.alive and (info.address or not can_reshape) and info.throughput > 0.0
         }
 
     @property
@@ -219,6 +240,8 @@ class JobKnowledge:
         """What the state asks for."""
         if self.finished:
             return PlanNeed.NONE
+        if not self.can_reshape:
+            return PlanNeed.ADVICE if self.changed and not self.at_home else PlanNeed.NONE
         if self.lost:
             return PlanNeed.RECOVER
         if not self.changed or self.flight is not None or self.stuck or self.at_home:
@@ -230,6 +253,8 @@ class JobKnowledge:
         """State in the words of the fleet API."""
         if self.finished:
             return JobState.FINISHED
+        if self.flight is None and not self.can_reshape:
+            return JobState.DEGRADED if self.lost else JobState.RUNNING
         if self.stuck:
             return JobState.STUCK
         return JobState.RESHAPING if self.flight is not None or self.lost else JobState.RUNNING

@@ -5,8 +5,10 @@ from functools import reduce
 
 from history.records import JobRecord, PlanRecord, PlanStatus, RestartRecord
 from history.vocabulary import PlanState, VerdictKind
+from services.scheduler.domain.flips import flips_after
 from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
-from services.scheduler.domain.transitions import outlook_after, promoted
+from services.scheduler.domain.replacements import promoted
+from services.scheduler.domain.transitions import outlook_after
 from services.scheduler.planning.hindsight import Hindsight
 from services.scheduler.planning.outlook import Outlook
 
@@ -67,6 +69,8 @@ def resumed_job(record: RestartRecord) -> Resumed:
         top_epoch=max([*record.layouts, *(plan.plan.epoch for plan in record.plans)]),
         layouts=record.layouts,
         ranks={rank: RankInfo(rank=rank) for rank in (*record.layouts[0].ranks, *record.layouts[0].standbys)},
+        answered=record.planned_for.get(epoch, {}),
+        flips=flips_after(record.verdicts),
         seen=frozenset(verdict.verdict_id for verdict in record.verdicts),
         outlook=_outlook(record),
         hindsight=reduce(lambda known, effect: known.after(*effect), record.effects, Hindsight()),
@@ -82,7 +86,10 @@ def resumed_job(record: RestartRecord) -> Resumed:
             for incident in record.incidents
         ),
         unmeasured=AppliedPlan(
-            plan_id=applied[-1].plan.plan_id, epoch=epoch, first_iteration=applied[-1].first_iteration or 0
+            plan_id=applied[-1].plan.plan_id,
+            epoch=epoch,
+            first_iteration=applied[-1].first_iteration or 0,
+            throughputs=applied[-1].plan.throughputs or {},
         )
         if applied
         else None,
@@ -119,6 +126,7 @@ def _with_processes(job: JobKnowledge, record: RestartRecord) -> JobKnowledge:
                 node=rank.node,
                 device=rank.device,
                 address=rank.address,
+                can_reshape=rank.can_reshape,
             )
         )
     announced = {
@@ -145,6 +153,7 @@ def _with_processes(job: JobKnowledge, record: RestartRecord) -> JobKnowledge:
                 device=culprit.device,
                 alive=False,
                 throughput=0.0,
+                can_reshape=info.can_reshape,
             )
             if info.incarnation > culprit.incarnation:
                 newcomer = Newcomer(info=info, announced=(info.rank, info.incarnation) in announced)

@@ -13,16 +13,15 @@ from history.records import (
     CulpritRecord,
     IncidentEventRecord,
     IncidentRecord,
-    RankRecord,
     VerdictRecord,
 )
 from history.vocabulary import IncidentEventKind, VerdictKind
 from layouts.layout import Layout
 from services.scheduler.domain.flips import flipped
 from services.scheduler.domain.job_state import HEALTHY, AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
+from services.scheduler.domain.replacements import GONE, in_their_places, promoted, replaced
 from services.scheduler.planning.outlook import Outlook
 
-_GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG))
 _SLOW = frozenset((VerdictKind.COMPUTE_SLOW, VerdictKind.COMMUNICATION_SLOW))
 
 IncidentChange = IncidentRecord | IncidentEventRecord
@@ -56,16 +55,16 @@ def on_verdict(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
     current = tuple(culprit for culprit in verdict.culprits if _is_current(job, culprit, verdict.kind))
     if not current:
         return Transition(job=job)
-    news = [c for c in current if verdict.kind not in _GONE or job.ranks[c.rank].alive]
+    news = [c for c in current if verdict.kind not in GONE or job.ranks[c.rank].alive]
     job = replace(job, outlook=outlook_after(job.outlook, verdict.kind, news, verdict.decided_at))
-    if verdict.kind in _GONE:
+    if verdict.kind in GONE:
         return _gone(job, verdict, current)
     if verdict.kind == VerdictKind.COMPUTE_SLOW:
         return _slow(job, verdict, current)
     if verdict.kind == VerdictKind.RECOVERED:
         return _recovered(job, verdict, current)
     if verdict.kind == VerdictKind.REJOINED:
-        return _rejoined(job, current)
+        return _rejoined(job, verdict, current)
     if verdict.kind == VerdictKind.COMMUNICATION_SLOW:
         return _communication_slow(job, verdict, current)
     if verdict.kind == VerdictKind.COMMUNICATION_RECOVERED:
@@ -76,7 +75,7 @@ def on_verdict(job: JobKnowledge, verdict: VerdictRecord) -> Transition:
 def outlook_after(outlook: Outlook, kind: str, culprits: Sequence[CulpritRecord], at: datetime) -> Outlook:
     """What is expected of the job's failures once a verdict has arrived."""
     for culprit in culprits:
-        if kind in _GONE:
+        if kind in GONE:
             outlook = outlook.after_death(culprit.rank)
         elif kind == VerdictKind.COMPUTE_SLOW:
             outlook = outlook.after_slowdown(culprit.rank, at.timestamp())
@@ -94,12 +93,12 @@ def _is_current(job: JobKnowledge, culprit: CulpritRecord, kind: str) -> bool:
         return culprit.incarnation > info.incarnation or not info.alive
     newcomer = job.newcomers.get(culprit.rank)
     if newcomer is not None and culprit.incarnation == newcomer.info.incarnation:
-        return kind in _GONE
-    return culprit.incarnation == info.incarnation or (culprit.incarnation > info.incarnation and kind in _GONE)
+        return kind in GONE
+    return culprit.incarnation == info.incarnation or (culprit.incarnation > info.incarnation and kind in GONE)
 
 
 def _opened(verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> tuple[OpenIncident, IncidentRecord]:
-    throughput = 0.0 if verdict.kind in _GONE else verdict.throughput
+    throughput = 0.0 if verdict.kind in GONE else verdict.throughput
     record = IncidentRecord(
         incident_id=incident_id_of(verdict),
         job_id=verdict.job_id,
@@ -131,16 +130,6 @@ def _noted(incident: OpenIncident, verdict: VerdictRecord, throughput: float) ->
     )
 
 
-def _resolved(incident: OpenIncident, at: datetime, detail: str) -> IncidentEventRecord:
-    return IncidentEventRecord(
-        incident_id=incident.incident_id,
-        kind=IncidentEventKind.RESOLVED,
-        at=at,
-        lost_seconds=incident.lost_seconds,
-        detail=detail,
-    )
-
-
 def _gone(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
     records: list[IncidentChange] = []
     fresh: list[CulpritRecord] = []
@@ -152,16 +141,16 @@ def _gone(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritR
         if newcomer is not None and newcomer.info.incarnation == culprit.incarnation:
             del newcomers[culprit.rank]
             continue
-        known = [i for i in job.incidents if i.kind in _GONE and i.accuses(culprit.rank)]
+        known = [i for i in job.incidents if i.kind in GONE and i.accuses(culprit.rank)]
         if not info.alive and known and culprit.incarnation == info.incarnation:
             records.append(_noted(known[-1], verdict, 0.0))
             continue
         for slow in [i for i in job.incidents if i.kind in _SLOW and i.accuses(culprit.rank)]:
-            records.append(_resolved(slow, verdict.decided_at, "the process is gone"))
+            records.append(slow.resolved(verdict.decided_at, "the process is gone"))
             job = replace(job, incidents=tuple(i for i in job.incidents if i is not slow))
         fresh.append(culprit)
         gone = replace(info, alive=False, throughput=0.0)
-        job = job.with_rank(gone if culprit.incarnation == info.incarnation else _process(culprit, alive=False))
+        job = job.with_rank(gone if culprit.incarnation == info.incarnation else _process(job, culprit, alive=False))
     job = replace(job, newcomers=newcomers)
     if fresh:
         incident, record = _opened(verdict, fresh)
@@ -170,7 +159,8 @@ def _gone(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritR
     return Transition(job=promoted(job), records=tuple(records), evict=evict)
 
 
-def _process(culprit: CulpritRecord, *, alive: bool) -> RankInfo:
+def _process(job: JobKnowledge, culprit: CulpritRecord, *, alive: bool) -> RankInfo:
+    """A process that has not registered; what its predecessor's loop can do, its own can."""
     return RankInfo(
         rank=culprit.rank,
         incarnation=culprit.incarnation,
@@ -178,6 +168,7 @@ def _process(culprit: CulpritRecord, *, alive: bool) -> RankInfo:
         device=culprit.device,
         alive=alive,
         throughput=1.0 if alive else 0.0,
+        can_reshape=job.ranks[culprit.rank].can_reshape,
     )
 
 
@@ -223,7 +214,7 @@ def _recovered(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[Cul
             records.append(_noted(incident, verdict, throughput))
             if any(job.ranks[rank].throughput < HEALTHY for rank in others):
                 continue
-            records.append(_resolved(incident, verdict.decided_at, "the device is healthy again"))
+            records.append(incident.resolved(verdict.decided_at, "the device is healthy again"))
             remaining = tuple(i for i in job.incidents if i is not incident)
             job = replace(job, incidents=remaining, cause=incident.incident_id)
     return Transition(job=job, records=tuple(records))
@@ -246,7 +237,7 @@ def _communication_slow(job: JobKnowledge, verdict: VerdictRecord, culprits: Seq
     # One end of a link that turns out to be slow altogether takes the link's incident over.
     over = [i for i in job.incidents if i.kind == verdict.kind and len(ranks) == 1 and i.accuses(*ranks)]
     records: list[IncidentChange] = [record, told]
-    records += [_resolved(i, verdict.decided_at, f"part of {incident.incident_id}") for i in over]
+    records += [i.resolved(verdict.decided_at, f"part of {incident.incident_id}") for i in over]
     remaining = tuple(i for i in job.incidents if i not in over)
     slow = replace(job, incidents=(*remaining, incident), changed=True, cause=incident.incident_id)
     return Transition(job=slow, records=tuple(records))
@@ -258,12 +249,12 @@ def _communication_recovered(job: JobKnowledge, verdict: VerdictRecord) -> Trans
     over = [i for i in job.incidents if i.kind == kind and {c.rank for c in i.culprits} == ranks]
     records: list[IncidentChange] = []
     for incident in over:
-        records += [_noted(incident, verdict, 1.0), _resolved(incident, verdict.decided_at, "transfers are as before")]
+        records += [_noted(incident, verdict, 1.0), incident.resolved(verdict.decided_at, "transfers are as before")]
     remaining = tuple(i for i in job.incidents if i not in over)
     return Transition(job=replace(job, incidents=remaining, changed=job.changed or bool(over)), records=tuple(records))
 
 
-def _rejoined(job: JobKnowledge, culprits: Sequence[CulpritRecord]) -> Transition:
+def _rejoined(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
     for culprit in culprits:
         waiting = job.newcomers.get(culprit.rank)
         if waiting is not None and waiting.info.incarnation > culprit.incarnation:
@@ -271,62 +262,10 @@ def _rejoined(job: JobKnowledge, culprits: Sequence[CulpritRecord]) -> Transitio
         if waiting is not None and waiting.info.incarnation == culprit.incarnation:
             newcomer = replace(waiting, announced=True)
         else:
-            newcomer = Newcomer(info=_process(culprit, alive=True), announced=True)
+            newcomer = Newcomer(info=_process(job, culprit, alive=True), announced=True)
         job = replace(job, newcomers={**job.newcomers, culprit.rank: newcomer})
-    return Transition(job=promoted(job))
-
-
-def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
-    """A process of a rank registered its controller; an older process than the known one changes nothing."""
-    info = job.ranks.get(record.rank, RankInfo(rank=record.rank, incarnation=record.incarnation))
-    process = RankInfo(
-        rank=record.rank,
-        incarnation=record.incarnation,
-        node=record.node,
-        device=record.device,
-        address=record.address,
-    )
-    if record.incarnation < info.incarnation:
-        return job
-    if record.incarnation == info.incarnation:
-        known = replace(process, alive=info.alive, throughput=info.throughput)
-        return replace(job.with_rank(known), changed=job.changed or (not info.address and job.epoch > 0))
-    if not info.address and info.alive and job.epoch == 0:
-        return job.with_rank(process)  # the first process that got as far as registering
-    waiting = job.newcomers.get(record.rank)
-    if waiting is not None and waiting.info.incarnation > record.incarnation:
-        return job
-    announced = waiting is not None and waiting.announced and waiting.info.incarnation == record.incarnation
-    newcomer = Newcomer(info=process, announced=announced)
-    return promoted(replace(job, newcomers={**job.newcomers, record.rank: newcomer}))
-
-
-def promoted(job: JobKnowledge) -> JobKnowledge:
-    """Newcomers that are announced and registered take their ranks over, where nobody counts on the earlier process.
-
-    Where nothing can be made of those that are left, they take over the dead's places too: what they lack comes from a
-    copy or from disk.
-    """
-    counted = set(job.layout.ranks) | (set(job.flight.layout.ranks) if job.flight else set())
-    for rank, newcomer in sorted(job.newcomers.items()):
-        dead = job.stuck and job.flight is None and not job.ranks[rank].alive
-        if newcomer.announced and newcomer.info.address and (rank not in counted or dead):
-            job = replace(
-                job.with_rank(newcomer.info),
-                newcomers={other: n for other, n in job.newcomers.items() if other != rank},
-                changed=True,
-                cause=_incident_of(job, rank) or job.cause,
-                vacant=job.vacant | ({rank} & counted),
-                stuck="" if rank not in counted else job.stuck,
-            )
-        elif newcomer.announced and job.ranks[rank].alive and rank in counted:
-            # The earlier process cannot be alive beside a later one: its death was not seen.
-            job = replace(job.with_rank(replace(job.ranks[rank], alive=False, throughput=0.0)), changed=True)
-    return job
-
-
-def _incident_of(job: JobKnowledge, rank: int) -> str | None:
-    return next((i.incident_id for i in reversed(job.incidents) if i.kind in _GONE and i.accuses(rank)), None)
+    job, over = in_their_places(job, verdict.decided_at)
+    return Transition(job=job, records=tuple(over))
 
 
 def on_applied(
@@ -356,25 +295,21 @@ def on_applied(
         stuck="",
         vacant=frozenset(),
     )
-    records: list[IncidentChange] = []
-    for incident in job.incidents:
-        back = all(
-            c.rank in layout.ranks and job.ranks[c.rank].alive and job.ranks[c.rank].incarnation > c.incarnation
-            for c in incident.culprits
-        )
-        if incident.kind in _GONE and back:
-            records.append(_resolved(incident, at, "a replacement is in its place"))
-            job = replace(job, incidents=tuple(i for i in job.incidents if i is not incident))
-        elif incident.lost_seconds > 0.0:
-            records.append(
-                IncidentEventRecord(
-                    incident_id=incident.incident_id,
-                    kind=IncidentEventKind.LOSS,
-                    reference=str(first_iteration),
-                    at=at,
-                    lost_seconds=incident.lost_seconds,
-                )
+    job, over = replaced(job, at)
+    records: list[IncidentChange] = [
+        *over,
+        *(
+            IncidentEventRecord(
+                incident_id=incident.incident_id,
+                kind=IncidentEventKind.LOSS,
+                reference=str(first_iteration),
+                at=at,
+                lost_seconds=incident.lost_seconds,
             )
+            for incident in job.incidents
+            if incident.lost_seconds > 0.0
+        ),
+    ]
     return Transition(job=promoted(job), records=tuple(records))
 
 

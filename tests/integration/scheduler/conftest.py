@@ -75,6 +75,7 @@ class World:
                 address=toy.server.address(),
                 process_id=1000 + toy.rank,
                 registered_at=datetime.now(UTC),
+                can_reshape=self.toys.can_reshape,
             )
         )
 
@@ -182,8 +183,14 @@ def home() -> Layout:
 
 
 @pytest.fixture
-def toys(home: Layout) -> Iterator[ToyJob]:
-    job = ToyJob(f"toy-{uuid.uuid4().hex[:8]}", home)
+def can_reshape() -> bool:
+    """Whether the toys' training loop applies plans."""
+    return True
+
+
+@pytest.fixture
+def toys(home: Layout, can_reshape: bool) -> Iterator[ToyJob]:
+    job = ToyJob(f"toy-{uuid.uuid4().hex[:8]}", home, can_reshape=can_reshape)
     job.start()
     yield job
     job.stop()

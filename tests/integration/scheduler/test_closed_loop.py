@@ -163,6 +163,21 @@ async def test_after_a_restart_the_scheduler_knows_who_is_slow_and_who_is_gone(w
 
 
 @pytest.mark.asyncio
+async def test_a_device_that_flipped_before_a_restart_is_not_followed_after_it(world: World) -> None:
+    flips = [(VerdictKind.COMPUTE_SLOW, 0.5), (VerdictKind.RECOVERED, 1.0)] * 8
+    past = [world.verdict(kind, 3, throughput=throughput) for kind, throughput in flips]
+    await world.coordinator.take_verdicts(world.toys.job_id, past)
+    await world.restart()
+    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
+    assert await world.plans() == [], "its horizon was halved for each flip"
+    await world.say(VerdictKind.COMPUTE_SLOW, 6, throughput=0.5)
+    await world.until_epoch(1)
+    await world.restart()
+    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.3)
+    assert len(await world.plans()) == 1, "that plan was for both as they were, so this is about rank 3 alone"
+
+
+@pytest.mark.asyncio
 async def test_a_broken_stream_is_reported_and_decides_nothing(world: World) -> None:
     await world.until(lambda: world.toys.ranks[3].server.num_watches > 0, "the stream")
     world.toys.ranks[3].kill()

@@ -46,7 +46,9 @@ class ToyRank:
     def __init__(self, job: "ToyJob", rank: int, incarnation: int = 0) -> None:
         self.job, self.rank, self.incarnation = job, rank, incarnation
         self.mailbox = Mailbox(rank=rank, incarnation=incarnation)
-        self.server = ControlServer(self.mailbox, job_id=job.job_id, job_token=job.token, tls=job.tls)
+        self.server = ControlServer(
+            self.mailbox, job_id=job.job_id, job_token=job.token, tls=job.tls, can_reshape=job.can_reshape
+        )
         self.epoch, self.steps, self.held = -1, 0, ()
         self.layout: Layout | None = None
         self.hanging = threading.Event()
@@ -155,9 +157,15 @@ class ToyJob:
     """A job of toy ranks."""
 
     def __init__(
-        self, job_id: str, home: Layout, token: str = "a-token-of-this-toy-job", tls: ControllerTls | None = None
+        self,
+        job_id: str,
+        home: Layout,
+        token: str = "a-token-of-this-toy-job",
+        tls: ControllerTls | None = None,
+        *,
+        can_reshape: bool = True,
     ) -> None:
-        self.job_id, self.home, self.token, self.tls = job_id, home, token, tls
+        self.job_id, self.home, self.token, self.tls, self.can_reshape = job_id, home, token, tls, can_reshape
         self.fabric = Fabric()
         self.ranks: dict[int, ToyRank] = {rank: ToyRank(self, rank) for rank in home.ranks}
 

@@ -13,8 +13,9 @@ from layouts.layout import uniform_layout
 from services.scheduler.domain.flips import num_flips
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
 from services.scheduler.domain.profiles import JobProfile, on_profile
+from services.scheduler.domain.replacements import on_rank_registered
 from services.scheduler.domain.restart import new_job
-from services.scheduler.domain.transitions import on_applied, on_rank_registered, on_verdict
+from services.scheduler.domain.transitions import on_applied, on_verdict
 from services.scheduler.planning.decision import Choice, DecisionRule, decide
 from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.price import TransitionCosts

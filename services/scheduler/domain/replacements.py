@@ -1,0 +1,90 @@
+"""Later processes of ranks: when they count, and which incidents are over because they are in place."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from history.records import IncidentEventRecord, RankRecord
+from history.vocabulary import VerdictKind
+from services.scheduler.domain.job_state import JobKnowledge, Newcomer, RankInfo
+
+GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG))
+"""Kinds of verdicts after which a process does not count any more."""
+
+
+def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
+    """A process of a rank registered its controller; an older process than the known one changes nothing."""
+    info = job.ranks.get(record.rank, RankInfo(rank=record.rank, incarnation=record.incarnation))
+    process = RankInfo(
+        rank=record.rank,
+        incarnation=record.incarnation,
+        node=record.node,
+        device=record.device,
+        address=record.address,
+        can_reshape=record.can_reshape,
+    )
+    if record.incarnation < info.incarnation:
+        return job
+    if record.incarnation == info.incarnation:
+        known = replace(process, alive=info.alive, throughput=info.throughput)
+        news = not info.address and (job.epoch > 0 or not record.can_reshape)
+        return replace(job.with_rank(known), changed=job.changed or news)
+    if not info.address and info.alive and job.epoch == 0:
+        return job.with_rank(process)  # the first process that got as far as registering
+    waiting = job.newcomers.get(record.rank)
+    if waiting is not None and waiting.info.incarnation > record.incarnation:
+        return job
+    announced = waiting is not None and waiting.announced and waiting.info.incarnation == record.incarnation
+    newcomer = Newcomer(info=process, announced=announced)
+    return promoted(replace(job, newcomers={**job.newcomers, record.rank: newcomer}))
+
+
+def in_their_places(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
+    """The job with its newcomers promoted, and the incidents that this ends where no plan can."""
+    job = promoted(job)
+    return (job, []) if job.can_reshape else replaced(job, at)
+
+
+def promoted(job: JobKnowledge) -> JobKnowledge:
+    """Newcomers that are announced and registered take their ranks over, where nobody counts on the earlier process.
+
+    Where nothing can be made of those that are left, they take over the dead's places too: what they lack comes from a
+    copy or from disk. In a job that cannot be reshaped they take their places at once: its loop sees to what they lack.
+    """
+    counted = set(job.layout.ranks) | (set(job.flight.layout.ranks) if job.flight else set())
+    can_reshape = job.can_reshape
+    for rank, newcomer in sorted(job.newcomers.items()):
+        dead = job.stuck and job.flight is None and not job.ranks[rank].alive
+        taken_over = rank not in counted or dead or not can_reshape
+        if newcomer.announced and newcomer.info.address and taken_over:
+            job = replace(
+                job.with_rank(newcomer.info),
+                newcomers={other: n for other, n in job.newcomers.items() if other != rank},
+                changed=True,
+                cause=_incident_of(job, rank) or job.cause,
+                vacant=job.vacant | ({rank} & counted if can_reshape else set()),
+                stuck="" if rank not in counted else job.stuck,
+            )
+        elif newcomer.announced and job.ranks[rank].alive and rank in counted:
+            # The earlier process cannot be alive beside a later one: its death was not seen.
+            job = replace(job.with_rank(replace(job.ranks[rank], alive=False, throughput=0.0)), changed=True)
+    return job
+
+
+def _incident_of(job: JobKnowledge, rank: int) -> str | None:
+    return next((i.incident_id for i in reversed(job.incidents) if i.kind in GONE and i.accuses(rank)), None)
+
+
+def replaced(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
+    """The job without the deaths whose ranks are all back in their places, and the ends of those incidents."""
+    over = [
+        incident
+        for incident in job.incidents
+        if incident.kind in GONE
+        and all(
+            c.rank in job.layout.ranks and job.ranks[c.rank].alive and job.ranks[c.rank].incarnation > c.incarnation
+            for c in incident.culprits
+        )
+    ]
+    remaining = tuple(incident for incident in job.incidents if incident not in over)
+    records = [incident.resolved(at, "a replacement is in its place") for incident in over]
+    return replace(job, incidents=remaining), records

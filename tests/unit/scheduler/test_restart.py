@@ -1,0 +1,194 @@
+"""What a scheduler that starts again knows of a job, against what it knew before."""
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.records import (
+    CulpritRecord,
+    JobRecord,
+    JobStatus,
+    PlanRecord,
+    PlanStatus,
+    RankRecord,
+    RestartRecord,
+    VerdictRecord,
+)
+from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from layouts.layout import Layout, uniform_layout
+from services.scheduler.departures import flight_again
+from services.scheduler.domain.flips import num_flips
+from services.scheduler.domain.job_state import JobKnowledge
+from services.scheduler.domain.replacements import on_rank_registered
+from services.scheduler.domain.restart import new_job, resumed_job
+from services.scheduler.domain.transitions import on_verdict
+from tests.unit.scheduler.planning_cases import gpt
+
+HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def registration(rank: int, incarnation: int = 0, *, can_reshape: bool = True) -> RankRecord:
+    return RankRecord(
+        job_id="job",
+        rank=rank,
+        incarnation=incarnation,
+        node="n",
+        device=f"d{rank}",
+        address=f"127.0.0.1:{5000 + 10 * rank + incarnation}",
+        process_id=1,
+        registered_at=START,
+        can_reshape=can_reshape,
+    )
+
+
+def job() -> JobKnowledge:
+    known = new_job(
+        JobRecord(job_id="job", name="", model=gpt(6), layout=HOME, registered_at=START, job_token="x" * 16)
+    )
+    for rank in HOME.ranks:
+        known = on_rank_registered(known, registration(rank))
+    return known
+
+
+def verdict(kind: str, rank: int, after: float, *, incarnation: int = 0, throughput: float = 0.5) -> VerdictRecord:
+    return VerdictRecord(
+        verdict_id=f"{kind}-{rank}-{incarnation}-{after}",
+        job_id="job",
+        kind=kind,
+        culprits=(CulpritRecord(rank=rank, incarnation=incarnation, node="n", device=f"d{rank}"),),
+        throughput=throughput,
+        throughput_margin=0.01,
+        confidence=0.99,
+        first_iteration=3,
+        decided_iteration=5,
+        decided_at=START + timedelta(seconds=after),
+    )
+
+
+def history(
+    verdicts: tuple[VerdictRecord, ...] = (),
+    *,
+    ranks: tuple[RankRecord, ...] | None = None,
+    layouts: dict[int, Layout] | None = None,
+    plans: tuple[PlanStatus, ...] = (),
+    planned_for: dict[int, dict[int, float]] | None = None,
+) -> RestartRecord:
+    layouts = layouts or {0: HOME}
+    return RestartRecord(
+        job=JobStatus(
+            job_id="job",
+            tenant="default",
+            name="",
+            model=gpt(6),
+            layout=layouts[max(layouts)],
+            epoch=max(layouts),
+            state=JobState.RUNNING,
+            num_devices=8,
+            registered_at=START,
+            ranks=ranks or tuple(registration(rank) for rank in HOME.ranks),
+        ),
+        job_token="x" * 16,
+        layouts=layouts,
+        verdicts=verdicts,
+        incidents=(),
+        plans=plans,
+        planned_for=planned_for or {},
+    )
+
+
+def test_a_device_that_flipped_twice_before_a_restart_is_treated_as_flipped_twice_after_it() -> None:
+    past = (
+        verdict(VerdictKind.COMPUTE_SLOW, 3, 0.0),
+        verdict(VerdictKind.RECOVERED, 3, 10.0, throughput=1.0),
+        verdict(VerdictKind.COMPUTE_SLOW, 3, 20.0),
+        verdict(VerdictKind.COMPUTE_SLOW, 3, 21.0, throughput=0.45),
+        verdict(VerdictKind.RECOVERED, 3, 30.0, throughput=1.0),
+    )
+    known = job()
+    for one in past:
+        known = on_verdict(known, one).job
+    again = resumed_job(history(past)).job
+    now = START.timestamp() + 40
+    assert num_flips(known, now) == num_flips(again, now) == 2
+    assert num_flips(again, now + 7200) == 0
+
+
+_HAPPENINGS = st.lists(
+    st.tuples(
+        st.sampled_from([VerdictKind.COMPUTE_SLOW, VerdictKind.RECOVERED, VerdictKind.FAIL_STOP]),
+        st.sampled_from([0, 3, 5]),
+        st.integers(0, 1),
+    ),
+    max_size=14,
+)
+
+
+@given(_HAPPENINGS)
+def test_whatever_happened_a_restart_remembers_the_same_flips(happenings: list[tuple[VerdictKind, int, int]]) -> None:
+    past = tuple(
+        verdict(kind, rank, 10.0 * number, incarnation=incarnation, throughput=0.5 if "slow" in kind else 1.0)
+        for number, (kind, rank, incarnation) in enumerate(happenings)
+        # A later process speaks only once the earlier one is gone.
+        if incarnation == 0 or (VerdictKind.FAIL_STOP, rank, 0) in happenings[:number]
+    )
+    known = job()
+    for one in past:
+        for culprit in one.culprits:
+            known = on_rank_registered(known, registration(culprit.rank, culprit.incarnation))
+            rejoined = verdict(VerdictKind.REJOINED, culprit.rank, 0.0, incarnation=culprit.incarnation)
+            known = on_verdict(known, rejoined).job if culprit.incarnation else known
+        known = on_verdict(known, one).job
+    taken_over = {culprit.rank for one in past for culprit in one.culprits if culprit.incarnation}
+    again = resumed_job(history(past)).job
+    for rank in {0, 3, 5} - taken_over:
+        assert again.flips.get(rank, ()) == known.flips.get(rank, ())
+
+
+def test_what_the_layout_in_force_was_planned_for_is_known_after_a_restart() -> None:
+    speeds = {rank: 0.5 if rank == 3 else 1.0 for rank in HOME.ranks}
+    older = dict.fromkeys(HOME.ranks, 0.9)
+    again = resumed_job(history(layouts={0: HOME, 1: HOME, 2: HOME}, planned_for={1: older, 2: speeds})).job
+    assert again.answered == speeds
+
+
+def test_what_a_decided_plan_is_for_survives_the_restart_that_finishes_it() -> None:
+    speeds = {rank: 0.5 if rank == 3 else 1.0 for rank in HOME.ranks}
+    plan = PlanRecord(
+        plan_id="p1",
+        job_id="job",
+        incident_id=None,
+        mode=PlanMode.BOUNDARY,
+        epoch=1,
+        layout=HOME,
+        actions=(),
+        alternatives=(),
+        idle_seconds=1.0,
+        predicted_seconds=0.8,
+        cost_seconds=0.1,
+        proportional_bound=0.9,
+        reason="",
+        solve_seconds=0.0,
+        proposed_at=START,
+        throughputs=speeds,
+    )
+    status = PlanStatus(
+        plan=plan,
+        state=PlanState.COMMITTED,
+        at=START,
+        first_iteration=None,
+        measured_seconds=None,
+        decision={},
+        detail="",
+    )
+    again = resumed_job(history(layouts={0: HOME, 1: HOME}, plans=(status,), planned_for={1: speeds}))
+    assert again.decided is status
+    assert (again.job.epoch, again.job.answered) == (0, {})
+    assert flight_again(plan).throughputs == speeds
+
+
+def test_a_job_whose_loop_cannot_be_reshaped_is_known_as_such_after_a_restart() -> None:
+    ranks = tuple(registration(rank, can_reshape=rank != 5) for rank in HOME.ranks)
+    assert not resumed_job(history(ranks=ranks)).job.can_reshape
+    assert resumed_job(history()).job.can_reshape
