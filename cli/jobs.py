@@ -21,6 +21,7 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB_ID", help="Id of the jo
 JOB_COLUMNS = {
     "job_id": "JOB",
     "state": "STATE",
+    "reshapable": "RESHAPABLE",
     "epoch": "EPOCH",
     "ranks_alive": "ALIVE",
     "ranks": "RANKS",
@@ -139,7 +140,10 @@ def _line(response: scheduler_pb2.WatchJobResponse) -> str:
     row = _row(response)
     match response.WhichOneof("happened"):
         case "job":
-            return f"{row['state']}, epoch {row['epoch']}, bound {row['proportional_bound']:.3f}, {row['layout']}"
+            advice = "" if row["reshapable"] else " (gets advice, no plans)"
+            return (
+                f"{row['state']}{advice}, epoch {row['epoch']}, bound {row['proportional_bound']:.3f}, {row['layout']}"
+            )
         case "verdict":
             who = ", ".join(row["culprits"]) or "nobody"
             return f"{row['kind']}: {who}, throughput {row['throughput']:.2f}, since iteration {row['first_iteration']}"

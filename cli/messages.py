@@ -18,7 +18,8 @@ def job_row(job: scheduler_pb2.Job) -> dict[str, Any]:
         "job_id": job.job_id,
         "tenant": job.tenant,
         "name": job.name,
-        "state": _word(scheduler_pb2.JobState.Name(job.state), "JOB_STATE_"),
+        "state": _word(scheduler_pb2.JobState, job.state, "JOB_STATE_"),
+        "reshapable": not job.cannot_reshape,
         "epoch": job.epoch,
         "ranks": len(job.ranks),
         "ranks_alive": len(alive),
@@ -47,7 +48,7 @@ def incident_row(incident: scheduler_pb2.Incident) -> dict[str, Any]:
     return {
         "incident_id": incident.incident_id,
         "job_id": incident.job_id,
-        "kind": _word(detector_pb2.VerdictKind.Name(incident.kind), "VERDICT_KIND_"),
+        "kind": _word(detector_pb2.VerdictKind, incident.kind, "VERDICT_KIND_"),
         "culprits": [culprit_text(culprit) for culprit in incident.culprits],
         "throughput": incident.throughput,
         "first_iteration": incident.first_iteration,
@@ -55,6 +56,8 @@ def incident_row(incident: scheduler_pb2.Incident) -> dict[str, Any]:
         "resolved_at": rfc3339(_moment(incident, "resolved_at", incident.resolved_at)),
         "lost_seconds": incident.lost_seconds,
         "plan_ids": list(incident.plan_ids),
+        "verdict_id": incident.verdict_id,
+        "notes": list(incident.notes),
     }
 
 
@@ -64,7 +67,7 @@ def plan_row(plan: scheduler_pb2.Plan) -> dict[str, Any]:
         "plan_id": plan.plan_id,
         "job_id": plan.job_id,
         "incident_id": plan.incident_id,
-        "state": _word(scheduler_pb2.PlanState.Name(plan.state), "PLAN_STATE_"),
+        "state": _word(scheduler_pb2.PlanState, plan.state, "PLAN_STATE_"),
         "epoch": plan.epoch,
         "levers": [action.lever for action in plan.actions],
         "actions": [
@@ -93,7 +96,7 @@ def verdict_row(verdict: detector_pb2.Verdict) -> dict[str, Any]:
     return {
         "verdict_id": verdict.verdict_id,
         "job_id": verdict.job_id,
-        "kind": _word(detector_pb2.VerdictKind.Name(verdict.kind), "VERDICT_KIND_"),
+        "kind": _word(detector_pb2.VerdictKind, verdict.kind, "VERDICT_KIND_"),
         "culprits": [culprit_text(culprit) for culprit in verdict.culprits],
         "throughput": verdict.throughput,
         "throughput_margin": verdict.throughput_margin,
@@ -134,7 +137,9 @@ def layout_text(layout: layout_pb2.Layout) -> str:
     return " | ".join(replicas) + "".join(ends)
 
 
-def _word(name: str, prefix: str) -> str:
+def _word(words: Any, number: int, prefix: str) -> str:
+    """The word for an enum's number; a number from a newer version than this one stays a number."""
+    name: str = words.Name(number) if number in words.values() else str(number)
     return name.removeprefix(prefix).lower()
 
 

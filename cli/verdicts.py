@@ -54,16 +54,21 @@ def explain(
     job: JobOption = "",
     output: OutputOption = None,
 ) -> None:
-    """Show a verdict with the evidence it rests on and, last, what to do about it.
+    """Show a verdict with the evidence it rests on and, last, what to do about it: also what the scheduler noted of it.
 
     Example: evenkeel verdicts list && evenkeel verdicts explain VERDICT_ID
     """
     with fleet_client(context) as client:
-        row = next((verdict_row(one) for one in client.verdicts(job) if one.verdict_id == verdict_id), None)
-    if row is None:
-        raise CommandError(f"there is no verdict {verdict_id!r}", next_step="evenkeel verdicts list")
+        verdict = next((one for one in client.verdicts(job) if one.verdict_id == verdict_id), None)
+        if verdict is None:
+            raise CommandError(f"there is no verdict {verdict_id!r}", next_step="evenkeel verdicts list")
+        incident = next((one for one in client.incidents(verdict.job_id) if one.verdict_id == verdict_id), None)
+    row = {**verdict_row(verdict), "notes": [] if incident is None else list(incident.notes)}
     if output_of(context, output) is OutputFormat.JSON:
         show_json(row)
         return
-    show_record({key: value for key, value in row.items() if key not in ("evidence", "facts")}, OutputFormat.TABLE)
+    apart = ("evidence", "facts", "notes")
+    show_record({key: value for key, value in row.items() if key not in apart}, OutputFormat.TABLE)
     show_rows(row["facts"], EVIDENCE_COLUMNS, OutputFormat.TABLE)
+    for note in row["notes"]:
+        print(note)

@@ -5,7 +5,16 @@ from datetime import UTC, datetime
 
 from evenkeel.common.v1.layout_pb2 import Layout, Replica, Stage
 from evenkeel.detector.v1.detector_pb2 import VERDICT_KIND_COMPUTE_SLOW, Culprit, Verdict
-from evenkeel.scheduler.v1.scheduler_pb2 import JOB_STATE_RUNNING, PLAN_STATE_APPLIED, Action, Incident, Job, Plan, Rank
+from evenkeel.scheduler.v1.scheduler_pb2 import (
+    JOB_STATE_DEGRADED,
+    JOB_STATE_RUNNING,
+    PLAN_STATE_APPLIED,
+    Action,
+    Incident,
+    Job,
+    Plan,
+    Rank,
+)
 
 from cli.messages import incident_row, job_row, layout_text, plan_row, verdict_row
 
@@ -43,17 +52,29 @@ def test_a_job_names_its_state_and_its_slowest_living_rank() -> None:
     row = job_row(job)
     assert (row["state"], row["epoch"], row["ranks"], row["ranks_alive"]) == ("running", 3, 2, 1)
     assert row["slowest_throughput"] == 0.5
+    assert row["reshapable"]
     assert row["registered_at"] is None
+
+
+def test_a_job_that_gets_advice_only_and_a_state_of_a_newer_version_are_told_as_they_are() -> None:
+    row = job_row(Job(job_id="a", state=JOB_STATE_DEGRADED, cannot_reshape=True))
+    assert (row["state"], row["reshapable"]) == ("degraded", False)
+    assert job_row(Job(job_id="a", state=77))["state"] == "77"  # type: ignore[arg-type]
 
 
 def test_an_open_incident_has_no_end_and_its_times_are_rfc_3339() -> None:
     incident = Incident(
-        incident_id="i", kind=VERDICT_KIND_COMPUTE_SLOW, culprits=[Culprit(rank=2, node="n", device="g")]
+        incident_id="i",
+        verdict_id="v",
+        notes=["look at the fan"],
+        kind=VERDICT_KIND_COMPUTE_SLOW,
+        culprits=[Culprit(rank=2, node="n", device="g")],
     )
     incident.opened_at.FromDatetime(datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC))
     row = incident_row(incident)
     assert row["kind"] == "compute_slow"
     assert row["culprits"] == ["rank 2 (n/g)"]
+    assert (row["verdict_id"], row["notes"]) == ("v", ["look at the fan"])
     assert (row["opened_at"], row["resolved_at"]) == ("2026-01-02T03:04:05.678Z", None)
 
 
