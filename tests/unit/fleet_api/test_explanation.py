@@ -123,3 +123,16 @@ def test_a_plan_made_before_anything_was_known_of_the_speed_promises_nothing() -
     assert "It beat micro_batch_quota (0.25 s slower)" in text
     assert "Measured since iteration 3604: 1.290 s per iteration." in text
     assert "0.000" not in text
+
+
+def test_a_plan_that_is_only_advice_says_that_no_rank_was_told_and_what_to_do() -> None:
+    advised = dataclasses.replace(
+        STATUS,
+        state=PlanState.ADVISED,
+        measured_seconds=None,
+        first_iteration=None,
+        detail="Restart it without rank 5.",
+    )
+    text = explain_plan(advised, INCIDENT)
+    assert "Plan p1 would lead job llama to epoch 1" in text
+    assert "No rank was told of it, it is advice: Restart it without rank 5. The incident has cost" in text
