@@ -70,8 +70,8 @@ class ForgettingLeastSquares(base.Regressor):
         self.coverage = coverage
         self.relative = relative
         self._index: dict[Any, int] = {}
-        self._moments: Floats = np.zeros((0, 0))
-        self._products: Floats = np.zeros(0)
+        # Row and column 0 are the target's, the others those of the features in ``_index``.
+        self._moments: Floats = np.zeros((1, 1))
         self._weights: Floats | None = None
         self._mass = 0.0
         self._spread = 0.0
@@ -118,11 +118,12 @@ class ForgettingLeastSquares(base.Regressor):
             targets: One an observation.
             weights: Relative trust in each observation; equal when None.
         """
+        added, mass = _moments_of(rows, targets, weights)
         # A sum is a number only where all its parts are.
-        if not math.isfinite(np.add.reduce(rows, axis=None) + np.add.reduce(targets)):
+        if not math.isfinite(sum(added.ravel().tolist())):
             usable = np.isfinite(rows).all(axis=1) & np.isfinite(targets)
             rows, targets = rows[usable], targets[usable]
-            weights = None if weights is None else weights[usable]
+            added, mass = _moments_of(rows, targets, None if weights is None else weights[usable])
         if not len(targets):
             return
         if self._mass > 0:
@@ -131,29 +132,21 @@ class ForgettingLeastSquares(base.Regressor):
             if name not in self._index:
                 self._index[name] = len(self._index)
                 self._moments = np.pad(self._moments, (0, 1))
-                self._products = np.pad(self._products, (0, 1))
-        if weights is None:
-            weighted, added = rows * (1.0 / len(targets)), 1.0
-        else:
-            trust = weights / len(targets)
-            weighted, added = rows * trust[:, None], float(trust.sum())
         self._moments *= self.forgetting
-        self._products *= self.forgetting
         if list(self._index) == list(names):
-            self._moments += weighted.T @ rows
-            self._products += weighted.T @ targets
+            self._moments += added
         else:
-            columns = [self._index[name] for name in names]
-            self._moments[np.ix_(columns, columns)] += weighted.T @ rows
-            self._products[columns] += weighted.T @ targets
-        self._mass = self._mass * self.forgetting + added
+            columns = [0, *(1 + self._index[name] for name in names)]
+            self._moments[np.ix_(columns, columns)] += added
+        self._mass = self._mass * self.forgetting + mass
         self._weights = None
 
     def _score(self, expected: Floats, targets: Floats) -> None:
         """Moves the spread and the half-width by how these targets fell before they were learned."""
-        errors = np.abs(targets - expected)
+        errors = targets - expected
+        np.abs(errors, out=errors)
         if self.relative:
-            errors = errors / np.maximum(np.abs(expected), _TINY)
+            errors /= np.maximum(np.abs(expected), _TINY)
         size = median(errors)
         self._num_scored += 1
         rate = max(1.0 / self._num_scored, _SPREAD_RATE)
@@ -166,23 +159,18 @@ class ForgettingLeastSquares(base.Regressor):
 
     def _solved(self) -> Floats:
         if self._weights is None:
-            diagonal = self._moments.diagonal()
-            scale = np.sqrt(np.maximum(diagonal, _TINY))
-            scale[diagonal <= 0] = 1.0
-            penalties = np.full(len(scale), self.ridge)
-            if self.primary in self._index:
-                penalties[self._index[self.primary]] = self.ridge * 1e-6
-            system = self._moments / (scale[:, None] * scale)
-            system.reshape(-1)[:: len(scale) + 1] += penalties + 1e-12
-            self._weights = np.linalg.solve(system, self._products / scale) / scale
+            weights = _ridge_weights(
+                self._moments.tolist(), [self.ridge * (1e-6 if name == self.primary else 1.0) for name in self._index]
+            )
+            self._weights = np.array(weights)
         return self._weights
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""
         return {
             "names": list(self._index),
-            "moments": self._moments.copy(),
-            "products": self._products.copy(),
+            "moments": self._moments[1:, 1:].copy(),
+            "products": self._moments[0, 1:].copy(),
             "mass": self._mass,
             "spread": self._spread,
             "num_scored": self._num_scored,
@@ -192,10 +180,53 @@ class ForgettingLeastSquares(base.Regressor):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self._index = {name: index for index, name in enumerate(state["names"])}
-        self._moments = state["moments"].copy()
-        self._products = state["products"].copy()
+        self._moments = np.pad(state["moments"], (1, 0))
+        self._moments[0, 1:] = self._moments[1:, 0] = state["products"]
         self._weights = None
         self._mass = state["mass"]
         self._spread = state["spread"]
         self._num_scored = state["num_scored"]
         self._half_width = state["half_width"]
+
+
+def _moments_of(rows: Floats, targets: Floats, weights: Floats | None) -> tuple[Floats, float]:
+    """Mean products of targets and features with one another, targets first, and how much they weigh together."""
+    count = max(len(targets), 1)
+    columns = np.empty((rows.shape[1] + 1, len(targets)))
+    columns[0], columns[1:] = targets, rows.T
+    if weights is None:
+        added: Floats = columns @ columns.T
+        added *= 1.0 / count
+        return added, 1.0
+    trust = weights / count
+    return np.asarray((columns * trust) @ columns.T), float(trust.sum())
+
+
+def _ridge_weights(moments: list[list[float]], penalties: list[float]) -> list[float]:
+    """Weights of the features, each scaled by its own size; moments as in :func:`_moments_of`.
+
+    By elimination, on plain numbers: for a handful of features that is a fraction of the cost of arrays. A ridge on
+    the diagonal makes the system positive definite, so that no pivot is small and none has to be looked for.
+    """
+    diagonal = [row[place] for place, row in enumerate(moments)][1:]
+    scale = [math.sqrt(each) if each > 0.0 else 1.0 for each in diagonal]
+    size = len(scale)
+    rows = [
+        [moments[one + 1][other + 1] / (scale[one] * scale[other]) for other in range(size)]
+        + [moments[one + 1][0] / scale[one]]
+        for one in range(size)
+    ]
+    for one in range(size):
+        rows[one][one] += penalties[one] + 1e-12
+    for one in range(size):
+        pivot = rows[one]
+        for row in rows[one + 1 :]:
+            factor = row[one] / pivot[one]
+            for place in range(one + 1, size + 1):
+                row[place] -= factor * pivot[place]
+    weights = [0.0] * size
+    for one in reversed(range(size)):
+        row = rows[one]
+        known = sum([row[other] * weights[other] for other in range(one + 1, size)])
+        weights[one] = (row[size] - known) / row[one]
+    return [weight / each for weight, each in zip(weights, scale, strict=True)]

@@ -20,12 +20,13 @@ def median(values: Floats) -> float:
     if count > _LARGE:
         values = np.partition(values, [half - 1, half, -1] if count % 2 == 0 else [half, -1])
     else:
-        values = np.sort(values)
-    if np.isnan(values[-1]):
-        return float("nan")
-    if count % 2:
-        return float(values[half])
-    return float((values[half - 1] + values[half]) / 2.0)
+        values = values.copy()
+        values.sort()
+    last: float = values.item(count - 1)
+    if last != last:  # NaN sorts last
+        return last
+    middle: float = values.item(half)
+    return middle if count % 2 else (values.item(half - 1) + middle) / 2.0
 
 
 def quantiles(values: Floats, shares: Floats) -> Floats:

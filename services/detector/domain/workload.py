@@ -20,6 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 _FEATURES = ("flops", "square_flops", "micro_batches")
 _SMALLEST_SHARE = 0.2
+_SHORTEST_SECONDS = 1e-12
 
 
 class WorkExpectation:
@@ -39,15 +40,17 @@ class WorkExpectation:
         """Expected compute seconds of each entry; all above 0 once one frame was learned."""
         rows = self._rows(frame)
         # Far from what was seen the fit may say anything; the bare price of an operation bounds it from below.
-        floor = _SMALLEST_SHARE * self._seconds_per_flop * rows[:, 0]
-        expected: Floats = np.maximum(self._model.predict_rows(_FEATURES, rows), np.maximum(floor, 1e-12))
+        expected = self._model.predict_rows(_FEATURES, rows)
+        np.maximum(expected, rows[:, 0] * (_SMALLEST_SHARE * self._seconds_per_flop), out=expected)
+        if expected[expected.argmin()] < _SHORTEST_SECONDS:
+            np.maximum(expected, _SHORTEST_SECONDS, out=expected)
         return expected
 
     def price(self, token_flops: Floats, square_flops: Floats) -> Floats:
         """Expected compute seconds of single micro-batches, from their floating-point operations, backward included."""
         rows = np.column_stack([token_flops + square_flops, square_flops, np.ones(len(token_flops))])
         floor = _SMALLEST_SHARE * self._seconds_per_flop * rows[:, 0]
-        found: Floats = np.maximum(self._model.predict_rows(_FEATURES, rows), np.maximum(floor, 1e-12))
+        found: Floats = np.maximum(self._model.predict_rows(_FEATURES, rows), np.maximum(floor, _SHORTEST_SECONDS))
         return found
 
     def learn(self, frame: FrameObservation, entries: npt.NDArray[np.bool_], expected: Floats | None) -> None:
@@ -74,7 +77,7 @@ class WorkExpectation:
     def _rows(self, frame: FrameObservation) -> Floats:
         if self._newest is not None and self._newest[0] is frame:
             return self._newest[1]
-        rows = np.empty((len(frame), len(_FEATURES)))
+        rows: Floats = np.empty((len(_FEATURES), len(frame))).T  # column by column in memory
         np.add(frame.token_flops, frame.square_flops, out=rows[:, 0])
         rows[:, 1] = frame.square_flops
         rows[:, 2] = frame.num_micro_batches

@@ -94,7 +94,7 @@ class _Cells:
     def loads(self, seconds: Floats) -> Floats:
         """Seconds on each stage over the mean of the replica's stages; the median replica's, one value a stage."""
         num_replicas, num_stages = self.shape
-        sums: Floats = np.bincount(self._cell, weights=seconds, minlength=num_replicas * num_stages)
+        sums = np.asarray(np.bincount(self._cell, seconds, num_replicas * num_stages), dtype=np.float64)
         if self._counts is not None:
             sums /= self._counts
         ratios = sums.reshape(self.shape)
