@@ -197,7 +197,13 @@ class JobDetector:
         ):
             found.append(kind_verdict(frame, one, tuple(self._culprit(rank, None) for rank in one.ranks)))
         found += self._suspect(frame, rows)
-        self._profile.observe(frame, usable, ~self._health.bank.ill[rows])
+        ill = self._health.bank.ill
+        self._profile.observe(
+            frame,
+            layout,
+            usable=None if np.count_nonzero(usable) == len(usable) else usable,
+            healthy=~ill[rows] if np.count_nonzero(ill) else None,
+        )
         if verdicts:
             first = max(verdict.first_iteration for verdict in verdicts)
             self._profile.devices_changed(first, max(1, frame.iteration - first + 1))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.pipeline_grid import PipelineGrid
@@ -14,6 +15,7 @@ from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Profile, RankThroughput
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 _WINDOW = 16
 _TENSOR, _GRADIENT, _VOTE = 0, 2, 3
@@ -77,41 +79,47 @@ class JobProfile:
         self._iteration_seconds = self._walls.median
         self._iterations.forget_before(iteration)
 
-    def observe(self, frame: FrameObservation, usable: npt.NDArray[np.bool_], healthy: npt.NDArray[np.bool_]) -> None:
+    def observe(
+        self, frame: FrameObservation, layout: FrameLayout, *, usable: Bools | None, healthy: Bools | None
+    ) -> None:
         """Takes one plain frame.
 
         Args:
             frame: The frame.
-            usable: Entries that computed under the epoch in force.
-            healthy: Entries among those on healthy devices.
+            layout: Its layout.
+            usable: Entries that computed under the epoch in force; None for all.
+            healthy: Entries on healthy devices; None for all.
         """
-        every = np.count_nonzero(usable) == len(usable)
-        wall = float((frame.wall_seconds if every else frame.wall_seconds[usable]).max())
-        flops = frame.token_flops + frame.square_flops
-        priced = usable & healthy & frame.has_flops
-        if not np.count_nonzero(priced):
-            priced = usable & frame.has_flops
-        work = float(flops[priced].sum())
-        price = float(frame.compute_seconds[priced].sum()) / work if work > 0 else 0.0
-        stages, shards = (frame.stages, frame.shards) if every else (frame.stages[usable], frame.shards[usable])
-        heads = usable & (frame.stages == stages.min()) & (frame.shards == shards.min())
-        count = float(frame.num_micro_batches[heads].sum())
-        tokens = float(frame.tokens[heads].sum()) / count if count else 0.0
-        squares = float(frame.sums_of_squares[heads].sum()) / count if count else 0.0
+
+        def of(column: Floats) -> Floats:
+            return column if usable is None else column[usable]
+
+        if usable is not None:
+            layout = FrameLayout(frame, usable)
+        if self._grid is None or self._grid.layout is not layout:
+            self._grid = PipelineGrid(layout)
+        grid, walls = self._grid, of(frame.wall_seconds)
+        seconds, waits = of(frame.compute_seconds), of(frame.wait_seconds)
+        wall = float(walls[walls.argmax()])
+        flops = of(frame.token_flops) + of(frame.square_flops)
+        if healthy is not None and usable is not None:
+            healthy = healthy[usable]
+        price = _price(seconds, flops, layout, healthy)
+        tokens = float(np.add.reduce(of(frame.tokens)[grid.heads])) / grid.num_micro_batches
+        squares = float(np.add.reduce(of(frame.sums_of_squares)[grid.heads])) / grid.num_micro_batches
         # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
-        waits = frame.wait_seconds if every else frame.wait_seconds[usable]
-        least = float(waits[:, _GRADIENT].min() + waits[:, _VOTE].min())
-        fixed = median(frame.other_seconds if every else frame.other_seconds[usable]) + least
-        transfer, exchange = self._between_ranks(frame, usable, wall - fixed)
-        self._recent.append(np.array([wall, price, tokens, squares, fixed, transfer, exchange]))
+        least = np.minimum.reduce(waits).tolist()
+        fixed = median(of(frame.other_seconds)) + (least[_GRADIENT] + least[_VOTE])
+        transfer, exchange = self._between_ranks(grid, seconds, waits[:, _TENSOR], wall - fixed)
+        self._recent.append(np.array((wall, price, tokens, squares, fixed, transfer, exchange)))
         self._walls.append(wall)
         self._num_alike = min(self._num_alike + 1, _WINDOW)
-        if every and not frame.missing_ranks:
+        if usable is None and not frame.missing_ranks:
             self._iterations.append(frame.iteration, wall, frame.micro_batches)
         self._iteration_seconds = self._walls.median
 
     def _between_ranks(
-        self, frame: FrameObservation, usable: npt.NDArray[np.bool_], pipeline_seconds: float
+        self, grid: PipelineGrid, seconds: Floats, waits: Floats, pipeline_seconds: float
     ) -> tuple[float, float]:
         """Seconds per stage border, and seconds of a micro-batch's tensor exchange in one replica's stages together.
 
@@ -123,36 +131,23 @@ class JobProfile:
         were routed, and pipelines stall for one another, which is no transfer: what was found in the epoch before
         stands then, or without one what replicas tell whose stages ran the same number.
         """
-        replicas, stages, counts = frame.replicas, frame.stages, frame.num_micro_batches
-        seconds, waits = frame.compute_seconds, frame.wait_seconds[:, _TENSOR]
-        if np.count_nonzero(usable) < len(usable):
-            replicas, stages, counts = replicas[usable], stages[usable], counts[usable]
-            seconds, waits = seconds[usable], waits[usable]
-        if self._grid is None or not self._grid.fits(replicas, stages):
-            self._grid = PipelineGrid(replicas, stages)
-        grid = self._grid
         # Tensor exchange comes with every block, like compute: taken for the border, it would make a planner shun
         # borders. The shard that arrives last waits only for the exchange itself.
-        exchange = grid.lowest(waits / counts)
-        exchanged = float(np.where(np.isfinite(exchange), exchange, 0.0).sum()) / grid.shape[0]
-        if grid.shape[1] == 1:
+        exchange = grid.lowest(waits / grid.counts)
+        if not grid.all_taken:
+            exchange = np.where(grid.taken, exchange, 0.0)
+        exchanged = float(np.add.reduce(exchange, axis=None)) / grid.shape[0]
+        piped = grid.piped
+        if not len(piped):
             return 0.0, exchanged
-        rounds = grid.highest(seconds / counts)
-        least, most = grid.lowest(counts.astype(np.float64)), grid.highest(counts.astype(np.float64))
-        taken = rounds > 0
-        num_stages = taken.sum(axis=1)
-        rounds += np.where(taken, exchange, 0.0)
-        piped = num_stages > 1
-        if not np.count_nonzero(piped):
-            return 0.0, exchanged
-        even = least.min(axis=1) == most.max(axis=1)
-        if np.count_nonzero(even) < len(even):
-            piped &= even
-            if self._transfer_before > 0.0 or not np.count_nonzero(piped):
+        if not grid.all_even:
+            piped = grid.evenly_piped
+            if self._transfer_before > 0.0 or not len(piped):
                 return self._transfer_before, exchanged
-        shortest = (most.max(axis=1) - 1.0) * rounds.max(axis=1) + rounds.sum(axis=1)
-        unexplained = np.maximum(pipeline_seconds - shortest, 0.0)[piped] / (2 * (num_stages[piped] - 1))
-        return float(unexplained.min()), exchanged
+        rounds = grid.highest(seconds / grid.counts) + exchange
+        shortest = (grid.rounds - 1.0) * np.maximum.reduce(rounds, axis=1) + np.add.reduce(rounds, axis=1)
+        unexplained = (pipeline_seconds - shortest[piped]) / (2 * grid.borders[piped])
+        return max(float(unexplained[unexplained.argmin()]), 0.0), exchanged
 
     def profile(self, job_id: str, iteration: int, throughputs: Sequence[RankThroughput]) -> Profile | None:
         """The profile now; None before the first plain frame of the epoch."""
@@ -199,3 +194,14 @@ class JobProfile:
         self._walls = RecentValues(_WINDOW, (row[_COLUMNS.index("wall")] for row in alike))
         self._iteration_seconds = state["iteration_seconds"]
         self._transfer_before = state.get("transfer_before", 0.0)
+
+
+def _price(seconds: Floats, flops: Floats, layout: FrameLayout, healthy: Bools | None) -> float:
+    """Seconds per operation of the healthy devices, of all if there are none; 0 where nobody knows its operations."""
+    if healthy is not None or not layout.all_priced:
+        priced = layout.has_flops if healthy is None else layout.has_flops & healthy
+        if not np.count_nonzero(priced):
+            priced = layout.has_flops
+        seconds, flops = seconds[priced], flops[priced]
+    work = float(np.add.reduce(flops))
+    return float(np.add.reduce(seconds)) / work if work > 0 else 0.0

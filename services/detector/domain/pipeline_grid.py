@@ -1,7 +1,9 @@
-"""Which entries of a frame share a replica and a stage: sorted once for a layout, asked in every frame."""
+"""Which entries of a frame share a replica and a stage, and what pipelines they make: worked out once for a layout."""
 
 import numpy as np
 import numpy.typing as npt
+
+from services.detector.domain.frame_layout import FrameLayout
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -16,31 +18,61 @@ class PipelineGrid:
     """Replicas by stages; those that nobody is in are left out.
 
     Args:
-        replicas: Replica of each entry; at least one.
-        stages: Its stage.
+        layout: Of at least one entry, all of which have micro-batches.
+
+    Attributes:
+        layout: The layout.
+        shape: Replicas, stages.
+        counts: Micro-batches of each entry.
+        heads: Entries of the first stage and the first shard: each replica's work once.
+        num_micro_batches: Of all heads together; 1 where there are none.
+        taken: Whether somebody is in each replica and stage.
+        rounds: Most micro-batches that a stage of each replica runs.
+        borders: Borders between stages in each replica.
+        all_taken: Somebody is everywhere.
+        piped: Replicas of more than one stage.
+        evenly_piped: Those of them whose stages all run the same number.
+        all_even: The stages of each replica do.
     """
 
-    def __init__(self, replicas: Ints, stages: Ints) -> None:
-        self._replicas, self._stages = replicas, stages
-        known_replicas, replica_of = np.unique(replicas, return_inverse=True)
-        known_stages, stage_of = np.unique(stages, return_inverse=True)
+    def __init__(self, layout: FrameLayout) -> None:
+        self.layout = layout
+        known_replicas, replica_of = np.unique(layout.replicas, return_inverse=True)
+        known_stages, stage_of = np.unique(layout.stages, return_inverse=True)
         self.shape = len(known_replicas), len(known_stages)
-        self._cells = replica_of * self.shape[1] + stage_of
-        self._order = np.argsort(self._cells, kind="stable")
-        self._taken, self._firsts = np.unique(self._cells[self._order], return_index=True)
-
-    def fits(self, replicas: Ints, stages: Ints) -> bool:
-        """Whether these entries are laid out like this."""
-        return same_numbers(self._replicas, replicas) and same_numbers(self._stages, stages)
+        cells = replica_of * self.shape[1] + stage_of
+        order = np.argsort(cells, kind="stable")
+        self._order = None if np.array_equal(order, np.arange(len(order))) else order
+        self._cells, self._firsts, sizes = np.unique(cells[order], return_index=True, return_counts=True)
+        full = len(self._cells) == self.shape[0] * self.shape[1] and np.ptp(sizes) == 0
+        self._shards = int(sizes[0]) if full else 0
+        self.counts = layout.num_micro_batches.astype(np.float64)
+        self.heads = np.flatnonzero((layout.stages == layout.stages.min()) & (layout.shards == layout.shards.min()))
+        self.num_micro_batches = max(float(self.counts[self.heads].sum()), 1.0)
+        most = self.highest(self.counts)
+        self.taken = most > 0
+        self.rounds = most.max(axis=1)
+        self.borders = self.taken.sum(axis=1) - 1
+        even = self.lowest(self.counts).min(axis=1) == self.rounds
+        self.all_taken, self.all_even = bool(self.taken.all()), bool(even.all())
+        self.piped = np.flatnonzero(self.borders > 0)
+        self.evenly_piped = np.flatnonzero((self.borders > 0) & even)
 
     def highest(self, values: Floats) -> Floats:
         """The highest value of each replica and stage; 0 where nobody is."""
-        found = np.zeros(self.shape[0] * self.shape[1])
-        found[self._taken] = np.maximum.reduceat(values[self._order], self._firsts)
-        return found.reshape(self.shape)
+        return self._reduced(np.maximum, values, 0.0)
 
     def lowest(self, values: Floats) -> Floats:
         """The lowest value of each replica and stage; infinite where nobody is."""
-        found = np.full(self.shape[0] * self.shape[1], np.inf)
-        found[self._taken] = np.minimum.reduceat(values[self._order], self._firsts)
+        return self._reduced(np.minimum, values, np.inf)
+
+    def _reduced(self, which: np.ufunc, values: Floats, nobody: float) -> Floats:
+        if self._order is not None:
+            values = values[self._order]
+        if self._shards == 1:
+            return values.reshape(self.shape)
+        if self._shards:
+            return np.asarray(which.reduce(values.reshape(*self.shape, self._shards), axis=2))
+        found = np.full(self.shape[0] * self.shape[1], nobody)
+        found[self._cells] = which.reduceat(values, self._firsts)
         return found.reshape(self.shape)
