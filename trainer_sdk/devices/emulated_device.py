@@ -13,7 +13,7 @@ class EmulatedDevice:
 
     The sleep aims at an absolute moment. What a segment overshoots (sleep is late, other processes had the core) is
     credit: the following segments end that much earlier, so that an iteration's sum is right. The credit is capped, so
-    a real stall stays visible.
+    a real stall stays visible. A probe neither leaves nor uses credit: each of its products has to be right by itself.
 
     Args:
         flops_per_second: Speed of the healthy device that this one stands for.
@@ -66,11 +66,13 @@ class EmulatedDevice:
         now = self._clock()
         if flops > 0:
             duration_seconds = flops / (self._flops_per_second * self._speed())
-            deadline = self._began_seconds + duration_seconds - self._credit_seconds
+            is_probe = kind is ComputeKind.PROBE
+            deadline = self._began_seconds + duration_seconds - (0.0 if is_probe else self._credit_seconds)
             if now < deadline:
                 self._sleep(deadline - now)
                 now = self._clock()
-            self._credit_seconds = min(max(now - deadline, 0.0), self._max_credit_seconds)
+            if not is_probe:
+                self._credit_seconds = min(max(now - deadline, 0.0), self._max_credit_seconds)
         elif kind is ComputeKind.DATA and now < (deadline := self._began_seconds + self._input_seconds()):
             self._sleep(deadline - now)
             now = self._clock()

@@ -4,6 +4,9 @@ import time
 
 from trainer_sdk.devices.device import ComputeKind, Device
 
+LONGEST_SECONDS = 0.010
+"""After so long nothing is repeated: everybody waits for a probed rank, the longer the slower its device is."""
+
 
 class MatrixProbe:
     """Times matrix products on a device; the training thread runs it at an iteration border.
@@ -18,7 +21,7 @@ class MatrixProbe:
         self._torch_device = torch_device
 
     def __call__(self, matrix_size: int, repetitions: int) -> list[float]:
-        """Seconds of each of ``repetitions`` products of two square matrices."""
+        """Seconds of each product of two square matrices: one, or up to ``repetitions`` while they are quick."""
         import torch  # noqa: PLC0415 - the SDK loads without torch
 
         left = torch.ones(matrix_size, matrix_size, device=self._torch_device)
@@ -32,4 +35,6 @@ class MatrixProbe:
                 torch.cuda.synchronize(out.device)
             self._device.end(2.0 * matrix_size**3, ComputeKind.PROBE)
             seconds.append(time.perf_counter() - started)
+            if sum(seconds) >= LONGEST_SECONDS:
+                break
         return seconds

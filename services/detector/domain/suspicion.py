@@ -24,8 +24,8 @@ ITERATIONS_BETWEEN_PROBES = 20
 USUAL_MATRIX = 256
 """For a job that does not say what its work costs."""
 
-PROBE_SECONDS = 0.004
-"""One product on a healthy device; a suspicion costs three, or six on a device at half speed: below 35 ms."""
+PROBE_SECONDS = 0.002
+"""One product on a healthy device; a suspicion costs three, or the time of six on a device at half speed."""
 
 SMALLEST_MATRIX, LARGEST_MATRIX = 64, 4096
 
@@ -127,7 +127,6 @@ class SuspicionDesk:
             return None
         self._asked_at = iteration
         self._asked[int(standing.ranks[suspect])] = int(standing.incarnations[suspect])
-        side = (PROBE_SECONDS / (2.0 * seconds_per_flop)) ** (1.0 / 3.0) if seconds_per_flop > 0.0 else USUAL_MATRIX
         return Suspicion(
             job_id=job_id,
             rank=int(standing.ranks[suspect]),
@@ -136,7 +135,7 @@ class SuspicionDesk:
             peer_incarnation=int(standing.incarnations[peer]),
             iteration=iteration,
             at_unix_seconds=at_unix_seconds,
-            matrix_size=int(min(max(side, SMALLEST_MATRIX), LARGEST_MATRIX)),
+            matrix_size=matrix_size_for(seconds_per_flop),
         )
 
     def take(self, report: ProbeReport) -> Accusation | None:
@@ -182,6 +181,12 @@ class SuspicionDesk:
         self._asked = {int(rank): int(incarnation) for rank, incarnation in state["asked"]}
         self._accused = {int(rank): Accusation(**accusation) for rank, accusation in state["accused"]}
         self._reports = {int(each["rank"]): ProbeReport(**each) for each in state["reports"]}
+
+
+def matrix_size_for(seconds_per_flop: float) -> int:
+    """Side of the matrices whose product takes ``PROBE_SECONDS`` on a healthy device; its speed may be NaN: unknown."""
+    side = (PROBE_SECONDS / (2.0 * seconds_per_flop)) ** (1.0 / 3.0) if seconds_per_flop > 0.0 else USUAL_MATRIX
+    return round(min(max(side, SMALLEST_MATRIX), LARGEST_MATRIX))
 
 
 def _peer_of(suspect: int, standing: Standing) -> int | None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from trainer_sdk.devices.device import ComputeKind
 from trainer_sdk.devices.emulated_device import EmulatedDevice
+from trainer_sdk.devices.matrix_probe import MatrixProbe
 from trainer_sdk.devices.real_device import CpuDevice
 from trainer_sdk.devices.speeds import SpeedTable
 
@@ -31,11 +32,18 @@ def device_on(clock: Clock, **options: object) -> EmulatedDevice:
     return EmulatedDevice(flops_per_second=1000.0, clock=clock, sleep=clock.sleep, **options)  # type: ignore[arg-type]
 
 
-def segment(device: EmulatedDevice, clock: Clock, *, flops: float, real_seconds: float) -> float:
+def segment(
+    device: EmulatedDevice,
+    clock: Clock,
+    *,
+    flops: float,
+    real_seconds: float,
+    kind: ComputeKind = ComputeKind.FORWARD,
+) -> float:
     started = clock.now
     device.begin()
     clock.now += real_seconds
-    device.end(flops, ComputeKind.FORWARD)
+    device.end(flops, kind)
     return clock.now - started
 
 
@@ -71,6 +79,25 @@ def test_late_sleeps_do_not_add_up(lateness: list[float], flops: float) -> None:
         total += segment(device, clock, flops=flops, real_seconds=0.0)
     assert total == pytest.approx(len(lateness) * flops / 1000.0, abs=0.004)
     assert device.take_seconds() == {ComputeKind.FORWARD: pytest.approx(total)}
+
+
+@given(late_seconds=st.floats(min_value=0, max_value=0.0039), speed=st.floats(min_value=0.1, max_value=1))
+def test_every_product_of_a_probe_takes_what_it_takes_by_itself(late_seconds: float, speed: float) -> None:
+    clock = Clock()
+    device = device_on(clock, speed=lambda: speed)
+    clock.late_seconds = late_seconds
+    segment(device, clock, flops=10, real_seconds=0.0)
+    for _ in range(3):
+        lasted = segment(device, clock, flops=2, real_seconds=0.0, kind=ComputeKind.PROBE)
+        assert lasted == pytest.approx(0.002 / speed + late_seconds)
+    assert segment(device, clock, flops=10, real_seconds=0.0) == pytest.approx(0.010 / speed)
+
+
+@pytest.mark.parametrize(("flops_per_second", "repetitions"), [(2e9, 3), (1e8, 1)])
+def test_a_probe_of_a_slow_device_is_not_repeated(flops_per_second: float, repetitions: int) -> None:
+    seconds = MatrixProbe(EmulatedDevice(flops_per_second=flops_per_second))(100, 3)
+    assert len(seconds) <= repetitions
+    assert min(seconds) >= 2.0 * 100**3 / flops_per_second
 
 
 def test_a_stall_stays_visible() -> None:

@@ -1,0 +1,247 @@
+"""What a false suspicion costs a job: ``python -m benchmarks.detection.suspicion_cost``.
+
+The demo's job (8 ranks, TP 2 x PP 2 x DP 2, gloo, emulated devices, all healthy) runs twice over the same samples: left
+alone, and with a suspicion of a random rank in every eighth iteration, at a random moment of it. The scheduler's own
+prober asks both controllers over gRPC, and the ranks run the real probe at their iteration border. A suspicion's cost
+is what the next two iterations took longer than the same two of the run left alone, less what the iterations around
+them took longer anyway; the same figure of two iterations without a suspicion says how much of it is the machine's.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.detection.probed_rank import CONTROLLER_TOKEN
+from demo.job import ITERATION_SECONDS, MainJob, main_job
+from services.detector.domain.suspicion import matrix_size_for
+from services.scheduler.adapters.rank_client import RankClient
+from services.scheduler.domain.suspicion import ProbeOutcome, Suspicion
+from services.scheduler.probing import REPETITIONS, Prober
+from trainer_sdk.elastic.config import config_to_json
+from trainer_sdk.launcher.job_spec import JobSpec
+from trainer_sdk.launcher.launcher import Launcher
+
+JOB_ID = "suspicion-cost"
+_WARM_UP_ITERATIONS = 8
+_CYCLE = 8
+_WINDOW = 2
+_QUIET_AFTER = 3
+"""Of a cycle: asked for in iteration 0, a suspicion is paid for in 1 and 2; 4 and 5 are held against them."""
+_JOB_SEED = 7
+_LOOK_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One suspicion.
+
+    Attributes:
+        seconds: What the job lost by it.
+        quiet_seconds: The same figure of two iterations that were left alone.
+        suspect_seconds: All products on the suspect.
+        peer_seconds: All products on its peer.
+    """
+
+    seconds: float
+    quiet_seconds: float
+    suspect_seconds: float
+    peer_seconds: float
+
+    @property
+    def rest_seconds(self) -> float:
+        """What is not the longer one's products: matrices made, two borders instead of one; below 0: others waited."""
+        return self.seconds - max(self.suspect_seconds, self.peer_seconds)
+
+
+class _TimedClient(RankClient):
+    """Keeps what a probe's products took together."""
+
+    total_seconds = 0.0
+
+    async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
+        seconds = await super().probe(matrix_size, repetitions, timeout_seconds)
+        self.total_seconds = sum(seconds)
+        return seconds
+
+
+class _Run:
+    """A run of the job and what can be seen of it from outside."""
+
+    def __init__(self, folder: Path, job: MainJob, num_iterations: int) -> None:
+        self.folder, self.ranks = folder, job.layout.ranks
+        self.launcher = Launcher(
+            JobSpec(
+                job_id=JOB_ID,
+                entry_point="benchmarks.detection.probed_rank:train",
+                layout=job.layout,
+                run_dir=folder,
+                flops_per_second=job.flops_per_second,
+                config=config_to_json(replace(job.config, num_iterations=num_iterations)),
+            )
+        )
+
+    def ended(self, rank: int) -> list[float]:
+        """When each iteration of a rank ended so far, monotonic seconds."""
+        path = self.folder / f"ended-{rank}"
+        return [float(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+    def seconds(self) -> np.ndarray:
+        """How long each iteration took until its last rank was done; the first one is not told."""
+        return np.diff(np.max([self.ended(rank) for rank in self.ranks], axis=0))
+
+
+def plain_run(job: MainJob, num_iterations: int) -> np.ndarray:
+    """Seconds of each iteration of a run that is left alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = _Run(Path(folder), job, num_iterations)
+        with run.launcher as launcher:
+            if launcher.wait(3600.0) != 0:
+                raise RuntimeError("the run ended with an error: its ranks' output says why")
+        return run.seconds()
+
+
+def suspected_run(job: MainJob, num_iterations: int, seed: int) -> tuple[np.ndarray, list[tuple[int, float, float]]]:
+    """A run with a suspicion a cycle.
+
+    Returns:
+        Seconds of each iteration; of each suspicion the iteration during which it was asked for, and what its products
+        took on suspect and peer.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        run = _Run(Path(folder), job, num_iterations)
+        with run.launcher as launcher:
+            asked = asyncio.run(_suspect(run, job, num_iterations, random.Random(seed)))
+            if launcher.wait(60.0) != 0:
+                raise RuntimeError("the run ended with an error: its ranks' output says why")
+        return run.seconds(), asked
+
+
+async def _suspect(run: _Run, job: MainJob, num_iterations: int, rng: random.Random) -> list[tuple[int, float, float]]:
+    while not run.ended(run.ranks[0]):  # noqa: ASYNC110 - it is another process's file
+        await asyncio.sleep(_LOOK_SECONDS)
+    clients = {
+        rank: _TimedClient(
+            job_id=JOB_ID,
+            job_token=CONTROLLER_TOKEN,
+            rank=rank,
+            incarnation=0,
+            address=(run.folder / f"address-{rank}").read_text(),
+        )
+        for rank in run.ranks
+    }
+    outcomes: list[ProbeOutcome] = []
+
+    async def take(outcome: ProbeOutcome) -> None:
+        outcomes.append(outcome)
+
+    prober = Prober(take)
+    size = matrix_size_for(1.0 / job.flops_per_second)
+    found = []
+    for iteration in range(_WARM_UP_ITERATIONS, num_iterations - _CYCLE, _CYCLE):
+        while len(run.ended(run.ranks[0])) < iteration:  # noqa: ASYNC110 - it is another process's file
+            await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(rng.uniform(0.0, 0.8 * ITERATION_SECONDS))
+        suspect = rng.choice(run.ranks)
+        peer = rng.choice([one for one in _same_work(job, suspect) if one != suspect])
+        answered = len(run.ended(run.ranks[0]))
+        await prober.answer(_suspicion(suspect, peer, iteration, size), clients)
+        found.append((answered, clients[suspect].total_seconds, clients[peer].total_seconds))
+    for client in clients.values():
+        await client.close()
+    if len(outcomes) != len(found):
+        raise RuntimeError(f"{len(found) - len(outcomes)} of {len(found)} suspicions had no answer")
+    return found
+
+
+def _suspicion(suspect: int, peer: int, iteration: int, size: int) -> Suspicion:
+    return Suspicion(
+        job_id=JOB_ID,
+        rank=suspect,
+        incarnation=0,
+        peer_rank=peer,
+        peer_incarnation=0,
+        iteration=iteration,
+        at_unix_seconds=time.time(),
+        matrix_size=size,
+    )
+
+
+def _same_work(job: MainJob, rank: int) -> list[int]:
+    positions = dict(job.layout.positions())
+    return [one for one, at in positions.items() if at.stage == positions[rank].stage]
+
+
+def costs_of(alone: np.ndarray, suspected: np.ndarray, asked: Sequence[tuple[int, float, float]]) -> list[Cost]:
+    """The cost of each suspicion; see the head of this module.
+
+    Args:
+        alone: Seconds of the iterations from the second on, of the run that was left alone.
+        suspected: The same of the other run.
+        asked: What :func:`suspected_run` gave.
+    """
+    longer = suspected - alone
+    found = []
+    for iteration, suspect_seconds, peer_seconds in asked:
+        # Entry i is iteration i + 1: the first that can be longer is the one after that in which it was asked.
+        paid = slice(iteration, iteration + _WINDOW)
+        quiet = slice(iteration + _QUIET_AFTER, iteration + _QUIET_AFTER + _WINDOW)
+        around = [*longer[max(iteration - 2, 0) : iteration], *longer[paid.stop : quiet.start], longer[quiet.stop]]
+        anyway = _WINDOW * median(around)
+        found.append(
+            Cost(
+                seconds=float(longer[paid].sum() - anyway),
+                quiet_seconds=float(longer[quiet].sum() - anyway),
+                suspect_seconds=suspect_seconds,
+                peer_seconds=peer_seconds,
+            )
+        )
+    return found
+
+
+def table(costs: Sequence[Cost]) -> str:
+    """What suspicions cost, and where it goes, in milliseconds."""
+    rows = {
+        "a suspicion": [cost.seconds for cost in costs],
+        "no suspicion": [cost.quiet_seconds for cost in costs],
+        f"{REPETITIONS} products on the suspect": [cost.suspect_seconds for cost in costs],
+        f"{REPETITIONS} products on the peer": [cost.peer_seconds for cost in costs],
+        "the rest": [cost.rest_seconds for cost in costs],
+    }
+    lines = ["| ms | p50 | p95 | largest |", "|---|---|---|---|"]
+    for name, seconds in rows.items():
+        middle, high = 1e3 * np.quantile(seconds, [0.5, 0.95])
+        lines.append(f"| {name} | {middle:.1f} | {high:.1f} | {1e3 * max(seconds):.1f} |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the pairs of runs, prints the table, writes JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--suspicions", type=int, default=40, help="of each pair of runs")
+    parser.add_argument("--pairs", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/detection/suspicion_cost.json"))
+    options = parser.parse_args(arguments)
+    job = main_job(JOB_ID, _JOB_SEED)
+    job = replace(job, config=replace(job.config, workload=replace(job.config.workload, long_stretches=())))
+    num_iterations = _WARM_UP_ITERATIONS + _CYCLE * (options.suspicions + 1)
+    costs: list[Cost] = []
+    for pair in range(options.pairs):
+        alone = plain_run(job, num_iterations)
+        suspected, asked = suspected_run(job, num_iterations, pair)
+        costs += costs_of(alone, suspected, asked)
+    print(f"{len(costs)} suspicions, matrices of {matrix_size_for(1.0 / job.flops_per_second)}\n\n{table(costs)}")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps([asdict(cost) for cost in costs], indent=1))
+
+
+if __name__ == "__main__":
+    main()
