@@ -27,6 +27,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2
 from layouts.rank_state import RankPhase
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.real_device import CpuDevice, CudaDevice
+from trainer_sdk.emit.farewell import ending_error, farewell
 from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.record_builder import Source
 from trainer_sdk.run import Run
@@ -97,12 +98,20 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     mailbox, close = None, _nothing
     if fleet_address:
         mailbox, close = _control(source, fleet_address, settings, bind_host, advertise_host)
+    emitter = _emitter(bootstrap_servers, source)
+
+    def end() -> None:
+        for event in farewell(source.rank, source.incarnation, ending_error()):
+            emitter.emit_event(event)
+        emitter.close()
+        close()
+
     return Run(
-        emitter=_emitter(bootstrap_servers, source),
+        emitter=emitter,
         mailbox=mailbox,
         device=device or (CudaDevice() if cuda else CpuDevice()),
         torch_device=f"cuda:{numbers['LOCAL_RANK']}" if cuda else "cpu",
-        close=close,
+        close=end,
     )
 
 

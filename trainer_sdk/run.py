@@ -27,7 +27,7 @@ class Run:
         mailbox: What the rank controller reads and asks; None without one.
         device: Measures compute segments.
         torch_device: Where probes run.
-        close: Ends what runs in the background besides the emitter.
+        close: Ends what runs in the background, after a word on how the process ends.
     """
 
     def __init__(
@@ -85,7 +85,6 @@ class Run:
         """Send what is queued, for at most a second, and end the background threads. At exit it happens by itself."""
         if os.getpid() != self._process_id:
             return  # a forked child has none of the threads
-        self._emitter.close()
         self._close()
 
     def _finished(self, iteration: Iteration) -> None:

@@ -17,6 +17,7 @@ from services.scheduler.domain.job_state import JobKnowledge
 from services.scheduler.domain.profiles import JobProfile
 from services.scheduler.domain.restart import new_job, resumed_job
 from services.scheduler.domain.suspicion import ProbeOutcome, Suspicion
+from services.scheduler.endings import Endings
 from services.scheduler.eyewitness import Eyewitness
 from services.scheduler.job_actor import JobActor
 from services.scheduler.parts import Parts
@@ -138,9 +139,13 @@ class Coordinator:
     def _add(self, job: JobKnowledge, token: str) -> JobActor:
         reports = self._reports(job.job_id)
         witness = Eyewitness(reports.stream_broken, self._parts.spawn)
-        processes = Processes(job.job_id, token, witness.stream_broken, self._parts.spawn, self._parts.rank_tls)
+        endings = Endings(lambda: self.finish_job(job.job_id), self._parts)
+        processes = Processes(
+            job.job_id, token, witness.stream_broken, self._parts.spawn, self._parts.rank_tls, ended=endings.ended
+        )
         actor = JobActor(job, processes, self._parts)
         witness.attend(actor, processes.board)
+        endings.attend(actor)
         self._actors[job.job_id] = actor
         self._probers[job.job_id] = Prober(reports.probed)
         self._parts.metrics.jobs.set(len(self._actors))

@@ -133,6 +133,14 @@ class JobActor:
                     self._processes.add(info)
             await self._react()
 
+    async def take_end(self, rank: int, incarnation: int) -> None:
+        """A process said that it was done; in a job that cannot be reshaped that is all that tells of its end."""
+        async with self._lock:
+            info = self.job.ranks[rank]
+            if not self.job.can_reshape and not self.job.finished and info.incarnation == incarnation:
+                self.job = self.job.with_rank(replace(info, ended=True))
+                self._news.publish(self.view())
+
     def calls_to(self, processes: Collection[tuple[int, int]]) -> Mapping[int, RankCalls]:
         """Clients of those of the processes (rank, incarnation) that are alive and registered, by rank."""
         alive = [info for info in self.job.ranks.values() if info.alive and (info.rank, info.incarnation) in processes]

@@ -25,6 +25,7 @@ class Parts:
         transition: What transitions cost.
         times: Deadlines of flights.
         second_look_seconds: After a layout was kept with somebody ill, until that is weighed again; each time longer.
+        ended_seconds: After all processes of a job that nobody can reshape are done, until the job counts as finished.
         clock: Unix seconds.
         rank_tls: How ranks are talked to; None = plain.
     """
@@ -36,5 +37,6 @@ class Parts:
     transition: TransitionCosts = field(default_factory=TransitionCosts)
     times: FlightTimes = field(default_factory=FlightTimes)
     second_look_seconds: float = 30.0
+    ended_seconds: float = 60.0
     clock: Callable[[], float] = time.time
     rank_tls: RankTls | None = None

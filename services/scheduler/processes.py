@@ -1,7 +1,7 @@
 """The processes of one job's ranks: a client and a Watch stream for each, and the eviction of those that hang."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -22,12 +22,22 @@ _CALL_SECONDS = 2.0
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts a task that the service owns."""
 
+Ended = Callable[[int, int], Awaitable[None]]
+"""Told (rank, incarnation) of a process that said that it was done."""
+
 
 class Processes:
     """Clients and streams of one job. Belongs to the event loop's thread."""
 
     def __init__(
-        self, job_id: str, job_token: str, broken: StreamBroken, spawn: Spawn, tls: RankTls | None = None
+        self,
+        job_id: str,
+        job_token: str,
+        broken: StreamBroken,
+        spawn: Spawn,
+        tls: RankTls | None = None,
+        *,
+        ended: Ended | None = None,
     ) -> None:
         """Keeps what it is given; does no I/O.
 
@@ -37,6 +47,7 @@ class Processes:
             broken: Told of broken streams.
             spawn: Starts tasks.
             tls: How ranks are talked to; None = plain.
+            ended: Told of processes that said that they were done.
         """
         self.board = StateBoard()
         self._job_id = job_id
@@ -44,6 +55,7 @@ class Processes:
         self._broken = broken
         self._spawn = spawn
         self._tls = tls
+        self._ended = ended
         self._clients: dict[tuple[int, int], RankClient] = {}
         self._watches: dict[tuple[int, int], asyncio.Task[None]] = {}
 
@@ -63,7 +75,12 @@ class Processes:
             tls=self._tls,
         )
         self._clients[key] = client
-        self._watches[key] = self._spawn(watch_rank(client, self.board, self._broken))
+        self._watches[key] = self._spawn(self._watch(client))
+
+    async def _watch(self, client: RankClient) -> None:
+        await watch_rank(client, self.board, self._broken)
+        if self._ended is not None:
+            await self._ended(client.rank, client.incarnation)
 
     def forget(self, key: tuple[int, int]) -> None:
         """Stop watching a process (rank, incarnation) and close its connection; an unknown one is no error."""

@@ -37,7 +37,8 @@ class StateLog:
         if job.state is self._said:
             return []
         self._said = job.state
-        return [self.record(job.job_id, job.state, job.stuck)]
+        detail = f"ranks {list(job.lost)} are gone" if job.state is JobState.DEGRADED else job.stuck
+        return [self.record(job.job_id, job.state, detail)]
 
     def record(self, job_id: str, state: JobState, detail: str) -> JobStateRecord:
         """A state entered now."""

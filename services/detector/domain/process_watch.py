@@ -79,7 +79,7 @@ class ProcessWatch:
                 return self._started(rank, incarnation)
             case ProcessEventKind.DIED:
                 self.seen(rank, incarnation)
-                return self._died(rank, incarnation, 0.999, f"its launcher saw it end: {event.detail or 'no detail'}")
+                return self._died(rank, incarnation, 0.999, f"its end was seen: {event.detail or 'no detail'}")
             case ProcessEventKind.FINISHED:
                 self.seen(rank, incarnation)
                 self._broken.pop(rank, None)

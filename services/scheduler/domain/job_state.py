@@ -47,6 +47,7 @@ class RankInfo:
         alive: As far as known.
         throughput: Estimate, 1.0 = healthy, 0 = dead.
         can_reshape: Its training loop can apply plans.
+        ended: It said that it was done; known of loops that cannot be reshaped only.
     """
 
     rank: int
@@ -57,6 +58,7 @@ class RankInfo:
     alive: bool = True
     throughput: float = 1.0
     can_reshape: bool = True
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +202,12 @@ class JobKnowledge:
     def can_reshape(self) -> bool:
         """False when the training loop of some rank cannot apply plans: then nobody takes any to this job."""
         return all(info.can_reshape for info in self.ranks.values())
+
+    @property
+    def all_ended(self) -> bool:
+        """True when every process of a job that cannot be reshaped said that it was done, and none is gone."""
+        ranks = self.ranks.values()
+        return not self.can_reshape and not self.newcomers and all(info.alive and info.ended for info in ranks)
 
     @property
     def usable(self) -> dict[int, float]:

@@ -25,7 +25,7 @@ def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
     if record.incarnation < info.incarnation:
         return job
     if record.incarnation == info.incarnation:
-        known = replace(process, alive=info.alive, throughput=info.throughput)
+        known = replace(process, alive=info.alive, throughput=info.throughput, ended=info.ended)
         news = not info.address and (job.epoch > 0 or not record.can_reshape)
         return replace(job.with_rank(known), changed=job.changed or news)
     if not info.address and info.alive and job.epoch == 0:

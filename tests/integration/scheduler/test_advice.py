@@ -37,7 +37,7 @@ async def test_a_death_leads_to_advice_that_the_history_keeps_and_to_a_job_that_
     assert plan.plan.predicted_seconds > 0.0
     assert incident.notes == (plan.detail,)
     told = await states_in_history(world)
-    assert ("job degraded", "") in told
+    assert ("job degraded", "ranks [3] are gone") in told
     assert ("plan advised", plan.detail) in told
     assert ("incident note", plan.detail) in told
     assert (world.job.epoch, {toy.mailbox.state.phase for rank, toy in world.toys.ranks.items() if rank != 3}) == (
@@ -97,3 +97,33 @@ async def test_when_all_are_gone_there_is_a_note_and_no_plan(world: World) -> No
     known = await world.scheduler.store.get_job(world.toys.job_id)
     assert known is not None
     assert known.state is JobState.FINISHED
+
+
+@pytest.mark.asyncio
+async def test_a_job_all_of_whose_processes_are_done_is_finished_after_a_while(world: World) -> None:
+    await world.restart(ended_seconds=0.05)
+    await world.until(lambda: all(t.server.num_watches for t in world.toys.ranks.values()), "streams to all")
+    *others, last = world.toys.ranks.values()
+    for toy in others:
+        toy.say_done()
+    await world.until(lambda: sum(rank.alive for rank in world.job.ranks) == 1, "the ends")
+    assert world.job.state is JobState.RUNNING
+    last.say_done()
+    await world.until(lambda: world.coordinator.job(world.toys.job_id) is None, "the end of the job")
+    known = await world.scheduler.store.get_job(world.toys.job_id)
+    assert known is not None
+    assert known.state is JobState.FINISHED
+    assert world.scheduler.broken == []
+
+
+@pytest.mark.asyncio
+async def test_a_job_one_of_whose_processes_is_gone_is_not_finished_by_the_ends_of_the_others(world: World) -> None:
+    await world.restart(ended_seconds=0.0)
+    await world.until(lambda: all(t.server.num_watches for t in world.toys.ranks.values()), "streams to all")
+    world.toys.ranks[3].kill()
+    await world.say(VerdictKind.FAIL_STOP, 3)
+    for rank, toy in world.toys.ranks.items():
+        if rank != 3:
+            toy.say_done()
+    await world.until(lambda: not any(rank.alive for rank in world.job.ranks), "the ends")
+    assert world.job.state is JobState.DEGRADED

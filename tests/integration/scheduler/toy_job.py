@@ -72,6 +72,12 @@ class ToyRank:
         self.server.stop(grace_seconds=0)
         self._thread.join(5)
 
+    def say_done(self) -> None:
+        """As at the end of a loop: the work is done, and the controller says so."""
+        self.dead.set()
+        self._thread.join(5)
+        self._publish(RankPhase.FINISHED)
+
     def see_checkpoints(self, *steps: int) -> None:
         """Checkpoints of these steps are on disk now."""
         self.checkpoint_steps = steps
