@@ -7,6 +7,7 @@ interleaved schedules, wave-like placements and what ``evenkeel schedule`` finds
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from layouts.instructions import Instruction, Op, Program
@@ -66,7 +67,8 @@ def orders_from_lists(lists: Sequence[Sequence[Sequence[Any]]]) -> tuple[Order, 
         raise ValueError(f"an order has a pass {error}; known: {', '.join(LETTERS)}") from error
 
 
-def flaw_in(orders: Sequence[Order], cells: Sequence[Sequence[int]], num_micro_batches: int) -> str:
+@lru_cache(maxsize=256)  # replicas that are alike have the same orders
+def flaw_in(orders: tuple[Order, ...], cells: tuple[tuple[int, ...], ...], num_micro_batches: int) -> str:
     """What is wrong with the orders of a replica; empty when they are complete and none waits for ever.
 
     Args:

@@ -54,7 +54,7 @@ class Timeline:
 def run_programs(
     programs: Sequence[Program],
     seconds_of: Callable[[int, Instruction], float],
-    transfer_seconds: float = 0.0,
+    transfer_seconds: float | Callable[[Instruction], float] = 0.0,
     receiver_of: Callable[[int, Instruction], int] | None = None,
     later: Callable[[float, float], float] = max,
 ) -> tuple[StageTimeline, ...]:
@@ -63,7 +63,7 @@ def run_programs(
     Args:
         programs: Program of each stage, in pipeline order.
         seconds_of: Duration of a computing instruction of a stage, called once for each (stage, instruction).
-        transfer_seconds: From a send to the arrival at the neighbour.
+        transfer_seconds: From a send to the arrival at the neighbour; of each send where borders differ.
         receiver_of: Place in ``programs`` of who receives what a send of a stage sends; None = its neighbour.
         later: The later of two moments. With ``numpy.maximum`` durations may be arrays: many iterations at once.
 
@@ -91,11 +91,13 @@ def run_programs(
                 clock = later(clock, arrival)
             elif op is Op.SEND_ACTIVATION:
                 receiver = stage + 1 if receiver_of is None else receiver_of(stage, instruction)
-                arrivals[receiver, True, instruction.micro_batch, instruction.stage + 1] = clock + transfer_seconds
+                delay = transfer_seconds(instruction) if callable(transfer_seconds) else transfer_seconds
+                arrivals[receiver, True, instruction.micro_batch, instruction.stage + 1] = clock + delay
                 ready.append(receiver)
             elif op is Op.SEND_GRADIENT:
                 receiver = stage - 1 if receiver_of is None else receiver_of(stage, instruction)
-                arrivals[receiver, False, instruction.micro_batch, instruction.stage - 1] = clock + transfer_seconds
+                delay = transfer_seconds(instruction) if callable(transfer_seconds) else transfer_seconds
+                arrivals[receiver, False, instruction.micro_batch, instruction.stage - 1] = clock + delay
                 ready.append(receiver)
             elif op in _COMPUTES:
                 seconds = seconds_of(stage, instruction)

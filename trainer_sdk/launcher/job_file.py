@@ -22,7 +22,18 @@ from trainer_sdk.launcher.job_spec import JobSpec
 
 _TLS_FILES = ("fleet_ca_file", "rank_certificate", "rank_key", "scheduler_ca_file")
 _UNIFORM = frozenset(
-    {"num_blocks", "tensor", "pipeline", "data", "num_micro_batches", "schedule", "schedules", "mix", "routable"}
+    {
+        "num_blocks",
+        "tensor",
+        "pipeline",
+        "data",
+        "num_micro_batches",
+        "schedule",
+        "schedules",
+        "mix",
+        "routable",
+        "interleavable",
+    }
 )
 
 
@@ -81,10 +92,11 @@ def _uniform(degrees: dict[str, Any], model: ModelSpec | None) -> Layout:
     """The layout of these degrees; with a sequence mix when ``mix`` is true or the largest size of a micro-batch."""
     degrees = dict(degrees)
     mix, schedules = degrees.pop("mix", False), schedules_named(degrees.pop("schedules", False))
-    routable = degrees.pop("routable", False)
-    if not isinstance(routable, bool):
-        raise ValueError(f"routable is {json.dumps(routable)[:60]}: true or false")
-    layout = replace(uniform_layout(**degrees), schedules=schedules, routable=routable)
+    can = {name: degrees.pop(name, False) for name in ("routable", "interleavable")}
+    for name, value in can.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is {json.dumps(value)[:60]}: true or false")
+    layout = replace(uniform_layout(**degrees), schedules=schedules, **can)
     if mix is False:
         return layout
     if model is None:

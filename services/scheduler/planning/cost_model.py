@@ -15,13 +15,14 @@ from itertools import accumulate
 
 from layouts.cut import cut
 from layouts.instructions import Instruction, Op
-from layouts.layout import Layout, Stage
+from layouts.layout import Layout, Replica, Stage
 from layouts.model import ModelSpec
 from layouts.schedules import SCHEDULES, SPLIT_BACKWARD
 from layouts.timeline import run_programs
 from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.routed import slowest_routed
+from services.scheduler.planning.virtual import ordered_makespan, programs_of
 from services.scheduler.planning.zero_bubble import split_makespan
 
 _MAX_PREFIXES = 16384
@@ -268,11 +269,15 @@ class CostModel:
         """
         if layout.routes:
             return self.total(self._routed_seconds(layout, throughputs))
-        seconds = [
-            self.makespan(replica.stages, replica.num_micro_batches, throughputs, layout.schedule)
-            for replica in layout.replicas
-        ]
+        seconds = [self._replica_seconds(replica, throughputs, layout.schedule) for replica in layout.replicas]
         return self.total(slowest_seconds(layout, seconds))
+
+    def _replica_seconds(self, replica: Replica, throughputs: Mapping[int, float], schedule: str) -> float:
+        if replica.orders:
+            parts = [self.split_seconds(stage, throughputs) for stage in replica.stages]
+            programs = programs_of(replica.orders, replica.cells, replica.num_micro_batches)
+            return ordered_makespan(programs, replica.cells, parts, self.workload.transfer_seconds)
+        return self.makespan(replica.stages, replica.num_micro_batches, throughputs, schedule)
 
     def _routed_seconds(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
         parts: Callable[[Stage, Mapping[int, float]], tuple[float, ...]] = self.stage_seconds

@@ -1,10 +1,12 @@
 """What a device must hold under a layout: weights, gradients, optimizer state, live activations of the schedule."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from layouts.cut import cut
-from layouts.layout import Layout, Replica
+from layouts.instructions import Op
+from layouts.layout import Layout, Replica, Stage
 from layouts.model import ModelSpec
+from layouts.orders import Order
 from layouts.paths import Paths
 from layouts.schedules import live_activations, most_live, routed_program
 
@@ -16,7 +18,7 @@ def replica_peaks(
     schedule: str = "1f1b",
     live_at: Sequence[int] | None = None,
 ) -> tuple[float, ...]:
-    """Bytes of the fullest device of each stage of a replica.
+    """Bytes of the fullest device of each stage of a replica; of a replica with orders, of each cell.
 
     Gradients are taken to be as large as weights. Under 1F1B stage s of p holds the activations of p - s micro-batches
     at a time, or of all that there are, and with a split backward those of p.
@@ -28,6 +30,11 @@ def replica_peaks(
         schedule: Name of the schedule.
         live_at: Micro-batches whose activations each stage holds at a time; None = as the schedule has it.
     """
+    if replica.orders:
+        return tuple(
+            _cell_peak(model, [replica.stages[s] for s in cell], _live(order, cell), scale)
+            for cell, order in zip(replica.cells, replica.orders, strict=True)
+        )
     peaks = []
     for s, stage in enumerate(replica.stages):
         held_at_once = (
@@ -45,6 +52,36 @@ def replica_peaks(
                 held[t] += size * ((borders[t + 1] - borders[t]) / width if borders else 1.0)
         peaks.append(max(held))
     return tuple(peaks)
+
+
+def _live(order: Order, cell: Sequence[int]) -> set[tuple[int, ...]]:
+    """Micro-batches whose activations each stage of a cell holds, at every moment."""
+    live, moments = dict.fromkeys(cell, 0), set()
+    for turn in order:
+        if turn.op is Op.FORWARD:
+            live[turn.stage] += 1
+            moments.add(tuple(live.values()))
+        elif turn.op is not Op.BACKWARD_INPUT:
+            live[turn.stage] -= 1
+    return moments
+
+
+def _cell_peak(model: ModelSpec, stages: Sequence[Stage], moments: Collection[tuple[int, ...]], scale: float) -> float:
+    """Bytes of the fullest device of a cell when it holds most."""
+    shares = stages[0].shares
+    always = [0.0] * len(shares)
+    each = [[0.0] * len(shares) for _ in stages]  # activations of one micro-batch
+    for activations, stage in zip(each, stages, strict=True):
+        for cost in model.blocks[stage.first_block : stage.stop_block]:
+            borders = cut(cost.max_width, 1, shares) if cost.max_width > 1 else ()
+            for t in range(len(shares)):
+                part = (borders[t + 1] - borders[t]) / cost.max_width if borders else 1.0
+                always[t] += part * (2 * cost.parameter_bytes + cost.optimizer_bytes)
+                activations[t] += part * cost.activation_bytes * scale
+    return max(
+        always[t] + max([sum(n * row[t] for n, row in zip(live, each, strict=True)) for live in moments], default=0.0)
+        for t in range(len(shares))
+    )
 
 
 def layout_peak(model: ModelSpec, layout: Layout, known: dict[tuple[int, int, str], tuple[Replica, float]]) -> float:

@@ -1,12 +1,12 @@
 """What going from one layout to another costs: bytes that travel, groups that are built, seconds of pause."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
 from layouts.cut import cut
-from layouts.layout import Layout, Stage
+from layouts.layout import Layout, Replica, Stage
 from layouts.model import ModelSpec
 from layouts.paths import Paths
 from layouts.routes import Route
@@ -40,16 +40,24 @@ class Price:
     num_changed: int
 
 
-_Holding = tuple[Stage, int]
+_Holding = tuple[tuple[Stage, ...], int]
+"""Stages of which a rank holds a shard, and which one."""
+
+
+def _cells(replica: Replica) -> Iterable[tuple[Stage, ...]]:
+    """Stages that the same ranks hold."""
+    if not replica.orders:
+        return [(stage,) for stage in replica.stages]
+    return [tuple([replica.stages[s] for s in cell]) for cell in replica.cells]
 
 
 def _holdings(layout: Layout, without: Collection[int]) -> dict[int, _Holding]:
     return {
-        rank: (stage, t)
+        rank: (held, t)
         for replica in layout.replicas
         if id(replica.stages) not in without
-        for stage in replica.stages
-        for t, rank in enumerate(stage.ranks)
+        for held in _cells(replica)
+        for t, rank in enumerate(held[0].ranks)
     }
 
 
@@ -77,14 +85,17 @@ class _Sizes:
     def missing_bytes(self, new: _Holding, old: _Holding | None) -> int:
         """Bytes that a rank needs under ``new`` and does not hold under ``old``."""
         missing = 0.0
-        first, stop = new[0].first_block, new[0].stop_block
-        for width, running in self._running.items():
-            left, right = _interval(width, new[0].shares, new[1])
-            missing += (right - left) * (running[stop] - running[first])
-            if old is not None and max(first, old[0].first_block) < min(stop, old[0].stop_block):
-                held = running[min(stop, old[0].stop_block)] - running[max(first, old[0].first_block)]
-                old_left, old_right = _interval(width, old[0].shares, old[1])
-                missing -= max(0.0, min(right, old_right) - max(left, old_left)) * held
+        for stage in new[0]:
+            first, stop = stage.first_block, stage.stop_block
+            for width, running in self._running.items():
+                left, right = _interval(width, stage.shares, new[1])
+                missing += (right - left) * (running[stop] - running[first])
+                for was in old[0] if old is not None else ():
+                    if max(first, was.first_block) < min(stop, was.stop_block):
+                        assert old is not None
+                        held = running[min(stop, was.stop_block)] - running[max(first, was.first_block)]
+                        old_left, old_right = _interval(width, was.shares, old[1])
+                        missing -= max(0.0, min(right, old_right) - max(left, old_left)) * held
         return round(missing)
 
 
@@ -111,13 +122,8 @@ def price_of(
     for rank, holding in after.items():
         old_holding = before.get(rank) if rank not in lost else None
         if old_holding is not None and old_holding[1] == holding[1]:
-            was, becomes = old_holding[0], holding[0]
-            same = (was.first_block, was.stop_block, was.shares) == (
-                becomes.first_block,
-                becomes.stop_block,
-                becomes.shares,
-            )
-            if same:
+            was, becomes = ([(s.first_block, s.stop_block, s.shares) for s in h[0]] for h in (old_holding, holding))
+            if was == becomes:
                 continue
         missing = sizes.missing_bytes(holding, old_holding)
         moved += missing

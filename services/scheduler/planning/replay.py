@@ -6,7 +6,7 @@ absorbs it), so what is told of a layout, and what it is measured against, is a 
 iteration are played with the seconds of its own micro-batches, all iterations and alike replicas at once, as arrays.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -20,8 +20,9 @@ from layouts.mix import Mix
 from layouts.model import ModelSpec
 from layouts.paths import Paths
 from layouts.schedules import SCHEDULES
-from layouts.timeline import routed_stages, run_programs
+from layouts.timeline import cell_receiver, routed_stages, run_programs
 from services.scheduler.planning.cost_model import CostModel, block_slowness
+from services.scheduler.planning.virtual import programs_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -87,7 +88,7 @@ class Replay:
             return self._routed(layout, throughputs, tokens, squares)
         groups: dict[tuple[int, int], list[int]] = {}
         for d, replica in enumerate(layout.replicas):
-            if replica.num_micro_batches:
+            if replica.num_micro_batches and not replica.orders:
                 groups.setdefault((len(replica.stages), replica.num_micro_batches), []).append(d)
         firsts = list(accumulate([replica.num_micro_batches for replica in layout.replicas], initial=0))
         slowest: Floats = np.zeros(len(tokens))
@@ -100,16 +101,31 @@ class Replay:
             programs = _programs(layout.schedule, num_stages, quota)
             ends = self._ends(programs, prices, sizes)
             slowest = np.maximum(slowest, ends.max(axis=1))
+        for d, replica in enumerate(layout.replicas):
+            if replica.num_micro_batches and replica.orders:
+                columns = (firsts[d] + np.arange(replica.num_micro_batches))[:, None]
+                sizes = tokens[:, columns], squares[:, columns]
+                prices = [self._prices([stage], throughputs) for stage in replica.stages]
+                programs = programs_of(replica.orders, replica.cells, replica.num_micro_batches)
+                ends = self._ends(programs, prices, sizes, cell_receiver(replica.cells))
+                slowest = np.maximum(slowest, ends.max(axis=1))
         return slowest
 
-    def _ends(self, programs: Sequence[Program], prices: Sequence["_Prices"], sizes: tuple[Floats, Floats]) -> Floats:
+    def _ends(
+        self,
+        programs: Sequence[Program],
+        prices: Sequence["_Prices"],
+        sizes: tuple[Floats, Floats],
+        receiver_of: Callable[[int, Instruction], int] | None = None,
+    ) -> Floats:
         """When pipelines end, by iteration and replica."""
 
-        def seconds_of(stage: int, instruction: Instruction) -> float:
+        def seconds_of(_: int, instruction: Instruction) -> float:
             tokens, squares = sizes[0][:, instruction.micro_batch], sizes[1][:, instruction.micro_batch]
-            return prices[stage].seconds(instruction.op, tokens, squares)  # type: ignore[return-value]
+            return prices[instruction.stage].seconds(instruction.op, tokens, squares)  # type: ignore[return-value]
 
-        stages = run_programs(programs, seconds_of, self._cost.workload.transfer_seconds, later=np.maximum)
+        transfer = self._cost.workload.transfer_seconds
+        stages = run_programs(programs, seconds_of, transfer, receiver_of, later=np.maximum)
         ends: Floats = np.maximum.reduce([stage.end_seconds for stage in stages])
         return ends
 

@@ -12,6 +12,7 @@ from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 from services.scheduler.planning.replay import Replay
 from services.scheduler.planning.routed import slowest_routed
+from services.scheduler.planning.virtual import bare, has_orders, ordered_makespan, programs_of
 from services.scheduler.planning.zero_bubble import split_makespan
 
 RISK_MARGIN = 0.04
@@ -26,7 +27,8 @@ class Situation:
 
     Attributes:
         layout: Layout in force; may name dead ranks.
-        home: The job's full shape, with which it was registered, without its routes if it had any.
+        home: The job's full shape, with which it was registered, without its routes if it had any, and with one stage a
+            rank.
         throughputs: Throughput of every rank that may be used, each above 0. Who is not in here is dead.
         cost: Predicts iterations.
         transition: Constants of transitions.
@@ -35,6 +37,8 @@ class Situation:
         domains: Where each rank is (its node, its scale-up domain); ranks that are not in it are nowhere known.
         links: Slow ones; all others are as the workload says.
         dead: Ranks that hold a position and cannot be used.
+        with_orders: The full shape with the orders of its replicas, if it has any; found in ``home``.
+        may_have_orders: Whether layouts with orders come up at all.
     """
 
     layout: Layout
@@ -46,7 +50,9 @@ class Situation:
     device_bytes: float | None = None
     domains: Mapping[int, int | str] = field(default_factory=dict)
     links: tuple[SlowLink, ...] = ()
+    with_orders: Layout | None = None
     dead: tuple[int, ...] = field(init=False)
+    may_have_orders: bool = field(init=False, repr=False)
     _peaks: dict[tuple[int, int, str], tuple[Replica, float]] = field(init=False, repr=False)
     _stages: dict[int, tuple[Stage, tuple[float, float]]] = field(init=False, repr=False)
     _split_stages: dict[int, tuple[Stage, tuple[float, float, float]]] = field(init=False, repr=False)
@@ -67,8 +73,11 @@ class Situation:
         object.__setattr__(self, "_keeps_domains", [])
         object.__setattr__(self, "_well", [])
         object.__setattr__(self, "_home_blocks", [])
-        if self.home.routes:
-            object.__setattr__(self, "home", replace(self.home, routes=()))
+        if has_orders(self.home):
+            object.__setattr__(self, "with_orders", replace(self.home, routes=()))
+        object.__setattr__(self, "home", bare(self.home))
+        may = self.home.interleavable or self.with_orders is not None or has_orders(self.layout)
+        object.__setattr__(self, "may_have_orders", may)
         if self.device_bytes is not None and not self.device_bytes > 0.0:
             raise ValueError(f"device_bytes is {self.device_bytes}: it must be above 0")
 
@@ -154,8 +163,19 @@ class Situation:
         name = schedule or layout.schedule
         if layout.routes:
             return self.cost.total(self._routed_seconds(layout if schedule is None else replace(layout, schedule=name)))
-        seconds = [self.makespan(r.stages, r.num_micro_batches, name) for r in layout.replicas]
+        seconds = [
+            self.ordered_seconds(r) if r.orders else self.makespan(r.stages, r.num_micro_batches, name)
+            for r in layout.replicas
+        ]
         return self.cost.total(slowest_seconds(layout, seconds))
+
+    def ordered_seconds(self, replica: Replica) -> float:
+        """Seconds of the pipeline of a replica with orders, whatever the schedule; links as they are."""
+        stages, cells = replica.stages, replica.cells
+        programs = programs_of(replica.orders, cells, replica.num_micro_batches)
+        factors = border_factors(self.links, stages) if self.links else ()
+        transfer = self.cost.workload.transfer_seconds
+        return ordered_makespan(programs, cells, self.split_seconds(stages), transfer, factors)
 
     def _routed_seconds(self, layout: Layout) -> float:
         replicas, name = layout.replicas, layout.schedule
@@ -196,7 +216,9 @@ class Situation:
             split = (schedule or layout.schedule) in SPLIT_BACKWARD
             risks += split and self.home.schedule not in SPLIT_BACKWARD
             risks += bool(layout.routes) and most_held(layout) > num_stages
-        risks += self.all_is_well and (layout.replicas != self.home.replicas or bool(layout.routes))
+            risks += self.may_have_orders and has_orders(layout) and self.with_orders is None
+        shape = self.with_orders or self.home
+        risks += self.all_is_well and (layout.replicas != shape.replicas or bool(layout.routes))
         for replica in layout.replicas:
             if self.device_bytes is None:
                 risks += max(0, num_stages - len(replica.stages))

@@ -5,7 +5,8 @@ quotas are solved together; the fastest structure is then solved for every subse
 answer is never slower than any lever alone and equal answers can be told apart: among layouts within 0.5 % of the
 fastest, the one that moves the fewest bytes wins, which keeps the parts of the layout that need not change. Where the
 job may have other schedules, structures are tuned under the one that is best for the full shape. Where its engine runs
-routes, the fastest layouts and the structures under them are tried with routes too. "Fast" is
+routes, the fastest layouts and the structures under them are tried with routes too, and likewise with several stages a
+rank. "Fast" is
 :meth:`Situation.judged_seconds`: predicted time with a margin for structural risks. Pure and deterministic.
 """
 
@@ -23,6 +24,7 @@ from services.scheduler.planning.replay import Replay
 from services.scheduler.planning.situation import RISK_MARGIN, Situation
 from services.scheduler.planning.solution import Action, Alternative, NoPlanError, Solution
 from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX, TENSOR_WIDTH, Tuner
+from services.scheduler.planning.virtual import bare, has_orders
 
 TIE = 0.005
 """Relative difference below which two layouts count as equally fast."""
@@ -31,7 +33,8 @@ _Structure = tuple[tuple[str, ...], Layout]
 _SCHEDULE = "schedule"
 _SCHEDULE_MARGIN = 0.03
 _MIGRATE = "migrate_stage"
-_MAX_LOOKED_AT, _MAX_ROUTED = 4, 2
+_VIRTUAL = "virtual_stages"
+_MAX_LOOKED_AT, _MAX_ROUTED, _MAX_INTERLEAVED = 4, 2, 2
 _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_ALTERNATIVES = 8
 _IDLE = "do nothing"
@@ -64,7 +67,7 @@ class _Candidate:
 def _structures(situation: Situation) -> list[tuple[tuple[str, ...], Layout]]:
     """Structures to tune, with the structural levers that led to each; the layout in force first, if it lives."""
     live = situation.throughputs.keys()
-    current = replace(situation.layout, routes=()) if situation.layout.routes else situation.layout
+    current = bare(situation.layout)
     found: list[tuple[tuple[str, ...], Layout]] = []
 
     def add(names: tuple[str, ...], layout: Layout) -> None:
@@ -107,10 +110,12 @@ def solve(situation: Situation) -> Solution:
         seconds = situation.seconds(layout)
         excess = situation.excess_bytes(layout)
         judged = seconds * (1.0 + RISK_MARGIN * situation.num_risks(layout)) if not excess else math.inf
-        routed = (_MIGRATE,) if layout.routes != situation.layout.routes else ()
+        last = (_MIGRATE,) if layout.routes != situation.layout.routes else ()
+        if situation.may_have_orders and REGISTRY[_VIRTUAL].describe(situation.layout, layout):
+            last = (*last, _VIRTUAL)
         candidates.append(
             _Candidate(
-                levers=(*names, *_pulled(base, layout), *routed),
+                levers=(*names, *_pulled(base, layout), *last),
                 layout=layout,
                 base=base,
                 seconds=seconds,
@@ -121,7 +126,7 @@ def solve(situation: Situation) -> Solution:
 
     if not situation.dead:
         idle = with_standbys(situation.layout, situation.throughputs.keys())
-        add((), idle, idle)
+        add((), bare(idle), idle)
     likely, others = situation.schedules(_SCHEDULE_MARGIN)
     for names, base in _under(structures, likely) if likely else structures:
         add(names, base, tuner.tuned(base, tuning))
@@ -136,8 +141,12 @@ def solve(situation: Situation) -> Solution:
             for names, base in _under(structures, (schedule,)):
                 add(names, base, tuner.tuned(base, tuning))
     if situation.home.routable:
-        for candidate, bare in _to_route(situation, candidates):
-            for layout in REGISTRY[_MIGRATE].propose(situation, bare):
+        for candidate, plain in _to_route(situation, candidates):
+            for layout in REGISTRY[_MIGRATE].propose(situation, plain):
+                add(_structural(candidate), candidate.base, layout)
+    if situation.may_have_orders:
+        for candidate, plain in _to_interleave(candidates):
+            for layout in REGISTRY[_VIRTUAL].propose(situation, plain):
                 add(_structural(candidate), candidate.base, layout)
     fastest = min(candidate.judged for candidate in candidates)
     near_ones = sorted((c for c in candidates if c.judged <= fastest * (1.0 + TIE)), key=lambda c: c.judged)
@@ -186,13 +195,23 @@ def _to_route(situation: Situation, candidates: Sequence[_Candidate]) -> list[tu
     found: list[tuple[float, _Candidate, Layout]] = []
     for candidate in sorted(candidates, key=lambda c: c.judged)[:_MAX_LOOKED_AT]:
         for layout in (candidate.layout, candidate.base):
-            bare = replace(layout, routes=()) if layout.routes else layout
-            if any(_same(bare, other) for _, _, other in found) or situation.excess_bytes(bare):
+            plain = bare(layout)
+            if any(_same(plain, other) for _, _, other in found) or situation.excess_bytes(plain):
                 continue
-            least = least_routed_seconds(situation, bare) * (1.0 + RISK_MARGIN * situation.num_risks(bare))
+            least = least_routed_seconds(situation, plain) * (1.0 + RISK_MARGIN * situation.num_risks(plain))
             if least < fastest * (1.0 - TIE):
-                found.append((least, candidate, bare))
-    return [(candidate, bare) for _, candidate, bare in sorted(found, key=lambda each: each[0])[:_MAX_ROUTED]]
+                found.append((least, candidate, plain))
+    return [(candidate, plain) for _, candidate, plain in sorted(found, key=lambda each: each[0])[:_MAX_ROUTED]]
+
+
+def _to_interleave(candidates: Sequence[_Candidate]) -> list[tuple[_Candidate, Layout]]:
+    """Layouts of one stage a rank that are tried with several: the fastest few of the candidates."""
+    found: list[tuple[_Candidate, Layout]] = []
+    for candidate in sorted(candidates, key=lambda c: c.judged)[:_MAX_LOOKED_AT]:
+        plain = bare(candidate.layout)
+        if not any(_same(plain, other) for _, other in found):
+            found.append((candidate, plain))
+    return found[:_MAX_INTERLEAVED]
 
 
 def _under(structures: Sequence[_Structure], schedules: Collection[str]) -> Iterator[_Structure]:
@@ -207,7 +226,8 @@ def _under(structures: Sequence[_Structure], schedules: Collection[str]) -> Iter
 
 def _pulled(base: Layout, layout: Layout) -> tuple[str, ...]:
     """Tuning levers that differ between a structure and what became of it."""
-    return tuple(name for name in _TUNING if REGISTRY[name].describe(base, layout))
+    plain = bare(layout)
+    return tuple(name for name in _TUNING if REGISTRY[name].describe(base, plain))
 
 
 def _solution(
@@ -215,7 +235,10 @@ def _solution(
 ) -> Solution:
     changes = not _same(chosen.layout, situation.layout)
     bound = situation.proportional_bound
-    idle, healthy = situation.idle_seconds, situation.healthy_seconds
+    idle, shapes = situation.idle_seconds, _healthy_shapes(situation, chosen)
+    well = dict.fromkeys(situation.home.ranks, 1.0)
+    interleaved = [situation.cost.iteration_seconds(shape, well) for shape in shapes[1:]]
+    healthy = min([situation.healthy_seconds, *interleaved])
     actions = _actions(situation, tuner, chosen, idle) if changes else ()
     judged_gain = 0.0
     if changes and situation.all_is_well and not situation.dead:
@@ -224,7 +247,7 @@ def _solution(
     if replay is not None:
         chosen, candidates = _replayed(situation, replay, chosen, candidates)
         idle = 0.0 if situation.dead else replay.seconds(situation.layout, situation.throughputs)
-        healthy = replay.seconds(situation.home, dict.fromkeys(situation.home.ranks, 1.0))
+        healthy = min([replay.seconds(shape, well) for shape in shapes])
     bound_seconds = healthy / bound
     alternatives = _alternatives(situation, chosen, price, candidates)
     return Solution(
@@ -240,6 +263,15 @@ def _solution(
         reason=_reason(situation, chosen.seconds, idle, bound_seconds, actions, alternatives, price.moved_bytes),
         judged_gain=judged_gain,
     )
+
+
+def _healthy_shapes(situation: Situation, chosen: _Candidate) -> list[Layout]:
+    """The full shape with everybody healthy, and with several stages a rank where the answer has that too."""
+    home = situation.home
+    if not has_orders(chosen.layout):
+        return [home]
+    well = replace(situation, layout=home, throughputs=dict.fromkeys(home.ranks, 1.0), links=())
+    return [home, *REGISTRY[_VIRTUAL].propose(well, home)]
 
 
 def _replayed(
@@ -262,6 +294,7 @@ def _replayed(
 def _actions(situation: Situation, tuner: Tuner, chosen: _Candidate, idle: float) -> tuple[Action, ...]:
     """Levers that a layout pulls, each with what it saves alone."""
     base_seconds = situation.seconds(chosen.base)
+    before, after = bare(situation.layout), bare(chosen.layout)
     actions = []
     for name in chosen.levers:
         lever = REGISTRY[name]
@@ -269,15 +302,18 @@ def _actions(situation: Situation, tuner: Tuner, chosen: _Candidate, idle: float
             otherwise = situation.seconds(replace(chosen.layout, routes=())) if chosen.layout.routes else idle
             gain = max(0.0, otherwise - chosen.seconds)
             text = lever.describe(situation.layout, chosen.layout)
+        elif name == _VIRTUAL:
+            gain = max(0.0, (situation.seconds(after) if has_orders(chosen.layout) else idle) - chosen.seconds)
+            text = lever.describe(situation.layout, chosen.layout)
         elif name == _SCHEDULE:
             gain = max(0.0, situation.seconds(replace(chosen.base, schedule=situation.layout.schedule)) - base_seconds)
             text = lever.describe(situation.layout, chosen.layout)
         elif lever.structural:
             gain = max(0.0, idle - base_seconds) if idle else 0.0
-            text = lever.describe(situation.layout, chosen.layout) or "layout of the full shape"
+            text = lever.describe(before, after) or "layout of the full shape"
         else:
             gain = max(0.0, base_seconds - situation.seconds(tuner.tuned(chosen.base, (name,))))
-            text = lever.describe(situation.layout, chosen.layout) or lever.describe(chosen.base, chosen.layout)
+            text = lever.describe(before, after) or lever.describe(chosen.base, after)
         actions.append(Action(lever=name, description=text, gain_seconds=gain))
     return tuple(actions)
 

@@ -34,6 +34,7 @@ _DEGREES = frozenset(
         "standbys",
         "mix",
         "routable",
+        "interleavable",
     }
 )
 _T = TypeVar("_T", Workload, TransitionCosts, DecisionRule, BlockCost)
@@ -194,13 +195,15 @@ def _layout(value: object, path: str, model: ModelSpec) -> Layout:
         else:
             _mapping(given, path, _DEGREES, required=("tensor", "pipeline", "data", "num_micro_batches"))
             mix, num_standbys = given.pop("mix", False), _whole(given.pop("standbys", 0), f"{path}.standbys")
-            schedules, routable = schedules_named(given.pop("schedules", False)), given.pop("routable", False)
-            if not isinstance(routable, bool):
-                raise StateError(f"{path}.routable: expected true or false, found {routable!r}")
+            schedules = schedules_named(given.pop("schedules", False))
+            can = {name: given.pop(name, False) for name in ("routable", "interleavable")}
+            for name, allowed in can.items():
+                if not isinstance(allowed, bool):
+                    raise StateError(f"{path}.{name}: expected true or false, found {allowed!r}")
             layout = uniform_layout(**{"num_blocks": len(model.blocks), **given})
             first = len(layout.ranks)
             standbys = tuple(range(first, first + num_standbys))
-            layout = replace(layout, standbys=standbys, schedules=schedules, routable=routable)
+            layout = replace(layout, standbys=standbys, schedules=schedules, **can)
             if mix is not False:
                 quotas = [replica.num_micro_batches for replica in layout.replicas]
                 largest = {} if mix is True else {"max_scale": _number(mix, f"{path}.mix")}

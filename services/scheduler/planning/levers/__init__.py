@@ -15,6 +15,7 @@ from services.scheduler.planning.levers.schedule import Schedule
 from services.scheduler.planning.levers.sequence_mix import SequenceMix
 from services.scheduler.planning.levers.standby import Standby
 from services.scheduler.planning.levers.tensor_width import TensorWidth
+from services.scheduler.planning.levers.virtual_stages import VirtualStages
 
 STRUCTURAL: tuple[Lever, ...] = (
     DropDead(),
@@ -26,7 +27,15 @@ STRUCTURAL: tuple[Lever, ...] = (
     Depths(),
     Standby(),
 )
-TUNING: tuple[Lever, ...] = (TensorWidth(), LayerSplit(), MicroBatchQuota(), SequenceMix(), Schedule(), MigrateStage())
+TUNING: tuple[Lever, ...] = (
+    TensorWidth(),
+    LayerSplit(),
+    MicroBatchQuota(),
+    SequenceMix(),
+    Schedule(),
+    MigrateStage(),
+    VirtualStages(),
+)
 REGISTRY: dict[str, Lever] = {lever.name: lever for lever in (*STRUCTURAL, *TUNING)}
 
 __all__ = ["REGISTRY", "STRUCTURAL", "TUNING", "Lever"]

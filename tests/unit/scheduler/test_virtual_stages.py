@@ -1,0 +1,208 @@
+"""Plans with several stages a rank: for jobs whose engine runs them, where they pay, and their end."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layouts.instructions import Op
+from layouts.interleaved import interleaved_orders
+from layouts.layout import Layout, Replica, Stage, uniform_layout
+from layouts.timeline import timeline_of
+from services.scheduler.planning.coverage import uncovered_blocks
+from services.scheduler.planning.levers import REGISTRY
+from services.scheduler.planning.links import SlowLink
+from services.scheduler.planning.memory import replica_peaks
+from services.scheduler.planning.price import TransitionCosts, price_of
+from services.scheduler.planning.recent import RecentIteration
+from services.scheduler.planning.replay import Replay
+from services.scheduler.planning.situation import Situation
+from services.scheduler.planning.solution import NoPlanError
+from services.scheduler.planning.solver import TIE, solve
+from services.scheduler.planning.virtual import bare, has_orders
+from tests.unit.layouts.strategies import ordered_replicas
+from tests.unit.scheduler.planning_cases import WORKLOAD, gpt, situation_of, situations
+
+LEVER = REGISTRY["virtual_stages"]
+NAME = "virtual_stages"
+
+
+def job(*, data: int = 2, pipeline: int = 4, quota: int = 4, interleavable: bool = True, tensor: int = 1) -> Layout:
+    home = uniform_layout(num_blocks=18, tensor=tensor, pipeline=pipeline, data=data, num_micro_batches=data * quota)
+    return replace(home, interleavable=interleavable)
+
+
+def interleaved(home: Layout, chunks: int = 2) -> Layout:
+    """The same ranks with an even cut into more stages."""
+    replicas = []
+    for replica in home.replicas:
+        cells = [(stage.ranks, stage.shares) for stage in replica.stages]
+        num_stages = chunks * len(cells)
+        borders = [home.num_blocks * s // num_stages for s in range(num_stages + 1)]
+        stages = tuple(
+            Stage(first_block=borders[s], stop_block=borders[s + 1], ranks=cells[s % len(cells)][0], shares=shares)
+            for s in range(num_stages)
+            for shares in [cells[s % len(cells)][1]]
+        )
+        quota = replica.num_micro_batches
+        orders = interleaved_orders(len(cells), chunks, quota)
+        replicas.append(Replica(stages=stages, num_micro_batches=quota, orders=orders))
+    return replace(home, replicas=tuple(replicas))
+
+
+def without_capability(situation: Situation) -> Situation:
+    return replace(situation, home=replace(situation.home, interleavable=False))
+
+
+def test_few_micro_batches_on_many_stages_get_several_stages_a_rank() -> None:
+    situation = replace(situation_of(job(), speeds={5: 0.6}), device_bytes=1e12)
+    solution, plain = solve(situation), solve(without_capability(situation))
+    assert NAME in [action.lever for action in solution.actions]
+    assert has_orders(solution.layout)
+    assert not has_orders(plain.layout)
+    assert solution.predicted_seconds < 0.9 * plain.predicted_seconds
+    assert solution.bound_seconds < plain.bound_seconds, "the full shape would be faster with them too"
+    assert "stages a rank, in turns: replica 0:" in solution.reason
+
+
+def test_many_micro_batches_leave_nothing_to_win() -> None:
+    situation = replace(situation_of(job(quota=150), speeds={5: 0.6}), device_bytes=1e12)
+    assert NAME not in [action.lever for action in solve(situation).actions]
+
+
+def test_transfers_that_take_long_are_weighed_against_it() -> None:
+    situation = replace(situation_of(job(), speeds={5: 0.6}), device_bytes=1e12)
+    slow = replace(situation.cost, workload=replace(WORKLOAD, transfer_seconds=0.3))
+    assert not has_orders(solve(replace(situation, cost=slow)).layout)
+
+
+def test_where_links_are_slow_nothing_is_proposed_and_what_is_in_force_is_known_to_suffer() -> None:
+    home = job()
+    link = SlowLink(ranks=(0, 1), factor=1000.0)
+    assert not list(LEVER.propose(replace(situation_of(home), links=(link,)), home))
+    there = replace(situation_of(home, layout=interleaved(home)), links=(link,))
+    assert there.idle_seconds > 1.3 * replace(there, links=()).idle_seconds
+    assert not has_orders(solve(there).layout)
+
+
+def test_memory_that_does_not_hold_the_activations_forbids_it() -> None:
+    situation = situation_of(job(quota=8), speeds={5: 0.6})
+    blocks = [replace(block, activation_bytes=10_000_000) for block in situation.cost.model.blocks]
+    cost = replace(situation.cost, model=replace(situation.cost.model, blocks=tuple(blocks)))
+    most = max(replica_peaks(cost.model, situation.home.replicas[0]))
+    assert has_orders(solve(replace(situation, cost=cost, device_bytes=3.0 * most)).layout)
+    assert not has_orders(solve(replace(situation, cost=cost, device_bytes=1.05 * most)).layout)
+
+
+@settings(max_examples=25, deadline=None)
+@given(situation=situations())
+def test_the_capability_never_makes_a_plan_slower_and_plans_stay_whole(situation: Situation) -> None:
+    able = replace(situation, home=replace(situation.home, interleavable=True))
+    try:
+        plain = solve(situation)
+    except NoPlanError:
+        return
+    solution = solve(able)
+    assert solution.predicted_seconds <= plain.predicted_seconds * 1.05
+    judged = able.judged_seconds(solution.layout) if solution.layout.ranks else 0.0
+    assert judged <= able.judged_seconds(plain.layout) * (1.0 + TIE)
+    assert solution.layout.num_micro_batches == situation.home.num_micro_batches
+    assert set(solution.layout.ranks) <= set(situation.throughputs)
+    assert not uncovered_blocks(situation.cost.model, solution.layout, solution.layout.ranks)
+    assert not has_orders(plain.layout)
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), chunks=st.integers(1, 2))
+def test_whatever_dies_or_slows_down_there_is_a_plan_from_a_layout_with_several_stages_a_rank(
+    data: st.DataObject, chunks: int
+) -> None:
+    tensor, capable = data.draw(st.integers(1, 2)), data.draw(st.booleans())
+    home = job(tensor=tensor, interleavable=capable)
+    layout = interleaved(home, chunks)
+    dead = tuple(data.draw(st.sets(st.sampled_from(home.ranks), max_size=4)))
+    slow = data.draw(st.dictionaries(st.sampled_from(home.ranks), st.floats(0.3, 1.0), max_size=3))
+    speeds = {rank: speed for rank, speed in slow.items() if rank not in dead}
+    registered = data.draw(st.sampled_from((home, layout)))
+    situation = situation_of(registered, layout=layout, dead=dead, speeds=speeds)
+    try:
+        solution = solve(situation)
+    except NoPlanError:
+        return
+    assert set(solution.layout.ranks) <= set(situation.throughputs)
+    assert solution.layout.num_micro_batches == home.num_micro_batches
+    assert solution.predicted_seconds > 0.0
+    if not dead:
+        assert solution.predicted_seconds <= situation.idle_seconds * (1.0 + TIE)
+
+
+def test_a_job_that_was_registered_with_several_stages_a_rank_goes_back_to_them() -> None:
+    home = interleaved(replace(job(), interleavable=False))
+    there = situation_of(home, layout=bare(home))
+    solution = solve(replace(there, device_bytes=1e12))
+    assert solution.layout.replicas == home.replicas
+    assert [action.lever for action in solution.actions] == [NAME]
+    assert not solve(situation_of(home)).changes
+
+
+def test_a_plan_that_ends_it_says_so() -> None:
+    home = job(interleavable=False)
+    assert LEVER.describe(interleaved(home), home) == "every rank has one stage again"
+    solution = solve(situation_of(home, layout=interleaved(home), dead=(3,)))
+    assert "every rank has one stage again" in solution.reason
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_predictions_are_the_longest_path_through_the_programs(data: st.DataObject) -> None:
+    replica = data.draw(ordered_replicas(8, [(0,), (1, 2), (3,)]))
+    layout = Layout(num_blocks=8, replicas=(replica,))
+    speeds = {rank: data.draw(st.floats(0.3, 1.5)) for rank in layout.ranks}
+    situation = situation_of(replace(layout, interleavable=True), speeds=speeds)
+    parts = situation.split_seconds(replica.stages)
+
+    def seconds_of(_: int, s: int, instruction: object) -> float:
+        forward, of_input, of_weights = parts[s]
+        by_op = {Op.FORWARD: forward, Op.BACKWARD: of_input + of_weights, Op.BACKWARD_INPUT: of_input}
+        return by_op.get(instruction.op, of_weights)
+
+    played = timeline_of(layout, seconds_of, WORKLOAD.transfer_seconds).iteration_seconds
+    expected = pytest.approx(played + WORKLOAD.fixed_seconds)
+    assert situation.seconds(layout) == expected
+    assert situation.cost.iteration_seconds(layout, speeds) == expected
+    tokens, squares = (
+        (round(each),) * replica.num_micro_batches for each in (WORKLOAD.tokens, WORKLOAD.sum_of_squares)
+    )
+    recent = (RecentIteration(tokens=tokens, sums_of_squares=squares, wall_seconds=1.0),)
+    known = replace(situation.cost, workload=replace(WORKLOAD, recent=recent))
+    assert Replay(known, None).seconds(layout, speeds) == expected
+
+
+def test_interleaving_holds_more_activations_than_the_same_ranks_without() -> None:
+    home, model = job(data=1, quota=8), gpt(16)
+    model = replace(
+        model,
+        blocks=tuple(replace(b, activation_bytes=1_000, parameter_bytes=0, optimizer_bytes=0) for b in model.blocks),
+    )
+    first, last = (replica_peaks(model, layout.replicas[0]) for layout in (home, interleaved(home)))
+    assert len(first) == len(last) == 4
+    # Rank 0 does (4 - 1) * 2 + 4 forwards and one more before a backward: 7 of its first two blocks, 4 of the others.
+    assert last[0] == pytest.approx(1_000 * (7 * 2 + 4 * 2))
+    assert first[0] == pytest.approx(1_000 * 4 * 5)
+
+
+def test_a_rank_that_gets_another_stage_fetches_that_and_no_more() -> None:
+    home, costs = job(data=1, pipeline=2), TransitionCosts(group_seconds=0.5, bytes_per_second=1e6)
+    there = interleaved(home)
+    model = gpt(16)
+    sizes = [block.parameter_bytes + block.optimizer_bytes for block in model.blocks]
+    stages = there.replicas[0].stages
+    gets = {0: set(range(stages[2].first_block, stages[2].stop_block)) - set(range(9))}
+    gets[1] = set(range(stages[1].first_block, stages[1].stop_block)) - set(range(9, 18))
+    expected = {rank: sum(sizes[block] for block in blocks) for rank, blocks in gets.items()}
+    price = price_of(model, home, there, frozenset(home.ranks), costs)
+    assert price.moved_bytes == sum(expected.values())
+    assert price.pause_seconds == pytest.approx(0.5 + max(expected.values()) / 1e6)
+    assert price.num_changed == 2
+    assert price_of(model, there, there, frozenset(home.ranks), costs).pause_seconds == 0.0
