@@ -9,6 +9,7 @@ from services.scheduler.domain.transitions import with_loss
 from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, without_stalls
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.replay import usual_seconds
+from services.scheduler.planning.virtual import has_orders
 
 MEASURED_AFTER_ITERATIONS = 4
 """Iterations of an epoch before its median counts as measured; the first one contains the reshape."""
@@ -18,7 +19,8 @@ MEASURED_AFTER_ITERATIONS = 4
 class JobProfile:
     """A profile as the detector published it; fields as in ``evenkeel.detector.v1.Profile``.
 
-    The workload's ``exchange_seconds`` is not known yet: what a block takes follows from the layout in force.
+    The workload's ``exchange_seconds`` is not known yet: what a block takes follows from the layout in force. Without
+    ``priced`` its ``seconds_per_flop`` is not known either: the loop does not say what its model costs.
     """
 
     job_id: str
@@ -28,6 +30,7 @@ class JobProfile:
     iteration_seconds: float
     throughputs: Mapping[int, float]
     exchange_seconds: float = 0.0
+    priced: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,11 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
     """
     if job.finished or (profile.epoch <= job.epoch and profile.iteration <= job.iteration):
         return job, None
+    if not profile.priced:
+        price = _price(job, profile)
+        if not _plausible(price):
+            return job, None
+        profile = replace(profile, workload=replace(profile.workload, seconds_per_flop=price))
     num_iterations = min(100, profile.iteration - job.iteration) if job.iteration >= 0 else 0
     fresh = _per_block(job, profile)
     job = replace(job, workload=job.workload or fresh, iteration=max(job.iteration, profile.iteration))
@@ -84,7 +92,14 @@ def _healthy_seconds(job: JobKnowledge, fresh: Workload) -> float:
 
 
 def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:
-    """The workload with the tensor exchange of one sharded block, and recent iterations if they fit the job."""
+    """The workload with the tensor exchange of one sharded block, and recent iterations if they fit the job.
+
+    What the detector takes for transfers is counted from a pipeline of one stage a rank: where ranks have several, what
+    was known before stands.
+    """
+    if job.workload is not None and profile.epoch == job.epoch and has_orders(job.layout):
+        told = replace(profile.workload, transfer_seconds=job.workload.transfer_seconds)
+        profile = replace(profile, workload=told)
     known = job.workload.exchange_seconds if job.workload else 0.0
     recent = profile.workload.recent
     if profile.epoch != job.epoch or len(recent[0].tokens if recent else ()) != job.layout.num_micro_batches:
@@ -99,6 +114,14 @@ def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:
         if sum(sharded):
             known = profile.exchange_seconds * len(job.layout.replicas) / sum(sharded)
     return replace(profile.workload, exchange_seconds=known, recent=recent)
+
+
+def _price(job: JobKnowledge, profile: JobProfile) -> float:
+    """Seconds per operation with which the layout in force takes what its iterations took."""
+    speeds = {rank: max(0.01, min(1.0, profile.throughputs.get(rank, 1.0))) for rank in job.layout.ranks}
+    unpriced = replace(profile.workload, fixed_seconds=0.0, transfer_seconds=0.0, recent=())
+    num_operations = CostModel(job.model, unpriced).iteration_seconds(job.layout, speeds)
+    return (profile.iteration_seconds - profile.workload.fixed_seconds) / num_operations
 
 
 def _plausible(seconds: float) -> bool:

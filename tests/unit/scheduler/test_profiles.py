@@ -2,9 +2,12 @@ from dataclasses import replace
 
 import pytest
 
+from layouts.interleaved import interleaved_orders
+from layouts.layout import Replica, Stage
 from services.scheduler.domain.job_state import AppliedPlan
 from services.scheduler.domain.profiles import JobProfile, on_profile
 from services.scheduler.domain.transitions import on_verdict
+from services.scheduler.planning.cost_model import CostModel
 from tests.unit.scheduler.planning_cases import WORKLOAD
 from tests.unit.scheduler.test_transitions import fresh_job, verdict
 
@@ -67,3 +70,39 @@ def test_until_a_plan_has_settled_what_was_known_before_it_stays_known() -> None
     unsettled = replace(profile(21, epoch=1), workload=replace(WORKLOAD, transfer_seconds=9.0))
     assert on_profile(job, unsettled)[0].workload == job.workload
     assert on_profile(job, replace(unsettled, iteration=30))[0].workload == unsettled.workload
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.5])
+def test_a_loop_that_does_not_say_what_its_model_costs_is_priced_by_what_its_iterations_take(speed: float) -> None:
+    work = replace(WORKLOAD, seconds_per_flop=1.0, fixed_seconds=0.2)
+    unpriced = replace(profile(10, seconds=0.2 + 1.6 / speed), workload=work, priced=False, throughputs={3: speed})
+    job, _ = on_profile(fresh_job(), unpriced)
+    assert job.workload is not None
+    cost = CostModel(job.model, job.workload, job.correction)
+    healthy = cost.iteration_seconds(job.layout, dict.fromkeys(job.layout.ranks, 1.0))
+    as_it_is = cost.iteration_seconds(job.layout, {**dict.fromkeys(job.layout.ranks, 1.0), 3: speed})
+    assert as_it_is == pytest.approx(0.2 + 1.6 / speed)
+    assert healthy <= as_it_is
+
+
+def test_without_a_price_and_with_nothing_to_make_one_of_nothing_is_learned() -> None:
+    work = replace(WORKLOAD, seconds_per_flop=1.0, fixed_seconds=3.0)
+    unpriced = replace(profile(10, seconds=2.0), workload=work, priced=False)
+    assert on_profile(fresh_job(), unpriced) == (fresh_job(), None)
+
+
+def test_transfers_are_not_learned_from_ranks_with_several_stages() -> None:
+    job, _ = on_profile(fresh_job(), profile(10))
+    (first, *_) = job.layout.replicas
+    ranks = first.stages[0].ranks, first.stages[1].ranks
+    stages = tuple(
+        Stage(first_block=2 * s, stop_block=2 * s + 2, ranks=ranks[s % 2], shares=(1,) * len(ranks[0]))
+        for s in range(4)
+    )
+    quota = job.layout.num_micro_batches
+    orders = interleaved_orders(2, 2, quota)
+    alone = Replica(stages=stages, num_micro_batches=quota, orders=orders)
+    told = replace(profile(20), workload=replace(WORKLOAD, transfer_seconds=0.0, fixed_seconds=0.02))
+    there, _ = on_profile(replace(job, layout=replace(job.layout, replicas=(alone,))), told)
+    assert there.workload == replace(WORKLOAD, fixed_seconds=0.02)
+    assert on_profile(job, told)[0].workload == told.workload
