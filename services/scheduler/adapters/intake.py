@@ -66,6 +66,8 @@ def decode_profile(record: ConsumedRecord) -> JobProfile:
         RejectedRecordError: It is no profile, or one that cannot be.
     """
     message = _message_in(record, detector_pb2.Profile)
+    # A loop that does not know what its model costs has no price: the scheduler makes one of its iterations' time.
+    priced = message.seconds_per_flop != 0.0
     try:
         recent = tuple(
             [
@@ -78,7 +80,7 @@ def decode_profile(record: ConsumedRecord) -> JobProfile:
             ]
         )
         workload = Workload(
-            seconds_per_flop=message.seconds_per_flop,
+            seconds_per_flop=message.seconds_per_flop if priced else 1.0,
             tokens=message.tokens,
             sum_of_squares=message.sum_of_squares,
             fixed_seconds=message.fixed_seconds,
@@ -96,6 +98,7 @@ def decode_profile(record: ConsumedRecord) -> JobProfile:
         workload=workload,
         iteration_seconds=message.iteration_seconds,
         exchange_seconds=message.exchange_seconds,
+        priced=priced,
         throughputs={t.rank: t.throughput for t in message.throughputs if math.isfinite(t.throughput)},
     )
 

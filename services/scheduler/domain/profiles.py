@@ -121,7 +121,8 @@ def _price(job: JobKnowledge, profile: JobProfile) -> float:
     speeds = {rank: max(0.01, min(1.0, profile.throughputs.get(rank, 1.0))) for rank in job.layout.ranks}
     unpriced = replace(profile.workload, fixed_seconds=0.0, transfer_seconds=0.0, recent=())
     num_operations = CostModel(job.model, unpriced).iteration_seconds(job.layout, speeds)
-    return (profile.iteration_seconds - profile.workload.fixed_seconds) / num_operations
+    spent_seconds = profile.iteration_seconds - profile.workload.fixed_seconds
+    return spent_seconds / num_operations if num_operations > 0.0 else math.nan
 
 
 def _plausible(seconds: float) -> bool:

@@ -87,3 +87,9 @@ def test_a_value_that_cannot_be_is_refused(topic: str, field: str, value: object
 def test_a_throughput_that_is_no_number_is_left_out_of_its_profile() -> None:
     profile = DECODERS[PROFILES.name](consumed(PROFILES.name, GOOD[PROFILES.name].SerializeToString()))
     assert profile.throughputs == {0: 0.5}
+
+
+def test_a_loop_that_does_not_know_what_its_model_costs_has_a_profile_without_a_price() -> None:
+    message = pb.Profile(job_id="job", iteration=7, tokens=100.0, iteration_seconds=0.5)
+    profile = DECODERS[PROFILES.name](consumed(PROFILES.name, message.SerializeToString()))
+    assert (profile.priced, profile.workload.tokens) == (False, 100.0)
