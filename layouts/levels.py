@@ -8,6 +8,9 @@ which mostly share a node or a rack.
 from collections.abc import Sequence
 from itertools import pairwise
 
+WIDEST_GROUP = 64
+"""Most ranks that agree in one group: two levels reach 4,096 ranks, three 262,144."""
+
 Levels = tuple[tuple[tuple[int, ...], ...], ...]
 """Groups of ranks, level by level. The first rank of a group leads it, and is in a group of the next level."""
 
@@ -57,9 +60,7 @@ def path_of(levels: Levels, rank: int) -> tuple[tuple[int, ...], ...]:
 
 def _root(number: int, degree: int) -> int:
     """The least integer whose power of that degree is at least ``number``."""
-    root = max(1, round(number ** (1.0 / degree)))
+    root: int = max(1, round(number ** (1.0 / degree)) - 1)
     while root**degree < number:
         root += 1
-    while root > 1 and (root - 1) ** degree >= number:
-        root -= 1
     return root

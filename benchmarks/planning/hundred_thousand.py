@@ -143,7 +143,7 @@ def run(
         "num_devices": where.topology.num_devices,
         "days": days,
         "seeds": len(seeds),
-        "group_building": {"two_levels": building.total, "flat": group_building(where.home, Vote.FLAT).total},
+        "group_building": {"levels": building.total, "flat": group_building(where.home, Vote.FLAT).total},
     }
     regular = deaths(where.topology, seconds, 0, Spacing.REGULAR)
     drawn = [deaths(where.topology, seconds, seed, Spacing.EXPONENTIAL) for seed in seeds]

@@ -4,6 +4,9 @@ Measured or published times to build communicators: 60 ms for 8 ranks (ours, glo
 and by FT-HSDP (arXiv 2602.00277) for whole jobs 17, 30, 100 and 200 s with 16 K, 22 K, 64 K and 98 K ranks. A group of
 n ranks is taken to cost what lies on the straight lines between these points in log-log scale; groups of different
 ranks are built side by side, those of one rank one after another. Nobody has measured ours beyond tens of ranks.
+
+Messages of a vote are counted as gloo sends them: an all-gather of m is a ring of m - 1 steps, each of two halves from
+every member (``gloo/allgather.cc``); a broadcast is a binomial tree (``gloo/broadcast.cc``).
 """
 
 import math
@@ -11,15 +14,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from layouts.layout import Layout
+from layouts.levels import WIDEST_GROUP, Levels, levels_of
 
 PUBLISHED_SECONDS = ((8, 0.06), (2_048, 5.0), (16_384, 17.0), (22_528, 30.0), (65_536, 100.0), (98_304, 200.0))
 
 
 class Vote(StrEnum):
-    """Who takes part in the group of the step vote."""
+    """How the step vote is held: in one group of all ranks, or as the engine does, in :mod:`layouts.levels`."""
 
     FLAT = "flat"
-    TWO_LEVELS = "two_levels"
+    LEVELS = "levels"
 
 
 def group_seconds(num_ranks: int) -> float:
@@ -59,21 +63,54 @@ class GroupBuilding:
         return self.tensor + self.pipeline + self.data + self.vote
 
 
-def group_building(layout: Layout, vote: Vote = Vote.TWO_LEVELS) -> GroupBuilding:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteMessages:
+    """What one vote sends.
+
+    Attributes:
+        total: Messages of all ranks together.
+        in_a_row: Of which each waits for the one before, on the longest way from a rank to another.
+    """
+
+    total: int
+    in_a_row: int
+
+
+def vote_messages(num_ranks: int, vote: Vote = Vote.LEVELS) -> VoteMessages:
+    """The messages of one vote of so many ranks.
+
+    >>> vote_messages(4, Vote.FLAT)
+    VoteMessages(total=24, in_a_row=3)
+    """
+    total = in_a_row = 0
+    levels = _levels(num_ranks, vote)
+    for height, groups in enumerate(levels):
+        widest = max(len(group) for group in groups)
+        total += sum(2 * len(group) * (len(group) - 1) for group in groups)
+        in_a_row += widest - 1
+        if height + 1 < len(levels):
+            total += sum(len(group) - 1 for group in groups)
+            in_a_row += math.ceil(math.log2(widest))
+    return VoteMessages(total=total, in_a_row=in_a_row)
+
+
+def group_building(layout: Layout, vote: Vote = Vote.LEVELS) -> GroupBuilding:
     """What building the groups of a layout takes.
 
     Args:
         layout: The layout.
-        vote: Flat, one group of all ranks as the engine builds it today; or groups of about the square root of
-            their number, and one of their leaders, which is what a job of this size would need.
+        vote: How the vote is held.
     """
     num_ranks = sum(len(stage.ranks) for replica in layout.replicas for stage in replica.stages)
     widest = max(len(stage.ranks) for replica in layout.replicas for stage in replica.stages)
     deepest = max(len(replica.stages) for replica in layout.replicas)
-    root = math.ceil(math.sqrt(num_ranks))
     return GroupBuilding(
         tensor=group_seconds(widest),
         pipeline=2.0 * group_seconds(2) if deepest > 1 else 0.0,
         data=group_seconds(len(layout.replicas)),
-        vote=group_seconds(num_ranks) if vote is Vote.FLAT else 2.0 * group_seconds(root),
+        vote=sum(group_seconds(max(len(group) for group in groups)) for groups in _levels(num_ranks, vote)),
     )
+
+
+def _levels(num_ranks: int, vote: Vote) -> Levels:
+    return levels_of(range(num_ranks), max(2, num_ranks) if vote is Vote.FLAT else WIDEST_GROUP)

@@ -4,10 +4,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from typing import TypeVar
 
 from trainer_sdk.devices.device import ComputeKind, Device
 from trainer_sdk.emit.progress import ProgressMark
 from trainer_sdk.emit.wall_clock import WallClock
+
+T = TypeVar("T")
 
 
 class WaitKind(StrEnum):
@@ -65,19 +68,20 @@ class Clock:
         """The open stretch did, or is about to do, this many operations."""
         self._flops += flops
 
-    def wait(self, kind: WaitKind, waiting_for: tuple[int, ...], wait: Callable[[], None]) -> None:
-        """Run ``wait``, which waits for others; its time counts as waiting, not as compute."""
+    def wait(self, kind: WaitKind, waiting_for: tuple[int, ...], wait: Callable[[], T]) -> T:
+        """Run ``wait``, which waits for others, and return its result; its time is waiting, not compute."""
         compute = self._kind
         if compute is not None:
             self._device.end(self._flops, compute)
             self._flops = 0.0
         self._progress.enter(_WAIT_MARKS[kind], waiting_for)
         started = time.perf_counter()
-        wait()
+        result = wait()
         self._waited[kind] += time.perf_counter() - started
         if compute is not None:
             self._progress.enter(compute.value)
             self._device.begin()
+        return result
 
     def take_compute(self) -> dict[ComputeKind, float]:
         """Compute seconds by kind since the last take."""

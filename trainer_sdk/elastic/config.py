@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from layouts.levels import WIDEST_GROUP
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
@@ -150,6 +152,7 @@ class TrainingConfig:
         dtype: ``float32`` or ``float64``.
         device: ``cpu`` or ``cuda``.
         groups: How process groups are built: ``rebuild`` or ``reconfigure``.
+        vote_width: Most ranks that vote, or meet for a new epoch, in one group; larger jobs do it in levels.
         model: Model.
         workload: Workload.
         optimizer: Optimizer.
@@ -164,6 +167,7 @@ class TrainingConfig:
     dtype: str = "float32"
     device: str = "cpu"
     groups: GroupBuilding = GroupBuilding.REBUILD
+    vote_width: int = WIDEST_GROUP
     model: ModelConfig = field(default_factory=ModelConfig)
     workload: WorkloadConfig = field(default_factory=WorkloadConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -177,6 +181,8 @@ class TrainingConfig:
         if self.groups not in tuple(GroupBuilding):
             raise ValueError(f"groups {self.groups!r}: use {' or '.join(GroupBuilding)}")
         object.__setattr__(self, "groups", GroupBuilding(self.groups))  # a job file has it as text
+        if self.vote_width < 2:
+            raise ValueError(f"vote_width {self.vote_width}: at least 2 ranks make a group")
         if self.resume_steps and not self.checkpoint.directory:
             raise ValueError(f"resume_steps {self.resume_steps} needs a checkpoint.directory to resume from")
         if self.workload.min_document_length > min(self.workload.token_budget, self.model.max_document_length):

@@ -30,7 +30,7 @@ from trainer_sdk.elastic.report import iteration_sample
 from trainer_sdk.elastic.runtime import EpochRuntime
 from trainer_sdk.elastic.safekeeping import Safekeeping
 from trainer_sdk.elastic.shard_state import ShardState, initial_state
-from trainer_sdk.elastic.topology import WORLD
+from trainer_sdk.elastic.step_vote import StepVote
 from trainer_sdk.elastic.traffic import Traffic
 from trainer_sdk.elastic.transfers import MissingSliceError
 from trainer_sdk.elastic.transition import Arrival, Transition
@@ -112,6 +112,7 @@ class Engine:
         self._held: dict[int, ShardState] = {}
         self._sums: dict[int, GradientSums] = {}
         self._runtime: EpochRuntime | None = None
+        self._vote: StepVote | None = None
         self._groups: dict[str, Group] = {}
         self._phase = RankPhase.JOINING
         self._voted = False
@@ -147,27 +148,26 @@ class Engine:
     # ---- one iteration
 
     def _iterate(self) -> None:
-        runtime, iteration = self._runtime, self._steps_applied
+        runtime, vote, iteration = self._runtime, self._vote, self._steps_applied
         assert runtime is not None, "a training rank has a runtime"
+        assert vote is not None, "a training rank has a vote"
         self._emitter.progress.begin_iteration(iteration, self._epoch)
         self._clock.begin_iteration()
         loss_part = runtime.run_iteration(iteration)
         norm_part = runtime.reducer.squared_norm_part()
         if self._config.optimizer.max_gradient_norm is not None:
             # Before the vote: whoever voted can step alone after a failure, so it must know the scale.
-            norms = self._all_gather([norm_part])
-            self._gradient_scale = clip_scale(self._config.optimizer, float(norms.sum()) ** 0.5)
+            self._gradient_scale = clip_scale(self._config.optimizer, vote.gradient_norm(norm_part))
         self._clock.wait(WaitKind.VOTE, self._safekeeping.partners, self._safekeeping.finish_round)
         self._voted = True
-        votes = self._all_gather([float(self._mailbox.committed_epoch()), loss_part, norm_part])
+        outcome = vote.hold(self._mailbox.committed_epoch(), loss_part, norm_part)
         self._apply_step()
-        loss = float(votes[:, 1].sum())
         checkpoint = self._safekeeping.checkpoint(self._held[self._epoch])
-        self._emit(runtime, iteration, loss, float(votes[:, 2].sum()) ** 0.5, checkpoint=checkpoint)
+        self._emit(runtime, iteration, outcome.loss, outcome.gradient_norm, checkpoint=checkpoint)
         self._after_reshape = False
         if self._on_step is not None:
-            self._on_step(Step(iteration=iteration, epoch=self._epoch, loss=loss))
-        if int(votes[:, 0].min()) > self._epoch:
+            self._on_step(Step(iteration=iteration, epoch=self._epoch, loss=outcome.loss))
+        if outcome.committed_epoch > self._epoch:
             commit = self._mailbox.take_commit(mode=ApplyMode.BOUNDARY)
             if commit is None:
                 raise Interrupted  # a recovery is being prepared: it comes first, on every rank
@@ -193,14 +193,6 @@ class Engine:
                 checkpoint=checkpoint,
             )
         )
-
-    def _all_gather(self, values: list[float]) -> torch.Tensor:
-        """Everybody's values, one row per rank of the layout."""
-        mine = torch.tensor(values, dtype=torch.float64, device=self._torch_device)
-        world = self._groups[WORLD]
-        gathered: list[torch.Tensor] = []
-        self._clock.wait(WaitKind.VOTE, world.others, lambda: gathered.append(world.all_gather(mine)))
-        return gathered[0].cpu()
 
     def _apply_step(self) -> None:
         """Step with the reduced gradients that everybody holds; older epochs are not needed any more."""
@@ -341,6 +333,7 @@ class Engine:
             arrival.remainder,
         )
         self._sums[epoch] = self._runtime.sums
+        self._vote = StepVote(self._config, self._layout, self._rank, self._groups, self._clock)
         self._clock.take_compute()
         self._clock.take_waiting()
         self._traffic.attach(self._layout, self._groups)
@@ -368,6 +361,7 @@ class Engine:
             self._steps_applied,
             waiter=self._waiter,
             timeout_seconds=_FAREWELL_SECONDS,
+            widest=self._config.vote_width,
         )
         self._rendezvous.announce("finished", self._steps_applied)
         self._publish(RankPhase.FINISHED)

@@ -32,5 +32,10 @@ def group_builder(
         ValueError: This torch cannot build groups that way on the job's device.
     """
     return _BUILDERS[config.groups](
-        rank, rendezvous, device=torch.device(config.device), waiter=waiter, is_over=is_over
+        rank,
+        rendezvous,
+        device=torch.device(config.device),
+        waiter=waiter,
+        is_over=is_over,
+        widest=config.vote_width,
     )

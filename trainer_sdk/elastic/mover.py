@@ -1,15 +1,15 @@
-"""Carries out transfers: one all-to-all moves every slice of every parameter and moment that has to move."""
+"""Carries out transfers: one exchange moves every slice of every parameter and moment that has to move."""
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from trainer_sdk.elastic.ownership import OwnershipMap, Slice
 from trainer_sdk.elastic.parameters import ParameterSpec
 from trainer_sdk.elastic.shard_state import TENSORS_PER_PARAMETER, ShardState
 from trainer_sdk.elastic.transfers import Copy
-from trainer_sdk.groups.group import Group
+from trainer_sdk.groups.delivery import Delivery
 
 
 def move_state(
@@ -18,7 +18,7 @@ def move_state(
     source: ShardState | None,
     target: ShardState,
     rank: int,
-    group: Group | None,
+    delivery: Delivery,
     kept: Mapping[int, ShardState] | None = None,
 ) -> None:
     """Fill ``target`` from the local slices of ``source`` and from what the other ranks send.
@@ -29,7 +29,7 @@ def move_state(
         source: What this rank holds of the old epoch; None for a joiner.
         target: What it will hold of the new one; without parameters for a rank that leaves.
         rank: This rank.
-        group: All participants; None when nothing is copied between ranks.
+        delivery: Takes slices to other ranks.
         kept: What this rank keeps of ranks that are gone, for copies that name them.
 
     Raises:
@@ -40,33 +40,32 @@ def move_state(
     held_by = _HeldBy(specs)
     if source is not None:
         _copy_local(specs, source, target, held_by.of(source, rank), held_by.of(target, rank))
-    if group is None:
+    if not copies:
         return
-    outgoing: list[Tensor] = []
-    place_of = {member: place for place, member in enumerate(group.ranks)}
-    sent, received = [0] * len(group.ranks), [0] * len(group.ranks)
-    for copy in sorted(copies, key=lambda copy: copy.destination):
-        elements = (copy.stop - copy.start) * by_name[copy.name].row_elements * TENSORS_PER_PARAMETER
+    outgoing: dict[int, list[Tensor]] = defaultdict(list)
+    expected: Counter[int] = Counter()
+    for copy in copies:
         if copy.source == rank:
             owner = rank if copy.copy_of is None else copy.copy_of
             read = source if copy.copy_of is None else (kept or {}).get(owner)
             assert read is not None, f"rank {rank} is a source of rank {owner}'s {copy.name} and holds nothing"
             held = held_by.of(read, owner)[copy.name]
-            outgoing += [view.reshape(-1) for view in _views(by_name[copy.name], read, held, copy)]
-            sent[place_of[copy.destination]] += elements
+            views = _views(by_name[copy.name], read, held, copy)
+            outgoing[copy.destination] += [view.reshape(-1) for view in views]
         if copy.destination == rank:
-            received[place_of[copy.source]] += elements
+            row_elements = by_name[copy.name].row_elements
+            expected[copy.source] += (copy.stop - copy.start) * row_elements * TENSORS_PER_PARAMETER
     some = next(
         iter((target if target.parameters else source or next(iter((kept or {}).values()))).parameters.values())
     ).value
-    packed = torch.cat(outgoing) if outgoing else some.new_empty(0)
-    incoming = group.all_to_all(packed, sent, received)
-    start = 0
-    for copy in sorted(copies, key=lambda copy: copy.source):
+    arrived = delivery.exchange(outgoing, expected, some)
+    start: Counter[int] = Counter()
+    for copy in copies:
         if copy.destination == rank:
             for view in _views(by_name[copy.name], target, held_by.of(target, rank)[copy.name], copy):
-                view.copy_(incoming[start : start + view.numel()].view(view.shape))
-                start += view.numel()
+                first = start[copy.source]
+                start[copy.source] += view.numel()
+                view.copy_(arrived[copy.source][first : start[copy.source]].view(view.shape))
 
 
 class _HeldBy:

@@ -1,6 +1,7 @@
-"""Carries out a salvage plan: the ranks tell one another what they hold, and one all-to-all moves what is kept."""
+"""Carries out a salvage plan: the ranks tell one another what they hold, and one exchange moves what is kept."""
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import torch
@@ -9,47 +10,24 @@ from trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_from_json
 from trainer_sdk.elastic.gradient_sums import GradientSums
 from trainer_sdk.elastic.parameters import ParameterSpec
 from trainer_sdk.elastic.salvage import SalvagePlan
-from trainer_sdk.groups.group import Group
-
-_SIZE_BYTES = 8
-_FIRST_BYTES = 4096
-"""What everybody sends at once: the ledger of a rank with a few hundred parameters, so that one round is enough."""
+from trainer_sdk.groups.assembly import Assembly
+from trainer_sdk.groups.delivery import Delivery
 
 
-def gather_ledgers(
-    group: Group, mine: GradientLedger, names: Sequence[str], device: torch.device
-) -> dict[int, GradientLedger]:
+def gather_ledgers(assembly: Assembly, mine: GradientLedger, names: Sequence[str]) -> dict[int, GradientLedger]:
     """Everybody's ledger, by rank; the same on every rank.
 
     Args:
-        group: All participants of the transition.
+        assembly: All participants of the transition.
         mine: This rank's.
         names: All parameters of the model, in order.
-        device: Where the group's tensors live.
 
     Raises:
         Interrupted: The rank should park.
         PeerLost: A participant is gone.
     """
     text = json.dumps(ledger_to_json(mine, names), separators=(",", ":")).encode()
-    sized = len(text).to_bytes(_SIZE_BYTES, "little") + text
-    texts = _gather_bytes(group, sized[:_FIRST_BYTES], _FIRST_BYTES, device)
-    sizes = [_SIZE_BYTES + int.from_bytes(got[:_SIZE_BYTES], "little") for got in texts]
-    if max(sizes) > _FIRST_BYTES:
-        rests = _gather_bytes(group, sized[_FIRST_BYTES:], max(sizes) - _FIRST_BYTES, device)
-        texts = [first + rest for first, rest in zip(texts, rests, strict=True)]
-    return {
-        rank: ledger_from_json(json.loads(got[_SIZE_BYTES:size]), names)
-        for rank, got, size in zip(group.ranks, texts, sizes, strict=True)
-    }
-
-
-def _gather_bytes(group: Group, mine: bytes, length: int, device: torch.device) -> list[bytes]:
-    """Everybody's bytes, padded to ``length``."""
-    padded = bytearray(mine.ljust(length, b"\0"))
-    return [
-        row.numpy().tobytes() for row in group.all_gather(torch.frombuffer(padded, dtype=torch.uint8).to(device)).cpu()
-    ]
+    return {rank: ledger_from_json(json.loads(said), names) for rank, said in assembly.gather(text).items()}
 
 
 def move_sums(
@@ -58,7 +36,7 @@ def move_sums(
     source: GradientSums | None,
     target: GradientSums | None,
     rank: int,
-    group: Group,
+    delivery: Delivery,
     device: torch.device,
 ) -> None:
     """Fill ``target``, which was resumed for the plan's iteration, with the sums that are kept.
@@ -69,8 +47,8 @@ def move_sums(
         source: This rank's sums of the old epoch, untouched; None when nothing of them is read.
         target: Its sums of the new epoch; None for a rank that leaves.
         rank: This rank.
-        group: All participants of the transition.
-        device: Where the group's tensors live.
+        delivery: Takes sums to other ranks.
+        device: Where sums live.
 
     Raises:
         Interrupted: The rank should park.
@@ -87,22 +65,20 @@ def move_sums(
     if not remote:
         return
     row_elements = {spec.name: spec.row_elements for spec in specs}
-    outgoing = []
-    sent, received = [0] * len(group.ranks), [0] * len(group.ranks)
-    for move in sorted(remote, key=lambda move: move.destination):
-        elements = (move.stop - move.start) * row_elements[move.name]
+    outgoing: dict[int, list[torch.Tensor]] = defaultdict(list)
+    expected: Counter[int] = Counter()
+    for move in remote:
         if move.source == rank:
             assert source is not None, f"rank {rank} is a source of {move.name} and has no sums"
-            outgoing.append(source.read(move.name, move.start, move.stop).reshape(-1))
-            sent[group.ranks.index(move.destination)] += elements
+            outgoing[move.destination].append(source.read(move.name, move.start, move.stop).reshape(-1))
         if move.destination == rank:
-            received[group.ranks.index(move.source)] += elements
-    packed = torch.cat(outgoing) if outgoing else torch.empty(0, dtype=torch.float64, device=device)
-    incoming = group.all_to_all(packed, sent, received)
-    start = 0
-    for move in sorted(remote, key=lambda move: move.source):
+            expected[move.source] += (move.stop - move.start) * row_elements[move.name]
+    arrived = delivery.exchange(outgoing, expected, torch.empty(0, dtype=torch.float64, device=device))
+    start: Counter[int] = Counter()
+    for move in remote:
         if move.destination == rank:
             assert target is not None, f"rank {rank} leaves and cannot be a destination"
-            elements = (move.stop - move.start) * row_elements[move.name]
-            target.add(move.name, move.start, move.stop, incoming[start : start + elements], move.micro_batches)
-            start += elements
+            first = start[move.source]
+            start[move.source] += (move.stop - move.start) * row_elements[move.name]
+            piece = arrived[move.source][first : start[move.source]]
+            target.add(move.name, move.start, move.stop, piece, move.micro_batches)

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from layouts.layout import Layout, Stage
+from layouts.levels import WIDEST_GROUP
 from layouts.paths import Paths
 from trainer_sdk.elastic.exchange import Bucket
 from trainer_sdk.elastic.transfers import Copy
+from trainer_sdk.groups.assembly import assembly_specs
 from trainer_sdk.groups.builder import GroupSpec
 
 WORLD = "world"
-"""All ranks of the layout: the step vote."""
+"""The assembly of all ranks of the layout: the step vote."""
 
 TRANSFER = "transfer"
-"""All ranks of the layout, and those that leave but hold what others need."""
+"""The assembly of all ranks of the layout, and of those that leave but hold what others need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,18 +115,21 @@ def transfer_participants(layout: Layout, copies: Sequence[Copy], holders: Itera
     return tuple(sorted({*layout.ranks, *(copy.source for copy in copies), *holders}))
 
 
-def groups_of(layout: Layout, buckets: Sequence[Bucket], participants: Iterable[int]) -> tuple[GroupSpec, ...]:
+def groups_of(
+    layout: Layout, buckets: Sequence[Bucket], participants: Iterable[int], vote_width: int = WIDEST_GROUP
+) -> tuple[GroupSpec, ...]:
     """All groups of an epoch, in the order in which every rank builds them.
 
     Args:
         layout: Layout.
         buckets: Its gradient exchange.
         participants: Who takes part in the move to it; ranks of the layout need not be named.
+        vote_width: Most ranks of a group of an assembly.
     """
-    specs = [GroupSpec(name=WORLD, ranks=layout.ranks)]
+    specs = [*assembly_specs(WORLD, layout.ranks, vote_width)]
     everybody = tuple(sorted({*layout.ranks, *participants}))
     if everybody != layout.ranks:
-        specs.append(GroupSpec(name=TRANSFER, ranks=everybody))
+        specs += assembly_specs(TRANSFER, everybody, vote_width)
     shards = [stage.ranks for replica in layout.replicas for stage in replica.stages]
     sets = {tuple(sorted(ranks)) for ranks in [*shards, *(bucket.ranks for bucket in buckets)] if len(ranks) > 1}
     specs += [GroupSpec(name=collective_name(ranks), ranks=ranks) for ranks in sorted(sets)]

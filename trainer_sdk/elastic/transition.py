@@ -25,7 +25,9 @@ from trainer_sdk.elastic.shard_state import ShardState, empty_state
 from trainer_sdk.elastic.sum_mover import gather_ledgers, move_sums
 from trainer_sdk.elastic.topology import TRANSFER, WORLD, groups_of, transfer_participants
 from trainer_sdk.elastic.transfers import Copy
-from trainer_sdk.groups.builder import GroupBuilder
+from trainer_sdk.groups.assembly import Assembly
+from trainer_sdk.groups.builder import GroupBuilder, GroupSpec
+from trainer_sdk.groups.delivery import Delivery
 from trainer_sdk.groups.group import Group
 
 
@@ -70,7 +72,7 @@ class Transition:
             Interrupted: The rank should park.
             PeerLost: A peer is gone.
         """
-        specs = (*groups_of(layout, plan_exchange(self._specs, layout), ()), *self._safekeeping.groups_of(layout))
+        specs = self._groups_of(layout, ())
         return self._builder.build(0, layout.ranks, specs, None).groups
 
     def follow(self, commit: Commit, source: ShardState | None, sums: GradientSums | None) -> Arrival:
@@ -97,19 +99,20 @@ class Transition:
         epoch, from_disk = commit.reshape.epoch, None
         if commit.from_checkpoint:  # before anybody meets: whoever cannot read it does not come
             from_disk = restorer.read(layout, epoch=epoch, steps_applied=commit.steps_applied)
-        exchange = plan_exchange(self._specs, layout)
-        specs = (*groups_of(layout, exchange, participants), *self._safekeeping.groups_of(layout))
+        specs = self._groups_of(layout, participants)
         steps = commit.steps_applied if source is None else source.steps_applied
         has_sums = sums is not None and sums.has_part_of(steps)
         built = self._builder.build(epoch, participants, specs, [steps, has_sums])
         if from_disk is not None:
             return Arrival(groups=built.groups, state=from_disk)
+        assembly = self._assembly(layout, participants, built.groups)
+        delivery = Delivery(self._rank, epoch, self._builder, built.groups, assembly.whole)
         try:
             steps_applied = _agreed_steps(built.announced)
-            target = self._move(commit, copies, source, kept, built.groups, steps_applied)
+            target = self._move(commit, copies, source, kept, delivery, steps_applied)
             salvaged, remainder = None, None
-            if recovers and any(has_sums for _, has_sums in built.announced.values()):
-                salvaged, remainder = self._salvage(commit, steps_applied, sums, built.groups)
+            if recovers and any(has_sums for _, has_sums in built.announced):
+                salvaged, remainder = self._salvage(commit, steps_applied, sums, assembly, delivery)
         except BaseException:
             self._builder.abandon(built.groups)
             raise
@@ -117,29 +120,43 @@ class Transition:
             return Arrival(groups=built.groups, state=None)
         return Arrival(groups=built.groups, state=target, sums=salvaged, remainder=remainder)
 
+    def _groups_of(self, layout: Layout, participants: Sequence[int]) -> tuple[GroupSpec, ...]:
+        exchange = plan_exchange(self._specs, layout)
+        specs = groups_of(layout, exchange, participants, self._config.vote_width)
+        return (*specs, *self._safekeeping.groups_of(layout))
+
+    def _assembly(self, layout: Layout, participants: Sequence[int], groups: Mapping[str, Group]) -> Assembly:
+        return Assembly(
+            WORLD if tuple(participants) == layout.ranks else TRANSFER,
+            participants,
+            self._config.vote_width,
+            rank=self._rank,
+            groups=groups,
+            device=torch.device(self._config.device),
+        )
+
     def _move(
         self,
         commit: Commit,
         copies: Sequence[Copy],
         source: ShardState | None,
         kept: Mapping[int, ShardState],
-        groups: Mapping[str, Group],
+        delivery: Delivery,
         steps_applied: int,
     ) -> ShardState:
         epoch, ownership = commit.reshape.epoch, OwnershipMap(self._specs, commit.reshape.to_layout)
         target = empty_state(self._config, ownership, self._rank, epoch=epoch, steps_applied=steps_applied)
-        mover_group = groups.get(TRANSFER, groups.get(WORLD)) if copies else None
         with torch.no_grad():
-            move_state(self._specs, copies, source, target, self._rank, mover_group, kept)
+            move_state(self._specs, copies, source, target, self._rank, delivery, kept)
         return target
 
     def _salvage(
-        self, commit: Commit, iteration: int, sums: GradientSums | None, groups: Mapping[str, Group]
+        self, commit: Commit, iteration: int, sums: GradientSums | None, assembly: Assembly, delivery: Delivery
     ) -> tuple[GradientSums | None, Remainder | None]:
         """Keep what survivors have of the interrupted iteration; nothing when that is of no use."""
         layout, names = commit.reshape.to_layout, [spec.name for spec in self._specs]
-        group, device = groups.get(TRANSFER) or groups[WORLD], torch.device(self._config.device)
-        told = gather_ledgers(group, GradientLedger() if sums is None else sums.ledger(), names, device)
+        device = torch.device(self._config.device)
+        told = gather_ledgers(assembly, GradientLedger() if sums is None else sums.ledger(), names)
         plan = plan_salvage(self._specs, {rank: told[rank] for rank in commit.sources}, layout, iteration=iteration)
         if not plan.moves:
             return None, None
@@ -149,13 +166,13 @@ class Transition:
             target = GradientSums(ownership, self._rank, plan_exchange(self._specs, layout), device)
             target.resume(plan)
         with torch.no_grad():
-            move_sums(self._specs, plan, sums, target, self._rank, group, device)
+            move_sums(self._specs, plan, sums, target, self._rank, delivery, device)
         return target, remainder_of(plan, layout)
 
 
-def _agreed_steps(announced: Mapping[int, tuple[int, bool]]) -> int:
+def _agreed_steps(announced: Sequence[tuple[int, bool]]) -> int:
     """The number of applied steps that everybody who knows it named; a joiner named -1."""
-    known = {steps for steps, _ in announced.values() if steps >= 0}
+    known = {steps for steps, _ in announced if steps >= 0}
     if len(known) != 1:
-        raise RuntimeError(f"ranks disagree on the steps applied before the epoch: {dict(announced)}")
+        raise RuntimeError(f"ranks disagree on the steps applied before the epoch: {announced}")
     return known.pop()

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
+from layouts.levels import WIDEST_GROUP
 from trainer_sdk.groups.c10d import Backend
 from trainer_sdk.groups.errors import Interrupted, PeerLost
 from trainer_sdk.groups.graveyard import Graveyard
@@ -37,11 +38,11 @@ class GroupSpec:
 
 @dataclass(slots=True, kw_only=True)
 class EpochGroups:
-    """The groups of an epoch that this rank is part of, by name, and what each rank said on arrival."""
+    """The groups of an epoch that this rank is part of, by name, and what ranks said on arrival, equal values once."""
 
     epoch: int
     groups: dict[str, Group]
-    announced: dict[int, Any]
+    announced: list[Any]
 
 
 class GroupBuilder(Protocol):
@@ -63,6 +64,18 @@ class GroupBuilder(Protocol):
             PeerLost: A participant went away.
         """
 
+    def add(self, epoch: int, specs: Sequence[GroupSpec]) -> dict[str, Group]:
+        """Build further groups of an epoch whose participants have met.
+
+        Args:
+            epoch: Epoch.
+            specs: Groups, in an order that all their members share; those of which this rank is part are built.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A member went away.
+        """
+
     def abandon(self, groups: Mapping[str, Group]) -> None:
         """Give groups up, pending operations and all; returns at once."""
 
@@ -77,6 +90,7 @@ class StoreGroupBuilder:
         waiter: How to wait.
         is_over: True when nobody will come to a meeting any more; ends the wait as an interrupt does.
         meeting_timeout_seconds: Longest wait for all participants; a joiner may wait for an iteration to end.
+        widest: Most ranks that meet in one group; more do it in levels.
     """
 
     def __init__(
@@ -88,6 +102,7 @@ class StoreGroupBuilder:
         waiter: Waiter,
         is_over: Callable[[], bool] = lambda: False,
         meeting_timeout_seconds: float = 600.0,
+        widest: int = WIDEST_GROUP,
     ) -> None:
         self._rank = rank
         self._rendezvous = rendezvous
@@ -95,31 +110,33 @@ class StoreGroupBuilder:
         self._waiter = waiter
         self._meeting_waiter = Waiter(lambda: waiter.interrupted() or is_over())
         self._meeting_timeout_seconds = meeting_timeout_seconds
+        self._widest = widest
         self._graveyard = Graveyard()
-        self._handles: dict[int, str] = {}
         # Opened ahead: torch looks the peer's name up for every new connection, which takes seconds when DNS is slow.
         self._spare: queue.SimpleQueue[Rendezvous] = queue.SimpleQueue()
         self._spare.put(rendezvous.another())
-
-    @property
-    def handle(self) -> str:
-        """What the others need to know of this rank to connect to it; the store's keys tell them all."""
-        return ""
 
     def build(
         self, epoch: int, participants: Sequence[int], specs: Sequence[GroupSpec], announcement: Any
     ) -> EpochGroups:
         """See :class:`GroupBuilder`."""
-        heard = self._rendezvous.meet(
+        announced = self.meet(epoch, participants, announcement)
+        return EpochGroups(epoch=epoch, groups=self.add(epoch, specs), announced=announced)
+
+    def meet(self, epoch: int, participants: Sequence[int], announcement: Any) -> list[Any]:
+        """Wait until all participants are there; returns what they said, equal values once."""
+        return self._rendezvous.meet(
             f"epoch/{epoch}/ready",
             self._rank,
             participants,
-            [self.handle, announcement],
+            announcement,
             waiter=self._meeting_waiter,
             timeout_seconds=self._meeting_timeout_seconds,
+            widest=self._widest,
         )
-        self._handles = {rank: handle for rank, (handle, _) in heard.items()}
-        announced = {rank: said for rank, (_, said) in heard.items()}
+
+    def add(self, epoch: int, specs: Sequence[GroupSpec]) -> dict[str, Group]:
+        """See :class:`GroupBuilder`."""
         mine = [spec for spec in specs if self._rank in spec.ranks]
         build = _Build(self, epoch, mine)
         build.start()
@@ -131,7 +148,7 @@ class StoreGroupBuilder:
         if build.error is not None:
             self.abandon(build.groups)
             raise PeerLost(f"groups of epoch {epoch}: {build.error}") from build.error
-        return EpochGroups(epoch=epoch, groups=build.groups, announced=announced)
+        return build.groups
 
     def abandon(self, groups: Mapping[str, Group]) -> None:
         """See :class:`GroupBuilder`."""
@@ -139,11 +156,11 @@ class StoreGroupBuilder:
 
     def connect(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Group:
         """Build one group; blocks. Runs on the build's helper thread."""
-        backend = self.make_backend(rendezvous, epoch, spec, [self._handles[rank] for rank in spec.ranks])
+        backend = self.make_backend(rendezvous, epoch, spec)
         return Group(spec.name, spec.ranks, self._rank, backend, self._waiter)
 
-    def make_backend(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec, handles: list[str]) -> Backend:
-        """The transport of one group, connected; blocks. ``handles`` are its ranks' handles, in order."""
+    def make_backend(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Backend:
+        """The transport of one group, connected; blocks."""
         return make_backend(
             rendezvous.prefix(f"epoch/{epoch}/{spec.name}"),
             spec.ranks.index(self._rank),

@@ -5,6 +5,7 @@ epoch, because one whose peer hung never works again: its worker thread keeps wa
 """
 
 import hashlib
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -29,8 +30,8 @@ def can_reconfigure(device: torch.device) -> bool:
 class ReconfigureGroupBuilder(StoreGroupBuilder):
     """As :class:`StoreGroupBuilder`, with groups joined by handles, which travel in the meeting's announcements.
 
-    They need not travel in Prepare: gloo's handle names the store in which members find one another's addresses, so
-    the store is needed anyway, and everybody waits for the meeting anyway.
+    They travel through the store, not in Prepare: gloo's handle names the store in which members find one another's
+    addresses, so it is needed anyway, and everybody waits for the meeting anyway.
 
     Raises:
         ValueError: This torch cannot do it for the device.
@@ -45,18 +46,19 @@ class ReconfigureGroupBuilder(StoreGroupBuilder):
         super().__init__(rank, rendezvous, device=device, **options)
         self._handle = str(self._unjoined(rendezvous.prefix("handle"), rendezvous.loopback).get_reconfigure_handle())
 
-    @property
-    def handle(self) -> str:
-        """The handle of every object of this rank that has not joined a group yet: they are all the same."""
-        return self._handle
+    def meet(self, epoch: int, participants: Sequence[int], announcement: Any) -> list[Any]:
+        """See :meth:`StoreGroupBuilder.meet`."""
+        # The same for every object of this rank that has not joined a group yet.
+        self._rendezvous.announce(f"{_handles(epoch)}/{self._rank}", self._handle)
+        return super().meet(epoch, participants, announcement)
 
-    def make_backend(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec, handles: list[str]) -> Backend:
+    def make_backend(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Backend:
         """See :meth:`StoreGroupBuilder.make_backend`."""
         name = f"epoch/{epoch}/{spec.name}"
         backend = self._unjoined(rendezvous.prefix(name), rendezvous.loopback)
         order = c10d.distributed_c10d.ReconfigureOptions()
         order.uuid = _identity(f"{rendezvous.job_id}/{name}")
-        order.handles = handles
+        order.handles = list(rendezvous.read(_handles(epoch), spec.ranks).values())
         order.timeout = timedelta(seconds=CONNECT_TIMEOUT_SECONDS)
         backend.reconfigure(order).wait()
         return backend
@@ -66,6 +68,10 @@ class ReconfigureGroupBuilder(StoreGroupBuilder):
         options.enable_reconfigure = True
         # Until it joins, place and size only have to tell this rank's handle from the others'.
         return c10d.ProcessGroupGloo(store, self._rank, self._rank + 1, options)
+
+
+def _handles(epoch: int) -> str:
+    return f"epoch/{epoch}/handle"
 
 
 def _identity(name: str) -> int:

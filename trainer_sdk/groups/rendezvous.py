@@ -5,10 +5,11 @@ one :class:`Rendezvous` belongs to one thread.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from layouts.levels import WIDEST_GROUP, levels_of, path_of
 from trainer_sdk.groups.c10d import Store, c10d
 from trainer_sdk.groups.waiting import Waiter
 
@@ -52,16 +53,47 @@ class Rendezvous:
         """Whether somebody announced ``name``; does not block."""
         return bool(self._store.check([name]))
 
+    def read(self, name: str, ranks: Iterable[int]) -> dict[int, Any]:
+        """What ranks announced under ``name/RANK``, once they have; blocks until then."""
+        keys = {rank: f"{name}/{rank}" for rank in ranks}
+        found = self._store.multi_get(list(keys.values())) if keys else []
+        return {rank: json.loads(value) for rank, value in zip(keys, found, strict=True)}
+
     def meet(
-        self, name: str, rank: int, ranks: Sequence[int], value: Any, *, waiter: Waiter, timeout_seconds: float
-    ) -> dict[int, Any]:
-        """Announce a value and wait until every rank did: returns everybody's.
+        self,
+        name: str,
+        rank: int,
+        ranks: Sequence[int],
+        value: Any,
+        *,
+        waiter: Waiter,
+        timeout_seconds: float,
+        widest: int = WIDEST_GROUP,
+    ) -> list[Any]:
+        """Announce a value and wait until every rank did: returns what was said, equal values once.
+
+        Nobody reads the values of more than ``widest`` ranks: with more, the first of each group of
+        :mod:`layouts.levels` goes on for its group, and tells it in the end.
 
         Raises:
             Interrupted: The rank should park.
             PeerLost: Somebody did not come in time.
         """
-        keys = [f"{name}/{other}" for other in ranks]
-        self.announce(f"{name}/{rank}", value)
-        waiter.until(lambda: bool(self._store.check(keys)), timeout_seconds, f"meeting {name} of ranks {tuple(ranks)}")
-        return {other: json.loads(found) for other, found in zip(ranks, self._store.multi_get(keys), strict=True)}
+        levels = levels_of(ranks, widest)
+        path = path_of(levels, rank)
+        said = [json.dumps(value)]
+        for height, members in enumerate(path):
+            level = f"{name}/{height}"
+            self.announce(f"{level}/{rank}", said)
+            self._await([f"{level}/{other}" for other in members], waiter, timeout_seconds, f"{level} of {members}")
+            said = sorted({each for heard in self.read(level, members).values() for each in heard})
+        told, leader = f"{name}/told", path[-1][0]
+        if len(path) < len(levels):
+            self._await([f"{told}/{leader}"], waiter, timeout_seconds, f"{name}, of which rank {leader} tells")
+            said = self.read(told, [leader])[leader]
+        if len(path) > 1:
+            self.announce(f"{told}/{rank}", said)
+        return [json.loads(each) for each in said]
+
+    def _await(self, keys: list[str], waiter: Waiter, timeout_seconds: float, what: str) -> None:
+        waiter.until(lambda: bool(self._store.check(keys)), timeout_seconds, f"meeting {what}")

@@ -113,6 +113,12 @@ class Fleet:
         self._pids.discard(process.pid)
         del self.ranks[rank]
 
+    def stopped(self, rank: int) -> None:
+        """Wait until a rank was stopped by its fate; it is ended with the fleet."""
+        _, status = os.waitpid(self.ranks[rank].pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), f"rank {rank} ended with status {status}"
+        del self.ranks[rank]
+
     def close(self) -> None:
         for pid in self._pids:
             os.kill(pid, signal.SIGKILL)

@@ -20,12 +20,13 @@ DEADLINE_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Fate:
-    """A process kills itself when it reaches an operation of an iteration for the ``nth`` time."""
+    """A process kills or stops itself when it reaches an operation of an iteration for the ``nth`` time."""
 
     iteration: int
     operation: str
     nth: int = 1
     epoch: int = 0
+    signal: int = signal.SIGKILL
 
 
 class FatefulMark(ProgressMark):
@@ -50,7 +51,7 @@ class FatefulMark(ProgressMark):
             return
         self._left -= 1
         if self._left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), fate.signal)
 
 
 class PipeEmitter:
@@ -90,6 +91,24 @@ class RankProcess:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+def fork(body: Callable[[], None]) -> int:
+    """A process that runs ``body``: its id."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            body()
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
+
+
+def ended(pid: int) -> int:
+    """The exit code of a process; minus the signal that killed it."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def fork_store() -> tuple[int, str]:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from tests.integration.elastic.rank_process import ended, fork
 from trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
 from trainer_sdk.elastic.gradient_ledger import GradientLedger, PartialSum
 from trainer_sdk.elastic.group_choice import group_builder
 from trainer_sdk.elastic.sum_mover import gather_ledgers
+from trainer_sdk.groups.assembly import Assembly
 from trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
 from trainer_sdk.groups.errors import Interrupted, PeerLost
 from trainer_sdk.groups.group import Reduction
@@ -44,22 +46,6 @@ def make_builder(request: pytest.FixtureRequest) -> MakeBuilder:
     return MakeBuilder(request.param)
 
 
-def _fork(body: Callable[[], None]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            body()
-            status = 0
-        finally:
-            os._exit(status)
-    return pid
-
-
-def _ended(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 def test_collectives_of_a_group_give_everybody_the_same(
     start_store: Callable[[], str], make_builder: MakeBuilder
 ) -> None:
@@ -67,7 +53,7 @@ def test_collectives_of_a_group_give_everybody_the_same(
 
     def rank(place: int) -> None:
         built = make_builder(place, address).build(0, (0, 1), [WORLD], {"said": place})
-        assert built.announced == {0: {"said": 0}, 1: {"said": 1}}
+        assert built.announced == [{"said": 0}, {"said": 1}]
         group = built.groups["world"]
         summed = torch.tensor([1.0 + place, 2.0])
         group.all_reduce(summed)
@@ -83,7 +69,7 @@ def test_collectives_of_a_group_give_everybody_the_same(
         group.start_broadcast(tensor, 1).wait()
         assert tensor.item() == 7.0
 
-    assert [_ended(pid) for pid in [_fork(lambda: rank(0)), _fork(lambda: rank(1))]] == [0, 0]
+    assert [ended(pid) for pid in [fork(lambda: rank(0)), fork(lambda: rank(1))]] == [0, 0]
 
 
 @pytest.mark.parametrize("num_sums", [0, 1, 500])
@@ -103,10 +89,11 @@ def test_ledgers_of_any_length_reach_everybody(
     }
 
     def rank(place: int) -> None:
-        group = make_builder(place, address).build(0, (0, 1), [WORLD], 0).groups["world"]
-        assert gather_ledgers(group, mine[place], names, CPU) == mine
+        groups = make_builder(place, address).build(0, (0, 1), [WORLD], 0).groups
+        assembly = Assembly("world", (0, 1), 2, rank=place, groups=groups, device=CPU)
+        assert gather_ledgers(assembly, mine[place], names) == mine
 
-    assert [_ended(pid) for pid in [_fork(lambda: rank(0)), _fork(lambda: rank(1))]] == [0, 0]
+    assert [ended(pid) for pid in [fork(lambda: rank(0)), fork(lambda: rank(1))]] == [0, 0]
 
 
 def test_an_interrupt_ends_a_meeting_to_which_nobody_comes(
@@ -120,7 +107,7 @@ def test_an_interrupt_ends_a_meeting_to_which_nobody_comes(
         with pytest.raises(Interrupted):
             make_builder(0, address, flag.is_set).build(0, (0, 1), [WORLD], 0)
 
-    assert _ended(_fork(rank)) == 0
+    assert ended(fork(rank)) == 0
 
 
 def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(
@@ -129,9 +116,7 @@ def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(
     address = start_store()
 
     def dies() -> None:
-        said = [make_builder(1, address).handle, 0]
-        rendezvous = Rendezvous(address, "job")
-        rendezvous.meet("epoch/0/ready", 1, (0, 1), said, waiter=Waiter(lambda: False), timeout_seconds=20)
+        make_builder(1, address).meet(0, (0, 1), 0)
 
     def rank() -> None:
         flag = threading.Event()
@@ -139,7 +124,7 @@ def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(
         with pytest.raises(Interrupted):
             make_builder(0, address, flag.is_set).build(0, (0, 1), [WORLD], 0)
 
-    assert [_ended(pid) for pid in [_fork(dies), _fork(rank)]] == [0, 0]
+    assert [ended(pid) for pid in [fork(dies), fork(rank)]] == [0, 0]
 
 
 def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_abandoned(
@@ -159,7 +144,7 @@ def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_aban
         builder.build(1, (0, 1), [WORLD], 0).groups["world"].all_reduce(value)
         assert value.item() == 2.0
 
-    assert [_ended(pid) for pid in [_fork(lambda place=place: rank(place)) for place in range(3)]] == [0, 0, 0]
+    assert [ended(pid) for pid in [fork(lambda place=place: rank(place)) for place in range(3)]] == [0, 0, 0]
 
 
 def test_a_hung_peer_holds_up_neither_the_interrupt_nor_the_next_epoch(
@@ -182,9 +167,9 @@ def test_a_hung_peer_holds_up_neither_the_interrupt_nor_the_next_epoch(
         builder.build(1, (0, 1), [WORLD], 0).groups["world"].all_reduce(value)
         assert value.item() == 2.0
 
-    pids = [_fork(lambda place=place: rank(place)) for place in range(3)]
+    pids = [fork(lambda place=place: rank(place)) for place in range(3)]
     try:
-        assert [_ended(pid) for pid in pids[:2]] == [0, 0]
+        assert [ended(pid) for pid in pids[:2]] == [0, 0]
     finally:
         os.kill(pids[2], signal.SIGKILL)
         os.waitpid(pids[2], 0)
@@ -210,7 +195,7 @@ def test_a_job_says_how_its_groups_are_built(
         assert type(group_builder(config, 0, Rendezvous(address, "job"), waiter, lambda: False)) is kind
 
     # In a process of its own: gloo's device has a thread, which processes that are forked later would lack.
-    assert _ended(_fork(rank)) == 0
+    assert ended(fork(rank)) == 0
 
 
 def test_where_groups_cannot_be_reconfigured_the_error_says_what_to_set(start_store: Callable[[], str]) -> None:

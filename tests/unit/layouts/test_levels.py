@@ -18,6 +18,8 @@ def test_each_level_is_led_by_the_next_and_no_group_is_too_wide(ranks, widest):
         assert all(1 <= len(group) <= widest for group in groups)
         members = tuple(group[0] for group in groups)
     assert len(levels[-1]) == 1
+    assert len(members) == 1
+    assert len(levels[-1][0]) > 1 or len(ranks) == 1, "nobody meets alone at the top"
     assert len(levels) == 1 or widest ** (len(levels) - 1) < len(ranks), "one level less would do"
 
 

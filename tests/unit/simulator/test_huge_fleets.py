@@ -10,7 +10,7 @@ from simulator.baselines.ft_hsdp import FtHsdp
 from simulator.baselines.synchronous_restart import SynchronousRestart, recovery_seconds
 from simulator.fleet.detection import DetectorModel, measured_detector
 from simulator.fleet.faults import Fault
-from simulator.fleet.group_building import Vote, group_building, group_seconds
+from simulator.fleet.group_building import Vote, group_building, group_seconds, vote_messages
 from simulator.fleet.models import MODELS
 from simulator.fleet.operation import operation_of, operation_seconds
 from simulator.fleet.representatives import Representatives
@@ -124,7 +124,21 @@ def test_larger_groups_take_longer_to_build(one, other):
 def test_a_flat_vote_builds_a_group_of_everybody():
     home = uniform_layout(num_blocks=16, tensor=8, pipeline=16, data=128, num_micro_batches=128)
     assert group_building(home, Vote.FLAT).vote == group_seconds(16_384) == 17.0
-    assert group_building(home).vote < 1.5
+    assert group_building(home).vote == 2 * group_seconds(26) + group_seconds(25)
+
+
+def test_up_to_64_ranks_the_vote_is_flat():
+    home = uniform_layout(num_blocks=4, tensor=8, pipeline=2, data=4, num_micro_batches=16)
+    assert group_building(home) == group_building(home, Vote.FLAT)
+    assert vote_messages(64) == vote_messages(64, Vote.FLAT)
+
+
+@given(st.integers(65, 200_000))
+def test_a_vote_in_levels_sends_less_and_waits_for_less_in_a_row(num_ranks):
+    flat, levels = vote_messages(num_ranks, Vote.FLAT), vote_messages(num_ranks)
+    assert flat.in_a_row == num_ranks - 1
+    assert levels.total < flat.total
+    assert levels.in_a_row < flat.in_a_row
 
 
 def test_our_measured_detector_scales_with_the_iteration_and_hears_of_told_deaths_at_once():

@@ -1,0 +1,95 @@
+"""The step vote: nobody steps before every rank of the epoch said that it holds the reduced gradients.
+
+What is said is put together level by level (:mod:`trainer_sdk.groups.assembly`), so no group of the vote holds more
+ranks than ``vote_width``. Who hears the outcome knows that everybody voted; who voted and did not hear it holds what it
+needs to step alone, once a recovery finds that somebody did.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from layouts.layout import Layout
+from trainer_sdk.elastic.clock import Clock, WaitKind
+from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.topology import WORLD
+from trainer_sdk.groups.assembly import Assembly
+from trainer_sdk.groups.group import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What everybody knows once a vote has passed.
+
+    Attributes:
+        committed_epoch: The newest epoch whose commit every rank carries.
+        loss: Mean loss of the iteration.
+        gradient_norm: Global norm of its gradients.
+    """
+
+    committed_epoch: int
+    loss: float
+    gradient_norm: float
+
+
+class StepVote:
+    """One rank's votes in one epoch. Training thread only.
+
+    Args:
+        config: Job.
+        layout: Layout of the epoch.
+        rank: This rank.
+        groups: The epoch's groups by name.
+        clock: Told of waits.
+    """
+
+    def __init__(
+        self, config: TrainingConfig, layout: Layout, rank: int, groups: Mapping[str, Group], clock: Clock
+    ) -> None:
+        self._assembly = Assembly(
+            WORLD,
+            layout.ranks,
+            config.vote_width,
+            rank=rank,
+            groups=groups,
+            device=torch.device(config.device),
+            wait=partial(clock.wait, WaitKind.VOTE),
+        )
+
+    def gradient_norm(self, squared_part: float) -> float:
+        """The global norm, from everybody's part of its square.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A peer is gone.
+        """
+        (squared,) = self._assembly.fold([squared_part], _sums)
+        return math.sqrt(squared)
+
+    def hold(self, committed_epoch: int, loss_part: float, squared_norm_part: float) -> Outcome:
+        """Say that this rank holds the reduced gradients; returns when everybody did.
+
+        Args:
+            committed_epoch: Of the newest commit that this rank carries.
+            loss_part: Its part of the mean loss.
+            squared_norm_part: Its part of the squared gradient norm.
+
+        Raises:
+            Interrupted: The rank should park; others may have heard the outcome.
+            PeerLost: A peer is gone; likewise.
+        """
+        mine = [float(committed_epoch), loss_part, squared_norm_part]
+        epoch, loss, squared = self._assembly.fold(mine, _least_and_sums)
+        return Outcome(committed_epoch=int(epoch), loss=loss, gradient_norm=math.sqrt(squared))
+
+
+def _sums(rows: Tensor) -> Tensor:
+    return rows.sum(dim=0)
+
+
+def _least_and_sums(rows: Tensor) -> Tensor:
+    return torch.cat((rows[:, :1].min(dim=0).values, rows[:, 1:].sum(dim=0)))
