@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain import report
-from services.detector.domain.device_health import DeviceHealth, HealthChange
+from services.detector.domain.device_health import QUIET, DeviceHealth, HealthChange
 from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
 from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.hang import find_hangs
@@ -121,7 +121,7 @@ class JobDetector:
         return [report.probe_verdict(self.job_id, probe, accusation, now, culprit, at_unix_seconds)]
 
     def _suspect(self, frame: FrameObservation, rows: Ints) -> list[Suspicion]:
-        if not self._desk.is_due(frame.iteration):
+        if self._health.calm(rows, SUSPECT_AT) or not self._desk.is_due(frame.iteration):
             return []
         ill = self._health.bank.ill[self._health.bank.where(rows)]
         evidence = self._health.evidence(rows)
@@ -232,7 +232,12 @@ class JobDetector:
             self._health_verdict(frame, entry_of[change.row], change, float(expected[entry_of[change.row]]))
             for change in changes
         ]
-        ordinary = np.abs(log_ratios - median(known)) < 5 * self._health.noise.scale + 0.1
+        reach = 5 * self._health.noise.scale + 0.1
+        apart = known.item(int(known.argmax())) - known.item(int(known.argmin()))
+        if every and apart < reach and self._health.calm(rows, QUIET):
+            self._expectation.learn(frame, None, expected)
+            return verdicts
+        ordinary = np.abs(log_ratios - median(known)) < reach
         self._expectation.learn(frame, usable & ordinary & self._health.quiet(rows), expected)
         return verdicts
 

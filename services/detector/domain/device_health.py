@@ -12,19 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain import sequential_test
+from services.detector.domain.bank_noise import renew_noise, unsuspected
 from services.detector.domain.device_bank import WINDOW, DeviceBank
 from services.detector.domain.device_offsets import (
     BASELINE_AFTER_RESHAPE,
-    BASELINE_OBSERVATIONS,
     LARGEST_OWN_OFFSET,
     absorb,
-    recentre,
     take_baseline,
 )
 from services.detector.domain.frame_terms import FrameTerms, limits, youth
-from services.detector.domain.level import INTERVAL_SCALES, could_be_below, locate_change, robust_level, row_medians
-from services.detector.domain.middle import median
-from services.detector.domain.noise import Noise, block_scale, estimate, row_scales
+from services.detector.domain.level import INTERVAL_SCALES, could_be_below, locate_change, robust_level
+from services.detector.domain.middle import lower_median, median
+from services.detector.domain.noise import Noise, block_scale
 from services.detector.domain.sequential_test import NUM_TESTS
 
 Floats = npt.NDArray[np.float64]
@@ -37,13 +36,13 @@ SMALLEST_SLOWDOWN = 0.03
 REPUBLISH_AT = 0.07
 """Change of throughput that is worth telling a planner about."""
 
+QUIET = 0.25
+"""Share of the way to a verdict up to which a healthy device's iterations are learned from."""
+
 _REFINE_AFTER = (8, 24)
 _NOISE_EVERY = 8
-_FAR_OFF = 0.08
-# Share of the way to a verdict from which a row's newest residuals no longer say what healthy noise is.
-_SHIFTING, _JUMPING = 0.5, 0.25
-_SHARES_OF_SUSPICION = np.array([*[_SHIFTING] * (NUM_TESTS - 1), _JUMPING])[:, None, None]
 _STRAYS, _STRAYS_OF_YOUTH = 4.0, 2.0
+_SLOWEST_RATE = 1.0 / 64.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +77,7 @@ class DeviceHealth:
         iterations_per_false_alarm: The operator's budget for the whole job.
     """
 
-    __slots__ = ("_num_frames", "_quiet", "_terms", "bank", "centre", "iterations_per_false_alarm", "noise")
+    __slots__ = ("_highest", "_num_frames", "_quiet", "_terms", "bank", "centre", "iterations_per_false_alarm", "noise")
 
     def __init__(self, *, iterations_per_false_alarm: float) -> None:
         self.iterations_per_false_alarm = iterations_per_false_alarm
@@ -88,6 +87,7 @@ class DeviceHealth:
         self._num_frames = 0
         self._terms: FrameTerms | None = None
         self._quiet: tuple[Ints, Bools] | None = None
+        self._highest = np.inf
 
     def begin_epoch(self) -> None:
         """The layout changed: every device's next observation is left out."""
@@ -103,7 +103,7 @@ class DeviceHealth:
             work_keys: What share of the model each entry holds.
         """
         bank = self.bank
-        self._quiet = None
+        self._quiet, self._highest = None, np.inf
         where = bank.where(rows)
         moved = bank.work_key[where] != work_keys
         if np.count_nonzero(moved):
@@ -113,13 +113,14 @@ class DeviceHealth:
             return []
         self._num_frames += 1
         base = log_ratios - bank.shared_offset[where] - bank.own_offset[where]
-        residuals = base - self._centre_of(where, base)
+        waited_for = np.count_nonzero(bank.num_to_baseline[where])
+        residuals = base - self._centre_of(where, base, all_settled=not waited_for and self._all_settled(rows))
         bank.push(iteration, where, residuals)
         bank.num_observed[where] += 1
         bank.num_since_change[where] += 1
-        waiting = bank.num_to_baseline[where] > 0
         tested, ready = rows, rows[:0]
-        if np.count_nonzero(waiting):
+        if waited_for:
+            waiting = bank.num_to_baseline[where] > 0
             bank.num_to_baseline[rows[waiting]] -= 1
             ready = rows[waiting & (bank.num_to_baseline[where] == 0)]
             tested, residuals = rows[~waiting], residuals[~waiting]
@@ -128,14 +129,23 @@ class DeviceHealth:
             take_baseline(bank, ready)
             self._terms = None
         if self._num_frames % _NOISE_EVERY == 0 or len(ready):
-            self._estimate_noise(ready)
+            seasoned = self._num_frames > WINDOW
+            self.noise = renew_noise(bank, self.noise, limit=self._limit(), fresh=ready, seasoned=seasoned)
         if not len(tested):
             return []
-        terms = FrameTerms.of(bank, tested, self.noise, limit=self._limit(), known=self._terms)
-        self._terms = terms
+        terms = self._terms = FrameTerms.of(bank, tested, self.noise, limit=self._limit(), known=self._terms)
         changes = self._test(tested, residuals, terms)
         self._follow(tested, residuals, terms)
         return changes
+
+    def calm(self, rows: Ints, share: float) -> bool:
+        """Whether it is known without a look that nobody is ill or beyond this share of the way to a verdict.
+
+        Args:
+            rows: Rows of the newest frame.
+            share: Of the evidence that it takes to call a grown-up healthy device slow.
+        """
+        return self._all_settled(rows) and self._highest < share * self._limit()
 
     def quiet(self, rows: Ints) -> Bools:
         """True for devices that are healthy and under no suspicion: those to learn from."""
@@ -144,7 +154,7 @@ class DeviceHealth:
             return known[1]
         where = self.bank.where(rows)
         sums = np.maximum.reduce(self.bank.sums[:, :, where].reshape(2 * NUM_TESTS, -1))
-        calm: Bools = ~self.bank.ill[where] & (sums <= self._limit() / 4)
+        calm: Bools = ~self.bank.ill[where] & (sums <= QUIET * self._limit())
         return calm
 
     def evidence(self, rows: Ints) -> Floats:
@@ -172,19 +182,24 @@ class DeviceHealth:
     def _limits(self, where: Ints | slice) -> Floats:
         return limits(self.bank, where, self._limit())
 
-    def _centre_of(self, where: Ints | slice, base: Floats) -> float:
+    def _all_settled(self, rows: Ints) -> bool:
+        """Whether all of them were tested in the frame before, and all are grown up and healthy."""
+        terms = self._terms
+        return terms is not None and terms.lasting and terms.rows is rows and not np.count_nonzero(self.bank.ill)
+
+    def _centre_of(self, where: Ints | slice, base: Floats, *, all_settled: bool) -> float:
         """What this frame has in common: the lower median over healthy devices, since illness only slows."""
-        bank = self.bank
-        healthy = ~bank.ill[where]
-        settled = healthy & bank.has_offset[where] & (bank.num_to_baseline[where] == 0)
-        num_settled = np.count_nonzero(settled)
-        if num_settled:
-            healthy = settled
-        elif not np.count_nonzero(healthy):
-            return self.centre
-        values = base if num_settled == len(base) else base[healthy]
-        half = (len(values) - 1) // 2
-        centre = float(np.partition(values, half)[half])
+        bank, values, num_settled = self.bank, base, len(base)
+        if not all_settled:
+            healthy = ~bank.ill[where]
+            settled = healthy & bank.has_offset[where] & (bank.num_to_baseline[where] == 0)
+            num_settled = int(np.count_nonzero(settled))
+            if num_settled:
+                healthy = settled
+            elif not np.count_nonzero(healthy):
+                return self.centre
+            values = base[healthy]
+        centre = lower_median(values)
         if not num_settled:
             return centre
         if len(values) == 1:
@@ -206,43 +221,6 @@ class DeviceHealth:
         self.bank.num_to_baseline[healthy] = BASELINE_AFTER_RESHAPE
         self.bank.clear_tests(rows)
 
-    def _estimate_noise(self, fresh: Ints) -> None:
-        bank = self.bank
-        known = self._unsuspected()
-        # A fresh baseline shows by its level alone that its row has shifted: no test has looked at it yet.
-        far_off = np.zeros(len(bank), dtype=np.bool_)
-        if len(fresh):
-            far_off[fresh] = np.abs(row_medians(known[fresh][:, -BASELINE_OBSERVATIONS:])) > _FAR_OFF
-        calm = bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill & ~far_off
-        found = estimate(known, calm)
-        if self._num_frames > WINDOW:
-            # Up at once, down slowly: a quiet spell is no promise.
-            found = Noise(
-                scale=max(found.scale, 0.8 * self.noise.scale + 0.2 * found.scale),
-                freedom=min(found.freedom, 0.8 * self.noise.freedom + 0.2 * found.freedom),
-                correlation=found.correlation,
-            )
-            recentre(bank, np.flatnonzero(calm))
-        self.noise = found
-        scales = row_scales(known, found)
-        bank.scale[:] = np.where(bank.ill & (bank.scale > 0), bank.scale, scales)
-
-    def _unsuspected(self) -> Floats:
-        """The windows without the last residuals of rows under suspicion: a victim must not widen its own noise.
-
-        Weak suspicion does not count: without rows that shift a little, wandering noise would be taken for calm.
-        """
-        bank = self.bank
-        limit = self._limit()
-        suspected = bank.sums > limit * _SHARES_OF_SUSPICION
-        if not np.count_nonzero(suspected):
-            return bank.residuals
-        age = np.where(suspected, bank.ages, 0).reshape(2 * NUM_TESTS, -1).max(axis=0)
-        left = np.where(np.arange(WINDOW)[::-1] < age[:, None], np.nan, bank.residuals)
-        # A row that was off before its first test has been ill since its baseline: none of that is noise.
-        left[(age > 0) & (np.abs(row_medians(left)) > _FAR_OFF)] = np.nan
-        return left
-
     def _test(self, rows: Ints, residuals: Floats, terms: FrameTerms) -> list[HealthChange]:
         bank, where = self.bank, self.bank.where(rows)
         # Both directions at once: first all towards slower, then all towards faster.
@@ -251,9 +229,12 @@ class DeviceHealth:
         np.negative(apart[0], out=apart[1])
         ratios = terms.yardstick.log_ratios(sequential_test.in_doubt(apart, terms.doubt))
         sums, ages = bank.sums[:, :, where], bank.ages[:, :, where]
-        reached = sequential_test.advance_rows(sums, ages, ratios, terms.heights) >= terms.heights
+        self._highest = sequential_test.advance_rows(sums, ages, ratios, terms.most)
         if where is rows:  # those were copies
             bank.sums[:, :, where], bank.ages[:, :, where] = sums, ages
+        if terms.lasting and self._highest < terms.lowest:
+            return []
+        reached = np.maximum.reduce(sums) >= terms.heights
         decided = reached[0] | reached[1]
         if not np.count_nonzero(decided | bank.ill[where]):
             return []
@@ -324,7 +305,7 @@ class DeviceHealth:
         how noise hangs together, in whatever way.
         """
         bank = self.bank
-        known = self._unsuspected()[bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill]
+        known = unsuspected(bank, self._limit())[bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill]
         usual, count = block_scale(known, length)
         # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
         strays = _STRAYS + _STRAYS_OF_YOUTH * float(youth(bank, np.array([row]))[0])
@@ -361,14 +342,21 @@ class DeviceHealth:
 
     def _follow(self, rows: Ints, residuals: Floats, terms: FrameTerms) -> None:
         """Healthy devices' own offsets follow slowly, within bounds, so that a lasting slowdown is never absorbed."""
-        bank, where, reach = self.bank, self.bank.where(rows), 2 * terms.yardstick.scale
+        bank, where = self.bank, self.bank.where(rows)
+        steps = np.minimum(np.maximum(residuals, -terms.reach), terms.reach)
+        if terms.lasting:
+            steps *= _SLOWEST_RATE
+        else:
+            steps *= np.maximum(1.0 / (bank.num_observed[where] + 8.0), _SLOWEST_RATE)
+        steps += bank.own_offset[where]
+        np.maximum(steps, -LARGEST_OWN_OFFSET, out=steps)
+        np.minimum(steps, LARGEST_OWN_OFFSET, out=steps)
+        if self.calm(rows, QUIET):
+            bank.own_offset[where] = steps
+            return
         calm = self.quiet(rows)
         self._quiet = rows, calm
-        if np.count_nonzero(calm) < len(calm):
-            where, residuals, reach = rows[calm], residuals[calm], reach[calm]
-        rate = np.maximum(1.0 / (bank.num_observed[where] + 8.0), 1.0 / 64.0)
-        moved = bank.own_offset[where] + rate * np.minimum(np.maximum(residuals, -reach), reach)
-        bank.own_offset[where] = np.minimum(np.maximum(moved, -LARGEST_OWN_OFFSET), LARGEST_OWN_OFFSET)
+        bank.own_offset[rows[calm]] = steps[calm]
 
     @staticmethod
     def _with_margin(level: float, scale: float, count: int) -> tuple[float, float]:

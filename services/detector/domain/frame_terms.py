@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from services.detector.domain.device_bank import DeviceBank
 from services.detector.domain.noise import Noise
-from services.detector.domain.sequential_test import Yardstick
+from services.detector.domain.sequential_test import ONE_STEP_SHARE, Yardstick
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -35,6 +35,10 @@ class FrameTerms:
         yardstick: Each row's own noise.
         doubt: By how much each healthy row's offset may be wrong; it rests on noisy iterations, few of them at first.
         heights: Evidence that decides, towards slower and towards faster, nats.
+        most: What one iteration may add to it.
+        lowest: The lowest of ``heights``.
+        limit: Evidence that it takes to call a grown-up healthy device slow.
+        reach: Residuals beyond this are cut off before they are followed.
         lasting: They hold as long as the noise does and nobody is ill.
     """
 
@@ -43,6 +47,10 @@ class FrameTerms:
     yardstick: Yardstick
     doubt: Floats
     heights: Floats
+    most: Floats
+    lowest: float
+    limit: float
+    reach: Floats
     lasting: bool
 
     @classmethod
@@ -71,12 +79,17 @@ class FrameTerms:
         slower = limit + _NATS_FOR_YOUTH * young
         back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[where], 5)
         grown_up = np.maximum.reduce(young) == 0 and np.minimum.reduce(settled) >= _OFFSET_MEMORY
+        heights = np.stack([slower, np.where(ill, back, slower)])
         return cls(
             rows=rows,
             noise=noise,
             yardstick=yardstick,
             doubt=np.where(ill, 0.0, doubt),
-            heights=np.stack([slower, np.where(ill, back, slower)]),
+            heights=heights,
+            most=ONE_STEP_SHARE * heights,
+            lowest=float(heights.min()),
+            limit=limit,
+            reach=2 * yardstick.scale,
             lasting=bool(grown_up) and not np.count_nonzero(bank.ill),
         )
 

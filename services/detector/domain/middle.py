@@ -29,6 +29,16 @@ def median(values: Floats) -> float:
     return middle if count % 2 else (values.item(half - 1) + middle) / 2.0
 
 
+def lower_median(values: Floats) -> float:
+    """The lower of the two middle ones where the number of values is even; of at least one, none NaN."""
+    half = (len(values) - 1) // 2
+    if len(values) > _LARGE:
+        return float(np.partition(values, half)[half])
+    values = values.copy()
+    values.sort()
+    return float(values.item(half))
+
+
 def quantiles(values: Floats, shares: Floats) -> Floats:
     """The values below which these shares of at least one number lie, linear in between; none may be NaN."""
     places = (len(values) - 1) * shares

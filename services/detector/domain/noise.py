@@ -69,16 +69,14 @@ def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: 
         The noise, drawn towards a wide prior while there is little to learn from.
     """
     window = residuals if np.count_nonzero(healthy) == len(healthy) else residuals[healthy]
-    values = window[np.isfinite(window)]
+    known = np.isfinite(window)
+    values = window.ravel() if np.count_nonzero(known) == known.size else window[known]
     if len(values) < _FEWEST_RESIDUALS:
         return Noise(scale=prior_scale)
-    absolute = np.abs(values)
-    both_sides = quantiles(absolute, _OF_BOTH_SIDES)
-    slow_side = quantiles(values, _OF_SLOW_SIDE)
-    found = np.maximum(both_sides, slow_side)
+    both_sides = quantiles(np.abs(values), _OF_BOTH_SIDES)
+    found = np.maximum(both_sides, quantiles(values, _OF_SLOW_SIDE))
     middle = max(float(both_sides[0]), 1e-9)
-    freedom = float(np.interp(-found[2] / middle, -_RATIOS, _FREEDOMS))
-    freedom = min(freedom, _LIGHTEST_TAIL)
+    freedom = min(float(np.interp(-found[2] / middle, -_RATIOS, _FREEDOMS)), _LIGHTEST_TAIL)
     reference = np.array([np.interp(freedom, _FREEDOMS, _QUANTILES[:, column]) for column in range(3)])
     scale = float(np.max(found / reference))
     correlation = _correlation(window, middle)
@@ -98,14 +96,16 @@ def row_scales(residuals: Floats, pooled: Noise) -> Floats:
             residuals, counts = residuals[enough], counts[enough]
         reference = np.interp(pooled.freedom, _FREEDOMS, _QUANTILES[:, 1])
         # NaN sorts last, so the finite values of a row stand first.
-        values, rows = np.sort(residuals, axis=1), np.arange(len(counts))
-        middle = values[rows, (counts - 1) // 2]
-        # A row that stands far off is ill from its first iteration: its distance is not its noise.
-        far = np.flatnonzero(np.abs(middle) > _FAR_OFF)
-        values[far] -= middle[far, None]
-        np.abs(values, out=values)
+        values, rows = np.abs(residuals), np.arange(len(counts))
         values.sort(axis=1)
         ninetieth = (0.9 * (counts - 1)).round().astype(np.int64)
+        # A row that stands far off is ill from its first iteration: its distance is not its noise.
+        far = np.flatnonzero(values[rows, ninetieth] > _FAR_OFF)
+        if len(far):
+            ordered = np.sort(residuals[far], axis=1)
+            middle = ordered[np.arange(len(far)), (counts[far] - 1) // 2]
+            ordered -= np.where(np.abs(middle) > _FAR_OFF, middle, 0.0)[:, None]
+            values[far] = np.sort(np.abs(ordered), axis=1)
         own = values[rows, ninetieth] / reference
         widening = np.sqrt((1 + pooled.correlation) / (1 - pooled.correlation))
         weight = counts / (counts + 32.0)
@@ -145,9 +145,10 @@ def _correlation(window: Floats, middle: float) -> float:
     count = np.count_nonzero(both)
     if count < _FEWEST_RESIDUALS:
         return _PRIOR_CORRELATION
-    first, second = window[:, :-1][both], window[:, 1:][both]
-    power = float(np.sqrt(np.sum(first**2) * np.sum(second**2)))
-    found = float(np.sum(first * second)) / power if power > 0 else 0.0
+    kept = np.where(body, window, 0.0)
+    squares = kept * kept
+    power = float(np.sqrt(np.vdot(squares[:, :-1], body[:, 1:]) * np.vdot(squares[:, 1:], body[:, :-1])))
+    found = float(np.vdot(kept[:, :-1], kept[:, 1:])) / power if power > 0 else 0.0
     # A short window makes noise look less correlated than it is (Marriott and Pope 1954).
     length = int(both.any(axis=0).sum()) + 1
     found += (1.0 + 4 * found) / length

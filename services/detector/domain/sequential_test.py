@@ -20,7 +20,7 @@ NUM_TESTS = len(SMALL_SHIFTS) + 1
 """Alternatives a device and direction is tested against: the small shifts and the range of large ones."""
 
 ONE_STEP_SHARE = 0.6
-_CENTRES = np.array([[0.0], *([shift] for shift in SMALL_SHIFTS)])
+_SHIFTS = np.array(SMALL_SHIFTS)
 LARGEST_SHIFT = 3.0
 _SMALLEST_LARGE_SHIFT = 0.06
 
@@ -54,40 +54,47 @@ class Yardstick:
         freedom: Degrees of freedom of the noise's tails.
     """
 
-    __slots__ = ("_freedom", "_low", "_peak", "_width", "scale")
+    __slots__ = ("_body", "_half", "_low", "_lowest", "_null", "_signs", "_width", "scale")
 
     def __init__(self, scale: Floats, freedom: float) -> None:
         self.scale = scale
-        self._freedom = freedom
-        self._peak = _peak(scale, freedom)
+        self._half = (freedom + 1) / 2
+        self._body = freedom * scale**2
+        # What the null's log density has beside the logarithm of the residual's square and that of the body.
+        self._null = _peak(scale, freedom) + self._half * np.log(self._body)
+        self._signs = np.array([*[-self._half] * len(SMALL_SHIFTS), 1.0, self._half])
         self._low = np.minimum(np.maximum(_SMALLEST_LARGE_SHIFT, 3.0 * scale), 1.0)
+        self._lowest = float(self._low.min()) if self._low.size else math.inf
         self._width = np.log(LARGEST_SHIFT / self._low)
 
     def log_ratios(self, z: Floats) -> Floats:
         """Log-likelihood ratios of each alternative against the null; one row a test before the axes of ``z``.
 
+        A Student-t's log density is that of its peak less (freedom + 1) / 2 log(1 + z^2 / (freedom scale^2)), so
+        between two shifts the logarithms of freedom scale^2 + z^2 are all that differs.
+
         Args:
-            z: Residuals in log units of time, above 0 is slower; its last axis is that of the scales.
+            z: Residuals in log units of time, above 0 is slower, none NaN; its last axis is that of the scales.
         """
-        # One row a shift: each step is taken for the null and all small shifts at once.
-        densities = z - _CENTRES.reshape(-1, *(1,) * z.ndim)
-        densities /= self.scale
-        np.square(densities, out=densities)
-        densities /= self._freedom
-        np.log1p(densities, out=densities)
-        densities *= (self._freedom + 1) / 2
-        np.subtract(self._peak, densities, out=densities)
-        null = densities[0]
-        ratios = np.empty((NUM_TESTS, *z.shape))
-        np.subtract(densities[1:], null, out=ratios[:-1])
+        # One row a shift, one for the range of large shifts, one for the null: one logarithm for all.
+        logs = np.empty((NUM_TESTS + 1, *z.shape))
+        small, large, null = logs[: NUM_TESTS - 1], logs[-2], logs[-1]
+        np.subtract(z, _SHIFTS.reshape(-1, *(1,) * z.ndim), out=small)
+        np.square(small, out=small)
+        small += self._body
+        np.square(z, out=null)
         # Log-uniform over [low, LARGEST_SHIFT], with 5 % of a Cauchy under it for what falls outside.
-        density = 0.05 / (math.pi * (1.0 + z**2))
-        inside = z >= self._low
-        if np.count_nonzero(inside):
-            inside &= z <= LARGEST_SHIFT
-            density += np.where(inside, 0.95 / (np.maximum(z, self._low) * self._width), 0.0)
-        np.log(density, out=density)
-        np.subtract(density, null, out=ratios[-1])
+        np.add(null, 1.0, out=large)
+        np.divide(0.05 / math.pi, large, out=large)
+        if z.size and z.item(int(z.argmax())) >= self._lowest:
+            inside = (z >= self._low) & (z <= LARGEST_SHIFT)
+            large += np.where(inside, 0.95 / (np.maximum(z, self._low) * self._width), 0.0)
+        null += self._body
+        np.log(logs, out=logs)
+        logs *= self._signs.reshape(-1, *(1,) * z.ndim)
+        ratios = logs[:-1]
+        ratios += null
+        large -= self._null
         return ratios
 
 
@@ -104,7 +111,9 @@ def log_ratios(z: Floats, scale: Floats, freedom: float) -> Floats:
 
 def in_doubt(values: Floats, doubt: Floats) -> Floats:
     """Residuals above 0 less what may be in doubt of them, but not below 0."""
-    return np.where(values > 0, np.maximum(values - doubt, 0.0), values)
+    less = values - doubt
+    np.maximum(less, 0.0, out=less)
+    return np.minimum(values, less, out=less)
 
 
 def advance(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, limit: Floats) -> None:
@@ -119,14 +128,20 @@ def advance(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, limit: Fl
     _add(sums, ages, ratios, ONE_STEP_SHARE * limit[:, None])
 
 
-def advance_rows(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, limit: Floats) -> Floats:
-    """The same for sums with one row a test before all other axes; ``limit`` has the shape of those.
+def advance_rows(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, most: Floats) -> float:
+    """The same for sums with one row a test before all other axes.
+
+    Args:
+        sums: One row a test.
+        ages: Observations in each sum since it last started, same shape.
+        ratios: What :meth:`Yardstick.log_ratios` gave; used up.
+        most: What one observation may add, ``ONE_STEP_SHARE`` of the way, in the shape of the other axes.
 
     Returns:
-        The highest of each device's sums.
+        The highest of all sums.
     """
-    _add(sums, ages, ratios, ONE_STEP_SHARE * limit)
-    return np.asarray(np.maximum.reduce(sums))
+    _add(sums, ages, ratios, most)
+    return float(sums.item(int(sums.argmax())))
 
 
 def _add(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, most: Floats) -> None:

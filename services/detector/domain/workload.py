@@ -4,7 +4,9 @@ seconds = a * flops + b * flops that grow with squared lengths + c * micro-batch
 
 ``a`` is the price of an operation, ``b`` how much dearer attention's operations are, ``c`` what every micro-batch costs
 however small. Flops come from the rank's own share of the model, so what was learned under one layout holds under the
-next. Where the data cannot tell the three apart, all is put down to ``a``.
+next. Where the data cannot tell the three apart, all is put down to ``a``. Ranks whose shares are much alike say little
+about ``c``: a stage that is dearer than its flops would pass for it, and what is expected of a much smaller share would
+be far off. So ``c`` is believed reluctantly, and is never below 0.
 """
 
 from typing import Any
@@ -17,6 +19,7 @@ from services.detector.domain.middle import median
 from services.detector.domain.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 _FEATURES = ("flops", "square_flops", "micro_batches")
 _SMALLEST_SHARE = 0.2
@@ -27,7 +30,9 @@ class WorkExpectation:
     """The expected compute seconds of each rank of a job; one regressor for the whole job."""
 
     def __init__(self) -> None:
-        self._model = ForgettingLeastSquares(forgetting=0.998, ridge=1e-3, primary="flops", relative=True)
+        self._model = ForgettingLeastSquares(
+            forgetting=0.998, ridge=1e-3, primary="flops", reluctant="micro_batches", relative=True
+        )
         self._seconds_per_flop = 0.0
         self._newest: tuple[FrameObservation, Floats] | None = None
 
@@ -53,23 +58,22 @@ class WorkExpectation:
         found: Floats = np.maximum(self._model.predict_rows(_FEATURES, rows), np.maximum(floor, _SHORTEST_SECONDS))
         return found
 
-    def learn(self, frame: FrameObservation, entries: npt.NDArray[np.bool_], expected: Floats | None) -> None:
+    def learn(self, frame: FrameObservation, entries: Bools | None, expected: Floats | None) -> None:
         """Learns some entries of a frame, each by its relative error.
 
         Args:
             frame: The frame.
-            entries: Which entries to learn.
+            entries: Which entries to learn; None for all.
             expected: What was expected of all entries; None for the first frames.
         """
-        count = np.count_nonzero(entries)
-        if not count:
-            return
         rows, seconds = self._rows(frame), frame.compute_seconds
         unit = seconds if expected is None else expected
-        if count < len(entries):
+        if entries is not None:
+            if not np.count_nonzero(entries):
+                return
             rows, seconds, unit = rows[entries], seconds[entries], unit[entries]
         self._model.learn_rows(_FEATURES, rows / unit[:, None], seconds / unit)
-        found = median(seconds / np.maximum(rows[:, 0], 1e-300))
+        found = median(seconds / (rows[:, 0] + 1e-300))
         rate = 1.0 if self._seconds_per_flop == 0 else 0.02
         self._seconds_per_flop += rate * (found - self._seconds_per_flop)
         self._newest = None  # nobody asks for this frame again

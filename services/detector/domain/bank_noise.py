@@ -1,0 +1,69 @@
+"""The noise of a bank of devices, from their newest residuals, without what a sick device put into them."""
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.device_bank import WINDOW, DeviceBank
+from services.detector.domain.device_offsets import BASELINE_OBSERVATIONS, recentre
+from services.detector.domain.level import row_medians
+from services.detector.domain.noise import Noise, estimate, row_scales
+from services.detector.domain.sequential_test import NUM_TESTS
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_FAR_OFF = 0.08
+# Share of the way to a verdict from which a row's newest residuals no longer say what healthy noise is.
+_SHIFTING, _JUMPING = 0.5, 0.25
+_SHARES_OF_SUSPICION = np.array([*[_SHIFTING] * (NUM_TESTS - 1), _JUMPING])[:, None, None]
+
+
+def renew_noise(bank: DeviceBank, noise: Noise, *, limit: float, fresh: Ints, seasoned: bool) -> Noise:
+    """Estimates the noise of a job afresh, and the scale of each of its devices, which the bank keeps.
+
+    Args:
+        bank: The devices.
+        noise: As it was believed to be.
+        limit: Evidence that it takes to call a grown-up healthy device slow, nats.
+        fresh: Rows whose baseline was taken in this frame.
+        seasoned: The windows are full: what is found is weighed against what was believed.
+    """
+    known = unsuspected(bank, limit)
+    calm = bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill
+    if len(fresh):
+        # A fresh baseline shows by its level alone that its row has shifted: no test has looked at it yet.
+        calm[fresh] &= np.abs(row_medians(known[fresh][:, -BASELINE_OBSERVATIONS:])) <= _FAR_OFF
+    found = estimate(known, calm)
+    if seasoned:
+        # Up at once, down slowly: a quiet spell is no promise.
+        found = Noise(
+            scale=max(found.scale, 0.8 * noise.scale + 0.2 * found.scale),
+            freedom=min(found.freedom, 0.8 * noise.freedom + 0.2 * found.freedom),
+            correlation=found.correlation,
+        )
+        recentre(bank, np.flatnonzero(calm))
+    scales = row_scales(known, found)
+    bank.scale[:] = np.where(bank.ill & (bank.scale > 0), bank.scale, scales) if bank.ill.any() else scales
+    return found
+
+
+def unsuspected(bank: DeviceBank, limit: float) -> Floats:
+    """The windows without the last residuals of rows under suspicion: a victim must not widen its own noise.
+
+    Weak suspicion does not count: without rows that shift a little, wandering noise would be taken for calm.
+
+    Args:
+        bank: The devices.
+        limit: Evidence that it takes to call a grown-up healthy device slow, nats.
+    """
+    suspected = bank.sums > limit * _SHARES_OF_SUSPICION
+    if not np.count_nonzero(suspected):
+        return bank.residuals
+    ages = np.where(suspected, bank.ages, 0).reshape(2 * NUM_TESTS, -1).max(axis=0)
+    rows = np.flatnonzero(ages)
+    left = np.where(np.arange(WINDOW)[::-1] < ages[rows, None], np.nan, bank.residuals[rows])
+    # A row that was off before its first test has been ill since its baseline: none of that is noise.
+    left[np.abs(row_medians(left)) > _FAR_OFF] = np.nan
+    known = bank.residuals.copy()
+    known[rows] = left
+    return known
