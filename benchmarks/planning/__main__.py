@@ -53,6 +53,7 @@ PARTS = {
     "plan_time": Part(module="plan_time", quick=("--states", "10", "--large-states", "2")),
     "fidelity": Part(module="fidelity", quick=("--iterations", "10")),
     "routes": Part(module="routes", quick=("--iterations", "10")),
+    "virtual_stages": Part(module="virtual_stages", quick=("--iterations", "10")),
     "mix_live": Part(module="mix_live", quick=("--iterations", "8", "--rounds", "2")),
     "sequence_mix": Part(
         module="sequence_mix",

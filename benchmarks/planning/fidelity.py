@@ -205,7 +205,7 @@ def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Map
     )
     detector, epoch = JobDetector(job.config.job_id), 0
     predicted = measured = settled = 0.0
-    for observation in observations_of(_records(job.config.job_id, samples)):
+    for observation in observations_of(records_of(job.config.job_id, samples)):
         if isinstance(observation, FrameObservation) and observation.epoch != epoch:
             if epoch:
                 yield Row(
@@ -262,7 +262,7 @@ def _live(segment: Segment) -> dict[int, float]:
     return {rank: segment.speeds.get(rank, 1.0) for rank in segment.layout.ranks}
 
 
-def _records(job_id: str, samples: Mapping[int, Mapping[int, pb.Sample]]) -> Iterator[pb.Record]:
+def records_of(job_id: str, samples: Mapping[int, Mapping[int, pb.Sample]]) -> Iterator[pb.Record]:
     """The samples as ranks would have sent them."""
     for iteration in sorted(samples):
         for rank, sample in sorted(samples[iteration].items()):

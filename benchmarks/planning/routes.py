@@ -24,6 +24,7 @@ CASES: Mapping[str, Mapping[int, float]] = {
     "rank 2 at 0.4, rank 3 at 0.7": {2: 0.4, 3: 0.7},
     "rank 2 at 0.6": {2: 0.6},
 }
+HEADER = ["plan for", "predicted s", "measured s", "over 16 iterations s", "error %"]
 _PIPELINE, _DATA, _NUM_MICRO_BATCHES, _TOKEN_BUDGET = 2, 2, 8, 160
 
 
@@ -37,7 +38,7 @@ def main() -> None:
     job = routable_job(options.seconds)
     segments, samples = run(job, steps_of(job), options.iterations)
     rows = [row for row in rows_of(job, segments, samples) if row.plan != "home"]
-    print(table(["plan for", "predicted s", "measured s", "over 16 iterations s", "error %"], list(map(_cells, rows))))
+    print(table(HEADER, list(map(cells_of, rows))))
     write_json(options.json, [asdict(row) for row in rows])
 
 
@@ -87,7 +88,8 @@ def planned(job: MainJob, speeds: Mapping[int, float], *, routable: bool) -> Lay
     return solve(situation).layout
 
 
-def _cells(row: Row) -> Sequence[str]:
+def cells_of(row: Row) -> Sequence[str]:
+    """A line of the table."""
     return [
         row.plan,
         f"{row.predicted_seconds:.3f}",

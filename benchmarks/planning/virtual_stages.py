@@ -1,0 +1,106 @@
+"""Several stages a rank, live: ``python -m benchmarks.planning.virtual_stages``.
+
+A job of PP 4 (gloo, emulated devices) with few micro-batches runs under the best layout for a job whose engine
+has one stage a rank, then under the best one with several: healthy, and with a slow device. What is predicted and measured
+is as in :mod:`benchmarks.planning.fidelity`: what the scheduler knew before each plan, and what it measured. What
+the detector says of the run is told too: a device that is slow is to be named, and nothing else.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from benchmarks.planning.fidelity import HEALTHY, Step, records_of, rows_of, run
+from benchmarks.planning.routes import HEADER, cells_of
+from benchmarks.planning.tables import table, write_json
+from demo.job import MainJob
+from layouts.layout import Layout, uniform_layout
+from offline.samples_stream import observations_of
+from services.detector.domain.detector import JobDetector
+from services.detector.domain.verdict import Verdict
+from services.scheduler.planning.cost_model import CostModel, Workload
+from services.scheduler.planning.situation import Situation
+from services.scheduler.planning.solver import solve
+from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
+from trainer_sdk.elastic.model import model_spec
+
+CASES: Mapping[str, Mapping[int, float]] = {"healthy": HEALTHY, "rank 2 at 0.6": {2: 0.6}}
+_PIPELINE, _NUM_MICRO_BATCHES, _TOKEN_BUDGET = 4, 4, 160
+
+
+def main() -> None:
+    """Runs the job and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--iterations", type=int, default=20, help="of each stretch")
+    parser.add_argument(
+        "--seconds", type=float, default=1.5, help="of a healthy iteration with one stage a rank, about"
+    )
+    parser.add_argument("--json", type=Path, default=Path("out/planning/virtual_stages.json"))
+    options = parser.parse_args()
+    job = interleavable_job(options.seconds)
+    segments, samples = run(job, steps_of(job), options.iterations)
+    rows = [row for row in rows_of(job, segments, samples) if row.plan != "home"]
+    print(table(HEADER, list(map(cells_of, rows))))
+    detector = JobDetector(job.config.job_id)
+    for observation in observations_of(records_of(job.config.job_id, samples)):
+        for finding in detector.observe(observation):
+            if isinstance(finding, Verdict):
+                ranks = ", ".join(str(culprit.rank) for culprit in finding.culprits)
+                print(f"verdict: {finding.kind} of ranks {ranks} from iteration {finding.first_iteration}")
+    write_json(options.json, [asdict(row) for row in rows])
+
+
+def interleavable_job(iteration_seconds: float) -> MainJob:
+    """Four ranks, fourteen layers, four micro-batches; its engine runs several stages a rank."""
+    config = TrainingConfig(
+        job_id="virtual-stages",
+        num_iterations=100_000,
+        model=ModelConfig(num_layers=14),
+        workload=WorkloadConfig(num_micro_batches=_NUM_MICRO_BATCHES, token_budget=_TOKEN_BUDGET),
+    )
+    model = model_spec(config)
+    tokens = float(_TOKEN_BUDGET)
+    squares = tokens * config.workload.median_document_length
+    whole = sum(block.forward_flops(tokens, squares) * (1 + block.backward_multiple) for block in model.blocks)
+    num_slots = _NUM_MICRO_BATCHES + _PIPELINE - 1
+    layout = uniform_layout(
+        num_blocks=len(model.blocks), tensor=1, pipeline=_PIPELINE, data=1, num_micro_batches=_NUM_MICRO_BATCHES
+    )
+    return MainJob(
+        config=config,
+        layout=replace(layout, interleavable=True),
+        model=model,
+        flops_per_second=whole / _PIPELINE * num_slots / iteration_seconds,
+    )
+
+
+def steps_of(job: MainJob) -> Iterator[Step]:
+    """Each case with one stage a rank and with several, then home."""
+    for name, speeds in CASES.items():
+        for words in ("one stage", "several stages"):
+            layout = planned(job, speeds, interleavable=words == "several stages")
+            yield Step(name=f"{name}, {words} a rank", speeds=speeds, layout=layout)
+        yield Step(name="home", speeds=HEALTHY, layout=job.layout)
+
+
+def planned(job: MainJob, speeds: Mapping[int, float], *, interleavable: bool) -> Layout:
+    """The solver's layout for devices that are slow."""
+    throughputs = {rank: speeds.get(rank, 1.0) for rank in job.layout.ranks}
+    workload = Workload(
+        seconds_per_flop=1.0 / job.flops_per_second,
+        tokens=float(_TOKEN_BUDGET),
+        sum_of_squares=_TOKEN_BUDGET * job.config.workload.median_document_length,
+    )
+    situation = Situation(
+        layout=job.layout,
+        home=replace(job.layout, interleavable=interleavable),
+        throughputs=throughputs,
+        cost=CostModel(job.model, workload),
+        holders=frozenset(throughputs),
+    )
+    return solve(situation).layout
+
+
+if __name__ == "__main__":
+    main()
