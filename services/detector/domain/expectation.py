@@ -18,6 +18,8 @@ from services.detector.domain.middle import median
 Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
+# Of the ridge.
+_SHARE_OF_PRIMARY, _SHARE_OF_RELUCTANT = 1e-6, 30.0
 
 # The interval forgets a start that takes long to settle within some tens of observations; runs are often no longer.
 _SPREAD_RATE, _WIDTH_RATE = 0.05, 0.2
@@ -39,6 +41,9 @@ class ForgettingLeastSquares(base.Regressor):
     primary
         Name of a feature that is almost free of the penalty: where features cannot be told apart by the data, it
         explains the target. Empty for none.
+    reluctant
+        Name of a feature that is believed only where the data are plain: it is penalised more, and its weight is never
+        below 0. For what easily soaks up errors of the others and then misleads far from the data. Empty for none.
     coverage
         Share of the observations that ``predict_interval`` should hold.
     relative
@@ -61,12 +66,14 @@ class ForgettingLeastSquares(base.Regressor):
         forgetting: float = 0.998,
         ridge: float = 1e-4,
         primary: str = "",
+        reluctant: str = "",
         coverage: float = 0.95,
         relative: bool = False,
     ):
         self.forgetting = forgetting
         self.ridge = ridge
         self.primary = primary
+        self.reluctant = reluctant
         self.coverage = coverage
         self.relative = relative
         self._index: dict[Any, int] = {}
@@ -159,9 +166,14 @@ class ForgettingLeastSquares(base.Regressor):
 
     def _solved(self) -> Floats:
         if self._weights is None:
-            weights = _ridge_weights(
-                self._moments.tolist(), [self.ridge * (1e-6 if name == self.primary else 1.0) for name in self._index]
-            )
+            shares = {self.primary: _SHARE_OF_PRIMARY, self.reluctant: _SHARE_OF_RELUCTANT}
+            penalties = [self.ridge * shares.get(name, 1.0) for name in self._index]
+            weights = _ridge_weights(self._moments.tolist(), penalties)
+            place = self._index.get(self.reluctant)
+            if place is not None and weights[place] < 0.0:
+                others = np.delete(np.delete(self._moments, place + 1, axis=0), place + 1, axis=1)
+                weights = _ridge_weights(others.tolist(), penalties[:place] + penalties[place + 1 :])
+                weights.insert(place, 0.0)
             self._weights = np.array(weights)
         return self._weights
 

@@ -22,6 +22,17 @@ def test_it_finds_the_coefficients_whatever_the_units() -> None:
     assert model.predict_one({"flops": 1e12, "share": 1e-6}) == pytest.approx(5.0, rel=1e-4)
 
 
+def test_a_reluctant_feature_is_never_worth_less_than_nothing() -> None:
+    model, plain = (ForgettingLeastSquares(ridge=1e-3, primary="flops", reluctant=name) for name in ("calls", ""))
+    for i in range(100):
+        x = {"flops": 8.0 + i % 2, "calls": 4.0}
+        for one in (model, plain):
+            one.learn_one(x, 8.0 if i % 2 == 0 else 9.4)  # the larger share is dearer by more than its size
+    near = {"flops": 5.0, "calls": 4.0}
+    assert model.predict_one(near) == pytest.approx(5.0, rel=0.05)
+    assert plain.predict_one(near) < 4.5
+
+
 def test_features_that_cannot_be_told_apart_are_put_down_to_the_primary_one() -> None:
     model = ForgettingLeastSquares(ridge=1e-3, primary="flops")
     for _ in range(100):

@@ -1,5 +1,7 @@
 """Slow devices are found, named and measured; workload and noise are not taken for illness."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -234,6 +236,23 @@ def test_a_reshape_of_a_healthy_job_accuses_nobody_and_illness_after_it_is_found
     after = SyntheticJob(places=deeper, quotas=(5, 3), throughput=slow_from(7, 150, 0.8), seed=19, epoch=1)
     found += verdicts_of(detector, after.frames(100, 160))
     assert [(verdict.culprits[0].rank, verdict.kind) for verdict in found] == [(7, VerdictKind.COMPUTE_SLOW)]
+
+
+@pytest.mark.parametrize("last_stage", [0.93, 1.05])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_device_with_much_less_work_stays_as_slow_where_stages_are_not_worth_their_flops(
+    last_stage: float, seed: int
+) -> None:
+    places = cube(tensor=1, pipeline=2, data=2)
+    options = {"throughput": slow_from(0, 40, 0.5), "stage_factor": {1: last_stage}, "seed": seed}
+    detector = JobDetector("job")
+    found = verdicts_of(detector, SyntheticJob(places=places, **options).frames(0, 60))
+    lighter = [
+        replace(place, layers=5 if place.stage == 0 else 12) if place.replica == 0 else place for place in places
+    ]
+    found += verdicts_of(detector, SyntheticJob(places=lighter, epoch=1, **options).frames(60, 140))
+    assert [(verdict.kind, verdict.culprits[0].rank) for verdict in found] == [(VerdictKind.COMPUTE_SLOW, 0)]
+    assert found[0].throughput == pytest.approx(0.5, abs=0.02)
 
 
 def test_a_replacement_starts_with_a_clean_record() -> None:
