@@ -178,10 +178,15 @@ def run_pipeline(
         links: Noise and faults of the links; None = every transfer takes what the hardware says, and none is told.
 
     Raises:
-        ValueError: ``slowdown`` does not fit the run, or the layout has routes: here every replica runs alone.
+        ValueError: ``slowdown`` does not fit the run, or the layout has routes or ranks with several stages: here every
+            replica runs alone, and every stage.
     """
     if layout.routes:
         raise ValueError(f"the layout has {len(layout.routes)} routes: simulated jobs must not say that they run them")
+    if any(replica.orders for replica in layout.replicas):
+        raise ValueError(
+            "ranks of the layout have several stages: simulated jobs must not say that they run such layouts"
+        )
     ranks = layout.ranks
     shape = (workload.tokens.shape[0], len(ranks))
     if slowdown.shape != shape:

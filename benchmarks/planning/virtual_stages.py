@@ -1,9 +1,9 @@
 """Several stages a rank, live: ``python -m benchmarks.planning.virtual_stages``.
 
-A job of PP 4 (gloo, emulated devices) with few micro-batches runs under the best layout for a job whose engine
-has one stage a rank, then under the best one with several: healthy, and with a slow device. What is predicted and measured
-is as in :mod:`benchmarks.planning.fidelity`: what the scheduler knew before each plan, and what it measured. What
-the detector says of the run is told too: a device that is slow is to be named, and nothing else.
+A job of PP 4 (gloo, emulated devices) with few micro-batches runs under the best layout for an engine that has one
+stage a rank, then under the best one with several: healthy, and with a slow device. Predictions and measurements are
+those of :mod:`benchmarks.planning.fidelity`: what the scheduler knew before each plan, and what it measured. What the
+detector says of the run is told too: a device that is slow is to be named, and nothing else.
 """
 
 import argparse

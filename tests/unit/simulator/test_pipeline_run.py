@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.layout import uniform_layout
+from layouts.interleaved import interleaved_orders
+from layouts.layout import Layout, Replica, Stage, uniform_layout
 from layouts.model import BlockCost, ModelSpec
 from layouts.routes import Route
 from simulator.hardware import Hardware
@@ -56,6 +57,19 @@ def test_a_layout_with_routes_is_refused():
             hardware=UNIT_HARDWARE,
             workload=even_workload(1, 4),
             slowdown=np.ones((1, 4)),
+        )
+
+
+def test_a_layout_whose_ranks_have_several_stages_is_refused():
+    stages = tuple(Stage(first_block=s, stop_block=s + 1, ranks=(0,), shares=(1,)) for s in range(2))
+    replica = Replica(stages=stages, num_micro_batches=1, orders=interleaved_orders(1, 2, 1))
+    with pytest.raises(ValueError, match="several stages: simulated jobs must not say"):
+        run_pipeline(
+            model=model_of(2),
+            layout=Layout(num_blocks=2, replicas=(replica,)),
+            hardware=UNIT_HARDWARE,
+            workload=even_workload(1, 1),
+            slowdown=np.ones((1, 1)),
         )
 
 
