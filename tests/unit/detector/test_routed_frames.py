@@ -23,7 +23,7 @@ ROUTED = replace(
 )
 _TRANSFER, _OPTIMIZER, _EXCHANGE = 0.004, 0.005, 0.01
 _PER_TOKEN, _PER_SQUARE, _SECONDS_PER_FLOP = 2e6, 500.0, 1e-12
-_TOKENS, _NOISE = 4096, 0.01
+_TOKENS, _NOISE, _BLOCKS = 4096, 0.01, 2
 
 
 def frames(
@@ -34,7 +34,11 @@ def frames(
     places, paths = dict(layout.positions()), Paths(layout)
     ranks = sorted(places)
     hosted = {rank: paths.hosted(places[rank].replica, places[rank].stage) for rank in ranks}
-    rank_at = {(at.replica, at.stage): rank for rank, at in places.items()}
+    rank_at = {
+        (d, s): one.ranks[0] for d, replica in enumerate(layout.replicas) for s, one in enumerate(replica.stages)
+    }
+    part = {(d, s): layout.replicas[d].stages[s].num_blocks / _BLOCKS for d, s in rank_at}
+    work = np.array([sum(part[d, s] for (d, s), other in rank_at.items() if other == rank) for rank in ranks])
     for iteration in range(start, stop):
         squares = _TOKENS * rng.lognormal(6.5, 0.4, layout.num_micro_batches)
         token_flops = _PER_TOKEN * _TOKENS
@@ -45,11 +49,13 @@ def frames(
         }
 
         def seconds_of(d: int, s: int, one: Instruction, seconds: dict[int, np.ndarray] = seconds) -> float:
-            return float(seconds[rank_at[d, s]][one.micro_batch]) * (1.0 if one.op is Op.FORWARD else 2.0)
+            whole = float(seconds[rank_at[d, s]][one.micro_batch]) * (1.0 if one.op is Op.FORWARD else 2.0)
+            return whole * part[d, s]
 
         timeline = timeline_of(layout, seconds_of, _TRANSFER)
         wall = timeline.iteration_seconds + _EXCHANGE + _OPTIMIZER
-        stages = [timeline.stages[places[rank].replica][places[rank].stage] for rank in ranks]
+        cells = {rank: layout.replicas[at.replica].cells.index(layout.cell_at(at)) for rank, at in places.items()}
+        stages = [timeline.stages[places[rank].replica][cells[rank]] for rank in ranks]
         busy = np.array([one.busy_seconds for one in stages])
         ends = np.array([one.end_seconds for one in stages])
         counts = np.array([len(hosted[rank]) for rank in ranks])
@@ -73,13 +79,13 @@ def frames(
             wait_seconds=np.column_stack(
                 [np.zeros(count), ends - busy, _EXCHANGE + timeline.iteration_seconds - ends, np.zeros(count)]
             ),
-            token_flops=3.0 * token_flops * counts,
-            square_flops=3.0 * _PER_SQUARE * sums,
+            token_flops=3.0 * token_flops * counts * work,
+            square_flops=3.0 * _PER_SQUARE * sums * work,
             has_flops=np.ones(count, dtype=np.bool_),
             num_micro_batches=counts,
             tokens=(_TOKENS * counts).astype(np.float64),
             sums_of_squares=sums,
-            work_keys=np.full(count, 0.5),
+            work_keys=0.5 * work,
             replicas=np.array([places[rank].replica for rank in ranks]),
             stages=np.array([places[rank].stage for rank in ranks]),
             shards=np.zeros(count, dtype=np.int64),
