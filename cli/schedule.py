@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from google.protobuf import json_format
 
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, say, show_json, show_rows
 from cli.session import OutputOption, output_of
+from layouts.codec import layout_to_proto
+from layouts.layout import Layout
 from pipelines.case import Case, case_from_json
 from pipelines.evaluate import evaluate
+from pipelines.layout import layout_of
 from pipelines.plan import Plan, plan_to_json
 from pipelines.search.budget import Budget
 from pipelines.search.generate import DEFAULT_EVALUATIONS, generate
@@ -41,6 +45,11 @@ def schedule(
     proves: Annotated[
         bool, typer.Option("--prove", help="Go on until the plan is proven to be the best; small cases only.")
     ] = False,
+    layout_file: Annotated[
+        Path | None,
+        typer.Option("--layout", metavar="FILE", help="Write the plan there as the layout of a job (docs/engine.md)."),
+    ] = None,
+    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Replicas of the layout that work like this.")] = 1,
     output: OutputOption = None,
 ) -> None:
     """Find the partition, placement and F/B/W order of a pipeline.
@@ -62,6 +71,8 @@ def schedule(
         "seed": seed,
         "seconds": round(time.monotonic() - begin, 3),
     }
+    if layout_file is not None:
+        _write_layout(layout_of(plan, replicas), layout_file)
     if output_of(context, output) is OutputFormat.JSON:
         show_json(document)
         return
@@ -83,6 +94,14 @@ def _read(path: Path) -> Case:
         raise CommandError(
             f"{path}: {error}", next_step="docs/pipelines.md shows a case", status=ExitStatus.USAGE
         ) from error
+
+
+def _write_layout(layout: Layout, path: Path) -> None:
+    message = json_format.MessageToDict(layout_to_proto(layout), preserving_proto_field_name=True)
+    try:
+        path.write_text(json.dumps(message) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror}", status=ExitStatus.USAGE) from error
 
 
 def _prove(case: Case, plan: Plan) -> tuple[Plan, bool]:

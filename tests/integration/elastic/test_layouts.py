@@ -14,6 +14,10 @@ from layouts.mix import Mix
 from layouts.orders import LETTERS, Turn
 from layouts.routes import Route
 from layouts.schedules import SCHEDULES
+from pipelines.case import Case, Layer
+from pipelines.layout import layout_of
+from pipelines.search.budget import Budget
+from pipelines.search.generate import generate
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.elastic.clock import Clock
 from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
@@ -107,7 +111,20 @@ WAVE = tuple(
     )
 )
 
+SCHEDULED = layout_of(
+    generate(
+        Case(
+            name="three devices",
+            devices=3,
+            micro_batches=5,
+            layers=tuple(Layer(forward=f, backward_input=1.2 * f, backward_weight=f) for f in (1.0, 6.0, 6.0, 4.0)),
+        ),
+        Budget(50),
+    ).plan
+)
+
 LAYOUTS |= {
+    "as the pipeline search found it": SCHEDULED,
     "two stages a rank in turns": Layout(num_blocks=4, replicas=(virtual(0, 5, 2, 2, 1),)),
     "two stages on the same two shards beside one rank with all of four": Layout(
         num_blocks=4, replicas=(virtual(0, 3, 2, 2, 2), virtual(4, 2, 1, 4, 1))
