@@ -58,24 +58,27 @@ def dispatch(
         touched = set()
         while events and events[0][0] <= now:
             op = heappop(events)[1]
+            arrived: Sequence[int] = (op,)
             if op < 0:
                 device = -1 - op
+                ended = running[device]
                 if memory is not None:
-                    memory.release(running[device])
+                    memory.release(ended)
                 running[device] = -1
                 touched.add(device)
-                continue
-            missing[op] -= 1
-            if not missing[op]:
-                device = device_of[op]
-                heappush(ready[device], (priorities[op], op))
-                touched.add(device)
+                arrived = [each for each in after[ended] if device_of[each] == device] if delay else after[ended]
+            for each in arrived:
+                missing[each] -= 1
+                if not missing[each]:
+                    heappush(ready[device_of[each]], (priorities[each], each))
+                    touched.add(device_of[each])
         for device in touched:
             if running[device] >= 0 or not ready[device]:
                 continue
             if target is not None and coming[device]:
                 coming[device] = [each for each in coming[device] if each[0] > now]
-                if _must_wait(coming[device], ready[device][0], now + durations[ready[device][0][1]], target):
+                first, next_op = ready[device][0]
+                if _must_wait(coming[device], first, now + durations[next_op], target):
                     continue
             op = heappop(ready[device])[1] if memory is None else memory.choose(ready[device], device)
             if op < 0:
@@ -84,17 +87,24 @@ def dispatch(
             running[device] = op
             end = now + durations[op]
             heappush(events, (end, -1 - device))
+            # What has no delay arrives with the end of the operation; only the rest is an event of its own.
+            if target is None and not delay:
+                continue
             for each in after[op]:
-                arrival = end if device_of[each] == device else end + delay
-                heappush(events, (arrival, each))
+                other = device_of[each]
+                if other == device:
+                    continue
+                if delay:
+                    heappush(events, (end + delay, each))
                 if target is not None:
-                    coming[device_of[each]].append((arrival, priorities[each]))
+                    coming[other].append((end + delay, priorities[each]))
     return Schedule(starts, max(map(add, starts, durations)))
 
 
-def _must_wait(coming: list[tuple[float, float]], first: tuple[float, int], end: float, target: float) -> bool:
-    """Whether something more urgent than ``first`` comes before ``first`` would end, and would then be late."""
-    return any(at < end and urgency < first[0] and end > urgency + target for at, urgency in coming)
+def _must_wait(coming: list[tuple[float, float]], first: float, end: float, target: float) -> bool:
+    """Whether something more urgent than ``first`` comes before its ``end``, and would then be late."""
+    late = min(first, end - target)
+    return any(urgency < late and arrival < end for arrival, urgency in coming)
 
 
 class _Memory:

@@ -2,7 +2,8 @@
 
 Starting points come from patterns and from the OctoPipe rules; the promising ones climb by small changes of the
 assignment, each judged by the order of work that it allows (late acceptance, Burke and Bykov, EJOR 258, 2017). Of some
-random changes the best balanced is looked at, and what cannot be better by its work alone is not looked at. What is
+random changes the best balanced is looked at, by work alone or by work and what the devices idled at the start of the
+standing schedule by turns, and what cannot be better by its work alone is not looked at. What is
 left of the budget goes to the order of the best. Deterministic for a seed as long as no deadline cuts it short.
 """
 
@@ -21,7 +22,7 @@ from pipelines.search.dispatch import Schedule
 from pipelines.search.heavy_layer import heavy_proposals
 from pipelines.search.improve import Ordering, first_priorities, improve
 from pipelines.search.network import Network, network_of, plan_of, starts_of
-from pipelines.search.windows import WindowBalance
+from pipelines.search.windows import WindowBalance, early_idle
 
 DEFAULT_EVALUATIONS = 4000
 _HISTORY = 15  # accepted if better than this many changes ago
@@ -29,6 +30,7 @@ _LEADERS = (8, 3, 1)  # how many climb in each heat
 _HEAT_ENDS = (0.4, 0.7, 0.92)  # of the budget
 _STARTS_END = 0.2
 _START_PASSES = 20
+_FORESEES = 0.5  # part of the changes that are chosen by what devices idled, not by work alone
 _NOISE = 0.01  # of the makespan
 
 
@@ -63,11 +65,23 @@ class _Climber:
     network: Network
     best: tuple[Network, Ordering]
     history: list[float]
+    idle: list[float]
     steps: int = 0
 
     @property
     def makespan(self) -> float:
         return self.best[1].schedule.makespan
+
+
+def _climber(assignment: Assignment, ordering: Ordering, network: Network) -> _Climber:
+    return _Climber(
+        assignment=assignment,
+        ordering=ordering,
+        network=network,
+        best=(network, ordering),
+        history=[ordering.schedule.makespan * 1.01] * _HISTORY,
+        idle=early_idle(network, ordering.schedule),
+    )
 
 
 def generate(case: Case, budget: Budget | None = None, *, seed: int = 0) -> Generated:
@@ -133,8 +147,7 @@ class _Search:
                     ordering = improve(
                         network, first_priorities(network), self._budget, rounds=4, limit=case.memory_limit
                     )
-                    history = [ordering.schedule.makespan * 1.01] * _HISTORY
-                    found.append(_Climber(assignment, ordering, network, (network, ordering), history))
+                    found.append(_climber(assignment, ordering, network))
         return found
 
     def _baseline(self) -> _Climber | None:
@@ -147,9 +160,7 @@ class _Search:
         evaluation = evaluate(self._case, plan)
         starts = starts_of(network, plan, evaluation.starts)
         ordering = Ordering(Schedule(starts, evaluation.makespan), starts, None)
-        history = [evaluation.makespan * 1.01] * _HISTORY
-        assignment = Assignment(plan.partition, plan.placement)
-        return _Climber(assignment, ordering, network, (network, ordering), history)
+        return _climber(Assignment(plan.partition, plan.placement), ordering, network)
 
     def _climb(self, climber: _Climber, until: float) -> None:
         idle = 0
@@ -174,6 +185,7 @@ class _Search:
             makespan = ordering.schedule.makespan
             if makespan <= climber.history[slot] or makespan <= standing:
                 climber.assignment, climber.ordering, climber.network = assignment, ordering, network
+                climber.idle = early_idle(network, ordering.schedule)
                 standing = makespan
                 if makespan < climber.makespan:
                     climber.best = network, ordering
@@ -182,7 +194,8 @@ class _Search:
 
     def _candidate(self, climber: _Climber, worst: float) -> Assignment | None:
         """The best balanced of a few random changes; None if none could be accepted."""
-        random, best, lowest = self._random, None, (worst, float("inf"))
+        random, best, lowest = self._random, None, (float("inf"), float("inf"))
+        foresees = random.random() < _FORESEES
         for _ in range(random.choice((1, 2, 8))):
             other = neighbour(self._case, climber.assignment, random)
             if random.random() < 0.3:
@@ -190,6 +203,10 @@ class _Search:
             if other == climber.assignment or not self._balance.fits(other):
                 continue
             score = self._balance.score(other)
+            if score[0] > worst:
+                continue
+            if foresees:
+                score = self._balance.foreseen(other, climber.idle)
             if score < lowest:
                 best, lowest = other, score
         return best

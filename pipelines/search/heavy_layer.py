@@ -11,7 +11,7 @@ from dataclasses import replace
 from pipelines.case import Case, PlacementRule
 from pipelines.search.assignments import Assignment, even_cuts
 
-_CHUNKS = (5, 4, 7, 3, 2, 1)
+_CHUNKS = (5, 4, 7, 10, 3, 2, 1)
 _MOST_EARLY = 2
 _HEAVY = 0.4
 

@@ -10,12 +10,34 @@ For a device with one heavy layer (a model's head) that is far more than its wor
 after it only as far as their F and their backward fit there.
 """
 
+from collections.abc import Sequence
+
 from pipelines.case import Backward
 from pipelines.search.assignments import Assignment, Balance
+from pipelines.search.dispatch import Schedule
+from pipelines.search.network import Network
+
+
+def early_idle(network: Network, schedule: Schedule) -> list[float]:
+    """For each device: how long it waited in the first half of a schedule; later there are weights for every gap."""
+    starts, durations, device_of = schedule.starts, network.durations, network.device
+    half = schedule.makespan / 2
+    idle = [half] * network.num_devices
+    for start, duration, device in zip(starts, durations, device_of, strict=True):
+        if start < half:
+            idle[device] -= min(duration, half - start)
+    return idle
 
 
 class WindowBalance(Balance):
     """Judges assignments by each device's windows; never less than :class:`Balance` says, and still a bound."""
+
+    def work(self, assignment: Assignment) -> list[float]:
+        """For each device: the time of all passes of its stages."""
+        work = [0.0] * self._case.devices
+        for device, *times in zip(assignment.placement, *self._stage_times(assignment), strict=True):
+            work[device] += self._case.micro_batches * sum(times)
+        return work
 
     def loads(self, assignment: Assignment) -> list[float]:
         """For each device: the longest of its stages' windows with what must lie before and after."""
@@ -41,6 +63,11 @@ class WindowBalance(Balance):
             way_to += f
             way_back += b
         return loads
+
+    def foreseen(self, assignment: Assignment, idle: Sequence[float]) -> tuple[float, float]:
+        """Like the score, but of work and what each device idles early in the schedule of a like assignment."""
+        ends = [work + lost for work, lost in zip(self.work(assignment), idle, strict=True)]
+        return max(ends), sum(end * end for end in ends)
 
     def _stage_times(self, assignment: Assignment) -> tuple[list[float], list[float], list[float]]:
         """F, B and W of each stage; a fused backward is all B."""

@@ -11,8 +11,11 @@ from pipelines.octopipe import octopipe
 from pipelines.placement_bound import placement_bound
 from pipelines.search.assignments import Assignment, Balance, proposals
 from pipelines.search.budget import Budget
+from pipelines.search.dispatch import dispatch
 from pipelines.search.generate import generate
-from pipelines.search.windows import WindowBalance
+from pipelines.search.improve import first_priorities
+from pipelines.search.network import network_of
+from pipelines.search.windows import WindowBalance, early_idle
 from tests.unit.pipelines.documents import document, documents, small_cases
 
 
@@ -38,6 +41,30 @@ def test_the_work_of_an_assignment_is_a_bound_on_every_order_of_it(case: Case) -
     work, windows = Balance(case).loads(assignment), WindowBalance(case).loads(assignment)
     assert max(windows) <= found.evaluation.makespan + 1e-6
     assert all(less <= more + 1e-6 for less, more in zip(work, windows, strict=True))
+
+
+@settings(max_examples=25, deadline=None)
+@given(small_cases())
+def test_work_and_early_idle_are_no_more_than_the_schedule_they_were_read_from(case: Case) -> None:
+    found = generate(case, Budget(30))
+    assignment, balance = Assignment(found.plan.partition, found.plan.placement), WindowBalance(case)
+    network = network_of(case, found.plan.partition, found.plan.placement)
+    schedule = dispatch(network, first_priorities(network), limit=case.memory_limit)
+    idle = early_idle(network, schedule)
+    assert balance.work(assignment) == pytest.approx(found.evaluation.busy)
+    assert min(idle) >= -1e-6
+    assert balance.foreseen(assignment, idle)[0] <= schedule.makespan + 1e-6
+
+
+def test_a_device_that_idles_early_is_foreseen_to_end_later() -> None:
+    case = case_from_json(document("simpipe", "simpipe-llama3-8B-p4-m8"))
+    even = next(each for each in proposals(case) if len(each.partition) == 4)
+    balance = WindowBalance(case)
+    work = balance.work(even)
+    fullest = work.index(max(work))
+    idle = [1000.0 if device == fullest else 0.0 for device in range(4)]
+    assert balance.foreseen(even, idle)[0] == max(work) + 1000.0
+    assert balance.foreseen(even, idle) > balance.foreseen(even, [0.0] * 4)
 
 
 @settings(max_examples=15, deadline=None)
