@@ -30,6 +30,7 @@ _RETRY_SECONDS = 2.0
 # A healthy database is done by then, and the offsets go with this very commit.
 _SAVE_WAIT_SECONDS = 0.2
 _FORGET_SECONDS = 86_400.0
+_FORGET_FINISHED_SECONDS = 120.0
 
 _log = structlog.get_logger(__name__)
 
@@ -55,6 +56,8 @@ class DetectorHandler:
         metrics: Counts.
         iterations_per_false_alarm: Budget of each job.
         snapshot_seconds: Time between two snapshots of a job.
+        forget_finished_seconds: A job all of whose processes ended is kept so long, for the last frame of it may come
+            that late and must not begin it anew.
         clock: Unix seconds; for the pace of snapshots and for metrics, never for a finding.
     """
 
@@ -66,6 +69,7 @@ class DetectorHandler:
         *,
         iterations_per_false_alarm: float,
         snapshot_seconds: float,
+        forget_finished_seconds: float = _FORGET_FINISHED_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._producer = producer
@@ -73,6 +77,7 @@ class DetectorHandler:
         self._metrics = metrics
         self._iterations_per_false_alarm = iterations_per_false_alarm
         self._snapshot_seconds = snapshot_seconds
+        self._forget_finished_seconds = forget_finished_seconds
         self._clock = clock
         self._jobs: dict[Partition, dict[str, _Watched]] = {}
         self._retry_at_seconds = 0.0
@@ -214,7 +219,8 @@ class DetectorHandler:
                 job_id: watched
                 for job_id, watched in jobs.items()
                 if watched.first_unsaved is None
-                and (watched.detector.finished or now - watched.last_seen_seconds > _FORGET_SECONDS)
+                and now - watched.last_seen_seconds
+                > (self._forget_finished_seconds if watched.detector.finished else _FORGET_SECONDS)
             }
             if over:
                 await self._store.forget(partition.topic, list(over))

@@ -57,7 +57,9 @@ class World:
         self.partition = Partition(OBSERVATIONS.name, 0)
 
     @contextlib.asynccontextmanager
-    async def detector(self, *, snapshot_seconds: float = 0.0) -> AsyncIterator[asyncio.Task[None]]:
+    async def detector(
+        self, *, snapshot_seconds: float = 0.0, forget_finished_seconds: float = 0.0
+    ) -> AsyncIterator[asyncio.Task[None]]:
         """A detector that is killed at the end: no last checkpoint."""
         registry = CollectorRegistry()
         producer, metrics = FakeProducer(self.broker), KafkaMetrics(registry)
@@ -67,6 +69,7 @@ class World:
             DetectorMetrics(registry),
             iterations_per_false_alarm=100_000,
             snapshot_seconds=snapshot_seconds,
+            forget_finished_seconds=forget_finished_seconds,
         )
         consumer = FakeConsumer(self.broker, topics=[OBSERVATIONS.name], group="detector")
         loop = ConsumeLoop(
@@ -209,13 +212,33 @@ async def test_an_instance_that_another_one_overtook_ends() -> None:
             await task
 
 
-@pytest.mark.asyncio
-async def test_a_job_that_ended_is_forgotten() -> None:
-    world, messages = World(), story()[:20]
+def ended_story() -> list[pb.Observation]:
+    messages = story()[:20]
     for rank in range(8):
         ended = death("job", 20 + rank, rank=rank, at_unix_seconds=1_030.0 + rank)
         ended.liveness.event.kind = pb.PROCESS_EVENT_KIND_FINISHED
         messages.append(ended)
+    return messages
+
+
+@pytest.mark.asyncio
+async def test_the_last_frame_of_a_job_that_ended_does_not_make_deaths_of_its_ends() -> None:
+    world, messages = World(), ended_story()
+    again = death("job", 29, rank=3, at_unix_seconds=1_050.0)
+    again.liveness.event.kind, again.liveness.event.incarnation = pb.PROCESS_EVENT_KIND_STARTED, 1
+    async with world.detector(forget_finished_seconds=1000.0):
+        await world.tell(*messages)
+        await world.until_committed(len(messages))
+        late = story()[20]
+        late.sequence = 28
+        await world.tell(late, again)
+        await world.until_committed(len(messages) + 2)
+    assert [verdict.kind for verdict in world.verdicts()] == [detector_pb2.VERDICT_KIND_REJOINED]
+
+
+@pytest.mark.asyncio
+async def test_a_job_that_ended_is_forgotten() -> None:
+    world, messages = World(), ended_story()
     async with world.detector():
         await world.tell(*messages)
         await world.until_committed(len(messages))

@@ -1,0 +1,166 @@
+"""A user's own training loop without the engine: a death is found and told with advice, and nobody plans for it.
+
+Real parts: the stack, and three processes of a data-parallel loop on gloo, started as torchrun starts them.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+
+from stack.paths import checkout_root
+from stack.stack import Stack
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+LOOP = Path(__file__).with_name("plain_loop.py")
+NUM_RANKS = 3
+VICTIM = 2
+HEALTHY_ITERATIONS = 40
+PATIENCE_SECONDS = 180.0
+
+
+@dataclass
+class Run:
+    """A stack and a job of three processes; what was seen of it before the job was started again."""
+
+    stack: Stack
+    settings: dict[str, str]
+    progress: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    seen: dict[str, Any] = field(default_factory=dict)
+
+    def start(self, incarnation: int, iterations: int) -> None:
+        """All ranks, as torchrun starts them."""
+        self.progress.write_text("-1")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        for rank in range(NUM_RANKS):
+            environment = {
+                **os.environ,
+                **self.settings,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(NUM_RANKS),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "TORCHELASTIC_RESTART_COUNT": str(incarnation),
+                "PLAIN_LOOP_STARTED": str(self.progress),
+            }
+            with (self.stack.folder / f"rank-{rank}-{incarnation}.log").open("wb") as log:
+                self.processes.append(
+                    subprocess.Popen([sys.executable, LOOP, str(iterations)], env=environment, stdout=log, stderr=log)
+                )
+
+    def evenkeel(self, *arguments: str) -> Any:
+        """What a command says."""
+        said = subprocess.run(
+            [sys.executable, "-m", "cli", "-o", "json", "--stack", self.stack.name, *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE_SECONDS,
+            cwd=checkout_root(),
+        )
+        return json.loads(said.stdout or "null")
+
+    def job(self) -> Any:
+        return self.evenkeel("jobs", "list")[0]
+
+    def ask(self, sql: LiteralString) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.stack.addresses.database_url, connect_timeout=5) as connection:
+            return connection.execute(sql).fetchall()
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while not condition():
+            assert time.monotonic() < ends, f"waited in vain: {what}"
+            time.sleep(0.05)
+
+    def iteration(self) -> int:
+        return int(self.progress.read_text() or -1)
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    with Stack("e2e-plain", keep_data=False) as stack:
+        run = Run(stack, dict(stack.addresses.environment()), stack.folder / "progress")
+        run.settings |= run.evenkeel("jobs", "register", "mine", "--ranks", str(NUM_RANKS))
+        try:
+            run.start(0, 1_000_000)
+            run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
+            run.seen["healthy"] = run.job()
+            os.kill(run.processes[VICTIM].pid, signal.SIGKILL)
+            run.until(lambda: bool(run.ask("SELECT 1 FROM plan_events WHERE state = 'advised'")), "advice")
+            run.until(lambda: all(process.poll() is not None for process in run.processes), "the ends of the others")
+            run.until(lambda: run.job()["ranks_alive"] == 0, "nobody alive")
+            run.seen["dead"] = run.job()
+            run.seen["plans"] = run.evenkeel("plans", "list")
+            run.seen["explained"] = run.evenkeel("plans", "explain", run.seen["plans"][0]["plan_id"])
+            run.seen["verdicts"] = run.evenkeel("verdicts", "list")
+            run.seen["verdict"] = run.evenkeel("verdicts", "explain", run.seen["verdicts"][0]["verdict_id"])
+            run.start(1, 1_000_000)
+            run.until(lambda: run.iteration() >= 5, "the loop started again")
+            run.until(lambda: run.ask("SELECT state FROM current_jobs") == [("running",)], "a job that runs again")
+            run.seen["again"] = run.job()
+            run.seen["incidents"] = run.evenkeel("incidents", "list")
+            run.evenkeel("jobs", "finish", "mine")
+            yield run
+        finally:
+            for process in run.processes:
+                process.kill()
+                process.wait()
+
+
+def test_the_death_is_one_verdict_and_its_victims_are_none(run: Run) -> None:
+    (verdict,) = run.seen["verdicts"]
+    assert verdict["kind"] == "fail_stop"
+    assert verdict["culprits"][0].startswith(f"rank {VICTIM} ")
+
+
+def test_the_job_says_that_it_gets_advice_only_and_that_it_is_degraded(run: Run) -> None:
+    states = [(run.seen[when]["state"], run.seen[when]["reshapable"]) for when in ("healthy", "dead", "again")]
+    assert states == [("running", False), ("degraded", False), ("running", False)]
+    assert run.ask("SELECT state FROM job_events ORDER BY job_event_id") == [
+        ("running",),
+        ("degraded",),
+        ("running",),
+        ("finished",),
+    ]
+
+
+def test_the_advice_is_a_plan_with_its_numbers_that_no_rank_was_told_of(run: Run) -> None:
+    (plan,) = run.seen["plans"]
+    assert (plan["state"], plan["levers"]) == ("advised", ["drop_dead"])
+    assert plan["predicted_seconds"] > 0.0
+    text = run.seen["explained"]["text"]
+    assert "No rank was told of it, it is advice" in text
+    assert f"Restart it without rank {VICTIM} (2 of 3 devices, 67 % of the healthy speed)" in text
+    assert run.ask("SELECT DISTINCT state FROM plan_events ORDER BY state") == [("advised",), ("proposed",)]
+
+
+def test_the_verdict_says_what_to_do(run: Run) -> None:
+    (note,) = run.seen["verdict"]["notes"]
+    assert f"Rank {VICTIM} " in note
+    assert "no elastic engine" in note
+    assert run.ask("SELECT notes FROM current_incidents") == [([note],)]
+
+
+def test_the_incident_is_over_when_the_loop_was_started_again(run: Run) -> None:
+    (incident,) = run.seen["incidents"]
+    assert incident["resolved_at"] is not None
+
+
+def test_no_record_of_such_a_job_is_refused(run: Run) -> None:
+    logs = "".join(log.read_text() for log in (run.stack.folder / "logs").glob("*.log"))
+    assert "records rejected" not in logs
