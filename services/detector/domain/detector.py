@@ -173,37 +173,24 @@ class JobDetector:
         for link in self._links.observe(frame):
             found.append(link_verdict(frame, link, tuple(self._culprit(rank, None) for rank in link.ranks)))
         layout = self._layout = FrameLayout.of(frame, self._layout)
-        usable = (
-            (frame.compute_seconds > 0)
-            & np.isfinite(frame.compute_seconds + frame.other_seconds + frame.wall_seconds)
-            & (frame.num_micro_batches > 0)
-            & (frame.epochs == frame.epoch)
-        )
-        waits_known = np.isfinite(frame.wait_seconds)
-        if np.count_nonzero(waits_known) < waits_known.size:
-            usable &= waits_known.all(axis=1)
-        skipped = self._health.bank.take_skips(rows)
-        if np.count_nonzero(skipped):
-            usable &= ~skipped
-        if not np.count_nonzero(usable):
+        usable, bank = layout.usable(frame), self._health.bank
+        if np.count_nonzero(bank.num_to_skip):
+            usable = usable & ~bank.take_skips(rows)
+        every = np.count_nonzero(usable) == len(usable)
+        if every:
+            usable = layout.everybody
+        elif not np.count_nonzero(usable):
             return found
         self._num_frames += 1
         learned = self._expectation.num_learned >= _FRAMES_TO_LEARN
         expected = self._expectation.expect(frame) if learned else None
-        verdicts = self._kinds.revise(frame, self._judge(frame, rows, usable, expected))
+        verdicts = self._kinds.revise(frame, self._judge(frame, rows, None if every else usable, expected))
         found += verdicts
-        for one in self._kinds.observe(
-            frame, layout, usable=usable, expected_seconds=expected, bank=self._health.bank, rows=rows
-        ):
+        for one in self._kinds.observe(frame, layout, usable=usable, expected_seconds=expected, bank=bank, rows=rows):
             found.append(kind_verdict(frame, one, tuple(self._culprit(rank, None) for rank in one.ranks)))
         found += self._suspect(frame, rows)
-        ill = self._health.bank.ill
-        self._profile.observe(
-            frame,
-            layout,
-            usable=None if np.count_nonzero(usable) == len(usable) else usable,
-            healthy=~ill[rows] if np.count_nonzero(ill) else None,
-        )
+        healthy = ~bank.ill[rows] if np.count_nonzero(bank.ill) else None
+        self._profile.observe(frame, layout, usable=None if every else usable, healthy=healthy)
         if verdicts:
             first = max(verdict.first_iteration for verdict in verdicts)
             self._profile.devices_changed(first, max(1, frame.iteration - first + 1))
@@ -214,18 +201,17 @@ class JobDetector:
         return found
 
     def _judge(
-        self, frame: FrameObservation, rows: Ints, usable: Bools, expected: npt.NDArray[np.float64] | None
+        self, frame: FrameObservation, rows: Ints, usable: Bools | None, expected: npt.NDArray[np.float64] | None
     ) -> list[Verdict]:
-        """Compares a plain frame with what was expected of it, then learns it."""
+        """Compares a plain frame with what was expected of its usable entries (None: of all), then learns it."""
         if expected is None:
             self._expectation.learn(frame, usable, None)
             return []
         seconds, told, work_keys = frame.compute_seconds, rows, frame.work_keys
-        every = np.count_nonzero(usable) == len(usable)
-        if not every:
+        if usable is not None:
             seconds, told, work_keys = np.where(usable, seconds, 1.0), rows[usable], work_keys[usable]
         log_ratios = np.log(seconds / expected)
-        known = log_ratios if every else log_ratios[usable]
+        known = log_ratios if usable is None else log_ratios[usable]
         changes = self._health.observe(frame.iteration, told, known, work_keys)
         entry_of = {int(row): entry for entry, row in enumerate(rows)} if changes else {}
         verdicts = [
@@ -234,11 +220,11 @@ class JobDetector:
         ]
         reach = 5 * self._health.noise.scale + 0.1
         apart = known.item(int(known.argmax())) - known.item(int(known.argmin()))
-        if every and apart < reach and self._health.calm(rows, QUIET):
+        if usable is None and apart < reach and self._health.calm(rows, QUIET):
             self._expectation.learn(frame, None, expected)
             return verdicts
-        ordinary = np.abs(log_ratios - median(known)) < reach
-        self._expectation.learn(frame, usable & ordinary & self._health.quiet(rows), expected)
+        plain = self._health.quiet(rows) & (np.abs(log_ratios - median(known)) < reach)
+        self._expectation.learn(frame, plain if usable is None else plain & usable, expected)
         return verdicts
 
     def _health_verdict(

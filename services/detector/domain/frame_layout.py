@@ -29,6 +29,7 @@ class FrameLayout:
         all_at_work: Every entry had micro-batches, under the epoch of the frame.
         all_priced: Every entry knows its flops.
         alike: All have the same number of micro-batches.
+        everybody: True for every entry; the same object for all frames of the layout.
     """
 
     __slots__ = (
@@ -36,6 +37,7 @@ class FrameLayout:
         "alike",
         "all_at_work",
         "all_priced",
+        "everybody",
         "has_flops",
         "num_micro_batches",
         "replicas",
@@ -55,6 +57,7 @@ class FrameLayout:
         self.all_at_work = bool(np.count_nonzero(at_work) == len(at_work))
         self.all_priced = bool(np.count_nonzero(self.has_flops) == len(at_work))
         self.alike = bool(np.ptp(self.num_micro_batches) == 0)
+        self.everybody: Bools = np.ones(len(at_work), dtype=np.bool_)
         self._known = frame.epoch, _columns(frame)
 
     @classmethod
@@ -63,6 +66,18 @@ class FrameLayout:
         if known is not None and known._known == (frame.epoch, _columns(frame)):
             return known
         return cls(frame)
+
+    def usable(self, frame: FrameObservation) -> Bools:
+        """Entries of a frame of this layout whose times count; ``everybody`` itself where all do."""
+        seconds = frame.compute_seconds
+        known = np.isfinite(seconds + frame.other_seconds + frame.wall_seconds)
+        waits_known = np.isfinite(frame.wait_seconds)
+        finite = np.count_nonzero(known) == known.size and np.count_nonzero(waits_known) == waits_known.size
+        if finite and self.all_at_work and seconds[seconds.argmin()] > 0:
+            return self.everybody
+        usable: Bools = (seconds > 0) & known & waits_known.all(axis=1)
+        usable &= (frame.num_micro_batches > 0) & (frame.epochs == frame.epoch)
+        return usable
 
 
 def _columns(frame: FrameObservation) -> tuple[bytes, ...]:

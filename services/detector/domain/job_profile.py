@@ -153,20 +153,34 @@ class JobProfile:
         """The profile now; None before the first plain frame of the epoch."""
         if not len(self._recent):
             return None
+        of_layout = dict(zip(_COLUMNS, self._medians(_WINDOW), strict=True))
+        of_speeds = of_layout
+        if self._num_alike < len(self._recent):
+            of_speeds = dict(zip(_COLUMNS, self._medians(self._num_alike), strict=True))
         return Profile(
             job_id=job_id,
             iteration=iteration,
             epoch=self._epoch,
-            seconds_per_flop=self._median("seconds_per_flop"),
-            tokens=self._median("tokens"),
-            sum_of_squares=self._median("squares"),
-            fixed_seconds=self._median("fixed"),
-            transfer_seconds=self._median("transfer"),
-            iteration_seconds=self._median("wall"),
+            seconds_per_flop=of_layout["seconds_per_flop"],
+            tokens=of_layout["tokens"],
+            sum_of_squares=of_layout["squares"],
+            fixed_seconds=of_layout["fixed"],
+            transfer_seconds=of_speeds["transfer"],
+            iteration_seconds=of_speeds["wall"],
             throughputs=throughputs,
-            exchange_seconds=self._median("exchange"),
+            exchange_seconds=of_layout["exchange"],
             recent=self._iterations.iterations(),
         )
+
+    def _medians(self, count: int) -> list[float]:
+        """Of each column, over the newest so many frames."""
+        ordered = self._recent.rows[-count:].copy()
+        ordered.sort(axis=0)
+        half = len(ordered) // 2
+        middles: list[float] = ordered[half].tolist()
+        if len(ordered) % 2:
+            return middles
+        return [(below + above) / 2.0 for below, above in zip(ordered[half - 1].tolist(), middles, strict=True)]
 
     def _median(self, column: str) -> float:
         count = self._num_alike if column in _OF_SPEEDS else _WINDOW

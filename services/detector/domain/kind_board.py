@@ -71,7 +71,7 @@ class KindBoard:
         Args:
             frame: The frame.
             layout: Its layout.
-            usable: Entries whose times count; none in an iteration with a planned pause.
+            usable: Entries whose times count, ``layout.everybody`` where all do.
             expected_seconds: What each entry's work should take; None while that is learned.
             bank: What is known of the devices.
             rows: Row of each entry in the bank.
@@ -86,7 +86,7 @@ class KindBoard:
             residuals=bank.residuals if everyone else bank.residuals[rows],
             ill=ill,
             limit=self._limit + math.log(max(len(rows), 1)),
-            plain=expected_seconds is not None and bool(np.count_nonzero(usable) == len(usable)),
+            plain=expected_seconds is not None and usable is layout.everybody,
             some_ill=bool(np.count_nonzero(ill)),
         )
         return [finding for watch in self._watches for finding in watch.observe(look)]

@@ -1,16 +1,20 @@
 """Shortcuts for few numbers give numpy's answers to the bit: verdicts may not depend on which way was taken."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.level import row_medians
-from services.detector.domain.middle import RecentValues, median, quantiles
+from services.detector.domain.middle import RecentValues, lower_median, median, quantiles
+from services.detector.domain.observation import FrameObservation
 from services.detector.domain.pipeline_grid import PipelineGrid
 from services.detector.domain.rolling import RollingRows
+from tests.unit.detector.synthetic import SyntheticJob, cube
 
 numbers = st.floats(-1e6, 1e6)
 
@@ -19,6 +23,7 @@ numbers = st.floats(-1e6, 1e6)
 def test_a_median_is_numpys_to_the_bit_however_many_there_are(values: list[float], times: int) -> None:
     row = np.tile(np.array(values), times)
     assert median(row) == float(np.median(row))
+    assert lower_median(row) == float(np.quantile(row, 0.5, method="lower"))
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 5000])
@@ -85,12 +90,41 @@ def test_a_grid_gathers_by_replica_and_stage_whoever_is_missing(told: list[tuple
     replicas = np.array([replica for replica, _, _ in told])
     stages = np.array([stage for _, stage, _ in told])
     values = np.array([value for _, _, value in told])
-    grid = PipelineGrid(replicas, stages)
+    grid = PipelineGrid(FrameLayout(laid_out(replicas, stages)))
     highest, lowest = grid.highest(values), grid.lowest(values)
     for row, replica in enumerate(sorted(set(replicas.tolist()))):
         for column, stage in enumerate(sorted(set(stages.tolist()))):
             here = [value for r, s, value in told if (r, s) == (replica, stage)]
             assert highest[row, column] == max(here, default=0.0)
             assert lowest[row, column] == min(here, default=math.inf)
-    assert grid.fits(replicas.copy(), stages.copy())
-    assert not grid.fits(replicas + 1, stages)
+    assert grid.borders.tolist() == [
+        len({s for r, s, _ in told if r == replica}) - 1 for replica in sorted(set(replicas))
+    ]
+
+
+def laid_out(replicas: np.ndarray, stages: np.ndarray) -> FrameObservation:
+    """A frame with these entries, each with two micro-batches."""
+    count, frame = len(replicas), next(iter(SyntheticJob(places=cube()).frames(0, 1)))
+    same = np.zeros(count, dtype=np.int64)
+    return replace(
+        frame,
+        replicas=replicas,
+        stages=stages,
+        shards=same,
+        epochs=same,
+        num_micro_batches=same + 2,
+        work_keys=np.ones(count),
+        has_flops=np.ones(count, dtype=np.bool_),
+    )
+
+
+def test_frames_of_one_layout_share_it_and_any_column_that_differs_makes_another() -> None:
+    frame = laid_out(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
+    layout = FrameLayout.of(frame, None)
+    copied = replace(frame, replicas=frame.replicas.copy(), work_keys=frame.work_keys.copy(), iteration=7)
+    assert FrameLayout.of(copied, layout) is layout
+    changes = {"replicas": 1, "stages": 1, "shards": 1, "num_micro_batches": 1, "work_keys": 1.0, "epochs": 1}
+    others = [replace(frame, **{name: getattr(frame, name) + more}) for name, more in changes.items()]
+    others += [replace(frame, has_flops=~frame.has_flops), replace(frame, epoch=1)]
+    for other in others:
+        assert FrameLayout.of(other, layout) is not layout

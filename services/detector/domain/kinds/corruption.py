@@ -56,7 +56,7 @@ class Corruption(KindWatch):
         ):
             if np.count_nonzero(reported) < _FEWEST_REPORTS:
                 continue
-            entries = np.flatnonzero(reported & np.isfinite(values) & (values > 0))
+            entries = (reported & np.isfinite(values) & (values > 0)).nonzero()[0]
             if len(entries) >= _FEWEST_REPORTS:
                 found += self._judge(look, name, entries, values[entries])
         return found
@@ -73,12 +73,14 @@ class Corruption(KindWatch):
         apart -= math.log(usual)
         apart -= middle
         size = np.abs(apart)
-        departed = size > np.maximum(SMALLEST_DEPARTURE, _SPREADS * spread)
-        departed &= seen >= _FEWEST
-        some = int(np.count_nonzero(departed))
-        # Where many depart at once it is the training, or the median itself that moved.
-        if some > max(1, _MOST_AT_ONCE * count):
-            departed[:], some = False, 0
+        some = 0
+        if size.item(int(size.argmax())) > SMALLEST_DEPARTURE:
+            departed = size > np.maximum(SMALLEST_DEPARTURE, _SPREADS * spread)
+            departed &= seen >= _FEWEST
+            some = int(np.count_nonzero(departed))
+            # Where many depart at once it is the training, or the median itself that moved.
+            if some > max(1, _MOST_AT_ONCE * count):
+                departed[:], some = False, 0
         seen += 1.0
         rate: Floats = np.maximum(1.0 / seen, _RATE)
         if some:
