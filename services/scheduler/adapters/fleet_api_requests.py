@@ -13,6 +13,7 @@ _MAX_TOKEN_CHARACTERS = 4096
 _MAX_TEXT_CHARACTERS = 256
 _MAX_RANKS = 8192
 _MAX_BLOCKS = 4096
+_MAX_PASSES = 100_000
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
 
@@ -87,9 +88,12 @@ def _check_text(field: str, value: str) -> None:
 
 def _check_layout(request: pb.RegisterJobRequest) -> None:
     layout = request.layout
-    num_ranks = sum(len(stage.ranks) for replica in layout.replicas for stage in replica.stages)
+    num_ranks = len({rank for replica in layout.replicas for stage in replica.stages for rank in stage.ranks})
     if num_ranks + len(layout.standbys) > _MAX_RANKS:
         raise InvalidRequestError(f"layout: {num_ranks + len(layout.standbys)} ranks, at most {_MAX_RANKS}")
+    num_passes = sum(len(order.passes) for replica in layout.replicas for order in replica.orders)
+    if num_passes > _MAX_PASSES:
+        raise InvalidRequestError(f"layout.replicas.orders: {num_passes} passes, at most {_MAX_PASSES}")
     if layout.schedule and layout.schedule not in SCHEDULES:
         raise InvalidRequestError(f"layout.schedule {layout.schedule[:80]!r}: one of {', '.join(sorted(SCHEDULES))}")
     for name in layout.schedules:

@@ -60,6 +60,7 @@ def test_good_requests_pass() -> None:
         ("blocks", lambda request: setattr(request.model.blocks[1], "parameter_bytes", -1)),
         ("max_width", lambda request: setattr(request.model.blocks[1], "max_width", 0)),
         ("activation_bytes_per_token", lambda request: setattr(request.model, "activation_bytes_per_token", -1)),
+        ("orders: 100001 passes", lambda request: request.layout.replicas[0].orders.add(passes=[1] * 100_001)),
         ("at most 8192", lambda request: request.layout.standbys.extend(range(10, 9000))),
     ],
 )
