@@ -26,7 +26,8 @@ def replay_recording(
 ) -> None:
     """Run the detector over a recorded job: verdicts as JSON lines, and a summary.
 
-    The summary goes to standard error; with -o json it is the last line of standard output instead.
+    The summary goes to standard error; with -o json it is the last line of standard output instead. Messages that
+    cannot be used are skipped, as the services skip them, and the summary says how many and why.
 
     Example: evenkeel replay steps.csv --format series
     """
@@ -56,4 +57,6 @@ def _text(summary: "Summary") -> str:
         lines.append("accused: " + "; ".join(accused))
     if summary.still_slow:
         lines.append("slow at the end: " + ", ".join(summary.still_slow))
+    if summary.skipped.count:
+        lines.append(summary.skipped.text)
     return "\n".join(lines + [f"note: {note}" for note in summary.notes])

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from offline.skipped import Skipped
 from services.detector.domain.series import SeriesVerdict
 from services.detector.domain.verdict import Verdict
 
@@ -32,6 +33,7 @@ class Summary:
         verdicts: How many of each kind.
         accused_ranks: Ranks named as culprits, by job.
         still_slow: Who is slow when the recording ends: "job/rank", or the job of a series.
+        skipped: Messages that could not be used.
         notes: What a reader should know.
     """
 
@@ -46,6 +48,7 @@ class Summary:
     verdicts: Counter[str] = field(default_factory=Counter)
     accused_ranks: dict[str, list[int]] = field(default_factory=dict)
     still_slow: list[str] = field(default_factory=list)
+    skipped: Skipped = field(default_factory=Skipped)
     notes: list[str] = field(default_factory=list)
 
     def saw(self, job_id: str, iteration: int, *, planned: bool, num_ranks: int) -> None:
@@ -76,4 +79,10 @@ class Summary:
 
     def to_plain(self) -> dict[str, Any]:
         """The same as plain values, for JSON."""
-        return {**asdict(self), "verdicts": dict(self.verdicts), "num_verdicts": self.verdicts.total()}
+        skipped = {"count": self.skipped.count, "reasons": dict(self.skipped.reasons), "first": self.skipped.first}
+        return {
+            **asdict(self),
+            "verdicts": dict(self.verdicts),
+            "num_verdicts": self.verdicts.total(),
+            "skipped": skipped,
+        }

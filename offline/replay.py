@@ -32,7 +32,7 @@ def replay(
         iterations_per_false_alarm: The operator's budget for each job.
 
     Raises:
-        RecordingError: The file cannot be used.
+        RecordingError: The file cannot be used. Messages of a recorded topic that cannot are skipped and counted.
     """
     job_id = path.name.split(".")[0] or path.name
     if kind is RecordingFormat.SERIES:
@@ -42,11 +42,13 @@ def replay(
     if kind is RecordingFormat.OPS:
         observations = frames_of(read_operations(path), job_id=job_id)
     else:
-        observations = observations_of(read_messages(path))
+        observations = observations_of(read_messages(path, summary.skipped), summary.skipped)
     try:
         yield from _replay_ranks(observations, summary, iterations_per_false_alarm)
     except RecordingError as error:
         raise error if str(path) in str(error) else RecordingError(f"{path}: {error}") from error
+    if summary.skipped.count and not summary.num_iterations:
+        raise RecordingError(f"{path} holds no iteration that can be used: {summary.skipped.text}")
     if summary.num_iterations < FEWEST_STEPS:
         text = f"only {summary.num_iterations} iterations: the detector needs about {FEWEST_STEPS} before it judges"
         summary.notes.append(text + (f"; try evenkeel analyze {path}" if kind is RecordingFormat.OPS else ""))

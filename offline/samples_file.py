@@ -13,6 +13,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from offline.errors import RecordingError
+from offline.skipped import Skipped
 
 Message = pb.Record | pb.Observation
 
@@ -38,11 +39,16 @@ def write_messages(file: BinaryIO, first_line: bytes, messages: Iterable[bytes])
     return count
 
 
-def read_messages(path: Path) -> Iterator[Message]:
+def read_messages(path: Path, skipped: Skipped | None = None) -> Iterator[Message]:
     """The messages in a file, one after the other.
 
+    Args:
+        path: The file.
+        skipped: Takes those that cannot be read, and the end of a file that is cut off; None: the first is an error.
+
     Raises:
-        RecordingError: The file is no such recording, is cut off, or holds something else; names the message.
+        RecordingError: The file is no such recording or holds something else, or no message of it can be read; without
+            ``skipped`` also one that cannot be read, or a file that is cut off. Names the message.
     """
     try:
         with path.open("rb") as file:
@@ -52,17 +58,24 @@ def read_messages(path: Path) -> Iterator[Message]:
                 if line.startswith(b"evenkeel."):
                     raise RecordingError(f"{path} holds {line.strip()[:80]!r}, which is neither Observation nor Record")
                 file.seek(0)
-            number = 0
-            for number, content in enumerate(_contents(path, file), start=1):
+            num_read = 0
+            for number, at, content in _contents(path, file, skipped):
+                if skipped is not None:
+                    skipped.place = f"message {number} at byte {at}"
                 kind = kind or _kind_of(content)
-                yield _parsed(path, number, kind, content)
-            if number == 0:
-                raise RecordingError(f"{path} holds no messages")
+                message = _parsed(path, number, kind, content, skipped)
+                if message is not None:
+                    num_read += 1
+                    yield message
+            if num_read == 0:
+                none = f"{path} holds no messages" if not skipped or not skipped.count else f"{path}: {skipped.text}"
+                raise RecordingError(f"{none}; is it a samples file?")
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _contents(path: Path, file: BinaryIO) -> Iterator[bytes]:
+def _contents(path: Path, file: BinaryIO, skipped: Skipped | None) -> Iterator[tuple[int, int, bytes]]:
+    """Each message's number, place in the file and bytes."""
     number = 0
     while True:
         number += 1
@@ -82,8 +95,14 @@ def _contents(path: Path, file: BinaryIO) -> Iterator[bytes]:
             raise RecordingError(f"{path}: message {number} at byte {at} claims {size} bytes; is it a samples file?")
         content = file.read(size)
         if len(content) < size:
-            raise RecordingError(f"{path} is cut off in message {number} at byte {at}; drop the end or record it again")
-        yield content
+            if skipped is None or number == 1:
+                raise RecordingError(
+                    f"{path} is cut off in message {number} at byte {at}; drop the end or record it again"
+                )
+            skipped.place = f"message {number} at byte {at}"
+            skipped.add("cut_off", f"the file ends {size - len(content)} bytes before the message does")
+            return
+        yield number, at, content
 
 
 def _kind_of(content: bytes) -> type[Message]:
@@ -95,14 +114,21 @@ def _kind_of(content: bytes) -> type[Message]:
     return pb.Record
 
 
-def _parsed(path: Path, number: int, kind: type[Message], content: bytes) -> Message:
+def _parsed(path: Path, number: int, kind: type[Message], content: bytes, skipped: Skipped | None) -> Message | None:
     try:
         message = kind.FromString(content)
+        word, problem = ("", "") if message.job_id else ("no_job", "names no job; is it a samples file?")
+        empty = isinstance(message, pb.Record) and not (message.samples or message.progress or message.events)
+        if empty and _kind_of(content) is pb.Observation:
+            word, problem = "other_kind", "is an Observation among Records"
     except DecodeError as error:
-        raise RecordingError(f"{path}: message {number} is no {kind.DESCRIPTOR.full_name}: {error}") from error
-    if not message.job_id:
-        raise RecordingError(f"{path}: message {number} names no job; is it a samples file?")
-    return message
+        word, problem = "malformed", f"is no {kind.DESCRIPTOR.full_name}: {error}"
+    if not problem:
+        return message
+    if skipped is None:
+        raise RecordingError(f"{path}: message {number} {problem}")
+    skipped.add(word, f"it {problem}")
+    return None
 
 
 def _varint(value: int) -> bytes:

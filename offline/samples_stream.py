@@ -11,6 +11,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from contracts.topics import OBSERVATIONS
 from offline.errors import RecordingError
 from offline.samples_file import Message
+from offline.skipped import Skipped
 from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
 from services.detector.adapters.observation_codec import decode_observation
 from services.detector.domain.observation import Observation
@@ -24,11 +25,15 @@ _LAST_FRAMES_SECONDS = 3600.0
 _NOWHERE = Partition(OBSERVATIONS.name, 0)
 
 
-def observations_of(messages: Iterable[Message]) -> Iterator[Observation]:
+def observations_of(messages: Iterable[Message], skipped: Skipped | None = None) -> Iterator[Observation]:
     """The observations in, or made from, recorded messages; in order.
 
+    Args:
+        messages: The messages.
+        skipped: Takes those that make no sense; None: the first one is an error.
+
     Raises:
-        RecordingError: A message makes no sense; names it.
+        RecordingError: A message makes no sense, and there is no ``skipped``; names it.
     """
     streams = _Streams()
     for number, message in enumerate(messages, start=1):
@@ -38,7 +43,9 @@ def observations_of(messages: Iterable[Message]) -> Iterator[Observation]:
             else:
                 yield from streams.take(message, number)
         except (RejectedRecordError, HostileRecordError) as error:
-            raise RecordingError(f"message {number} cannot be used: {error}") from error
+            if skipped is None:
+                raise RecordingError(f"message {number} cannot be used: {error}") from error
+            skipped.add(error.word if isinstance(error, HostileRecordError) else error.error, str(error))
     yield from streams.end()
 
 

@@ -122,6 +122,79 @@ def test_a_recording_that_is_cut_off_says_where(tmp_path: Path) -> None:
         list(read_messages(path))
 
 
+def poisoned(messages: list) -> list[bytes]:
+    """The messages of a recording, four of which nobody can use."""
+    nobodys = type(messages[0])()
+    nobodys.CopyFrom(messages[0])
+    nobodys.job_id = ""
+    values = [message.SerializeToString() for message in messages]
+    values[20:20] = [b"\xff\xff\xff", nobodys.SerializeToString()]
+    values[40:40] = [b"\x07", b"\xff" * 9]
+    return values
+
+
+def test_poisoned_observations_are_skipped_and_told_and_the_verdicts_are_those_without_them(tmp_path: Path) -> None:
+    observed = frames(slow_rank=5, slow_from=30)
+    clean, _ = run(samples_file(tmp_path / "job.a", OBSERVATION_LINE, observed), RecordingFormat.SAMPLES)
+    path = tmp_path / "job.b"
+    newer = pb.Observation(job_id="job", sequence=999)
+    with path.open("wb") as file:
+        write_messages(file, OBSERVATION_LINE, [*poisoned(observed), newer.SerializeToString()])
+    found, summary = run(path, RecordingFormat.SAMPLES)
+    assert [one.verdict_id for one in found] == [one.verdict_id for one in clean]
+    assert summary.skipped.reasons == {"malformed": 3, "no_job": 1, "empty": 1}
+    assert summary.skipped.first.startswith("message 21 at byte ")
+    assert summary.to_plain()["skipped"]["count"] == 5
+
+
+def test_poisoned_records_are_skipped_by_the_rules_of_the_service(tmp_path: Path) -> None:
+    sent = records(frames(slow_rank=2, slow_from=25))
+    clean, _ = run(samples_file(tmp_path / "job.a", RECORD_LINE, sent), RecordingFormat.SAMPLES)
+    hostile = pb.Record()
+    hostile.CopyFrom(sent[100])
+    hostile.samples[0].wall_seconds = -1.0
+    path = tmp_path / "job.b"
+    with path.open("wb") as file:
+        write_messages(file, RECORD_LINE, [*poisoned(sent), hostile.SerializeToString()])
+    found, summary = run(path, RecordingFormat.SAMPLES)
+    assert [one.verdict_id for one in found] == [one.verdict_id for one in clean]
+    assert summary.skipped.count == 5
+    assert "5 messages skipped" in summary.skipped.text
+
+
+def test_the_end_of_a_recording_that_is_cut_off_is_skipped(tmp_path: Path) -> None:
+    path = samples_file(tmp_path / "job", OBSERVATION_LINE, frames(slow_rank=5, slow_from=30))
+    path.write_bytes(path.read_bytes()[:-7])
+    found, summary = run(path, RecordingFormat.SAMPLES)
+    assert [culprit.rank for culprit in found[0].culprits] == [5]
+    assert summary.num_iterations == 59
+    assert summary.skipped.reasons == {"cut_off": 1}
+    assert summary.skipped.first.endswith("the file ends 7 bytes before the message does")
+
+
+def test_a_recording_of_which_nothing_can_be_used_is_an_error_that_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    path.write_bytes(RECORD_LINE)
+    with pytest.raises(RecordingError, match="holds no messages"):
+        run(path, RecordingFormat.SAMPLES)
+    newer = [pb.Observation(job_id="job", sequence=number) for number in range(3)]
+    samples_file(path, OBSERVATION_LINE, newer)
+    with pytest.raises(RecordingError, match=r"no iteration that can be used: 3 messages skipped \(3 empty\); "):
+        run(path, RecordingFormat.SAMPLES)
+    with path.open("wb") as file:
+        write_messages(file, RECORD_LINE, [b"\xff\xff\xff"] * 2)
+    with pytest.raises(RecordingError, match=r"2 messages skipped \(2 malformed\); the first: message 1 at"):
+        run(path, RecordingFormat.SAMPLES)
+
+
+def test_observations_among_records_are_skipped_by_what_the_first_line_says(tmp_path: Path) -> None:
+    observed = frames(slow_rank=-1, slow_from=0, count=20)
+    path = samples_file(tmp_path / "job", RECORD_LINE, [*records(observed), *observed])
+    _, summary = run(path, RecordingFormat.SAMPLES)
+    assert summary.num_iterations == 20
+    assert summary.skipped.reasons == {"other_kind": 20}
+
+
 @pytest.mark.parametrize("content", [b"", b"iteration,seconds\n1,2\n", b"evenkeel.telemetry.v9.Thing\n", b"\xff" * 40])
 def test_something_that_is_no_samples_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "job").write_bytes(content)
