@@ -2,15 +2,15 @@
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-# Beyond this a selection costs less than sorting.
-_LARGE = 1024
+# Beyond this a selection of one, or of several, costs less than sorting.
+_LARGE, _HUGE = 1024, 16_384
 
 
 def median(values: Floats) -> float:
@@ -39,17 +39,20 @@ def lower_median(values: Floats) -> float:
     return float(values.item(half))
 
 
-def quantiles(values: Floats, shares: Floats) -> Floats:
+def quantiles(values: Floats, shares: Sequence[float]) -> list[float]:
     """The values below which these shares of at least one number lie, linear in between; none may be NaN."""
-    places = (len(values) - 1) * shares
-    lower = np.floor(places).astype(np.int64)
-    upper = np.minimum(lower + 1, len(values) - 1)
-    ordered = (
-        np.partition(values, np.unique(np.concatenate([lower, upper]))) if len(values) > _LARGE else np.sort(values)
-    )
-    below, above, part = ordered[lower], ordered[upper], places - lower
-    gap = above - below
-    return np.where(part >= 0.5, above - gap * (1 - part), below + gap * part)
+    places = [(len(values) - 1) * share for share in shares]
+    whole = [int(place) for place in places]
+    if len(values) > _HUGE:
+        ordered = np.partition(values, sorted({*whole, *(min(each + 1, len(values) - 1) for each in whole)}))
+    else:
+        ordered = np.sort(values)
+    found = []
+    for each, place in zip(whole, places, strict=True):
+        below, above = ordered.item(each), ordered.item(min(each + 1, len(values) - 1))
+        gap, part = above - below, place - each
+        found.append(above - gap * (1 - part) if part >= 0.5 else below + gap * part)
+    return found
 
 
 class RecentValues:

@@ -5,6 +5,8 @@ wins, so that noise with two modes or a heavy slow side is not taken for narrow.
 the one before) is widened by the long-run factor of a first-order autoregression.
 """
 
+import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +17,8 @@ from services.detector.domain.middle import quantiles
 Floats = npt.NDArray[np.float64]
 
 # |t| quantiles at 0.50, 0.90, 0.98 by degrees of freedom.
-_FREEDOMS = np.array([2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0])
+_KNOWN_FREEDOMS = [2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0]
+_FREEDOMS = np.array(_KNOWN_FREEDOMS)
 _QUANTILES = np.array(
     [
         [0.8165, 2.9200, 6.9646],
@@ -27,7 +30,7 @@ _QUANTILES = np.array(
         [0.7064, 1.8595, 2.8965],
     ]
 )
-_OF_BOTH_SIDES, _OF_SLOW_SIDE = np.array([0.5, 0.9, 0.98]), np.array([0.75, 0.95, 0.99])
+_OF_BOTH_SIDES, _OF_SLOW_SIDE = (0.5, 0.9, 0.98), (0.75, 0.95, 0.99)
 _RATIOS = _QUANTILES[:, 2] / _QUANTILES[:, 0]
 
 SMALLEST_SCALE = 0.003
@@ -74,11 +77,10 @@ def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: 
     if len(values) < _FEWEST_RESIDUALS:
         return Noise(scale=prior_scale)
     both_sides = quantiles(np.abs(values), _OF_BOTH_SIDES)
-    found = np.maximum(both_sides, quantiles(values, _OF_SLOW_SIDE))
-    middle = max(float(both_sides[0]), 1e-9)
+    found = [max(pair) for pair in zip(both_sides, quantiles(values, _OF_SLOW_SIDE), strict=True)]
+    middle = max(both_sides[0], 1e-9)
     freedom = min(float(np.interp(-found[2] / middle, -_RATIOS, _FREEDOMS)), _LIGHTEST_TAIL)
-    reference = np.array([np.interp(freedom, _FREEDOMS, _QUANTILES[:, column]) for column in range(3)])
-    scale = float(np.max(found / reference))
+    scale = max(each / reference for each, reference in zip(found, _quantiles_at(freedom), strict=True))
     correlation = _correlation(window, middle)
     scale *= float(np.sqrt((1 + correlation) / (1 - correlation)))
     share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(values))
@@ -86,15 +88,26 @@ def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: 
     return Noise(scale=max(scale, SMALLEST_SCALE), freedom=freedom, correlation=correlation)
 
 
+def _quantiles_at(freedom: float) -> list[float]:
+    """The quantiles of |t| with so many degrees of freedom, linear between the known ones."""
+    above = min(max(bisect_right(_KNOWN_FREEDOMS, freedom), 1), len(_KNOWN_FREEDOMS) - 1)
+    low, high = _KNOWN_FREEDOMS[above - 1], _KNOWN_FREEDOMS[above]
+    part = min(max((freedom - low) / (high - low), 0.0), 1.0)
+    found: list[float] = ((1.0 - part) * _QUANTILES[above - 1] + part * _QUANTILES[above]).tolist()
+    return found
+
+
 def row_scales(residuals: Floats, pooled: Noise) -> Floats:
     """Scale of each device's own noise: its window's spread, drawn towards the job's, never below half of it."""
-    counts = np.isfinite(residuals).sum(axis=1)
+    known = np.isfinite(residuals)
+    gaps = np.count_nonzero(known) < known.size
+    counts = known.sum(axis=1) if gaps else np.full(len(known), known.shape[1])
     scales = np.full(len(residuals), pooled.scale)
     enough = counts >= 8
     if np.count_nonzero(enough):
         if np.count_nonzero(enough) < len(enough):
             residuals, counts = residuals[enough], counts[enough]
-        reference = np.interp(pooled.freedom, _FREEDOMS, _QUANTILES[:, 1])
+        reference = _quantiles_at(pooled.freedom)[1]
         # NaN sorts last, so the finite values of a row stand first.
         values, rows = np.abs(residuals), np.arange(len(counts))
         values.sort(axis=1)
@@ -141,16 +154,20 @@ def _correlation(window: Floats, middle: float) -> float:
     # Lone outliers would hide what the body of the noise does.
     # Neither do gaps count: no comparison holds for NaN.
     body = np.abs(window) <= max(_BODY * middle, 1e-9)
-    both = body[:, :-1] & body[:, 1:]
-    count = np.count_nonzero(both)
+    # Rows one after the other, a gap between them, so that all neighbours are pairs and none is of two rows.
+    shape = len(window), window.shape[1] + 1
+    kept, within = np.zeros(shape), np.zeros(shape)
+    np.copyto(kept[:, :-1], window, where=body)
+    within[:, :-1] = body
+    kept, within = kept.ravel(), within.ravel()
+    count = int(np.dot(within[:-1], within[1:]))
     if count < _FEWEST_RESIDUALS:
         return _PRIOR_CORRELATION
-    kept = np.where(body, window, 0.0)
     squares = kept * kept
-    power = float(np.sqrt(np.vdot(squares[:, :-1], body[:, 1:]) * np.vdot(squares[:, 1:], body[:, :-1])))
-    found = float(np.vdot(kept[:, :-1], kept[:, 1:])) / power if power > 0 else 0.0
+    power = math.sqrt(np.dot(squares[:-1], within[1:]) * np.dot(squares[1:], within[:-1]))
+    found = float(np.dot(kept[:-1], kept[1:])) / power if power > 0 else 0.0
     # A short window makes noise look less correlated than it is (Marriott and Pope 1954).
-    length = int(both.any(axis=0).sum()) + 1
+    length = int(np.count_nonzero(np.logical_or.reduce(body[:, :-1] & body[:, 1:]))) + 1
     found += (1.0 + 4 * found) / length
     found = (count * found + _PRIOR_PAIRS * _PRIOR_CORRELATION) / (count + _PRIOR_PAIRS)
     # While there are few pairs, the correlation may be larger than it looks.
