@@ -26,7 +26,7 @@ from pipelines.search.windows import WindowBalance, early_idle
 
 DEFAULT_EVALUATIONS = 4000
 _HISTORY = 15  # accepted if better than this many changes ago
-_LEADERS = (8, 3, 1)  # how many climb in each heat
+_LEADERS = (4, 2, 1)  # how many climb in each heat
 _HEAT_ENDS = (0.4, 0.7, 0.92)  # of the budget
 _STARTS_END = 0.2
 _START_PASSES = 20
