@@ -258,7 +258,8 @@ class TelemetryHandler:
             self._metrics.frame_seconds.observe(max(0.0, now_seconds - frame.last_sample_at_seconds))
 
     def _keep_house(self, now_seconds: float) -> None:
-        """Forgets idle jobs, ends idle windows, exports counts."""
+        """Forgets idle jobs, ends idle windows, exports counts, tells of ranks that are behind."""
+        self._tell_of_laggards(now_seconds)
         for shard in self._shards.values():
             for job_id, job in list(shard.jobs.items()):
                 for outcome, total in job.stream.frames.outcomes.items():
@@ -270,6 +271,26 @@ class TelemetryHandler:
                     del shard.jobs[job_id]
                     shard.memory.complete = False
         self._count_jobs()
+
+    def _tell_of_laggards(self, now_seconds: float) -> None:
+        num_behind = 0
+        for job in (job for shard in self._shards.values() for job in shard.jobs.values()):
+            laggards = job.stream.frames.laggards
+            num_behind += len(laggards.behind(now_seconds))
+            fallen, back = laggards.news(now_seconds)
+            for one in fallen:
+                _log.warning(
+                    "a rank is behind its peers: its samples are in the rollups and in no frame until it has caught up",
+                    job_id=job.stream.job_id,
+                    rank=one.rank,
+                    incarnation=one.incarnation,
+                    iteration=one.iteration,
+                    peers_at_iteration=one.behind_iteration,
+                    what_to_do="give run.iteration(index=...) the number that its peers are at, or start all again",
+                )
+            for one in back:
+                _log.info("a rank has caught up", job_id=job.stream.job_id, rank=one.rank, late_samples=one.num_samples)
+        self._metrics.ranks_behind.set(num_behind)
 
     def _count_jobs(self) -> None:
         self._metrics.jobs.set(sum(len(shard.jobs) for shard in self._shards.values()))

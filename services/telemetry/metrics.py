@@ -16,6 +16,7 @@ class TelemetryMetrics:
         "lost_records",
         "missing_entries",
         "observations",
+        "ranks_behind",
         "rollups",
         "rollups_waiting",
         "samples",
@@ -35,6 +36,11 @@ class TelemetryMetrics:
             "evenkeel_telemetry_frame_seconds",
             "Arrival of a frame's last sample to its acknowledgement by Kafka",
             buckets=SHORT_SECONDS_BUCKETS,
+            registry=registry,
+        )
+        self.ranks_behind = Gauge(
+            "evenkeel_telemetry_ranks_behind",
+            "Ranks whose samples are in no frame, because their iterations are far behind those of their peers",
             registry=registry,
         )
         self.rollups = Counter("evenkeel_telemetry_rollups", "Rollup rows, by outcome", ("outcome",), registry=registry)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from services.telemetry.domain.frame_rules import FrameRules
+from services.telemetry.domain.laggards import Laggards
 from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
 
 FrameKey = tuple[int, int]
@@ -76,6 +77,7 @@ class FrameJoiner:
         self._num_lost_iterations = 0
         self._lost_key: FrameKey = (-1, -1)
         self._joined_at_seconds = 0.0
+        self.laggards = Laggards()
         self.outcomes: Counter[Outcome] = Counter()
         self.num_superseded = 0
         self.num_restarts = 0
@@ -126,6 +128,8 @@ class FrameJoiner:
             self.outcomes[Outcome.DUPLICATE] += 1
             return []
         self.outcomes[Outcome.JOINED] += 1
+        if sample.rank in self.laggards:
+            self.laggards.joined(sample.rank)
         frame.entries[sample.rank] = sample
         frame.last_at_seconds = now_seconds
         frame.absent.discard(sample.rank)
@@ -258,15 +262,18 @@ class FrameJoiner:
             return []
         self.outcomes[Outcome.LATE] += 1
         key = (sample.epoch, sample.iteration)
+        member = self._members.get(sample.rank)
+        later = member is not None and member.incarnation < sample.incarnation
+        self.laggards.late(sample, started_over=later, behind_iteration=self._closed[1], now_seconds=now_seconds)
         if self._is_within_patience(key):
             self._note_member(sample)
         if key > self._lost_key:  # the same one over and over is a repetition, not a job that goes on
             self._lost_key = key
             self._num_lost_iterations += 1
         rules = self._rules
-        if self._num_lost_iterations < rules.lost_iterations:
-            return []
-        if now_seconds - self._joined_at_seconds < rules.lost_seconds:
+        lost = self._num_lost_iterations >= rules.lost_iterations
+        lost = lost and now_seconds - self._joined_at_seconds >= rules.lost_seconds
+        if not lost and not self.laggards.all_started_over(self._members):
             return []
         self.num_restarts += 1
         closed = self._flush(now_seconds)
@@ -274,6 +281,7 @@ class FrameJoiner:
         self._newest_epoch = self._settled_epoch = -1
         self._members.clear()
         self._gone.clear()
+        self.laggards.clear()
         return closed + self.add(sample, now_seconds)
 
     def _is_within_patience(self, key: FrameKey) -> bool:

@@ -299,6 +299,56 @@ def test_a_rank_that_lost_samples_and_reports_again_is_not_silent() -> None:
     assert joiner.add(sample(0, 6), 1.1) == []
 
 
+def test_a_rank_that_starts_over_while_the_others_go_on_is_told_once_and_is_in_again_when_it_has_caught_up() -> None:
+    joiner = settled_joiner(3)
+    seconds = 1.0
+    for iteration in range(2, 30):
+        seconds += 1.0
+        add_all(joiner, [sample(0, iteration), sample(1, iteration)], seconds)
+        joiner.add(sample(2, iteration - 2, incarnation=1), seconds)
+        joiner.tick(seconds + 0.9)
+    fallen, back = joiner.laggards.news(seconds)
+    assert [(one.rank, one.incarnation, one.started_over, back) for one in fallen] == [(2, 1, True, [])]
+    assert joiner.outcomes[Outcome.LATE] == fallen[0].num_samples == 28
+    assert (fallen[0].iteration, fallen[0].behind_iteration) == (27, 28)
+    assert joiner.laggards.news(seconds + 100) == ([], [])
+    frames = add_all(joiner, [sample(0, 40), sample(1, 40), sample(2, 40, incarnation=1)], seconds + 1)
+    assert ranks_of(frames[-1]) == [0, 1, 2]
+    fallen, back = joiner.laggards.news(seconds + 2)
+    assert (fallen, [one.rank for one in back], joiner.laggards.behind(seconds + 100)) == ([], [2], [])
+    assert joiner.num_restarts == 0
+
+
+def test_a_rank_that_is_late_once_is_no_laggard() -> None:
+    joiner = settled_joiner(3)
+    joiner.add(sample(2, 1), 0.2)
+    add_all(joiner, [sample(rank, 2) for rank in range(3)], 50.0)
+    assert joiner.laggards.news(100.0) == ([], [])
+
+
+def test_a_job_all_of_whose_ranks_are_later_processes_that_count_from_0_is_joined_afresh_at_once() -> None:
+    joiner = settled_joiner(3)
+    for iteration in range(2, 9):
+        add_all(joiner, [sample(rank, iteration) for rank in range(3)], 1.0)
+    joiner.gone(1, 0, 2.0)
+    frames = add_all(
+        joiner,
+        [sample(rank, iteration, incarnation=1) for iteration in range(4) for rank in range(3)],
+        3.0,
+    )
+    assert joiner.num_restarts == 1
+    assert [(frame.iteration, ranks_of(frame)) for frame in frames][-1] == (3, [0, 1, 2])
+    assert joiner.laggards.news(100.0) == ([], [])
+
+
+def test_two_of_three_ranks_that_start_over_do_not_begin_the_job_anew() -> None:
+    joiner = settled_joiner(3)
+    for iteration in range(2, 9):
+        joiner.add(sample(0, iteration), 1.0)
+        add_all(joiner, [sample(rank, iteration - 2, incarnation=1) for rank in (1, 2)], 1.0)
+    assert joiner.num_restarts == 0
+
+
 def test_one_late_sample_over_and_over_starts_nothing_afresh() -> None:
     joiner = settled_joiner(2)
     for repetition in range(500):
