@@ -43,6 +43,7 @@ _PRIOR_PAIRS = 128.0
 _DOUBT = 2.0
 _FAR_OFF = 0.08
 _BODY = 4.0
+_FEWEST_BLOCKS, _SHORTEST_BLOCK = 4, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,8 @@ def block_scale(residuals: Floats, length: int) -> tuple[float, int]:
 
     Args:
         residuals: One row a device, one column an iteration; NaN where there was none or where it shall not count.
-        length: Residuals in a block.
+        length: Residuals in a block. Where there would be too few blocks to judge by they are shorter: means of those
+            stray more, if anything.
 
     Returns:
         The root mean square of the means of all such blocks, and how many of them do not overlap; (0.0, 0) for none.
@@ -142,11 +144,15 @@ def block_scale(residuals: Floats, length: int) -> tuple[float, int]:
     known = np.isfinite(residuals)
     sums = np.cumsum(np.pad(np.where(known, residuals, 0.0), ((0, 0), (1, 0))), axis=1)
     counts = np.cumsum(np.pad(known, ((0, 0), (1, 0))), axis=1)
-    full = (counts[:, length:] - counts[:, :-length]) == length
-    if not full.any():
+    while True:
+        full = (counts[:, length:] - counts[:, :-length]) == length
+        num_apart = int((np.ceil(full.sum(axis=1) / length)).sum())
+        if num_apart >= _FEWEST_BLOCKS or length <= _SHORTEST_BLOCK:
+            break
+        length = max(length * 3 // 4, _SHORTEST_BLOCK)
+    if num_apart == 0:
         return 0.0, 0
     means = (sums[:, length:] - sums[:, :-length])[full] / length
-    num_apart = int((np.ceil(full.sum(axis=1) / length)).sum())
     return float(np.sqrt(np.mean(means**2))), num_apart
 
 
