@@ -32,6 +32,7 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
     ("has_offset", (), np.bool_, False),
     ("num_to_baseline", (), np.int64, 0),
     ("num_to_skip", (), np.int64, 0),
+    ("suspected", (), np.bool_, False),
     ("num_observed", (), np.int64, 0),
     ("num_settled", (), np.int64, 0),
     ("level", (), np.float64, 0.0),
@@ -74,6 +75,7 @@ class DeviceBank:
         has_offset: A baseline was taken for this row at least once.
         num_to_baseline: Observations still to come before its baseline is taken.
         num_to_skip: Observations still to be left out.
+        suspected: It was under suspicion of being slow when its work changed, and no baseline was taken since.
         num_observed: Observations of this row.
         num_settled: Observations that its offset rests on.
         level: Log slowdown that is established for the device; 0 when healthy.
@@ -96,6 +98,7 @@ class DeviceBank:
     has_offset: npt.NDArray[np.bool_]
     num_to_baseline: Ints
     num_to_skip: Ints
+    suspected: npt.NDArray[np.bool_]
     num_observed: Ints
     num_settled: Ints
     level: Floats

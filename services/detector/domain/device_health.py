@@ -41,6 +41,8 @@ QUIET = 0.25
 
 _REFINE_AFTER = (8, 24)
 _NOISE_EVERY = 8
+# Of the way to a verdict: whoever has gone so far is not quite healthy.
+_SUSPECTED = 0.25
 _STRAYS, _STRAYS_OF_YOUTH = 4.0, 2.0
 _SLOWEST_RATE = 1.0 / 64.0
 
@@ -217,9 +219,11 @@ class DeviceHealth:
 
     def _begin_work(self, rows: Ints) -> None:
         """These devices hold another share now: the healthy ones get a new baseline, the ill ones keep theirs."""
-        healthy = rows[~self.bank.ill[rows]]
-        self.bank.num_to_baseline[healthy] = BASELINE_AFTER_RESHAPE
-        self.bank.clear_tests(rows)
+        bank = self.bank
+        healthy = rows[~bank.ill[rows]]
+        bank.num_to_baseline[healthy] = BASELINE_AFTER_RESHAPE
+        bank.suspected[healthy] = np.maximum.reduce(bank.sums[:, 0, healthy]) > _SUSPECTED * self._limit()
+        bank.clear_tests(rows)
 
     def _test(self, rows: Ints, residuals: Floats, terms: FrameTerms) -> list[HealthChange]:
         bank, where = self.bank, self.bank.where(rows)

@@ -20,6 +20,7 @@ BASELINE_OBSERVATIONS = 5
 BASELINE_AFTER_RESHAPE = 3
 _LONE_OFFSET = 0.5
 _RESHAPE_OFFSET = 0.1
+_MOST_AT_FIRST = 0.02
 
 
 def take_baseline(bank: DeviceBank, ready: Ints) -> None:
@@ -39,15 +40,18 @@ def take_baseline(bank: DeviceBank, ready: Ints) -> None:
         else:
             before = bank.shared_offset[members] + bank.own_offset[members]
             reach = np.where(bank.has_offset[members], _RESHAPE_OFFSET, _LONE_OFFSET)
-            shared = np.clip(own, before - reach, before + reach)
+            # What spoke against a device before the reshape may be all that it is slower after it.
+            shared = np.clip(own, before - reach, before + np.where(bank.suspected[members], 0.0, reach))
         shift = bank.shared_offset[members] + bank.own_offset[members]
         bank.shared_offset[members] = shared
-        bank.own_offset[members] = np.clip(own - shared, -0.02, 0.02)
+        most = np.where(bank.suspected[members], 0.0, _MOST_AT_FIRST)
+        bank.own_offset[members] = np.clip(own - shared, -_MOST_AT_FIRST, most)
         shift = bank.shared_offset[members] + bank.own_offset[members] - shift
         bank.residuals[members] -= shift[:, None]
         # What came before was measured on other work.
         bank.residuals[members, : WINDOW - BASELINE_OBSERVATIONS] = np.nan
     bank.has_offset[ready] = True
+    bank.suspected[ready] = False
     bank.num_settled[ready] = BASELINE_AFTER_RESHAPE
     bank.clear_tests(ready)
 

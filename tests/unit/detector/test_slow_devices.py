@@ -255,6 +255,47 @@ def test_a_slow_device_with_much_less_work_stays_as_slow_where_stages_are_not_wo
     assert found[0].throughput == pytest.approx(0.5, abs=0.02)
 
 
+@pytest.mark.parametrize("places", [cube(1, 2, 2), cube(1, 4, 1)], ids=["two stages, two replicas", "four stages"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_milder_of_two_slow_devices_does_not_hide_in_the_baseline_of_the_plan_against_the_other(
+    places: list[Place], seed: int
+) -> None:
+    def throughput(rank: int, iteration: int) -> float:
+        return {0: 0.6, 3: 0.87}.get(rank, 1.0) if iteration >= 40 else 1.0
+
+    options = {"throughput": throughput, "stage_factor": {1: 1.05}, "seed": seed}
+    quotas = (4,) * (1 + max(place.replica for place in places))
+    detector = JobDetector("job")
+    found = verdicts_of(detector, SyntheticJob(places=places, quotas=quotas, **options).frames(0, 44))
+    assert found[0].culprits[0].rank == 0
+    # The plan gives every stage of the slow device's replica another share: the milder one's has no peer either.
+    shares = {0: 5, 1: 10, 2: 9, 3: 8} if len(quotas) == 1 else {0: 5, 1: 12, 2: 7, 3: 10}
+    moved = [replace(place, layers=shares[rank]) for rank, place in enumerate(places)]
+    found += verdicts_of(detector, SyntheticJob(places=moved, quotas=quotas, epoch=1, **options).frames(44, 120))
+    speeds = {verdict.culprits[0].rank: verdict.throughput for verdict in found}
+    assert speeds == {0: pytest.approx(0.6, abs=0.03), 3: pytest.approx(0.87, abs=0.04)}
+    assert VerdictKind.RECOVERED not in {verdict.kind for verdict in found}
+
+
+@pytest.mark.parametrize("last_stage", [0.85, 1.15])
+@pytest.mark.parametrize("seed", range(3))
+def test_healthy_stages_that_are_not_worth_their_flops_are_left_alone_through_reshapes(
+    last_stage: float, seed: int
+) -> None:
+    detector, found, start = JobDetector("job"), [], 0
+    for epoch, (moved, stop) in enumerate(((0, 33), (3, 70), (-2, 110), (0, 150))):
+        places = [
+            replace(place, layers=place.layers + (moved if place.stage else -moved)) if place.replica == 0 else place
+            for place in cube(1, 2, 2)
+        ]
+        job = SyntheticJob(
+            places=places, noise=student(0.02, 2.5), seed=seed, epoch=epoch, stage_factor={1: last_stage}
+        )
+        found += verdicts_of(detector, job.frames(start, stop))
+        start = stop
+    assert found == []
+
+
 def test_a_replacement_starts_with_a_clean_record() -> None:
     detector = JobDetector("job")
     ill = SyntheticJob(places=cube(), throughput=slow_from(1, 60, 0.5), seed=20)
