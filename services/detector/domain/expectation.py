@@ -168,11 +168,14 @@ class ForgettingLeastSquares(base.Regressor):
         if self._weights is None:
             shares = {self.primary: _SHARE_OF_PRIMARY, self.reluctant: _SHARE_OF_RELUCTANT}
             penalties = [self.ridge * shares.get(name, 1.0) for name in self._index]
-            weights = _ridge_weights(self._moments.tolist(), penalties)
+            moments = self._moments.tolist()
+            weights = _ridge_weights(moments, penalties)
             place = self._index.get(self.reluctant)
             if place is not None and weights[place] < 0.0:
-                others = np.delete(np.delete(self._moments, place + 1, axis=0), place + 1, axis=1)
-                weights = _ridge_weights(others.tolist(), penalties[:place] + penalties[place + 1 :])
+                del moments[place + 1], penalties[place]
+                for row in moments:
+                    del row[place + 1]
+                weights = _ridge_weights(moments, penalties)
                 weights.insert(place, 0.0)
             self._weights = np.array(weights)
         return self._weights
@@ -220,25 +223,27 @@ def _ridge_weights(moments: list[list[float]], penalties: list[float]) -> list[f
     By elimination, on plain numbers: for a handful of features that is a fraction of the cost of arrays. A ridge on
     the diagonal makes the system positive definite, so that no pivot is small and none has to be looked for.
     """
-    diagonal = [row[place] for place, row in enumerate(moments)][1:]
-    scale = [math.sqrt(each) if each > 0.0 else 1.0 for each in diagonal]
-    size = len(scale)
-    rows = [
-        [moments[one + 1][other + 1] / (scale[one] * scale[other]) for other in range(size)]
-        + [moments[one + 1][0] / scale[one]]
-        for one in range(size)
-    ]
-    for one in range(size):
-        rows[one][one] += penalties[one] + 1e-12
-    for one in range(size):
-        pivot = rows[one]
-        for row in rows[one + 1 :]:
-            factor = row[one] / pivot[one]
-            for place in range(one + 1, size + 1):
-                row[place] -= factor * pivot[place]
+    size = len(penalties)
+    scale = [math.sqrt(moments[one][one]) if moments[one][one] > 0.0 else 1.0 for one in range(1, size + 1)]
+    # Of each row what stands on the diagonal and behind it: the rest is the same once more.
+    rows = []
+    for one, mine in enumerate(scale):
+        told = moments[one + 1]
+        row = [told[other + 1] / (mine * scale[other]) for other in range(one, size)]
+        row[0] += penalties[one] + 1e-12
+        row.append(told[0] / mine)
+        rows.append(row)
+    for one, pivot in enumerate(rows):
+        for below in range(one + 1, size):
+            row, offset = rows[below], below - one
+            factor = pivot[offset] / pivot[0]
+            for place in range(len(row)):
+                row[place] -= factor * pivot[place + offset]
     weights = [0.0] * size
-    for one in reversed(range(size)):
+    for one in range(size - 1, -1, -1):
         row = rows[one]
-        known = sum([row[other] * weights[other] for other in range(one + 1, size)])
-        weights[one] = (row[size] - known) / row[one]
+        rest = row[-1]
+        for other in range(one + 1, size):
+            rest -= row[other - one] * weights[other]
+        weights[one] = rest / row[0]
     return [weight / each for weight, each in zip(weights, scale, strict=True)]

@@ -105,11 +105,12 @@ class JobProfile:
         if healthy is not None and usable is not None:
             healthy = healthy[usable]
         price = _price(seconds, flops, layout, healthy)
-        tokens = float(np.add.reduce(of(frame.tokens)[grid.heads])) / grid.num_micro_batches
-        squares = float(np.add.reduce(of(frame.sums_of_squares)[grid.heads])) / grid.num_micro_batches
+        tokens = float(np.dot(of(frame.tokens), grid.shares))
+        squares = float(np.dot(of(frame.sums_of_squares), grid.shares))
         # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
-        least = np.minimum.reduce(waits).tolist()
-        fixed = median(of(frame.other_seconds)) + (least[_GRADIENT] + least[_VOTE])
+        gradient, vote = waits[:, _GRADIENT], waits[:, _VOTE]
+        least = float(gradient[gradient.argmin()]) + float(vote[vote.argmin()])
+        fixed = median(of(frame.other_seconds)) + least
         transfer, exchange = self._between_ranks(grid, seconds, waits[:, _TENSOR], wall - fixed)
         self._recent.append(np.array((wall, price, tokens, squares, fixed, transfer, exchange)))
         self._walls.append(wall)
@@ -136,7 +137,7 @@ class JobProfile:
         exchange = grid.lowest(waits / grid.counts)
         if not grid.all_taken:
             exchange = np.where(grid.taken, exchange, 0.0)
-        exchanged = float(np.add.reduce(exchange, axis=None)) / grid.shape[0]
+        exchanged = float(exchange.sum()) / grid.shape[0]
         piped = grid.piped
         if not len(piped):
             return 0.0, exchanged
@@ -145,7 +146,7 @@ class JobProfile:
             if self._transfer_before > 0.0 or not len(piped):
                 return self._transfer_before, exchanged
         rounds = grid.highest(seconds / grid.counts) + exchange
-        shortest = (grid.rounds - 1.0) * np.maximum.reduce(rounds, axis=1) + np.add.reduce(rounds, axis=1)
+        shortest = (grid.rounds - 1.0) * np.maximum.reduce(rounds, axis=1) + grid.over_stages(rounds)
         unexplained = (pipeline_seconds - shortest[piped]) / (2 * grid.borders[piped])
         return max(float(unexplained[unexplained.argmin()]), 0.0), exchanged
 

@@ -24,8 +24,8 @@ class PipelineGrid:
         layout: The layout.
         shape: Replicas, stages.
         counts: Micro-batches of each entry.
-        heads: Entries of the first stage and the first shard: each replica's work once.
-        num_micro_batches: Of all heads together; 1 where there are none.
+        shares: One over the job's micro-batches for entries of the first stage and shard, each replica's work once;
+            0 for all others. What these have of something, times this, is what a micro-batch has of it.
         taken: Whether somebody is in each replica and stage.
         rounds: Most micro-batches that a stage of each replica runs.
         borders: Borders between stages in each replica.
@@ -47,8 +47,9 @@ class PipelineGrid:
         full = len(self._cells) == self.shape[0] * self.shape[1] and np.ptp(sizes) == 0
         self._shards = int(sizes[0]) if full else 0
         self.counts = layout.num_micro_batches.astype(np.float64)
-        self.heads = np.flatnonzero((layout.stages == layout.stages.min()) & (layout.shards == layout.shards.min()))
-        self.num_micro_batches = max(float(self.counts[self.heads].sum()), 1.0)
+        heads = (layout.stages == layout.stages.min()) & (layout.shards == layout.shards.min())
+        self.shares: Floats = heads / max(float(self.counts[heads].sum()), 1.0)
+        self._ones = np.ones(self.shape[1])
         most = self.highest(self.counts)
         self.taken = most > 0
         self.rounds = most.max(axis=1)
@@ -65,6 +66,11 @@ class PipelineGrid:
     def lowest(self, values: Floats) -> Floats:
         """The lowest value of each replica and stage; infinite where nobody is."""
         return self._reduced(np.minimum, values, np.inf)
+
+    def over_stages(self, values: Floats) -> Floats:
+        """The sum of each replica's stages, of one value for each replica and stage."""
+        found: Floats = np.dot(values, self._ones)
+        return found
 
     def _reduced(self, which: np.ufunc, values: Floats, nobody: float) -> Floats:
         if self._order is not None:

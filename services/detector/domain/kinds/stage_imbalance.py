@@ -20,6 +20,7 @@ _WINDOW = 32
 HEAVY = 1.10
 """From this ratio to the mean of all stages a stage counts as too heavy: a tenth of the pipeline's time."""
 _STANDARD_ERRORS = 4.0
+_SHARES = np.full(_WINDOW, 1.0 / _WINDOW)
 
 
 class StageImbalance(KindWatch):
@@ -57,7 +58,7 @@ class StageImbalance(KindWatch):
         if len(self._recent) < _WINDOW:
             return []
         window = self._recent.rows
-        mean = np.add.reduce(window) / len(window)
+        mean = np.dot(_SHARES, window)
         heaviest = int(mean.argmax())
         if mean[heaviest] < HEAVY:
             return []
@@ -81,7 +82,7 @@ class StageImbalance(KindWatch):
 class _Cells:
     """Which entries share a replica and a stage."""
 
-    __slots__ = ("_cell", "_counts", "comparable", "layout", "shape")
+    __slots__ = ("_cell", "_counts", "_ones", "comparable", "layout", "shape")
 
     def __init__(self, layout: FrameLayout) -> None:
         self.layout = layout
@@ -89,6 +90,7 @@ class _Cells:
         self._cell = layout.replicas * self.shape[1] + layout.stages
         counts = np.bincount(self._cell, minlength=self.shape[0] * self.shape[1])
         self._counts = None if np.ptp(counts) == 0 else counts
+        self._ones = np.ones((self.shape[1], 1))
         self.comparable = self.shape[1] > 1 and np.count_nonzero(counts) == len(counts)
 
     def loads(self, seconds: Floats) -> Floats:
@@ -98,7 +100,7 @@ class _Cells:
         if self._counts is not None:
             sums /= self._counts
         ratios = sums.reshape(self.shape)
-        ratios *= num_stages / np.add.reduce(ratios, axis=1, keepdims=True)
+        ratios *= num_stages / np.dot(ratios, self._ones)
         if num_replicas == 1:
             return np.asarray(ratios[0])
         ratios.sort(axis=0)
