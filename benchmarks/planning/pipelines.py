@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pipelines
+from benchmarks.planning.tables import table
 from pipelines.bounds import lower_bound
 from pipelines.case import Case, case_from_json
 from pipelines.evaluate import evaluate
@@ -85,8 +86,8 @@ def measure(row: Row, seconds: float) -> dict[str, Any]:
     plan, is_optimal = found.plan, found.gap <= 1e-9
     spent = time.process_time() - began
     result: dict[str, Any] = {"group": row.group, "case": row.name, "lower_bound": lower_bound(case)}
-    if row.group == "unlimited":
-        result["placement_bound"] = placement_bound(case)
+    bound = placement_bound(case) if row.group == "unlimited" else None
+    result["placement_bound"] = bound
     result["generated"] = evaluate(case, plan).makespan
     if row.group == "proven":
         proof = prove(case, plan, seconds_per_choice=60.0)
@@ -100,6 +101,7 @@ def measure(row: Row, seconds: float) -> dict[str, Any]:
         "octopipe_rules": rules,
         "ours": ours.makespan,
         "over_bound": ours.makespan / result["lower_bound"],
+        "over_placement_bound": None if bound is None else ours.makespan / bound,
         "over_rules": ours.makespan / best_rules,
         "over_reference": None if row.reference is None else ours.makespan / row.reference,
         "optimum": row.optimum,
@@ -129,38 +131,52 @@ def main() -> None:
         _print_table(group, [result for result in results if result["group"] == group])
 
 
+_TITLES = {
+    "case": "case",
+    "optimum": "known optimum",
+    "lower_bound": "lower bound",
+    "placement_bound": "whole-layer bound",
+    "published": "published",
+    "reference": "OctoPipe rules, recorded",
+    "octopipe_rules": "OctoPipe rules, our code",
+    "generated": "search alone",
+    "ours": "Evenkeel",
+    "over_bound": "/ bound",
+    "over_placement_bound": "/ whole-layer bound",
+    "over_reference": "/ recorded rules",
+    "over_rules": "/ better rules",
+    "is_proven": "proven by us",
+    "evaluations": "schedules tried",
+}
+_LEFT_OUT = {
+    "unlimited": {"optimum", "generated", "is_proven", "over_reference"},
+    "memory": {"optimum", "generated", "is_proven"},
+    "speeds": {"optimum", "generated", "is_proven"},
+    "proven": {"lower_bound", "over_bound", "over_rules", "evaluations"},
+}
+
+
 def _print_table(group: str, results: list[dict[str, Any]]) -> None:
-    titles = {
-        "case": "case",
-        "lower_bound": "bound",
-        "placement_bound": "whole-layer bound",
-        "published": "published",
-        "reference": "rules, reference",
-        "octopipe_rules": "rules, ours",
-        "ours": "Evenkeel",
-        "optimum": "optimum",
-        "is_proven": "proven",
-        "over_bound": "/ bound",
-        "over_rules": "/ best rules",
-    }
-    keys = [key for key in titles if any(result.get(key) is not None for result in results)]
-    print(f"\n### {group}\n\n| {' | '.join(titles[key] for key in keys)} |\n|{'---|' * len(keys)}")
-    for result in results:
-        print(f"| {' | '.join(_cell(result.get(key)) for key in keys)} |")
-    for key in ("over_bound", "over_rules", "over_reference"):
+    keys = [key for key in _TITLES if key not in _LEFT_OUT[group]]
+    keys = [key for key in keys if any(result.get(key) is not None for result in results)]
+    lines = [[_cell(key, result.get(key)) for key in keys] for result in results]
+    print(f"\n### {group}\n\n{table([_TITLES[key] for key in keys], lines)}")
+    for key in ("over_bound", "over_placement_bound", "over_rules", "over_reference"):
         values = [result[key] for result in results if result[key] is not None]
         if values:
             print(f"\n{key}: mean {statistics.mean(values):.4f}, worst {max(values):.4f}, of {len(values)}")
 
 
-def _cell(value: object) -> str:
+def _cell(key: str, value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.3f}" if value < 100 else f"{value:,.0f}"
-    return str(value)
+    if isinstance(value, float) and key.startswith("over_"):
+        return f"{value:.4f}" if key.endswith("bound") else f"{value:.3f}"
+    if isinstance(value, int | float):
+        return f"**{value:,.0f}**" if key == "ours" else f"{value:,.0f}"
+    return str(value).removeprefix("simpipe-").removeprefix("pipelinesimulator-")
 
 
 def _published(figures: dict[str, float]) -> float | None:
