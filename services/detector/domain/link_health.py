@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain import sequential_test
-from services.detector.domain.level import could_be_below, locate_change, robust_level
+from services.detector.domain.level import INTERVAL_SCALES, could_be_below, locate_change, robust_level
 from services.detector.domain.link_bank import WINDOW, LinkBank
 from services.detector.domain.noise import Noise, estimate, row_scales
 from services.detector.domain.transfer_cost import NUM_CLASSES
@@ -36,6 +36,7 @@ _ONE_STEP_SHARE = 0.3
 _STRONG_SUSPICION = 0.2
 _NATS_TO_RECOVER = 8.0
 _NATS_PER_RELAPSE = 3.0
+_FEWEST_TO_HEAL = 3
 _YOUNG_OBSERVATIONS = 96
 _NATS_FOR_YOUTH = 8.0
 # A level must stand out from one iteration's noise by so many scales: what is smaller may be noise that wanders.
@@ -227,6 +228,31 @@ class LinkHealth:
             first_iteration=int(bank.iterations[start]),
             nats=nats,
             num_observations=change.num_residuals,
+        )
+
+    def heal_too(self, row: int, first_iteration: int) -> LinkChange | None:
+        """Clears a slow row if it looks as healthy as others of the same fault have been since ``first_iteration``.
+
+        By itself a noisy row takes long to convince its test: what is left to ask is whether it has left its level.
+        """
+        bank, scale = self.bank, float(self._scales(np.array([row]))[0])
+        columns = np.flatnonzero((bank.iterations >= first_iteration) & np.isfinite(bank.residuals[row]))
+        since = bank.residuals[row, columns]
+        if len(since) < _FEWEST_TO_HEAL or not could_be_below(since, scale, SMALLEST_SLOWDOWN / 2):
+            return None
+        if robust_level(since) + INTERVAL_SCALES * scale / float(np.sqrt(len(since))) >= bank.level[row]:
+            return None
+        nats = float(bank.sums_faster[row].max())
+        bank.clear_tests(np.array([row]))
+        bank.residuals[row, : columns[0]] = np.nan
+        bank.level[row], bank.ill[row], bank.since[row] = 0.0, False, -1
+        return LinkChange(
+            row=row,
+            recovered=True,
+            level=0.0,
+            first_iteration=int(bank.iterations[columns[0]]),
+            nats=nats,
+            num_observations=len(since),
         )
 
     def refined_level(self, row: int) -> float:

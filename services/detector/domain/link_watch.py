@@ -68,7 +68,10 @@ class LinkFinding:
 
 @dataclass(slots=True, kw_only=True)
 class _Complaint:
-    """What was told of some rows and is not over; ``slow`` are those of them that the tests hold to be slow."""
+    """What was told of some rows and is not over.
+
+    ``slow`` are those of them that the tests hold to be slow; since ``healing_since`` one of them is not any more.
+    """
 
     ranks: tuple[int, ...]
     rows: set[int]
@@ -76,14 +79,15 @@ class _Complaint:
     published: float
     first_iteration: int
     num_frames: int = 0
+    healing_since: int = -1
 
     def to_state(self) -> list[Any]:
         plain = [list(self.ranks), sorted(self.rows), sorted(self.slow)]
-        return [*plain, self.published, self.first_iteration, self.num_frames]
+        return [*plain, self.published, self.first_iteration, self.num_frames, self.healing_since]
 
     @classmethod
     def from_state(cls, plain: list[Any]) -> "_Complaint":
-        ranks, rows, slow, published, first_iteration, num_frames = plain
+        ranks, rows, slow, published, first_iteration, num_frames, *healing_since = plain
         return cls(
             ranks=tuple(ranks),
             rows=set(rows),
@@ -91,6 +95,7 @@ class _Complaint:
             published=published,
             first_iteration=first_iteration,
             num_frames=num_frames,
+            healing_since=healing_since[0] if healing_since else -1,
         )
 
 
@@ -161,6 +166,12 @@ class LinkWatch:
                     self._doubts[change.row] = (0, change)
                 else:
                     mine.slow.add(change.row)
+                    mine.healing_since = -1
+        for complaint in list(self._complaints):
+            if complaint.healing_since >= 0 and 2 * len(complaint.slow) <= len(complaint.rows):
+                for row in sorted(complaint.slow):
+                    healed = self._health.heal_too(row, complaint.healing_since)
+                    found += [] if healed is None else self._recover(healed, usual)
         for row in list(self._doubts):
             if row not in self._doubts:
                 continue
@@ -198,6 +209,8 @@ class LinkWatch:
         found = []
         for complaint in [one for one in self._complaints if change.row in one.slow]:
             complaint.slow.discard(change.row)
+            if complaint.healing_since < 0:
+                complaint.healing_since = change.first_iteration
             if not complaint.slow:
                 self._complaints.remove(complaint)
                 complaint.published = 1.0
@@ -277,17 +290,7 @@ class LinkWatch:
                 [age, one.row, one.level, one.first_iteration, one.nats, one.num_observations]
                 for age, one in self._doubts.values()
             ],
-            "complaints": [
-                [
-                    list(one.ranks),
-                    sorted(one.rows),
-                    sorted(one.slow),
-                    one.published,
-                    one.first_iteration,
-                    one.num_frames,
-                ]
-                for one in self._complaints
-            ],
+            "complaints": [one.to_state() for one in self._complaints],
         }
 
     def restore(self, state: dict[str, Any]) -> None:

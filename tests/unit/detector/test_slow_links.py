@@ -41,6 +41,20 @@ def test_what_is_slow_is_named_with_its_measure(victim: Victim) -> None:
     assert first.peers == pytest.approx(1.0, abs=0.1)
 
 
+def test_an_endpoint_is_over_soon_after_most_that_shares_it_is_though_one_of_its_links_is_noisy() -> None:
+    trace = make_link_trace(6, shape="4x2x4", victim=Victim.ENDPOINT, slowdown_percent=25.0)
+    fault = trace.fault
+    assert fault is not None
+    observed = tuple(
+        frame_from_proto(one.job_id, one.sequence, one.frame)
+        for one in trace.observations()
+        if one.sequence < fault.stop + 8
+    )
+    found = found_in(observed)
+    assert [(finding.ranks, finding.recovered) for _, finding in found] == [(fault.ranks, False), (fault.ranks, True)]
+    assert found[-1][1].first_iteration >= fault.stop
+
+
 def test_a_straggler_is_no_slow_link() -> None:
     observed, _, _ = frames(6, Victim.COMPUTE, 100.0)
     assert found_in(observed) == []
