@@ -33,16 +33,16 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
     ("num_to_baseline", (), np.int64, 0),
     ("num_to_skip", (), np.int64, 0),
     ("suspected", (), np.bool_, False),
-    ("num_observed", (), np.int64, 0),
-    ("num_settled", (), np.int64, 0),
     ("level", (), np.float64, 0.0),
     ("ill", (), np.bool_, False),
     ("published", (), np.float64, 1.0),
-    ("num_since_change", (), np.int64, 0),
     ("num_relapses", (), np.int64, 0),
     ("scale", (), np.float64, 0.0),
     ("residuals", (WINDOW,), np.float64, np.nan),
 )
+
+# What is counted together: a row each, so that a frame of all devices is one addition.
+_COUNTERS = ("num_observed", "num_since_change", "num_settled")
 
 # The tests in a state, each direction by itself.
 _TESTS = ("sums_slower", "sums_faster", "ages_slower", "ages_faster")
@@ -76,12 +76,9 @@ class DeviceBank:
         num_to_baseline: Observations still to come before its baseline is taken.
         num_to_skip: Observations still to be left out.
         suspected: It was under suspicion of being slow when its work changed, and no baseline was taken since.
-        num_observed: Observations of this row.
-        num_settled: Observations that its offset rests on.
         level: Log slowdown that is established for the device; 0 when healthy.
         ill: A slow verdict stands.
         published: Throughput last published.
-        num_since_change: Observations since ``level`` last changed.
         num_relapses: How often the device fell ill again.
         scale: Scale of its noise.
         sums: The sequential tests' sums by test, direction (slower, faster) and row, so that a frame is one addition.
@@ -99,12 +96,9 @@ class DeviceBank:
     num_to_baseline: Ints
     num_to_skip: Ints
     suspected: npt.NDArray[np.bool_]
-    num_observed: Ints
-    num_settled: Ints
     level: Floats
     ill: npt.NDArray[np.bool_]
     published: Floats
-    num_since_change: Ints
     num_relapses: Ints
     scale: Floats
     sums: Floats
@@ -120,6 +114,7 @@ class DeviceBank:
         for name, shape, kind, _ in _COLUMNS:
             setattr(self, name, np.zeros((0, *shape), dtype=kind))
         self.sums, self.ages = np.zeros((NUM_TESTS, 2, 0)), np.zeros((NUM_TESTS, 2, 0), dtype=np.int64)
+        self._counters: Ints = np.zeros((len(_COUNTERS), 0), dtype=np.int64)
         self._rows: dict[int, int] = {}
         self._located: _Processes | None = None
         self._located_rows: Ints = np.zeros(0, dtype=np.int64)
@@ -141,6 +136,32 @@ class DeviceBank:
     def is_everyone(self, rows: Ints) -> bool:
         """Whether these rows, as :meth:`locate` gave them, are all there are, in order."""
         return rows is self._everyone
+
+    @property
+    def num_observed(self) -> Ints:
+        """Observations of each row."""
+        row: Ints = self._counters[0]
+        return row
+
+    @property
+    def num_since_change(self) -> Ints:
+        """Observations of each row since its ``level`` last changed."""
+        row: Ints = self._counters[1]
+        return row
+
+    @property
+    def num_settled(self) -> Ints:
+        """Observations that each row's offset rests on."""
+        row: Ints = self._counters[2]
+        return row
+
+    def count(self, rows: Ints, settled: Ints) -> None:
+        """Counts one observation of some rows; of those that have a baseline, which are some of them, as settled."""
+        if rows is self._everyone and settled is rows:
+            self._counters += 1
+        else:
+            self._counters[:2, rows] += 1
+            self._counters[2, settled] += 1
 
     @property
     def sums_slower(self) -> Floats:
@@ -229,6 +250,7 @@ class DeviceBank:
         for name, shape, kind, fresh in _COLUMNS:
             added = np.full((len(ranks), *shape), fresh, dtype=kind)
             setattr(self, name, np.concatenate([getattr(self, name), added]))
+        self._counters = np.pad(self._counters, ((0, 0), (0, len(ranks))))
         added = np.zeros((NUM_TESTS, 2, len(ranks)))
         self.sums = np.concatenate([self.sums, added], axis=2)
         self.ages = np.concatenate([self.ages, added.astype(np.int64)], axis=2)
@@ -240,12 +262,13 @@ class DeviceBank:
     def _reset(self, row: int) -> None:
         for name, _, _, fresh in _COLUMNS:
             getattr(self, name)[row] = fresh
+        self._counters[:, row] = 0
         self.clear_tests(np.array([row]))
 
     def to_state(self) -> dict[str, Any]:
         """Everything in the bank, as plain values and arrays."""
         state: dict[str, Any] = {name: getattr(self, name).copy() for name, _, _, _ in _COLUMNS}
-        state |= {name: getattr(self, name).copy() for name in _TESTS}
+        state |= {name: getattr(self, name).copy() for name in (*_COUNTERS, *_TESTS)}
         return {**state, "nodes": list(self.nodes), "devices": list(self.devices), "iterations": self.iterations.copy()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -254,6 +277,8 @@ class DeviceBank:
         for name, shape, kind, fresh in _COLUMNS:
             # A column that an older snapshot does not have begins afresh.
             setattr(self, name, state[name].copy() if name in state else np.full((count, *shape), fresh, dtype=kind))
+        none = np.zeros(count, dtype=np.int64)
+        self._counters = np.stack([state.get(name, none) for name in _COUNTERS])
         self.sums = np.stack([state["sums_slower"].T, state["sums_faster"].T], axis=1)
         self.ages = np.stack([state["ages_slower"].T, state["ages_faster"].T], axis=1)
         self.nodes = list(state["nodes"])

@@ -79,7 +79,7 @@ class DeviceHealth:
         iterations_per_false_alarm: The operator's budget for the whole job.
     """
 
-    __slots__ = ("_highest", "_num_frames", "_quiet", "_terms", "bank", "centre", "iterations_per_false_alarm", "noise")
+    __slots__ = ("_num_frames", "_quiet", "_reached", "_terms", "bank", "centre", "iterations_per_false_alarm", "noise")
 
     def __init__(self, *, iterations_per_false_alarm: float) -> None:
         self.iterations_per_false_alarm = iterations_per_false_alarm
@@ -89,7 +89,7 @@ class DeviceHealth:
         self._num_frames = 0
         self._terms: FrameTerms | None = None
         self._quiet: tuple[Ints, Bools] | None = None
-        self._highest = np.inf
+        self._reached = np.inf
 
     def begin_epoch(self) -> None:
         """The layout changed: every device's next observation is left out."""
@@ -105,7 +105,7 @@ class DeviceHealth:
             work_keys: What share of the model each entry holds.
         """
         bank = self.bank
-        self._quiet, self._highest = None, np.inf
+        self._quiet, self._reached = None, np.inf
         where = bank.where(rows)
         moved = bank.work_key[where] != work_keys
         if np.count_nonzero(moved):
@@ -118,15 +118,13 @@ class DeviceHealth:
         waited_for = np.count_nonzero(bank.num_to_baseline[where])
         residuals = base - self._centre_of(where, base, all_settled=not waited_for and self._all_settled(rows))
         bank.push(iteration, where, residuals)
-        bank.num_observed[where] += 1
-        bank.num_since_change[where] += 1
         tested, ready = rows, rows[:0]
         if waited_for:
             waiting = bank.num_to_baseline[where] > 0
             bank.num_to_baseline[rows[waiting]] -= 1
             ready = rows[waiting & (bank.num_to_baseline[where] == 0)]
             tested, residuals = rows[~waiting], residuals[~waiting]
-        bank.num_settled[bank.where(tested)] += 1
+        bank.count(rows, tested)
         if len(ready):
             take_baseline(bank, ready)
             self._terms = None
@@ -147,7 +145,7 @@ class DeviceHealth:
             rows: Rows of the newest frame.
             share: Of the evidence that it takes to call a grown-up healthy device slow.
         """
-        return self._all_settled(rows) and self._highest < share * self._limit()
+        return self._reached < share and self._terms is not None and self._terms.rows is rows
 
     def quiet(self, rows: Ints) -> Bools:
         """True for devices that are healthy and under no suspicion: those to learn from."""
@@ -233,10 +231,11 @@ class DeviceHealth:
         np.negative(apart[0], out=apart[1])
         ratios = terms.yardstick.log_ratios(sequential_test.in_doubt(apart, terms.doubt))
         sums, ages = bank.sums[:, :, where], bank.ages[:, :, where]
-        self._highest = sequential_test.advance_rows(sums, ages, ratios, terms.most)
+        highest = sequential_test.advance_rows(sums, ages, ratios, terms.most)
         if where is rows:  # those were copies
             bank.sums[:, :, where], bank.ages[:, :, where] = sums, ages
-        if terms.lasting and self._highest < terms.lowest:
+        if terms.lasting and highest < terms.lowest:
+            self._reached = highest / terms.limit
             return []
         reached = np.maximum.reduce(sums) >= terms.heights
         decided = reached[0] | reached[1]

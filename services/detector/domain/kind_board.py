@@ -49,6 +49,7 @@ class KindBoard:
 
     def __init__(self, *, iterations_per_false_alarm: float) -> None:
         self._watches = [kind() for kind in known_kinds()]
+        self._revisers = [watch for watch in self._watches if type(watch).revise is not KindWatch.revise]
         self._limit = math.log(max(iterations_per_false_alarm, 10.0) * len(self._watches))
 
     def begin_epoch(self) -> None:
@@ -93,7 +94,7 @@ class KindBoard:
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
         """What of the verdicts about devices is to be published now."""
-        for watch in self._watches:
+        for watch in self._revisers:
             verdicts = watch.revise(frame, verdicts)
         return verdicts
 
