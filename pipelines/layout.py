@@ -1,5 +1,6 @@
 """A pipeline plan as the layout of a job: devices become ranks, layers become blocks, orders stay what they are."""
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from layouts.layout import Layout, Replica, Stage
@@ -18,21 +19,33 @@ def layout_of(plan: Plan, num_replicas: int = 1) -> Layout:
         num_replicas: Replicas that all work like this.
     """
     num_devices = len(plan.orders)
-    borders = list(accumulate(plan.partition, initial=0))
-    # Cells are told from each other by their first stage, devices by their number.
-    devices = list(dict.fromkeys(plan.placement))
+    ranks = [range(r * num_devices, (r + 1) * num_devices) for r in range(num_replicas)]
+    replicas = [replica_of(plan, [((rank,), (1,)) for rank in each]) for each in ranks]
+    used = {rank for replica in replicas for rank in replica.ranks}
+    return Layout(
+        num_blocks=sum(plan.partition),
+        replicas=tuple(replicas),
+        standbys=tuple(rank for each in ranks for rank in each if rank not in used),
+        interleavable=True,
+    )
+
+
+def replica_of(plan: Plan, cells: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Replica:
+    """A replica that works as the plan says.
+
+    Args:
+        plan: The plan.
+        cells: Ranks and shares of each of its devices.
+    """
+    borders = accumulate(plan.partition, initial=0)
+    stages = tuple(
+        Stage(first_block=first, stop_block=stop, ranks=cells[device][0], shares=cells[device][1])
+        for (first, stop), device in zip(pairwise(borders), plan.placement, strict=True)
+    )
+    # A layout's cells are told from each other by their first stage, a plan's devices by their number.
     orders = tuple(
         tuple([Turn(LETTERS[one.kind], one.micro_batch, one.stage) for one in plan.orders[device]])
-        for device in devices
+        for device in dict.fromkeys(plan.placement)
     )
     num_micro_batches = 1 + max(turn.place for order in orders for turn in order)
-    replicas = []
-    for r in range(num_replicas):
-        stages = tuple(
-            Stage(first_block=first, stop_block=stop, ranks=(r * num_devices + device,), shares=(1,))
-            for (first, stop), device in zip(pairwise(borders), plan.placement, strict=True)
-        )
-        replicas.append(Replica(stages=stages, num_micro_batches=num_micro_batches, orders=orders))
-    left_out = [d for d in range(num_devices) if d not in devices]
-    standbys = tuple(r * num_devices + d for r in range(num_replicas) for d in left_out)
-    return Layout(num_blocks=borders[-1], replicas=tuple(replicas), standbys=standbys, interleavable=True)
+    return Replica(stages=stages, num_micro_batches=num_micro_batches, orders=orders)

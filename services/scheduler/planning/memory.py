@@ -1,6 +1,8 @@
 """What a device must hold under a layout: weights, gradients, optimizer state, live activations of the schedule."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 from layouts.cut import cut
 from layouts.instructions import Op
@@ -52,6 +54,23 @@ def replica_peaks(
                 held[t] += size * ((borders[t + 1] - borders[t]) / width if borders else 1.0)
         peaks.append(max(held))
     return tuple(peaks)
+
+
+def activation_peak(model: ModelSpec, replica: Replica, schedule: str = "1f1b") -> float:
+    """Most activations that the ranks of a stage or cell of a replica hold together at a time.
+
+    Bytes; of blocks whose activations nobody has told, each micro-batch counts one.
+    """
+    return max(replica_peaks(_activations_only(model), replica, schedule=schedule))
+
+
+@lru_cache(maxsize=16)
+def _activations_only(model: ModelSpec) -> ModelSpec:
+    blocks = [
+        replace(block, parameter_bytes=0, optimizer_bytes=0, activation_bytes=block.activation_bytes or 1, max_width=1)
+        for block in model.blocks
+    ]
+    return replace(model, blocks=tuple(blocks))
 
 
 def _live(order: Order, cell: Sequence[int]) -> set[tuple[int, ...]]:

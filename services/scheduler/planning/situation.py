@@ -7,7 +7,7 @@ from layouts.layout import Layout, Replica, Stage
 from layouts.schedules import SPLIT_BACKWARD
 from services.scheduler.planning.cost_model import CostModel, replica_makespan, slowest_seconds
 from services.scheduler.planning.links import SlowLink, border_factors
-from services.scheduler.planning.memory import layout_peak, most_held, replica_peaks
+from services.scheduler.planning.memory import activation_peak, layout_peak, most_held, replica_peaks
 from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 from services.scheduler.planning.replay import Replay
@@ -60,6 +60,7 @@ class Situation:
     _keeps_domains: list[bool] = field(init=False, repr=False)
     _well: list[bool] = field(init=False, repr=False)
     _home_blocks: list[float] = field(init=False, repr=False)
+    _home_activations: list[float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.throughputs and not 0.0 < min(self.throughputs.values()) <= max(self.throughputs.values()) <= 16.0:
@@ -73,6 +74,7 @@ class Situation:
         object.__setattr__(self, "_keeps_domains", [])
         object.__setattr__(self, "_well", [])
         object.__setattr__(self, "_home_blocks", [])
+        object.__setattr__(self, "_home_activations", [])
         if has_orders(self.home):
             object.__setattr__(self, "with_orders", replace(self.home, routes=()))
         object.__setattr__(self, "home", bare(self.home))
@@ -216,7 +218,7 @@ class Situation:
             split = (schedule or layout.schedule) in SPLIT_BACKWARD
             risks += split and self.home.schedule not in SPLIT_BACKWARD
             risks += bool(layout.routes) and most_held(layout) > num_stages
-            risks += self.may_have_orders and has_orders(layout) and self.with_orders is None
+            risks += self.may_have_orders and self.with_orders is None and any(map(self.holds_more, layout.replicas))
         shape = self.with_orders or self.home
         risks += self.all_is_well and (layout.replicas != shape.replicas or bool(layout.routes))
         for replica in layout.replicas:
@@ -224,6 +226,21 @@ class Situation:
                 risks += max(0, num_stages - len(replica.stages))
             risks += sum([len(stage.ranks) > full_width for stage in replica.stages])
         return risks
+
+    def holds_more(self, replica: Replica) -> bool:
+        """Whether ranks of a replica with orders hold more activations at a time than any of the full shape's."""
+        if not replica.orders:
+            return False
+        return activation_peak(self.cost.model, replica) > self.home_activations * (1.0 + 1e-9)
+
+    @property
+    def home_activations(self) -> float:
+        """Most activations that a stage of the full shape holds at a time, as :func:`activation_peak` counts them."""
+        if not self._home_activations:
+            kinds = {(r.num_micro_batches, *[s.stop_block for s in r.stages]): r for r in self.home.replicas}
+            model, name = self.cost.model, self.home.schedule
+            self._home_activations.append(max([activation_peak(model, kind, name) for kind in kinds.values()]))
+        return self._home_activations[0]
 
     def excess_bytes(self, layout: Layout) -> float:
         """Bytes that the fullest device of a layout has too little memory for; 0 = it fits, or no limit is known."""

@@ -1,33 +1,27 @@
-"""Lever: virtual stages. The ranks of a replica hold two stages or more each, a whole round of the pipeline apart.
+"""Lever: virtual stages. The ranks of a replica hold several stages each, wherever in the pipeline these are.
 
 A micro-batch then passes the same ranks several times, each time through less of the model, so the pipeline fills and
-drains in a fraction of the time (interleaved 1F1B, Megatron-LM, arXiv 2104.04473); it crosses as many more borders, and
-about half of the parameters move. That pays where micro-batches are few for the number of stages, as they are after
-replicas were lost or in a replica with a small quota. Blocks are whole, so where to cut is searched: even parts first,
-then single blocks moved over a border while that is faster. Offered to jobs whose first layout is interleavable: their
-engine runs such layouts. Not where links are slow: more would cross them.
+drains in a fraction of the time; it crosses more borders, and a large part of the parameters moves. That pays where
+micro-batches are few for the number of stages. Two ways are compared: interleaved 1F1B (Megatron-LM, arXiv 2104.04473)
+with the best cuts, and a short run of the pipeline search, which finds cuts, places and the order of all passes, the
+weights' part apart, together. Offered to jobs whose first layout is interleavable: their engine runs such layouts. Not
+where links are slow: more would cross them.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
 
-from layouts.interleaved import interleaved_orders
-from layouts.layout import Layout, Replica, Stage
+from layouts.layout import Layout, Replica
+from services.scheduler.planning.interleaving import Interleaving
+from services.scheduler.planning.pipeline_search import PipelineSearch
 from services.scheduler.planning.repair import with_standbys
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.virtual import ordered_makespan, programs_of
+from services.scheduler.planning.situation import RISK_MARGIN, Situation
 
-_CHUNKS = (2, 3, 4)
-_BUDGET = 60_000
 _WORTH = 0.995
-_LESS = 1.0 - 1e-6
-_Borders = tuple[int, ...]
 
 
 class VirtualStages:
-    """Several stages a rank, in turns."""
+    """Several stages a rank."""
 
     name = "virtual_stages"
     structural = False
@@ -47,7 +41,7 @@ class VirtualStages:
         scales = [1.0] * len(base.replicas)
         if base.mix is not None:
             scales = list(base.mix.scales([replica.num_micro_batches for replica in base.replicas]))
-        search = _Search(situation)
+        ways = Interleaving(situation), PipelineSearch(situation)
         plain = [
             situation.makespan(replica.stages, replica.num_micro_batches, base.schedule) * scale
             for replica, scale in zip(base.replicas, scales, strict=True)
@@ -56,7 +50,7 @@ class VirtualStages:
         for d in sorted(range(len(plain)), key=lambda d: (-plain[d], d)):
             if plain[d] <= slowest:
                 break  # who ends before those that were changed has nothing to win for the iteration
-            found = search.best(base.replicas[d])
+            found = _best(situation, ways, base.replicas[d])
             if found is None or found[0] * scales[d] >= plain[d] * _WORTH:
                 slowest = plain[d]
                 break
@@ -67,111 +61,32 @@ class VirtualStages:
     def describe(self, before: Layout, after: Layout) -> str:
         """Which replicas have how many stages a rank."""
         was, becomes = (
-            {
-                d: len(replica.stages) // len(replica.cells)
-                for d, replica in enumerate(layout.replicas)
-                if replica.orders
-            }
+            {d: (each.stages, each.orders) for d, each in enumerate(layout.replicas) if each.orders}
             for layout in (before, after)
         )
         if was == becomes:
             return ""
         if not becomes:
             return "every rank has one stage again"
-        told = ", ".join(f"replica {d}: {count}" for d, count in list(becomes.items())[:4])
-        return f"stages a rank, in turns: {told}{' and others' if len(becomes) > 4 else ''}"
+        counts = {d: ", ".join(str(len(cell)) for cell in after.replicas[d].cells) for d in list(becomes)[:4]}
+        told = "; ".join(f"replica {d} with {count} stages a rank" for d, count in counts.items())
+        return f"orders of their own: {told}{'; and others' if len(becomes) > 4 else ''}"
 
 
-class _Search:
-    """Cuts of one situation's replicas; those that are alike are looked at once."""
-
-    def __init__(self, situation: Situation) -> None:
-        self._situation = situation
-        self._left = _BUDGET
-        self._known: dict[object, tuple[int, float, _Borders] | None] = {}
-
-    def best(self, replica: Replica) -> tuple[float, Replica] | None:
-        """The fastest form of a replica with several stages a rank, and its seconds; None where there is none."""
-        speeds = tuple([self._situation.throughputs[rank] for rank in replica.ranks])
-        key = tuple([(s.stop_block, s.shares) for s in replica.stages]), speeds, replica.num_micro_batches
-        if key not in self._known:
-            self._known[key] = self._sought(replica)
-        found = self._known[key]
-        if found is None:
-            return None
-        chunks, seconds, borders = found
-        return seconds, _cut(replica, chunks, borders)
-
-    def _sought(self, replica: Replica) -> tuple[int, float, _Borders] | None:
-        found: tuple[int, float, _Borders] | None = None
-        num_cells, num_blocks = len(replica.stages), replica.stop_block
-        if num_cells < 2 or not replica.num_micro_batches:
-            return None
-        for chunks in _CHUNKS:
-            # Two computing passes and about two transfers, each at both ends.
-            operations = 6 * num_cells * chunks * replica.num_micro_batches
-            if num_cells * chunks > num_blocks or operations > self._left:
-                break
-            seconds, borders = self._climbed(replica, chunks, self._even(replica, chunks), operations)
-            excess = self._situation.replica_excess_bytes(_cut(replica, chunks, borders))
-            if not excess and (found is None or seconds < found[1] * _LESS):
-                found = chunks, seconds, borders
-        return found
-
-    def _climbed(self, replica: Replica, chunks: int, borders: _Borders, operations: int) -> tuple[float, _Borders]:
-        """Borders moved by single blocks as long as that is faster."""
-        num_cells, quota = len(replica.stages), replica.num_micro_batches
-        cells = tuple([tuple(range(cell, num_cells * chunks, num_cells)) for cell in range(num_cells)])
-        programs = programs_of(interleaved_orders(num_cells, chunks, quota), cells, quota)
-        transfer = self._situation.cost.workload.transfer_seconds
-
-        def seconds_of(tried: _Borders) -> float:
-            self._left -= operations
-            return ordered_makespan(programs, cells, self._situation.split_seconds(_stages(replica, tried)), transfer)
-
-        seconds, better = seconds_of(borders), True
-        while better:
-            better = False
-            for place in range(1, len(borders) - 1):
-                for step in (-1, 1):
-                    moved = borders[place] + step
-                    if not borders[place - 1] < moved < borders[place + 1] or self._left < operations:
-                        continue
-                    tried = (*borders[:place], moved, *borders[place + 1 :])
-                    found = seconds_of(tried)
-                    if found < seconds * _LESS:
-                        seconds, borders, better = found, tried, True
-        return seconds, borders
-
-    def _even(self, replica: Replica, chunks: int) -> _Borders:
-        """Every cell gets the part of the work that its speed says, an equal part of that in each round."""
-        cost, throughputs = self._situation.cost, self._situation.throughputs
-        rates = []
-        for stage in replica.stages:
-            speeds = tuple([throughputs[rank] for rank in stage.ranks])
-            rates.append(1.0 / cost.seconds_to_block(stage.shares, speeds)[-1])
-        work = cost.seconds_to_block((1,), (1.0,))
-        num_stages, borders, due = chunks * len(rates), [0], 0.0
-        for s in range(num_stages - 1):
-            due += rates[s % len(rates)] / sum(rates) / chunks * work[-1]
-            nearest = bisect_left(work, due)
-            if nearest and due - work[nearest - 1] < work[nearest] - due:
-                nearest -= 1
-            borders.append(min(max(nearest, borders[-1] + 1), len(work) - 1 - (num_stages - 1 - s)))
-        return (*borders, len(work) - 1)
-
-
-def _stages(replica: Replica, borders: Sequence[int]) -> tuple[Stage, ...]:
-    """The replica's ranks in turns, between these borders."""
-    stages = []
-    for s, (first, stop) in enumerate(pairwise(borders)):
-        like = replica.stages[s % len(replica.stages)]
-        stages.append(Stage(first_block=first, stop_block=stop, ranks=like.ranks, shares=like.shares))
-    return tuple(stages)
-
-
-def _cut(replica: Replica, chunks: int, borders: Sequence[int]) -> Replica:
-    """The replica with several stages a rank, between these borders."""
-    quota = replica.num_micro_batches
-    orders = interleaved_orders(len(replica.stages), chunks, quota)
-    return Replica(stages=_stages(replica, borders), num_micro_batches=quota, orders=orders)
+def _best(
+    situation: Situation, ways: tuple[Interleaving, PipelineSearch], replica: Replica
+) -> tuple[float, Replica] | None:
+    """The best form of a replica with several stages a rank, and its seconds; more activations must bring more."""
+    if len(replica.stages) < 2 or not replica.num_micro_batches:
+        return None
+    tried = [found for found in [way.best(replica) for way in ways] if found is not None]
+    if not tried:
+        return None
+    seconds = [situation.ordered_seconds(each) for each in tried]
+    known = situation.device_bytes is not None
+    judged = [
+        each * (1.0 + RISK_MARGIN * (not known and situation.holds_more(found)))
+        for each, found in zip(seconds, tried, strict=True)
+    ]
+    chosen = judged.index(min(judged))
+    return seconds[chosen], tried[chosen]
