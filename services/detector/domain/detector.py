@@ -18,7 +18,7 @@ from services.detector.domain.hang import find_hangs
 from services.detector.domain.job_profile import JobProfile
 from services.detector.domain.kind_board import KindBoard, kind_verdict
 from services.detector.domain.link_report import link_verdict
-from services.detector.domain.link_watch import LinkWatch
+from services.detector.domain.link_watch import LinkFinding, LinkWatch
 from services.detector.domain.loss_watch import LossWatch
 from services.detector.domain.middle import median
 from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation, RankProgress
@@ -49,7 +49,8 @@ class JobDetector:
         self.job_id = job_id
         self._expectation = WorkExpectation()
         self._health = DeviceHealth(iterations_per_false_alarm=iterations_per_false_alarm)
-        self._links = LinkWatch(iterations_per_false_alarm=iterations_per_false_alarm)
+        self._iterations_per_false_alarm = iterations_per_false_alarm
+        self._links: LinkWatch | None = None
         self._processes = ProcessWatch()
         self._losses = LossWatch()
         self._kinds = KindBoard(iterations_per_false_alarm=iterations_per_false_alarm)
@@ -154,7 +155,8 @@ class JobDetector:
         if frame.epoch != self._profile.epoch:
             self._profile.begin_epoch(frame.epoch)
             self._health.begin_epoch()
-            self._links.begin_epoch()
+            if self._links is not None:
+                self._links.begin_epoch()
             self._kinds.begin_epoch()
         found: list[Finding] = [
             self._process_verdict(finding, frame.closed_at_unix_seconds)
@@ -170,7 +172,7 @@ class JobDetector:
         # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
         if np.count_nonzero(frame.planned):
             return found
-        for link in self._links.observe(frame):
+        for link in self._watch_links(frame):
             found.append(link_verdict(frame, link, tuple(self._culprit(rank, None) for rank in link.ranks)))
         layout = self._layout = FrameLayout.of(frame, self._layout)
         usable, bank = layout.usable(frame), self._health.bank
@@ -199,6 +201,15 @@ class JobDetector:
             if profile is not None:
                 found.append(profile)
         return found
+
+    def _watch_links(self, frame: FrameObservation) -> list[LinkFinding]:
+        """What the frame says of links; a job whose ranks measure no transfers keeps nothing of them."""
+        if frame.traffic is None:
+            return []
+        if self._links is None:
+            self._links = LinkWatch(iterations_per_false_alarm=self._iterations_per_false_alarm)
+            self._links.begin_epoch()
+        return self._links.observe(frame)
 
     def _judge(
         self, frame: FrameObservation, rows: Ints, usable: Bools | None, expected: npt.NDArray[np.float64] | None
@@ -296,10 +307,10 @@ class JobDetector:
 
     def to_state(self) -> dict[str, Any]:
         """Everything known of the job, as plain values and arrays."""
-        return {
+        links = {} if self._links is None else {"links": self._links.to_state()}
+        return links | {
             "expectation": self._expectation.to_state(),
             "health": self._health.to_state(),
-            "links": self._links.to_state(),
             "processes": self._processes.to_state(),
             "losses": self._losses.to_state(),
             "kinds": self._kinds.to_state(),
@@ -318,6 +329,7 @@ class JobDetector:
         self._expectation.restore(state["expectation"])
         self._health.restore(state["health"])
         if "links" in state:
+            self._links = LinkWatch(iterations_per_false_alarm=self._iterations_per_false_alarm)
             self._links.restore(state["links"])
         self._processes.restore(state["processes"])
         self._losses.restore(state["losses"])

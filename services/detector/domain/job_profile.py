@@ -22,6 +22,8 @@ _TENSOR, _GRADIENT, _VOTE = 0, 2, 3
 _OF_SPEEDS = ("wall", "transfer")
 """What hangs on how fast all devices are; the rest is told by the healthy ones."""
 _COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer", "exchange")
+_WALL, _FIXED, _TRANSFER, _EXCHANGE = (_COLUMNS.index(name) for name in ("wall", "fixed", "transfer", "exchange"))
+_SETTLED_TOGETHER = 5
 
 
 class JobProfile:
@@ -36,6 +38,9 @@ class JobProfile:
         self._iteration_seconds = 0.0
         self._transfer_before = 0.0
         self._grid: PipelineGrid | None = None
+        # Compute seconds and tensor waits of frames whose transfers are still to be worked out.
+        self._unsettled: Floats = np.zeros((2, 0, 0))
+        self._num_unsettled = 0
 
     @property
     def epoch(self) -> int:
@@ -60,6 +65,7 @@ class JobProfile:
     def begin_epoch(self, epoch: int) -> None:
         """The layout changed: what iterations took before no longer counts."""
         self._epoch = epoch
+        self._settle()
         if len(self._recent):
             self._transfer_before = self._median("transfer")
         self._recent.clear()
@@ -75,7 +81,7 @@ class JobProfile:
             num_iterations: Newest ones that did.
         """
         self._num_alike = min(num_iterations, len(self._recent))
-        self._walls = RecentValues(_WINDOW, self._recent.rows[-self._num_alike :, _COLUMNS.index("wall")].tolist())
+        self._walls = RecentValues(_WINDOW, self._recent.rows[-self._num_alike :, _WALL].tolist())
         self._iteration_seconds = self._walls.median
         self._iterations.forget_before(iteration)
 
@@ -97,7 +103,9 @@ class JobProfile:
         if usable is not None:
             layout = FrameLayout(frame, usable)
         if self._grid is None or self._grid.layout is not layout:
+            self._settle()
             self._grid = PipelineGrid(layout)
+            self._unsettled = np.empty((2, _SETTLED_TOGETHER, len(layout.stages)))
         grid, walls = self._grid, of(frame.wall_seconds)
         seconds, waits = of(frame.compute_seconds), of(frame.wait_seconds)
         wall = float(walls[walls.argmax()])
@@ -111,18 +119,32 @@ class JobProfile:
         gradient, vote = waits[:, _GRADIENT], waits[:, _VOTE]
         least = float(gradient[gradient.argmin()]) + float(vote[vote.argmin()])
         fixed = median(of(frame.other_seconds)) + least
-        transfer, exchange = self._between_ranks(grid, seconds, waits[:, _TENSOR], wall - fixed)
-        self._recent.append(np.array((wall, price, tokens, squares, fixed, transfer, exchange)))
+        self._recent.append(np.array((wall, price, tokens, squares, fixed, 0.0, 0.0)))
+        self._unsettled[0, self._num_unsettled], self._unsettled[1, self._num_unsettled] = seconds, waits[:, _TENSOR]
+        self._num_unsettled += 1
+        if self._num_unsettled == _SETTLED_TOGETHER:
+            self._settle()
         self._walls.append(wall)
         self._num_alike = min(self._num_alike + 1, _WINDOW)
         if usable is None and not frame.missing_ranks:
             self._iterations.append(frame.iteration, wall, frame.micro_batches)
         self._iteration_seconds = self._walls.median
 
+    def _settle(self) -> None:
+        """Works out what the newest frames took between ranks: several at once cost little more than one."""
+        count, self._num_unsettled = self._num_unsettled, 0
+        if not count or self._grid is None:
+            return
+        rows = self._recent.rows[-count:]
+        seconds, waits = self._unsettled[:, :count]
+        rows[:, _TRANSFER], rows[:, _EXCHANGE] = self._between_ranks(
+            self._grid, seconds, waits, rows[:, _WALL] - rows[:, _FIXED]
+        )
+
     def _between_ranks(
-        self, grid: PipelineGrid, seconds: Floats, waits: Floats, pipeline_seconds: float
-    ) -> tuple[float, float]:
-        """Seconds per stage border, and seconds of a micro-batch's tensor exchange in one replica's stages together.
+        self, grid: PipelineGrid, seconds: Floats, waits: Floats, pipeline_seconds: Floats
+    ) -> tuple[Floats | float, Floats]:
+        """Of each frame: seconds per stage border, and of a micro-batch's tensor exchange in all stages of a replica.
 
         Of a border: what neither compute nor tensor exchange explains, from the replica that leaves least. An upper
         bound: waits for stragglers that the rounds below do not catch are in it.
@@ -137,7 +159,7 @@ class JobProfile:
         exchange = grid.lowest(waits / grid.counts)
         if not grid.all_taken:
             exchange = np.where(grid.taken, exchange, 0.0)
-        exchanged = float(exchange.sum()) / grid.shape[0]
+        exchanged: Floats = exchange.sum(axis=(1, 2)) / grid.shape[0]
         piped = grid.piped
         if not len(piped):
             return 0.0, exchanged
@@ -146,14 +168,15 @@ class JobProfile:
             if self._transfer_before > 0.0 or not len(piped):
                 return self._transfer_before, exchanged
         rounds = grid.highest(seconds / grid.counts) + exchange
-        shortest = (grid.rounds - 1.0) * np.maximum.reduce(rounds, axis=1) + grid.over_stages(rounds)
-        unexplained = (pipeline_seconds - shortest[piped]) / (2 * grid.borders[piped])
-        return max(float(unexplained[unexplained.argmin()]), 0.0), exchanged
+        shortest = (grid.rounds - 1.0) * np.maximum.reduce(rounds, axis=-1) + grid.over_stages(rounds)
+        unexplained = (pipeline_seconds[:, None] - shortest[:, piped]) / (2 * grid.borders[piped])
+        return np.maximum(np.minimum.reduce(unexplained, axis=1), 0.0), exchanged
 
     def profile(self, job_id: str, iteration: int, throughputs: Sequence[RankThroughput]) -> Profile | None:
         """The profile now; None before the first plain frame of the epoch."""
         if not len(self._recent):
             return None
+        self._settle()
         of_layout = dict(zip(_COLUMNS, self._medians(_WINDOW), strict=True))
         of_speeds = of_layout
         if self._num_alike < len(self._recent):
@@ -189,6 +212,7 @@ class JobProfile:
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
+        self._settle()
         return {
             "epoch": self._epoch,
             "recent": self._recent.rows.tolist(),
@@ -206,7 +230,7 @@ class JobProfile:
         self._iterations.restore(state.get("iterations", []))
         self._num_alike = min(state.get("num_alike", _WINDOW), len(recent))
         alike = recent[len(recent) - self._num_alike :]
-        self._walls = RecentValues(_WINDOW, (row[_COLUMNS.index("wall")] for row in alike))
+        self._walls = RecentValues(_WINDOW, (row[_WALL] for row in alike))
         self._iteration_seconds = state["iteration_seconds"]
         self._transfer_before = state.get("transfer_before", 0.0)
 

@@ -60,25 +60,26 @@ class PipelineGrid:
         self.evenly_piped = np.flatnonzero((self.borders > 0) & even)
 
     def highest(self, values: Floats) -> Floats:
-        """The highest value of each replica and stage; 0 where nobody is."""
+        """The highest value of each replica and stage; 0 where nobody is. Entries are the last axis."""
         return self._reduced(np.maximum, values, 0.0)
 
     def lowest(self, values: Floats) -> Floats:
-        """The lowest value of each replica and stage; infinite where nobody is."""
+        """The lowest value of each replica and stage; infinite where nobody is. Entries are the last axis."""
         return self._reduced(np.minimum, values, np.inf)
 
     def over_stages(self, values: Floats) -> Floats:
-        """The sum of each replica's stages, of one value for each replica and stage."""
+        """The sum of each replica's stages; replicas and stages are the last axes."""
         found: Floats = np.dot(values, self._ones)
         return found
 
     def _reduced(self, which: np.ufunc, values: Floats, nobody: float) -> Floats:
+        before = values.shape[:-1]
         if self._order is not None:
-            values = values[self._order]
+            values = values[..., self._order]
         if self._shards == 1:
-            return values.reshape(self.shape)
+            return values.reshape(*before, *self.shape)
         if self._shards:
-            return np.asarray(which.reduce(values.reshape(*self.shape, self._shards), axis=2))
-        found = np.full(self.shape[0] * self.shape[1], nobody)
-        found[self._cells] = which.reduceat(values, self._firsts)
-        return found.reshape(self.shape)
+            return np.asarray(which.reduce(values.reshape(*before, *self.shape, self._shards), axis=-1))
+        found = np.full((*before, self.shape[0] * self.shape[1]), nobody)
+        found[..., self._cells] = which.reduceat(values, self._firsts, axis=-1)
+        return found.reshape(*before, *self.shape)

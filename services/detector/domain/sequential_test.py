@@ -46,6 +46,11 @@ def _peak(scale: Floats | float, freedom: float) -> Floats:
     return np.asarray(constant - np.log(scale))
 
 
+def _smallest_large(scale: Floats) -> Floats:
+    """Where the range of large shifts begins, for noise of this scale."""
+    return np.asarray(np.minimum(np.maximum(_SMALLEST_LARGE_SHIFT, 3.0 * scale), 1.0))
+
+
 class Yardstick:
     """The noise that residuals are held against, and what of their likelihoods follows from it alone.
 
@@ -54,7 +59,7 @@ class Yardstick:
         freedom: Degrees of freedom of the noise's tails.
     """
 
-    __slots__ = ("_body", "_half", "_low", "_lowest", "_null", "_signs", "_width", "scale")
+    __slots__ = ("_body", "_half", "_lowest", "_null", "_signs", "scale")
 
     def __init__(self, scale: Floats, freedom: float) -> None:
         self.scale = scale
@@ -63,9 +68,7 @@ class Yardstick:
         # What the null's log density has beside the logarithm of the residual's square and that of the body.
         self._null = _peak(scale, freedom) + self._half * np.log(self._body)
         self._signs = np.array([*[-self._half] * len(SMALL_SHIFTS), 1.0, self._half])
-        self._low = np.minimum(np.maximum(_SMALLEST_LARGE_SHIFT, 3.0 * scale), 1.0)
-        self._lowest = float(self._low.min()) if self._low.size else math.inf
-        self._width = np.log(LARGEST_SHIFT / self._low)
+        self._lowest = float(_smallest_large(scale).min()) if scale.size else math.inf
 
     def log_ratios(self, z: Floats) -> Floats:
         """Log-likelihood ratios of each alternative against the null; one row a test before the axes of ``z``.
@@ -87,8 +90,9 @@ class Yardstick:
         np.add(null, 1.0, out=large)
         np.divide(0.05 / math.pi, large, out=large)
         if z.size and z.item(int(z.argmax())) >= self._lowest:
-            inside = (z >= self._low) & (z <= LARGEST_SHIFT)
-            large += np.where(inside, 0.95 / (np.maximum(z, self._low) * self._width), 0.0)
+            low = _smallest_large(self.scale)
+            inside = (z >= low) & (z <= LARGEST_SHIFT)
+            large += np.where(inside, 0.95 / (np.maximum(z, low) * np.log(LARGEST_SHIFT / low)), 0.0)
         null += self._body
         np.log(logs, out=logs)
         logs *= self._signs.reshape(-1, *(1,) * z.ndim)
