@@ -113,8 +113,8 @@ class JobProfile:
         if healthy is not None and usable is not None:
             healthy = healthy[usable]
         price = _price(seconds, flops, layout, healthy)
-        tokens = float(np.dot(of(frame.tokens), grid.shares))
-        squares = float(np.dot(of(frame.sums_of_squares), grid.shares))
+        tokens = float(np.add.reduce(of(frame.tokens) * grid.shares))
+        squares = float(np.add.reduce(of(frame.sums_of_squares) * grid.shares))
         # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
         gradient, vote = waits[:, _GRADIENT], waits[:, _VOTE]
         least = float(gradient[gradient.argmin()]) + float(vote[vote.argmin()])
