@@ -7,9 +7,13 @@ from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.records import CulpritRecord, EvidenceRecord, VerdictRecord
+from history.records import CulpritRecord, EvidenceRecord, JobStatus, VerdictRecord
 from history.vocabulary import JobState, PlanState, VerdictKind
+from layouts.layout import uniform_layout
+from layouts.model import BlockCost, ModelSpec
 from services.scheduler.adapters.fleet_api_codec import (
+    job_status_to_proto,
+    rank_from_request,
     verdict_from_proto,
     verdict_kind_from_proto,
     verdict_kind_to_proto,
@@ -65,3 +69,23 @@ def test_a_kind_of_tomorrow_passes_without_an_error() -> None:
 def test_a_time_that_no_calendar_knows_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="decided_at_unix_seconds"):
         verdict_from_proto(detector_pb2.Verdict(decided_at_unix_seconds=seconds))
+
+
+@pytest.mark.parametrize("cannot_reshape", [False, True])
+def test_a_rank_whose_loop_cannot_be_reshaped_is_known_as_such(cannot_reshape: bool) -> None:
+    record = rank_from_request(pb.RegisterRankRequest(job_id="a", cannot_reshape=cannot_reshape), datetime.now(UTC))
+    assert record.can_reshape is not cannot_reshape
+    status = JobStatus(
+        job_id="a",
+        tenant="default",
+        name="",
+        model=ModelSpec(blocks=(BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0),)),
+        layout=uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=1, num_micro_batches=1),
+        epoch=0,
+        state=JobState.DEGRADED,
+        num_devices=1,
+        registered_at=datetime.now(UTC),
+        ranks=(record,),
+    )
+    job = job_status_to_proto(status)
+    assert (job.state, job.cannot_reshape) == (pb.JOB_STATE_DEGRADED, cannot_reshape)
