@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
 # Of the ridge.
-_SHARE_OF_PRIMARY, _SHARE_OF_RELUCTANT = 1e-6, 30.0
+_SHARE_OF_PRIMARY, _SHARE_OF_RELUCTANT = 1e-6, 300.0
 
 # The interval forgets a start that takes long to settle within some tens of observations; runs are often no longer.
 _SPREAD_RATE, _WIDTH_RATE = 0.05, 0.2
