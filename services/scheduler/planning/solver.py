@@ -140,14 +140,9 @@ def solve(situation: Situation) -> Solution:
         if min(under, default=math.inf) <= best * (1.0 + _SCHEDULE_MARGIN):
             for names, base in _under(structures, (schedule,)):
                 add(names, base, tuner.tuned(base, tuning))
-    if situation.home.routable:
-        for candidate, plain in _to_route(situation, candidates):
-            for layout in REGISTRY[_MIGRATE].propose(situation, plain):
-                add(_structural(candidate), candidate.base, layout)
-    if situation.may_have_orders:
-        for candidate, plain in _to_interleave(candidates):
-            for layout in REGISTRY[_VIRTUAL].propose(situation, plain):
-                add(_structural(candidate), candidate.base, layout)
+    for refined in (_routed, _with_orders):
+        for candidate, layout in refined(situation, candidates):
+            add(_structural(candidate), candidate.base, layout)
     fastest = min(candidate.judged for candidate in candidates)
     near_ones = sorted((c for c in candidates if c.judged <= fastest * (1.0 + TIE)), key=lambda c: c.judged)
     for near in near_ones[:_MAX_TIED]:
@@ -187,6 +182,22 @@ def _same(one: Layout, other: Layout) -> bool:
 def _structural(candidate: _Candidate) -> tuple[str, ...]:
     """Levers that led to the structure of a candidate."""
     return tuple(name for name in candidate.levers if REGISTRY[name].structural or name == _SCHEDULE)
+
+
+def _routed(situation: Situation, candidates: Sequence[_Candidate]) -> Iterator[tuple[_Candidate, Layout]]:
+    """The most promising layouts with routes, for jobs whose engine runs them."""
+    if situation.home.routable:
+        for candidate, plain in _to_route(situation, candidates):
+            for layout in REGISTRY[_MIGRATE].propose(situation, plain):
+                yield candidate, layout
+
+
+def _with_orders(situation: Situation, candidates: Sequence[_Candidate]) -> Iterator[tuple[_Candidate, Layout]]:
+    """The fastest layouts with several stages a rank, for jobs whose engine runs them."""
+    if situation.may_have_orders:
+        for candidate, plain in _to_interleave(candidates):
+            for layout in REGISTRY[_VIRTUAL].propose(situation, plain):
+                yield candidate, layout
 
 
 def _to_route(situation: Situation, candidates: Sequence[_Candidate]) -> list[tuple[_Candidate, Layout]]:
