@@ -9,6 +9,7 @@ import argparse
 import os
 import signal
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
@@ -27,6 +28,7 @@ from trainer_sdk.groups.rendezvous import Rendezvous
 from trainer_sdk.groups.waiting import Waiter
 
 CPU = torch.device("cpu")
+WAITER = Waiter(lambda: False)
 VOTES = 30
 PAIRS = 20
 
@@ -50,7 +52,7 @@ def _rank(rank: int, ranks: Sequence[int], widths: Sequence[int], address: str, 
     """Builds and votes once per width; what comes of it goes to ``told``."""
     torch.set_num_threads(1)
     rendezvous = Rendezvous(address, f"vote-{len(ranks)}")
-    builder = StoreGroupBuilder(rank, rendezvous, device=CPU, waiter=Waiter(lambda: False))
+    builder = StoreGroupBuilder(rank, rendezvous, device=CPU, waiter=WAITER, meeting_timeout_seconds=60.0)
     found = []
     for epoch, widest in enumerate(widths):
         builder.meet(epoch, ranks, 0)
@@ -68,8 +70,11 @@ def _rank(rank: int, ranks: Sequence[int], widths: Sequence[int], address: str, 
         paired = builder.add(epoch, [GroupSpec(name=f"pair/{pair[0]}/{n}", ranks=pair) for n in range(PAIRS)])
         ended = time.perf_counter()
         found.append(Build(groups=built - started, vote=(voted - voting) / VOTES, pair=(ended - voted) / PAIRS))
+        # Nobody drops a group to which its peer still connects.
+        rendezvous.meet(f"done/{epoch}", rank, ranks, 0, waiter=WAITER, timeout_seconds=60.0)
         builder.abandon({**groups, **paired})
     told.send(found)
+    signal.pause()  # a rank that ends closes connections that its peers may still be opening
 
 
 def _sums(rows: torch.Tensor) -> torch.Tensor:
@@ -89,8 +94,10 @@ def _fork(body: Any, *arguments: Any) -> tuple[int, Connection]:
     if pid == 0:
         try:
             body(*arguments, writing)
+        except BaseException:
+            traceback.print_exc()
         finally:
-            os._exit(0)
+            os._exit(1)
     writing.close()
     return pid, reading
 

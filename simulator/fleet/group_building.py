@@ -48,7 +48,8 @@ class GroupBuilding:
     Attributes:
         tensor: The group of its stage.
         pipeline: Pairs with its neighbours.
-        data: The ranks of all replicas that hold the same piece.
+        data: The ranks of all replicas that hold the same piece: those of one shard, and, for what every shard of a
+            stage holds whole, those of all.
         vote: The step vote.
     """
 
@@ -103,11 +104,12 @@ def group_building(layout: Layout, vote: Vote = Vote.LEVELS) -> GroupBuilding:
     """
     num_ranks = sum(len(stage.ranks) for replica in layout.replicas for stage in replica.stages)
     widest = max(len(stage.ranks) for replica in layout.replicas for stage in replica.stages)
+    num_replicas = len(layout.replicas)
     deepest = max(len(replica.stages) for replica in layout.replicas)
     return GroupBuilding(
         tensor=group_seconds(widest),
         pipeline=2.0 * group_seconds(2) if deepest > 1 else 0.0,
-        data=group_seconds(len(layout.replicas)),
+        data=group_seconds(num_replicas) + (group_seconds(widest * num_replicas) if widest > 1 else 0.0),
         vote=sum(group_seconds(max(len(group) for group in groups)) for groups in _levels(num_ranks, vote)),
     )
 
