@@ -151,10 +151,12 @@ def test_a_plain_loop_reaches_kafka(kafka_bootstrap: str, job_id: str) -> None:
         with run.iteration(tokens=len(batch)) as iteration:
             iteration.loss = sum(batch)
     evenkeel.stop()
-    records = decoded(read_until(kafka_bootstrap, job_id, lambda records: len(iterations(records)) == 2))
+    records = decoded(
+        read_until(kafka_bootstrap, job_id, lambda records: len(iterations(records)) == len(events(records)) == 2)
+    )
     losses = [sample.loss for record in records for sample in record.samples]
     assert losses == [3.0, 8.0]
-    assert events(records) == [(pb.PROCESS_EVENT_KIND_STARTED, 5, 0)]
+    assert events(records) == [(pb.PROCESS_EVENT_KIND_STARTED, 5, 0), (pb.PROCESS_EVENT_KIND_FINISHED, 5, 0)]
 
 
 def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
