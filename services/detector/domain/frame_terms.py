@@ -3,6 +3,7 @@
 It follows from the bank and the noise, and once all rows are grown up it stays the same from frame to frame.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,7 @@ class FrameTerms:
         noise: The noise of their job that they hold for.
         yardstick: Each row's own noise.
         doubt: By how much each healthy row's offset may be wrong; it rests on noisy iterations, few of them at first.
-        heights: Evidence that decides, towards slower and towards faster, nats.
+        heights: Evidence that decides, towards slower and towards faster, nats; one column for all rows if it is equal.
         most: What one iteration may add to it.
         lowest: The lowest of ``heights``.
         limit: Evidence that it takes to call a grown-up healthy device slow.
@@ -73,24 +74,32 @@ class FrameTerms:
             return known
         else:
             yardstick = known.yardstick
-        ill, young, settled = bank.ill[where], youth(bank, where), np.maximum(bank.num_settled[where], 1)
-        errors = _OFFSET_DOUBT + _OFFSET_DOUBT_OF_YOUTH * young
-        doubt = errors * yardstick.scale / np.sqrt(np.minimum(settled, _OFFSET_MEMORY))
-        slower = limit + _NATS_FOR_YOUTH * young
-        back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[where], 5)
-        grown_up = np.maximum.reduce(young) == 0 and np.minimum.reduce(settled) >= _OFFSET_MEMORY
-        heights = np.stack([slower, np.where(ill, back, slower)])
+        observed, settled = bank.num_observed[where], bank.num_settled[where]
+        grown_up = observed[observed.argmin()] >= _YOUNG_OBSERVATIONS and settled[settled.argmin()] >= _OFFSET_MEMORY
+        lasting = bool(grown_up) and not np.count_nonzero(bank.ill)
+        if lasting:
+            # All rows are alike: one height stands for all of them.
+            heights: Floats = np.full((2, 1), limit)
+            doubt = yardstick.scale * (_OFFSET_DOUBT / math.sqrt(_OFFSET_MEMORY))
+        else:
+            ill, young = bank.ill[where], youth(bank, where)
+            errors = (_OFFSET_DOUBT + _OFFSET_DOUBT_OF_YOUTH * young) * yardstick.scale
+            errors /= np.sqrt(np.minimum(np.maximum(settled, 1), _OFFSET_MEMORY))
+            doubt = np.where(ill, 0.0, errors)
+            slower = limit + _NATS_FOR_YOUTH * young
+            back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[where], 5)
+            heights = np.stack([slower, np.where(ill, back, slower)])
         return cls(
             rows=rows,
             noise=noise,
             yardstick=yardstick,
-            doubt=np.where(ill, 0.0, doubt),
+            doubt=doubt,
             heights=heights,
             most=ONE_STEP_SHARE * heights,
             lowest=float(heights.min()),
             limit=limit,
             reach=2 * yardstick.scale,
-            lasting=bool(grown_up) and not np.count_nonzero(bank.ill),
+            lasting=lasting,
         )
 
 

@@ -38,6 +38,7 @@ PRIOR_SCALE = 0.03
 _PRIOR_WEIGHT = 48.0
 _LIGHTEST_TAIL = 6.0
 _FEWEST_RESIDUALS = 24
+_FEWEST_OF_ROW = 8
 _PRIOR_CORRELATION = 0.4
 _PRIOR_PAIRS = 128.0
 _DOUBT = 2.0
@@ -100,30 +101,31 @@ def _quantiles_at(freedom: float) -> list[float]:
 
 def row_scales(residuals: Floats, pooled: Noise) -> Floats:
     """Scale of each device's own noise: its window's spread, drawn towards the job's, never below half of it."""
-    known = np.isfinite(residuals)
-    gaps = np.count_nonzero(known) < known.size
-    counts = known.sum(axis=1) if gaps else np.full(len(known), known.shape[1])
     scales = np.full(len(residuals), pooled.scale)
-    enough = counts >= 8
-    if np.count_nonzero(enough):
-        if np.count_nonzero(enough) < len(enough):
-            residuals, counts = residuals[enough], counts[enough]
+    known = np.isfinite(residuals)
+    # Without gaps one count stands for all rows.
+    counts, enough = np.array([residuals.shape[1]]), np.ones(len(residuals), dtype=np.bool_)
+    if np.count_nonzero(known) < known.size:
+        counts = known.sum(axis=1)
+        enough = counts >= _FEWEST_OF_ROW
+        residuals, counts = residuals[enough], counts[enough]
+    if len(residuals) and counts[0] >= _FEWEST_OF_ROW:
         reference = _quantiles_at(pooled.freedom)[1]
         # NaN sorts last, so the finite values of a row stand first.
-        values, rows = np.abs(residuals), np.arange(len(counts))
+        values, rows = np.abs(residuals), np.arange(len(residuals))
         values.sort(axis=1)
         ninetieth = (0.9 * (counts - 1)).round().astype(np.int64)
         # A row that stands far off is ill from its first iteration: its distance is not its noise.
-        far = np.flatnonzero(values[rows, ninetieth] > _FAR_OFF)
+        far = (values[rows, ninetieth] > _FAR_OFF).nonzero()[0]
         if len(far):
             ordered = np.sort(residuals[far], axis=1)
-            middle = ordered[np.arange(len(far)), (counts[far] - 1) // 2]
+            middle = ordered[np.arange(len(far)), (np.broadcast_to(counts, len(rows))[far] - 1) // 2]
             ordered -= np.where(np.abs(middle) > _FAR_OFF, middle, 0.0)[:, None]
             values[far] = np.sort(np.abs(ordered), axis=1)
-        own = values[rows, ninetieth] / reference
-        widening = np.sqrt((1 + pooled.correlation) / (1 - pooled.correlation))
+        widening = math.sqrt((1 + pooled.correlation) / (1 - pooled.correlation))
+        own = values[rows, ninetieth] * (widening / reference)
         weight = counts / (counts + 32.0)
-        blended = np.sqrt(weight * (own * widening) ** 2 + (1 - weight) * pooled.scale**2)
+        blended = np.sqrt(weight * own**2 + (1 - weight) * pooled.scale**2)
         scales[enough] = np.maximum(blended, 0.5 * pooled.scale)
     floored: Floats = np.maximum(scales, SMALLEST_SCALE)
     return floored

@@ -37,16 +37,17 @@ def threshold(*, iterations_per_false_alarm: float, num_ranks: int) -> float:
 
 def student_log_density(z: Floats, scale: Floats | float, freedom: float) -> Floats:
     """Log density of a Student-t with ``freedom`` degrees of freedom, centred on 0, at ``z``."""
-    density: Floats = _peak(scale, freedom) - (freedom + 1) / 2 * np.log1p((z / scale) ** 2 / freedom)
+    peak = _constant(freedom) - np.log(scale)
+    density: Floats = peak - (freedom + 1) / 2 * np.log1p((z / scale) ** 2 / freedom)
     return density
 
 
-def _peak(scale: Floats | float, freedom: float) -> Floats:
-    constant = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
-    return np.asarray(constant - np.log(scale))
+def _constant(freedom: float) -> float:
+    """Log density of a Student-t of scale 1 at its peak."""
+    return math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
 
 
-def _smallest_large(scale: Floats) -> Floats:
+def _smallest_large(scale: Floats | float) -> Floats:
     """Where the range of large shifts begins, for noise of this scale."""
     return np.asarray(np.minimum(np.maximum(_SMALLEST_LARGE_SHIFT, 3.0 * scale), 1.0))
 
@@ -66,9 +67,9 @@ class Yardstick:
         self._half = (freedom + 1) / 2
         self._body = freedom * scale**2
         # What the null's log density has beside the logarithm of the residual's square and that of the body.
-        self._null = _peak(scale, freedom) + self._half * np.log(self._body)
+        self._null = _constant(freedom) + self._half * math.log(freedom) + freedom * np.log(scale)
         self._signs = np.array([*[-self._half] * len(SMALL_SHIFTS), 1.0, self._half])
-        self._lowest = float(_smallest_large(scale).min()) if scale.size else math.inf
+        self._lowest = float(_smallest_large(scale[scale.argmin()])) if scale.size else math.inf
 
     def log_ratios(self, z: Floats) -> Floats:
         """Log-likelihood ratios of each alternative against the null; one row a test before the axes of ``z``.
