@@ -138,6 +138,8 @@ class StoreGroupBuilder:
     def add(self, epoch: int, specs: Sequence[GroupSpec]) -> dict[str, Group]:
         """See :class:`GroupBuilder`."""
         mine = [spec for spec in specs if self._rank in spec.ranks]
+        if not mine:
+            return {}
         build = _Build(self, epoch, mine)
         build.start()
         try:

@@ -71,9 +71,7 @@ class Delivery:
         """Groups of two with these ranks, in the order in which all ranks build theirs."""
         pairs = sorted((min(peer, self._rank), max(peer, self._rank)) for peer in peers)
         specs = [GroupSpec(name=f"pair/{low}-{high}", ranks=(low, high)) for low, high in pairs]
-        lacking = [spec for spec in specs if spec.name not in self._groups]
-        if lacking:
-            self._groups |= self._builder.add(self._epoch, lacking)
+        self._groups |= self._builder.add(self._epoch, [spec for spec in specs if spec.name not in self._groups])
         return [self._groups[spec.name] for spec in specs]
 
     @staticmethod
