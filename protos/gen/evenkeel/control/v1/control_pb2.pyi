@@ -540,26 +540,68 @@ class ProbeRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     MATRIX_SIZE_FIELD_NUMBER: _builtins.int
     REPETITIONS_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
     matrix_size: _builtins.int
     """Side of the square matrices that are multiplied."""
     repetitions: _builtins.int
     """Repetitions."""
+    @_builtins.property
+    def link(self) -> Global___LinkProbe:
+        """Set = transfers over a link are timed instead of matrices."""
+
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
         matrix_size: _builtins.int = ...,
         repetitions: _builtins.int = ...,
+        link: Global___LinkProbe | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["link", b"link"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "matrix_size", b"matrix_size", "repetitions", b"repetitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "link", b"link", "matrix_size", b"matrix_size", "repetitions", b"repetitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProbeRequest: _TypeAlias = ProbeRequest  # noqa: Y015
+
+@_typing.final
+class LinkProbe(_message.Message):
+    """Transfers there and back between two ranks that were both asked. Nothing starts before everybody who was asked under
+    this id has said at the same step vote that it is ready.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBE_ID_FIELD_NUMBER: _builtins.int
+    PARTNER_RANK_FIELD_NUMBER: _builtins.int
+    NUM_BYTES_FIELD_NUMBER: _builtins.int
+    NUM_RANKS_FIELD_NUMBER: _builtins.int
+    probe_id: _builtins.int
+    """Above 0, and another one for each probe."""
+    partner_rank: _builtins.int
+    """The other end."""
+    num_bytes: _builtins.int
+    """Bytes of a transfer."""
+    num_ranks: _builtins.int
+    """How many ranks are asked under this id: both ends of each link that is probed at the same time."""
+    def __init__(
+        self,
+        *,
+        probe_id: _builtins.int = ...,
+        partner_rank: _builtins.int = ...,
+        num_bytes: _builtins.int = ...,
+        num_ranks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_bytes", b"num_bytes", "num_ranks", b"num_ranks", "partner_rank", b"partner_rank", "probe_id", b"probe_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkProbe: _TypeAlias = LinkProbe  # noqa: Y015
 
 @_typing.final
 class ProbeResponse(_message.Message):
@@ -570,7 +612,7 @@ class ProbeResponse(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Seconds of each repetition."""
+        """Seconds of each repetition: of each product, or of each way there and back."""
 
     def __init__(
         self,

@@ -110,7 +110,7 @@ class RankControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Probe(self, request, context):
-        """Time a small computation on the device, at an iteration border.
+        """Time a small computation on the device, or transfers over a link, at an iteration border.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -47,7 +47,7 @@ class RankControlServiceStub:
     Interrupt: _grpc.UnaryUnaryMultiCallable[_control_pb2.InterruptRequest, _control_pb2.InterruptResponse]
     """Stop waiting for peers and park at the safe point; or leave the job for good."""
     Probe: _grpc.UnaryUnaryMultiCallable[_control_pb2.ProbeRequest, _control_pb2.ProbeResponse]
-    """Time a small computation on the device, at an iteration border."""
+    """Time a small computation on the device, or transfers over a link, at an iteration border."""
     Status: _grpc.UnaryUnaryMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusResponse]
     """The rank's state."""
     Watch: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchRequest, _control_pb2.WatchResponse]
@@ -72,7 +72,7 @@ class RankControlServiceAsyncStub(RankControlServiceStub):
     Interrupt: _aio.UnaryUnaryMultiCallable[_control_pb2.InterruptRequest, _control_pb2.InterruptResponse]  # type: ignore[assignment]
     """Stop waiting for peers and park at the safe point; or leave the job for good."""
     Probe: _aio.UnaryUnaryMultiCallable[_control_pb2.ProbeRequest, _control_pb2.ProbeResponse]  # type: ignore[assignment]
-    """Time a small computation on the device, at an iteration border."""
+    """Time a small computation on the device, or transfers over a link, at an iteration border."""
     Status: _aio.UnaryUnaryMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusResponse]  # type: ignore[assignment]
     """The rank's state."""
     Watch: _aio.UnaryStreamMultiCallable[_control_pb2.WatchRequest, _control_pb2.WatchResponse]  # type: ignore[assignment]
@@ -124,7 +124,7 @@ class RankControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ProbeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ProbeResponse, _abc.Awaitable[_control_pb2.ProbeResponse]]:
-        """Time a small computation on the device, at an iteration border."""
+        """Time a small computation on the device, or transfers over a link, at an iteration border."""
 
     @_abc_1.abstractmethod
     def Status(

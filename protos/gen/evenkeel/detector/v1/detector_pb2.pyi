@@ -167,7 +167,7 @@ Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
 
 @_typing.final
 class Suspicion(_message.Message):
-    """Topic evenkeel.detector.suspicions.v1, key = job id: a device that may be slow. The scheduler probes it beside a peer."""
+    """Topic evenkeel.detector.suspicions.v1, key = job id: a device or a link that may be slow. The scheduler probes it beside a peer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -179,14 +179,15 @@ class Suspicion(_message.Message):
     ITERATION_FIELD_NUMBER: _builtins.int
     AT_UNIX_SECONDS_FIELD_NUMBER: _builtins.int
     MATRIX_SIZE_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
     rank: _builtins.int
-    """Rank of the suspect."""
+    """Rank of the suspect; of a link, its lower rank."""
     incarnation: _builtins.int
     """Its incarnation."""
     peer_rank: _builtins.int
-    """A rank that did the same work and looks healthy."""
+    """A rank that did the same work and looks healthy; the lower rank of a link of the same kind."""
     peer_incarnation: _builtins.int
     """Its incarnation."""
     iteration: _builtins.int
@@ -195,6 +196,10 @@ class Suspicion(_message.Message):
     """When, Unix seconds on the clock of the data."""
     matrix_size: _builtins.int
     """Side of the square matrices to multiply: on a healthy device a product takes a few milliseconds."""
+    @_builtins.property
+    def link(self) -> Global___SuspectedLink:
+        """Set = links are to be probed and no devices; matrix_size is 0 then."""
+
     def __init__(
         self,
         *,
@@ -206,14 +211,53 @@ class Suspicion(_message.Message):
         iteration: _builtins.int = ...,
         at_unix_seconds: _builtins.float = ...,
         matrix_size: _builtins.int = ...,
+        link: Global___SuspectedLink | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["link", b"link"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix_seconds", b"at_unix_seconds", "incarnation", b"incarnation", "iteration", b"iteration", "job_id", b"job_id", "matrix_size", b"matrix_size", "peer_incarnation", b"peer_incarnation", "peer_rank", b"peer_rank", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_unix_seconds", b"at_unix_seconds", "incarnation", b"incarnation", "iteration", b"iteration", "job_id", b"job_id", "link", b"link", "matrix_size", b"matrix_size", "peer_incarnation", b"peer_incarnation", "peer_rank", b"peer_rank", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Suspicion: _TypeAlias = Suspicion  # noqa: Y015
+
+@_typing.final
+class SuspectedLink(_message.Message):
+    """The other ends of two links, and what to send over them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTNER_RANK_FIELD_NUMBER: _builtins.int
+    PARTNER_INCARNATION_FIELD_NUMBER: _builtins.int
+    PEER_PARTNER_RANK_FIELD_NUMBER: _builtins.int
+    PEER_PARTNER_INCARNATION_FIELD_NUMBER: _builtins.int
+    NUM_BYTES_FIELD_NUMBER: _builtins.int
+    partner_rank: _builtins.int
+    """Higher rank of the suspected link."""
+    partner_incarnation: _builtins.int
+    """Its incarnation."""
+    peer_partner_rank: _builtins.int
+    """Higher rank of the healthy link."""
+    peer_partner_incarnation: _builtins.int
+    """Its incarnation."""
+    num_bytes: _builtins.int
+    """Bytes of a transfer."""
+    def __init__(
+        self,
+        *,
+        partner_rank: _builtins.int = ...,
+        partner_incarnation: _builtins.int = ...,
+        peer_partner_rank: _builtins.int = ...,
+        peer_partner_incarnation: _builtins.int = ...,
+        num_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_bytes", b"num_bytes", "partner_incarnation", b"partner_incarnation", "partner_rank", b"partner_rank", "peer_partner_incarnation", b"peer_partner_incarnation", "peer_partner_rank", b"peer_partner_rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuspectedLink: _TypeAlias = SuspectedLink  # noqa: Y015
 
 @_typing.final
 class Culprit(_message.Message):

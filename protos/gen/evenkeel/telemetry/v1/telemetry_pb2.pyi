@@ -610,8 +610,9 @@ class ProbeReport(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     PEER_SECONDS_FIELD_NUMBER: _builtins.int
     ITERATION_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
     peer_rank: _builtins.int
-    """Rank of the peer."""
+    """Rank of the peer; of a link, its lower rank."""
     matrix_size: _builtins.int
     """Side of the square matrices that were multiplied."""
     seconds: _builtins.float
@@ -620,6 +621,10 @@ class ProbeReport(_message.Message):
     """Shortest repetition on the peer, seconds."""
     iteration: _builtins.int
     """Job's iteration at which the detector asked."""
+    @_builtins.property
+    def link(self) -> Global___LinkProbeReport:
+        """Set = links were probed and no devices: seconds are those of a way there and back."""
+
     def __init__(
         self,
         *,
@@ -628,14 +633,49 @@ class ProbeReport(_message.Message):
         seconds: _builtins.float = ...,
         peer_seconds: _builtins.float = ...,
         iteration: _builtins.int = ...,
+        link: Global___LinkProbeReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["link", b"link"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["iteration", b"iteration", "matrix_size", b"matrix_size", "peer_rank", b"peer_rank", "peer_seconds", b"peer_seconds", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["iteration", b"iteration", "link", b"link", "matrix_size", b"matrix_size", "peer_rank", b"peer_rank", "peer_seconds", b"peer_seconds", "seconds", b"seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProbeReport: _TypeAlias = ProbeReport  # noqa: Y015
+
+@_typing.final
+class LinkProbeReport(_message.Message):
+    """The links of a probe. The lower rank of the suspect is the event's rank, that of the healthy one is the peer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTNER_RANK_FIELD_NUMBER: _builtins.int
+    PARTNER_INCARNATION_FIELD_NUMBER: _builtins.int
+    PEER_PARTNER_RANK_FIELD_NUMBER: _builtins.int
+    NUM_BYTES_FIELD_NUMBER: _builtins.int
+    partner_rank: _builtins.int
+    """Higher rank of the suspected link."""
+    partner_incarnation: _builtins.int
+    """Its incarnation."""
+    peer_partner_rank: _builtins.int
+    """Higher rank of the healthy link."""
+    num_bytes: _builtins.int
+    """Bytes of a transfer."""
+    def __init__(
+        self,
+        *,
+        partner_rank: _builtins.int = ...,
+        partner_incarnation: _builtins.int = ...,
+        peer_partner_rank: _builtins.int = ...,
+        num_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_bytes", b"num_bytes", "partner_incarnation", b"partner_incarnation", "partner_rank", b"partner_rank", "peer_partner_rank", b"peer_partner_rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkProbeReport: _TypeAlias = LinkProbeReport  # noqa: Y015
 
 @_typing.final
 class Observation(_message.Message):
