@@ -20,6 +20,7 @@ from layouts.rank_codec import rank_state_to_proto
 from trainer_sdk.control import GRPC_CAME_FIRST
 from trainer_sdk.control.daemon_threads import DaemonThreads
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from trainer_sdk.control.probe import LinkProbe
 from trainer_sdk.control.state import (
     Reshape,
     commit_from_proto,
@@ -173,8 +174,10 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
 
     def Probe(self, request: pb.ProbeRequest, context: grpc.ServicerContext) -> pb.ProbeResponse:  # noqa: N802
         def probe() -> pb.ProbeResponse:
-            seconds = self._mailbox.probes.ask(request.matrix_size, request.repetitions, _seconds_left(context))
-            return pb.ProbeResponse(seconds=seconds)
+            desk, left = self._mailbox.probes, _seconds_left(context)
+            if request.HasField("link"):
+                return pb.ProbeResponse(seconds=desk.ask_link(_link_probe(request), left))
+            return pb.ProbeResponse(seconds=desk.ask(request.matrix_size, request.repetitions, left))
 
         return self._answer(context, request.job_id, probe)
 
@@ -243,6 +246,17 @@ class _Handlers(control_pb2_grpc.RankControlServiceServicer):
             )
         if job_id != self._job_id:
             _abort(context, grpc.StatusCode.NOT_FOUND, f"this rank belongs to job {self._job_id!r}, not to {job_id!r}")
+
+
+def _link_probe(request: pb.ProbeRequest) -> LinkProbe:
+    link = request.link
+    return LinkProbe(
+        probe_id=link.probe_id,
+        partner_rank=link.partner_rank,
+        num_bytes=link.num_bytes,
+        num_ranks=link.num_ranks,
+        repetitions=request.repetitions,
+    )
 
 
 def _seconds_left(context: grpc.ServicerContext) -> float:

@@ -25,6 +25,7 @@ from trainer_sdk.elastic.config import TrainingConfig
 from trainer_sdk.elastic.data import Dataset
 from trainer_sdk.elastic.gradient_sums import GradientSums
 from trainer_sdk.elastic.group_choice import group_builder
+from trainer_sdk.elastic.link_probes import LinkProbes
 from trainer_sdk.elastic.optimizer import clip_scale
 from trainer_sdk.elastic.report import iteration_sample
 from trainer_sdk.elastic.runtime import EpochRuntime
@@ -102,6 +103,7 @@ class Engine:
         self._waiter = Waiter(mailbox.interrupted)
         self._rendezvous = Rendezvous(store_address, config.job_id)
         self._traffic = Traffic(rank, links or (None if self._rendezvous.loopback else RealLinks()))
+        self._link_probes = LinkProbes(mailbox.probes, rank, links or RealLinks(), self._torch_device, emitter.progress)
         self._builder = group_builder(
             config, rank, self._rendezvous, self._waiter, lambda: self._rendezvous.heard("finished")
         )
@@ -152,6 +154,7 @@ class Engine:
         assert runtime is not None, "a training rank has a runtime"
         assert vote is not None, "a training rank has a vote"
         self._emitter.progress.begin_iteration(iteration, self._epoch)
+        self._link_probes.run()
         self._clock.begin_iteration()
         loss_part = runtime.run_iteration(iteration)
         norm_part = runtime.reducer.squared_norm_part()
@@ -160,7 +163,7 @@ class Engine:
             self._gradient_scale = clip_scale(self._config.optimizer, vote.gradient_norm(norm_part))
         self._clock.wait(WaitKind.VOTE, self._safekeeping.partners, self._safekeeping.finish_round)
         self._voted = True
-        outcome = vote.hold(self._mailbox.committed_epoch(), loss_part, norm_part)
+        outcome = vote.hold(self._mailbox.committed_epoch(), loss_part, norm_part, self._link_probes.arm())
         self._apply_step()
         checkpoint = self._safekeeping.checkpoint(self._held[self._epoch])
         self._emit(runtime, iteration, outcome.loss, outcome.gradient_norm, checkpoint=checkpoint)
@@ -173,6 +176,7 @@ class Engine:
                 raise Interrupted  # a recovery is being prepared: it comes first, on every rank
             self._switch(commit)
         else:
+            self._link_probes.heard(outcome.armed)
             self._safekeeping.send(self._held[self._epoch])
             self._publish(RankPhase.TRAINING)
 
@@ -337,6 +341,7 @@ class Engine:
         self._clock.take_compute()
         self._clock.take_waiting()
         self._traffic.attach(self._layout, self._groups)
+        self._link_probes.enter(self._groups)
         self._safekeeping.enter(self._layout, epoch, self._groups, state)
         self._mailbox.applied(epoch)
         self._publish(RankPhase.TRAINING)
@@ -368,6 +373,7 @@ class Engine:
 
     def _abandon_groups(self) -> None:
         groups, self._groups = self._groups, {}
+        self._link_probes.leave()
         self._safekeeping.give_up_round()
         self._builder.abandon(groups)
 

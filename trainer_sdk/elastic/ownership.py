@@ -1,7 +1,9 @@
 """Which rank holds which slice of which parameter: it follows from the layout alone."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -69,79 +71,100 @@ class OwnershipMap:
     def __init__(self, specs: Sequence[ParameterSpec], layout: Layout) -> None:
         self.specs = {spec.name: spec for spec in specs}
         self.layout = layout
-        self._holdings: dict[str, tuple[Holding, ...]] = {}
-        self._stretches: dict[int, tuple[Stretch, ...]] = {}
         # Thousands of ranks times hundreds of parameters, of which few are cut in a way of their own.
-        stages_of: dict[int, tuple[Stage, ...]] = {}
-        made: dict[tuple[object, ...], tuple[Holding, ...]] = {}
+        stages_of = _stages_by_block(specs, layout)
+        ways: dict[tuple[object, ...], _Way] = {}
+        self._ways: dict[str, _Way] = {}
         for spec in specs:
-            if spec.block not in stages_of:
-                stages_of[spec.block] = _stages_of(spec, layout)
             stages = stages_of[spec.block]
-            # A stage is told from the others of its replica by where it begins.
-            way = (*[stage.first_block for stage in stages], spec.axis is None, spec.cut_size, spec.granule)
-            if way not in made:
-                made[way] = _holdings(spec, stages)
-            self._holdings[spec.name] = made[way]
+            way = (id(stages), spec.axis is None, spec.cut_size, spec.granule)
+            self._ways[spec.name] = ways.setdefault(way, _Way(spec, stages))
 
     def holdings(self, name: str) -> tuple[Holding, ...]:
         """Who holds what of a parameter, replica by replica, shard by shard.
 
         Parameters that are cut alike give the same object.
         """
-        return self._holdings[name]
+        return self._ways[name].holdings
 
     def stretches(self, name: str) -> tuple[Stretch, ...]:
-        """A parameter cut at the borders of all that hold something of it."""
-        holdings = self._holdings[name]
-        if id(holdings) not in self._stretches:
-            self._stretches[id(holdings)] = _stretches(holdings)
-        return self._stretches[id(holdings)]
+        """A parameter cut at the borders of all that hold something of it; likewise."""
+        return self._ways[name].stretches
 
     def held_by(self, rank: int) -> dict[str, Slice]:
         """What a rank holds, by parameter, in the order of the model; empty for a rank without a position."""
-        mine: dict[int, Slice | None] = {}
-        for holdings in self._holdings.values():
-            if id(holdings) not in mine:
-                mine[id(holdings)] = next((held.slice for held in holdings if held.rank == rank), None)
-        found = ((name, mine[id(holdings)]) for name, holdings in self._holdings.items())
+        mine: dict[_Way, Slice | None] = {}
+        for way in self._ways.values():
+            if way not in mine:
+                mine[way] = way.held_by(rank)
+        found = ((name, mine[way]) for name, way in self._ways.items())
         return {name: held for name, held in found if held is not None}
 
 
-def _stages_of(spec: ParameterSpec, layout: Layout) -> tuple[Stage, ...]:
-    """The stage of each replica that has the parameter's block."""
-    if spec.block >= layout.num_blocks:
-        raise LayoutError(f"parameter {spec.name} is of block {spec.block}, but the layout has {layout.num_blocks}")
-    return tuple(
-        [
-            next(stage for stage in replica.stages if stage.first_block <= spec.block < stage.stop_block)
-            for replica in layout.replicas
-        ]
-    )
+class _Way:
+    """How some parameters are cut: each replica's stage that has them, and their size; what follows is kept."""
 
+    def __init__(self, spec: ParameterSpec, stages: Sequence[Stage]) -> None:
+        self._spec = spec
+        self._stages = stages
 
-def _holdings(spec: ParameterSpec, stages: Sequence[Stage]) -> tuple[Holding, ...]:
-    found = []
-    for d, stage in enumerate(stages):
-        if spec.axis is None:
-            whole = Slice(0, spec.cut_size)
-            found += [
-                Holding(rank=rank, replica=d, slice=whole, contributes=t == 0) for t, rank in enumerate(stage.ranks)
+    @cached_property
+    def holdings(self) -> tuple[Holding, ...]:
+        return tuple(
+            [
+                Holding(rank=rank, replica=d, slice=held, contributes=t == 0 or self._spec.axis is not None)
+                for d, stage in enumerate(self._stages)
+                for t, (rank, held) in enumerate(zip(stage.ranks, self._slices[stage.shares], strict=True))
             ]
+        )
+
+    @cached_property
+    def stretches(self) -> tuple[Stretch, ...]:
+        borders = {border for held in self._slices.values() for one in held for border in (one.start, one.stop)}
+        found = []
+        for start, stop in pairwise(sorted(borders)):
+            here = {
+                shares: [t for t, one in enumerate(held) if one.start <= start and stop <= one.stop]
+                for shares, held in self._slices.items()
+            }
+            ranks = [stage.ranks[t] for stage in self._stages for t in here[stage.shares]]
+            # Of shards that hold all of it the first speaks, and else there is one.
+            contributors = [stage.ranks[here[stage.shares][0]] for stage in self._stages]
+            found.append(Stretch(start, stop, tuple(sorted(ranks)), frozenset(contributors)))
+        return tuple(found)
+
+    def held_by(self, rank: int) -> Slice | None:
+        """What a rank holds; None when it does not have the block."""
+        stage = next((stage for stage in self._stages if rank in stage.ranks), None)
+        return None if stage is None else self._slices[stage.shares][stage.ranks.index(rank)]
+
+    @cached_property
+    def _slices(self) -> dict[tuple[int, ...], tuple[Slice, ...]]:
+        """What each shard holds, by the shares of its stage."""
+        spec = self._spec
+        found: dict[tuple[int, ...], tuple[Slice, ...]] = {}
+        for shares in {stage.shares for stage in self._stages}:
+            if spec.axis is None:
+                found[shares] = (Slice(0, spec.cut_size),) * len(shares)
+            else:
+                borders = cut(spec.cut_size, spec.granule, shares)
+                found[shares] = tuple([Slice(start, stop) for start, stop in pairwise(borders)])
+        return found
+
+
+def _stages_by_block(specs: Sequence[ParameterSpec], layout: Layout) -> dict[int, tuple[Stage, ...]]:
+    """The stage of each replica that has a block; the same object for blocks of which that is the same."""
+    starts = [tuple([stage.first_block for stage in replica.stages]) for replica in layout.replicas]
+    made: dict[tuple[int, ...], tuple[Stage, ...]] = {}
+    found: dict[int, tuple[Stage, ...]] = {}
+    for spec in specs:
+        if spec.block in found:
             continue
-        borders = cut(spec.cut_size, spec.granule, stage.shares)
-        found += [
-            Holding(rank=rank, replica=d, slice=Slice(borders[t], borders[t + 1]), contributes=True)
-            for t, rank in enumerate(stage.ranks)
-        ]
-    return tuple(found)
-
-
-def _stretches(holdings: Sequence[Holding]) -> tuple[Stretch, ...]:
-    held = [one for one in holdings if len(one.slice)]
-    found = []
-    for start, stop in pairwise(sorted({border for one in held for border in (one.slice.start, one.slice.stop)})):
-        here = [one for one in held if one.slice.start <= start and stop <= one.slice.stop]
-        ranks = tuple(sorted([one.rank for one in here]))
-        found.append(Stretch(start, stop, ranks, frozenset([one.rank for one in here if one.contributes])))
-    return tuple(found)
+        if spec.block >= layout.num_blocks:
+            raise LayoutError(f"parameter {spec.name} is of block {spec.block}, but the layout has {layout.num_blocks}")
+        place = {split: bisect_right(split, spec.block) - 1 for split in set(starts)}
+        places = tuple([place[split] for split in starts])
+        if places not in made:
+            made[places] = tuple([replica.stages[s] for replica, s in zip(layout.replicas, places, strict=True)])
+        found[spec.block] = made[places]
+    return found

@@ -29,11 +29,32 @@ class Outcome:
         committed_epoch: The newest epoch whose commit every rank carries.
         loss: Mean loss of the iteration.
         gradient_norm: Global norm of its gradients.
+        armed: Probes of links that ranks are ready for.
     """
 
     committed_epoch: int
     loss: float
     gradient_norm: float
+    armed: "Armed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Armed:
+    """Who is ready for a probe of a link.
+
+    Attributes:
+        newest: Highest id that a rank named; 0 = nobody named one.
+        total: Sum of the ids.
+        num_ranks: How many named one.
+    """
+
+    newest: int
+    total: int
+    num_ranks: int
+
+    def agree_on(self, probe_id: int, num_ranks: int) -> bool:
+        """Whether so many ranks named this id, and nobody another one."""
+        return (self.newest, self.total, self.num_ranks) == (probe_id, num_ranks * probe_id, num_ranks)
 
 
 class StepVote:
@@ -70,26 +91,32 @@ class StepVote:
         (squared,) = self._assembly.fold([squared_part], _sums)
         return math.sqrt(squared)
 
-    def hold(self, committed_epoch: int, loss_part: float, squared_norm_part: float) -> Outcome:
+    def hold(self, committed_epoch: int, loss_part: float, squared_norm_part: float, probe_id: int = 0) -> Outcome:
         """Say that this rank holds the reduced gradients; returns when everybody did.
 
         Args:
             committed_epoch: Of the newest commit that this rank carries.
             loss_part: Its part of the mean loss.
             squared_norm_part: Its part of the squared gradient norm.
+            probe_id: Of the probe of a link that this rank is ready for; 0 = none.
 
         Raises:
             Interrupted: The rank should park; others may have heard the outcome.
             PeerLost: A peer is gone; likewise.
         """
-        mine = [float(committed_epoch), loss_part, squared_norm_part]
-        epoch, loss, squared = self._assembly.fold(mine, _least_and_sums)
-        return Outcome(committed_epoch=int(epoch), loss=loss, gradient_norm=math.sqrt(squared))
+        mine = [float(committed_epoch), float(probe_id), loss_part, squared_norm_part, float(probe_id), probe_id > 0]
+        epoch, newest, loss, squared, total, armed = self._assembly.fold(mine, _least_most_and_sums)
+        return Outcome(
+            committed_epoch=int(epoch),
+            loss=loss,
+            gradient_norm=math.sqrt(squared),
+            armed=Armed(newest=int(newest), total=int(total), num_ranks=int(armed)),
+        )
 
 
 def _sums(rows: Tensor) -> Tensor:
     return rows.sum(dim=0)
 
 
-def _least_and_sums(rows: Tensor) -> Tensor:
-    return torch.cat((rows[:, :1].min(dim=0).values, rows[:, 1:].sum(dim=0)))
+def _least_most_and_sums(rows: Tensor) -> Tensor:
+    return torch.cat((rows[:, :1].min(dim=0).values, rows[:, 1:2].max(dim=0).values, rows[:, 2:].sum(dim=0)))

@@ -5,7 +5,8 @@ connection), so point-to-point is a broadcast in a group of two, whose waits can
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -92,6 +93,15 @@ class Group:
             Interrupted: It is.
         """
         self._waiter.check()
+
+    @contextmanager
+    def unmeasured(self) -> Iterator[None]:
+        """What is done inside is no part of an iteration: the channel does not see it."""
+        channel, self.channel = self.channel, None
+        try:
+            yield
+        finally:
+            self.channel = channel
 
     def start_all_reduce(self, tensor: Tensor, op: Reduction = Reduction.SUM) -> Pending:
         """Reduce ``tensor`` in place over the group; the result is bit-identical everywhere."""

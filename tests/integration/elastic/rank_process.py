@@ -5,22 +5,27 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
+from typing import Any
 
 import torch
 from evenkeel.telemetry.v1 import telemetry_pb2
 
-from layouts.rank_state import RankState
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
 from trainer_sdk.emit.progress import ProgressMark
 
 DEADLINE_SECONDS = 60.0
+ANY = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fate:
-    """A process kills or stops itself when it reaches an operation of an iteration for the ``nth`` time."""
+    """A process kills or stops itself when it reaches an operation of an iteration for the ``nth`` time.
+
+    Iteration ``ANY`` is whichever is the first with that operation.
+    """
 
     iteration: int
     operation: str
@@ -47,7 +52,7 @@ class FatefulMark(ProgressMark):
             self._connection.send_bytes(b"w" + json.dumps([mark.epoch, mark.iteration]).encode())
         if fate is None or operation != fate.operation:
             return
-        if (mark.epoch, mark.iteration) != (fate.epoch, fate.iteration):
+        if mark.epoch != fate.epoch or fate.iteration not in (ANY, mark.iteration):
             return
         self._left -= 1
         if self._left == 0:
@@ -83,7 +88,7 @@ class RankProcess:
     output: Connection
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def call(self, name: str, *arguments: object) -> RankState:
+    def call(self, name: str, *arguments: object) -> Any:
         with self.lock:
             self.commands.send((name, arguments))
             assert self.commands.poll(1.5 * DEADLINE_SECONDS), f"rank {self.rank} does not answer {name}"
@@ -127,7 +132,11 @@ def fork_store() -> tuple[int, str]:
 
 def serve(mailbox: Mailbox, commands: Connection) -> None:
     """What the rank controller does, through a pipe."""
-    handlers: dict[str, Callable[..., RankState]] = {
+    probes = ThreadPoolExecutor(1)
+    asked: list[Future[list[float]]] = []
+    handlers: dict[str, Callable[..., Any]] = {
+        "ask_link": lambda link: asked.append(probes.submit(mailbox.probes.ask_link, link, DEADLINE_SECONDS)),
+        "link_answer": lambda: asked.pop().result(),
         "prepare": lambda reshape: mailbox.prepare(reshape, DEADLINE_SECONDS),
         "commit": mailbox.commit,
         "interrupt": lambda epoch, leave: mailbox.interrupt(epoch, leave=leave),
@@ -140,5 +149,5 @@ def serve(mailbox: Mailbox, commands: Connection) -> None:
             return
         try:
             commands.send(handlers[name](*arguments))
-        except (StalePlanError, TimeoutError) as error:
+        except (StalePlanError, TimeoutError, RuntimeError) as error:
             commands.send(error)

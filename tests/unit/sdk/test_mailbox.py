@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from layouts.layout import uniform_layout
 from layouts.rank_state import RankPhase, RankState
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from trainer_sdk.control.probe import LinkProbe
 from trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=2)
@@ -211,6 +213,47 @@ def test_a_probe_is_run_by_the_training_thread_at_a_border(mailbox: Mailbox, thr
         pass
     assert asked.result(timeout=60) == [0.064] * 3
     assert ran_on == [threading.get_ident()]
+
+
+LINK = LinkProbe(probe_id=5, partner_rank=1, num_bytes=100, num_ranks=4, repetitions=3)
+
+
+def test_a_probe_of_a_link_is_answered_by_the_training_thread_once(
+    mailbox: Mailbox, threads: ThreadPoolExecutor
+) -> None:
+    mailbox.probes.serve_links()
+    asked = threads.submit(mailbox.probes.ask_link, LINK, 60.0)
+    while (link := mailbox.probes.waiting_link()) is None:
+        pass
+    assert not mailbox.probes.serve(lambda size, repetitions: [1.0])
+    mailbox.probes.end_link(link, seconds=[0.25])
+    assert asked.result(timeout=60) == [0.25]
+    mailbox.probes.end_link(link, error="too late to say so")
+    assert mailbox.probes.waiting_link() is None
+
+
+def test_why_a_probe_of_a_link_was_not_run_is_told(mailbox: Mailbox, threads: ThreadPoolExecutor) -> None:
+    mailbox.probes.serve_links()
+    asked = threads.submit(mailbox.probes.ask_link, LINK, 60.0)
+    while (link := mailbox.probes.waiting_link()) is None:
+        pass
+    mailbox.probes.end_link(link, error="not run: the epoch ended")
+    with pytest.raises(RuntimeError, match="the epoch ended"):
+        asked.result(timeout=60)
+
+
+def test_a_loop_without_step_votes_refuses_probes_of_links(mailbox: Mailbox) -> None:
+    with pytest.raises(ValueError, match="no step vote"):
+        mailbox.probes.ask_link(LINK, 0.1)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"probe_id": 0}, {"num_bytes": 0}, {"num_bytes": 1 << 40}, {"num_ranks": 3}, {"repetitions": 1}]
+)
+def test_probes_of_links_out_of_range_are_refused(mailbox: Mailbox, wrong: dict[str, int]) -> None:
+    mailbox.probes.serve_links()
+    with pytest.raises(ValueError, match="use "):
+        mailbox.probes.ask_link(replace(LINK, **wrong), 0.1)
 
 
 @pytest.mark.parametrize(("size", "repetitions"), [(0, 1), (5000, 1), (8, 0), (8, 101)])
