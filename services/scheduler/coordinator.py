@@ -123,8 +123,8 @@ class Coordinator:
         """Probe the suspect in the background; a suspicion about an unknown job or process is dropped."""
         actor = self._actors.get(suspicion.job_id)
         if actor is not None:
-            asked = ((suspicion.rank, suspicion.incarnation), (suspicion.peer_rank, suspicion.peer_incarnation))
-            self._parts.spawn(self._probe(self._probers[suspicion.job_id], suspicion, actor.calls_to(asked)))
+            calls = actor.calls_to(suspicion.processes)
+            self._parts.spawn(self._probe(self._probers[suspicion.job_id], suspicion, calls))
 
     @staticmethod
     async def _probe(prober: Prober, suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> None:

@@ -1,15 +1,17 @@
-"""Probes on suspects: the same few matrix products on the suspect and on a healthy peer, both at an iteration border.
+"""Probes on suspects: the same few matrix products on a suspect and on a healthy peer, both at an iteration border.
 
-The two run at the same time, so a suspicion costs the job one probe, not two; one at a time per job. A probe decides
-nothing: its report goes to the detector as evidence (design, "Detection", layer 5).
+Of a suspected link, the same few transfers over it and over a healthy link of its kind, at a border that all four ranks
+agree on. Both run at the same time, so a suspicion costs the job one probe, not two; one at a time per job. A probe
+decides nothing: its report goes to the detector as evidence (design, "Detection", layer 5).
 """
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from services.scheduler.dispatch.protocol import RankAwayError, RankCalls, RankRefusedError
+from services.scheduler.dispatch.protocol import LinkProbe, RankAwayError, RankCalls, RankRefusedError
 from services.scheduler.domain.suspicion import ProbeOutcome, Suspicion
 
 REPETITIONS = 3
@@ -17,6 +19,8 @@ REPETITIONS = 3
 
 DEADLINE_SECONDS = 60.0
 """A probe waits for an iteration border, and iterations may take most of a minute."""
+
+_NUM_PROBE_IDS = 1 << 40
 
 _log = structlog.get_logger(__name__)
 
@@ -33,35 +37,70 @@ class Prober:
         self._busy = False
 
     async def answer(self, suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> ProbeOutcome | None:
-        """Probe and report; None when a probe is under way already, or one of the two did not answer.
+        """Probe and report; None when a probe is under way already, or somebody who was asked did not answer.
 
         Args:
             suspicion: Whom.
-            calls: Clients of suspect and peer, by rank.
+            calls: Clients of everybody to ask, by rank.
         """
-        suspect, peer = calls.get(suspicion.rank), calls.get(suspicion.peer_rank)
-        if self._busy or suspect is None or peer is None:
+        if self._busy or any(rank not in calls for rank, _ in suspicion.processes):
             return None
         self._busy = True
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                seconds, peer_seconds = await asyncio.gather(
-                    suspect.probe(suspicion.matrix_size, REPETITIONS, DEADLINE_SECONDS),
-                    peer.probe(suspicion.matrix_size, REPETITIONS, DEADLINE_SECONDS),
-                )
+                time = _time_devices if suspicion.link is None else _time_links
+                seconds, peer_seconds = await time(suspicion, calls)
         except (RankAwayError, RankRefusedError, TimeoutError) as error:
             _log.info("probe without an answer", job_id=suspicion.job_id, rank=suspicion.rank, error=str(error))
             return None
         finally:
             self._busy = False
-        outcome = ProbeOutcome(suspicion=suspicion, seconds=min(seconds), peer_seconds=min(peer_seconds))
+        outcome = ProbeOutcome(suspicion=suspicion, seconds=seconds, peer_seconds=peer_seconds)
         _log.info(
             "probed",
             job_id=suspicion.job_id,
             rank=suspicion.rank,
+            partner_rank=None if suspicion.link is None else suspicion.link.partner_rank,
             peer_rank=suspicion.peer_rank,
             seconds=round(outcome.seconds, 6),
             peer_seconds=round(outcome.peer_seconds, 6),
         )
         await self._report(outcome)
         return outcome
+
+
+async def _time_devices(suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> tuple[float, float]:
+    """Seconds of the shortest product on the suspect and on its peer."""
+    seconds, peer_seconds = await asyncio.gather(
+        *(
+            calls[rank].probe(suspicion.matrix_size, REPETITIONS, DEADLINE_SECONDS)
+            for rank in (suspicion.rank, suspicion.peer_rank)
+        )
+    )
+    return min(seconds), min(peer_seconds)
+
+
+async def _time_links(suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> tuple[float, float]:
+    """Seconds of the shortest way there and back over the suspected link and over the healthy one."""
+    link = suspicion.link
+    assert link is not None, "a suspicion about devices has no links to time"
+    ends = (suspicion.rank, link.partner_rank), (suspicion.peer_rank, link.peer_partner_rank)
+    # Another id for each probe: nobody may take an end that is still armed for an earlier one for ready.
+    probe_id = 1 + secrets.randbelow(_NUM_PROBE_IDS)
+    taken = await asyncio.gather(
+        *(
+            calls[rank].probe_link(
+                LinkProbe(
+                    probe_id=probe_id,
+                    partner_rank=partner,
+                    num_bytes=link.num_bytes,
+                    num_ranks=2 * len(ends),
+                    repetitions=REPETITIONS,
+                ),
+                DEADLINE_SECONDS,
+            )
+            for pair in ends
+            for rank, partner in (pair, pair[::-1])
+        )
+    )
+    return min(taken[0] + taken[1]), min(taken[2] + taken[3])

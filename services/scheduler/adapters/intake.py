@@ -15,7 +15,7 @@ from services.common.kafka.loop import Decoder
 from services.scheduler.adapters.fleet_api_codec import verdict_from_proto
 from services.scheduler.coordinator import Coordinator
 from services.scheduler.domain.profiles import JobProfile
-from services.scheduler.domain.suspicion import Suspicion
+from services.scheduler.domain.suspicion import SuspectedLink, Suspicion
 from services.scheduler.planning.cost_model import Workload
 from services.scheduler.planning.recent import RecentIteration
 
@@ -110,12 +110,7 @@ def decode_suspicion(record: ConsumedRecord) -> Suspicion:
         RejectedRecordError: It is no suspicion, or one that cannot be.
     """
     message = _message_in(record, detector_pb2.Suspicion)
-    ranks = (message.rank, message.incarnation, message.peer_rank, message.peer_incarnation)
-    if min(ranks) < 0 or message.rank == message.peer_rank:
-        raise RejectedRecordError("value", f"a suspicion about rank {message.rank} beside rank {message.peer_rank}")
-    if message.matrix_size < 1 or not 0.0 <= message.at_unix_seconds < 1e12:
-        raise RejectedRecordError("value", f"matrix_size is {message.matrix_size}, at {message.at_unix_seconds}")
-    return Suspicion(
+    suspicion = Suspicion(
         job_id=message.job_id,
         rank=message.rank,
         incarnation=message.incarnation,
@@ -124,6 +119,24 @@ def decode_suspicion(record: ConsumedRecord) -> Suspicion:
         iteration=message.iteration,
         at_unix_seconds=message.at_unix_seconds,
         matrix_size=message.matrix_size,
+        link=_suspected_link(message.link) if message.HasField("link") else None,
+    )
+    ranks = [rank for rank, _ in suspicion.processes]
+    if min(min(process) for process in suspicion.processes) < 0 or len(set(ranks)) < len(ranks):
+        raise RejectedRecordError("value", f"a suspicion about ranks {ranks}")
+    size = message.matrix_size if suspicion.link is None else suspicion.link.num_bytes
+    if size < 1 or not 0.0 <= message.at_unix_seconds < 1e12:
+        raise RejectedRecordError("value", f"the size of the probe is {size}, at {message.at_unix_seconds}")
+    return suspicion
+
+
+def _suspected_link(link: detector_pb2.SuspectedLink) -> SuspectedLink:
+    return SuspectedLink(
+        partner_rank=link.partner_rank,
+        partner_incarnation=link.partner_incarnation,
+        peer_partner_rank=link.peer_partner_rank,
+        peer_partner_incarnation=link.peer_partner_incarnation,
+        num_bytes=link.num_bytes,
     )
 
 

@@ -45,6 +45,11 @@ class JobEvents:
         event.probe.seconds = outcome.seconds
         event.probe.peer_seconds = outcome.peer_seconds
         event.probe.iteration = asked.iteration
+        if asked.link is not None:
+            event.probe.link.partner_rank = asked.link.partner_rank
+            event.probe.link.partner_incarnation = asked.link.partner_incarnation
+            event.probe.link.peer_partner_rank = asked.link.peer_partner_rank
+            event.probe.link.num_bytes = asked.link.num_bytes
         await self._report(event)
 
     async def _report(self, event: pb.ProcessEvent) -> None:

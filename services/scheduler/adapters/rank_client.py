@@ -12,7 +12,7 @@ from layouts.codec import layout_to_proto
 from layouts.rank_codec import rank_state_from_proto
 from layouts.rank_state import RankState
 from services.scheduler.adapters.rank_tls import RankTls, tls_advice
-from services.scheduler.dispatch.protocol import Decision, RankAwayError, RankRefusedError, Reshape
+from services.scheduler.dispatch.protocol import Decision, LinkProbe, RankAwayError, RankRefusedError, Reshape
 
 _MODES = {PlanMode.BOUNDARY: pb.APPLY_MODE_BOUNDARY, PlanMode.RECOVER: pb.APPLY_MODE_RECOVER}
 _AWAY = frozenset(
@@ -111,6 +111,20 @@ class RankClient:
     async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
         """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
         request = pb.ProbeRequest(job_id=self._job_id, matrix_size=matrix_size, repetitions=repetitions)
+        return await self._probed(request, timeout_seconds)
+
+    async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
+        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        link = pb.LinkProbe(
+            probe_id=probe.probe_id,
+            partner_rank=probe.partner_rank,
+            num_bytes=probe.num_bytes,
+            num_ranks=probe.num_ranks,
+        )
+        request = pb.ProbeRequest(job_id=self._job_id, repetitions=probe.repetitions, link=link)
+        return await self._probed(request, timeout_seconds)
+
+    async def _probed(self, request: pb.ProbeRequest, timeout_seconds: float) -> list[float]:
         answer = await self._answer(self._stub.Probe(request, timeout=timeout_seconds, metadata=self._metadata))
         if not answer.seconds:
             raise RankRefusedError(f"rank {self.rank} at {self.address}: a probe without figures")

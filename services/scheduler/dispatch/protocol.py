@@ -32,6 +32,17 @@ class Decision:
     from_checkpoint: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProbe:
+    """What one end of a link is asked; fields as in ``evenkeel.control.v1.LinkProbe``."""
+
+    probe_id: int
+    partner_rank: int
+    num_bytes: int
+    num_ranks: int
+    repetitions: int
+
+
 class RankAwayError(Exception):
     """A rank's controller does not answer, or not in time."""
 
@@ -64,6 +75,10 @@ class RankCalls(Protocol):
 
     async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
         """Seconds of each of ``repetitions`` matrix products, run at the rank's next iteration border."""
+        ...
+
+    async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
+        """Seconds of each way there and back, run once everybody who is asked is ready."""
         ...
 
     async def status(self, timeout_seconds: float) -> RankState:

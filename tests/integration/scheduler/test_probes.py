@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.scheduler.domain.suspicion import Suspicion
+from services.scheduler.domain.suspicion import SuspectedLink, Suspicion
 from tests.integration.scheduler.conftest import World
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
@@ -30,6 +30,19 @@ async def test_suspect_and_peer_are_probed_at_an_iteration_border_and_nobody_els
     await world.until(lambda: world.scheduler.probes, "a probe's outcome")
     outcome = world.scheduler.probes[0]
     assert (outcome.suspicion, outcome.seconds, outcome.peer_seconds) == (asked, 0.008, 0.004)
+    world.steps_are_gapless()
+
+
+async def test_both_ends_of_a_suspected_link_and_of_a_healthy_one_are_asked(world: World) -> None:
+    world.toys.link_seconds[frozenset((2, 6))] = 0.005
+    link = SuspectedLink(
+        partner_rank=6, partner_incarnation=0, peer_partner_rank=7, peer_partner_incarnation=0, num_bytes=1000
+    )
+    asked = replace(suspicion(world.toys.job_id, rank=2, peer_rank=3), matrix_size=0, link=link)
+    await world.coordinator.take_suspicion(asked)
+    await world.until(lambda: world.scheduler.probes, "a probe's outcome")
+    outcome = world.scheduler.probes[0]
+    assert (outcome.suspicion, outcome.seconds, outcome.peer_seconds) == (asked, 0.005, 0.001)
     world.steps_are_gapless()
 
 

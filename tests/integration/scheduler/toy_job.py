@@ -57,6 +57,7 @@ class ToyRank:
         self.history: list[tuple[int, int]] = []
         self.probe_seconds = 0.004
         self.checkpoint_steps: tuple[int, ...] = ()
+        self.mailbox.probes.serve_links()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
@@ -117,6 +118,9 @@ class ToyRank:
     def _iterate(self, layout: Layout) -> None:
         self.dead.wait(_ITERATION_SECONDS)
         self.mailbox.probes.serve(lambda _, repetitions: [self.probe_seconds] * repetitions)
+        if (link := self.mailbox.probes.waiting_link()) is not None:
+            ends = frozenset((self.rank, link.partner_rank))
+            self.mailbox.probes.end_link(link, seconds=[self.job.link_seconds.get(ends, 0.001)] * link.repetitions)
         while self.hanging.is_set() and not self.dead.is_set() and not self.mailbox.leaving():
             self.dead.wait(0.01)
         if self._stop():
@@ -173,6 +177,7 @@ class ToyJob:
     ) -> None:
         self.job_id, self.home, self.token, self.tls, self.can_reshape = job_id, home, token, tls, can_reshape
         self.fabric = Fabric()
+        self.link_seconds: dict[frozenset[int], float] = {}
         self.ranks: dict[int, ToyRank] = {rank: ToyRank(self, rank) for rank in home.ranks}
 
     def start(self) -> None:

@@ -84,6 +84,18 @@ def test_a_value_that_cannot_be_is_refused(topic: str, field: str, value: object
     assert refusal(topic, message.SerializeToString()) == "value"
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("partner_rank", 1), ("peer_partner_rank", 3), ("partner_incarnation", -1), ("num_bytes", 0)]
+)
+def test_a_suspicion_about_links_names_four_ranks_and_what_to_send(field: str, value: int) -> None:
+    link = pb.SuspectedLink(partner_rank=3, peer_partner_rank=4, num_bytes=1000)
+    message = pb.Suspicion(job_id="job", rank=1, peer_rank=2, at_unix_seconds=5.0, link=link)
+    suspicion = DECODERS[SUSPICIONS.name](consumed(SUSPICIONS.name, message.SerializeToString()))
+    assert [rank for rank, _ in suspicion.processes] == [1, 2, 3, 4]
+    setattr(message.link, field, value)
+    assert refusal(SUSPICIONS.name, message.SerializeToString()) == "value"
+
+
 def test_a_throughput_that_is_no_number_is_left_out_of_its_profile() -> None:
     profile = DECODERS[PROFILES.name](consumed(PROFILES.name, GOOD[PROFILES.name].SerializeToString()))
     assert profile.throughputs == {0: 0.5}
