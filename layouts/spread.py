@@ -1,7 +1,9 @@
 """Who runs what is left of an iteration: a part of the micro-batches, spread over replicas as their quotas say."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from fractions import Fraction
+from heapq import heapify, heapreplace
+from itertools import accumulate
 
 from layouts.layout import Layout
 
@@ -15,21 +17,34 @@ def spread_micro_batches(layout: Layout, indices: Collection[int]) -> tuple[tupl
     Raises:
         ValueError: An index that the layout does not have.
     """
-    unknown = sorted(set(indices) - set(range(layout.num_micro_batches)))
+    left = set(indices)
+    unknown = sorted(left.difference(range(layout.num_micro_batches)))
     if unknown:
         raise ValueError(f"micro-batches {unknown}: the layout has 0 to {layout.num_micro_batches - 1}")
     quotas = [replica.num_micro_batches for replica in layout.replicas]
-    counts = [0] * len(quotas)
-    able = [d for d, quota in enumerate(quotas) if quota]
-    for _ in set(indices):
-        counts[min(able, key=lambda d: (Fraction(counts[d] + 1, quotas[d]), d))] += 1
-    left = set(indices)
+    stops = tuple(accumulate(quotas))
     shares: list[list[int]] = []
-    for d, count in enumerate(counts):
-        own = [index for index in layout.micro_batches_of(d) if index in left][:count]
+    counts = _counts(quotas, len(left))
+    for quota, stop, count in zip(quotas, stops, counts, strict=True):
+        own = [index for index in range(stop - quota, stop) if index in left][:count]
         left.difference_update(own)
         shares.append(own)
     spare = iter(sorted(left))
     for share, count in zip(shares, counts, strict=True):
         share += [next(spare) for _ in range(count - len(share))]
     return tuple(tuple(sorted(share)) for share in shares)
+
+
+def _counts(quotas: Sequence[int], total: int) -> list[int]:
+    """How many each gets, one after another to whom it leaves with least in relation to its quota."""
+    # What comes before the fair share of everybody is handed out at once: fewer than there are replicas are left.
+    counts = [total * quota // sum(quotas) for quota in quotas]
+    turns = [
+        (Fraction(count + 1, quota), d) for d, (count, quota) in enumerate(zip(counts, quotas, strict=True)) if quota
+    ]
+    heapify(turns)
+    for _ in range(total - sum(counts)):
+        level, d = turns[0]
+        counts[d] += 1
+        heapreplace(turns, (level + Fraction(1, quotas[d]), d))
+    return counts
