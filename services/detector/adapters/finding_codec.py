@@ -37,7 +37,8 @@ def record_of(finding: Finding) -> OutgoingRecord:
     if isinstance(finding, Verdict):
         return _record(VERDICTS, finding.job_id, verdict_to_proto(finding).SerializeToString(), finding.verdict_id)
     if isinstance(finding, Suspicion):
-        event_id = f"{finding.job_id}/suspicion/{finding.rank}/{finding.incarnation}/{finding.iteration}"
+        suspect = finding.rank if finding.link is None else f"{finding.rank}-{finding.link.partner_rank}"
+        event_id = f"{finding.job_id}/suspicion/{suspect}/{finding.incarnation}/{finding.iteration}"
         return _record(SUSPICIONS, finding.job_id, suspicion_to_proto(finding).SerializeToString(), event_id)
     event_id = f"{finding.job_id}/profile/{finding.epoch}/{finding.iteration}"
     return _record(PROFILES, finding.job_id, profile_to_proto(finding).SerializeToString(), event_id)
@@ -45,6 +46,7 @@ def record_of(finding: Finding) -> OutgoingRecord:
 
 def suspicion_to_proto(suspicion: Suspicion) -> pb.Suspicion:
     """The wire form of a suspicion."""
+    link = suspicion.link
     return pb.Suspicion(
         job_id=suspicion.job_id,
         rank=suspicion.rank,
@@ -54,6 +56,15 @@ def suspicion_to_proto(suspicion: Suspicion) -> pb.Suspicion:
         iteration=suspicion.iteration,
         at_unix_seconds=suspicion.at_unix_seconds,
         matrix_size=suspicion.matrix_size,
+        link=None
+        if link is None
+        else pb.SuspectedLink(
+            partner_rank=link.partner_rank,
+            partner_incarnation=link.partner_incarnation,
+            peer_partner_rank=link.peer_partner_rank,
+            peer_partner_incarnation=link.peer_partner_incarnation,
+            num_bytes=link.num_bytes,
+        ),
     )
 
 

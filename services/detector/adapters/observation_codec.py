@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from services.common.kafka import ConsumedRecord, RejectedRecordError
 from services.detector.adapters.frame_rows import FrameRows, rows_of
 from services.detector.adapters.traffic_codec import traffic_from_protos
+from services.detector.domain.link_suspicion import LinkProbeReport
 from services.detector.domain.observation import (
     Floats,
     FrameObservation,
@@ -159,10 +160,20 @@ def _work(rows: FrameRows) -> Floats:
     return np.column_stack([token_flops, square_flops, known.astype(np.float64), count, tokens, squares, keys])
 
 
-def _probe(event: pb.ProcessEvent) -> ProbeReport:
+def _probe(event: pb.ProcessEvent) -> ProbeReport | LinkProbeReport:
     probe = event.probe
     if not (0.0 < probe.seconds < math.inf and 0.0 < probe.peer_seconds < math.inf):
         raise RejectedRecordError("bad_probe", f"a probe of {probe.seconds} s beside {probe.peer_seconds} s")
+    if probe.HasField("link"):
+        return LinkProbeReport(
+            ends=(event.rank, probe.link.partner_rank),
+            incarnations=(event.incarnation, probe.link.partner_incarnation),
+            peer_ends=(probe.peer_rank, probe.link.peer_partner_rank),
+            num_bytes=probe.link.num_bytes,
+            seconds=probe.seconds,
+            peer_seconds=probe.peer_seconds,
+            iteration=probe.iteration,
+        )
     return ProbeReport(
         rank=event.rank,
         incarnation=event.incarnation,

@@ -17,7 +17,8 @@ from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.hang import find_hangs
 from services.detector.domain.job_profile import JobProfile
 from services.detector.domain.kind_board import KindBoard, kind_verdict
-from services.detector.domain.link_report import link_verdict
+from services.detector.domain.link_report import link_probe_verdict, link_verdict
+from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport
 from services.detector.domain.link_watch import LinkFinding, LinkWatch
 from services.detector.domain.loss_watch import LossWatch
 from services.detector.domain.middle import median
@@ -55,6 +56,7 @@ class JobDetector:
         self._losses = LossWatch()
         self._kinds = KindBoard(iterations_per_false_alarm=iterations_per_false_alarm)
         self._desk = SuspicionDesk()
+        self._link_desk = LinkDesk()
         self._profile = JobProfile()
         self._hung: dict[int, tuple[int, int]] = {}
         self._last_sequence = -1
@@ -111,8 +113,14 @@ class JobDetector:
             found.append(report.hang_verdict(self.job_id, hang, culprit, liveness.at_unix_seconds))
         return found
 
-    def _probed(self, probe: ProbeReport, at_unix_seconds: float) -> list[Verdict]:
+    def _probed(self, probe: ProbeReport | LinkProbeReport, at_unix_seconds: float) -> list[Verdict]:
         """A probe's report: evidence for a verdict to come, or for one that was given before it arrived."""
+        if isinstance(probe, LinkProbeReport):
+            accused = self._link_desk.take(probe)
+            if accused is None:
+                return []
+            culprits = tuple(self._culprit(rank, None) for rank in accused.ranks)
+            return [link_probe_verdict(self.job_id, probe, accused, culprits, at_unix_seconds)]
         accusation, row = self._desk.take(probe), self._health.bank.row_of(probe.rank)
         if accusation is None or row is None or not bool(self._health.bank.ill[row]):
             return []
@@ -122,7 +130,7 @@ class JobDetector:
         return [report.probe_verdict(self.job_id, probe, accusation, now, culprit, at_unix_seconds)]
 
     def _suspect(self, frame: FrameObservation, rows: Ints) -> list[Suspicion]:
-        if self._health.calm(rows, SUSPECT_AT) or not self._desk.is_due(frame.iteration):
+        if self._health.calm(rows, SUSPECT_AT) or not self._affords_probe(frame.iteration):
             return []
         ill = self._health.bank.ill[self._health.bank.where(rows)]
         evidence = self._health.evidence(rows)
@@ -143,6 +151,25 @@ class JobDetector:
             seconds_per_flop=self._profile.seconds_per_flop if bool(frame.has_flops.all()) else float("nan"),
         )
         return [] if suspicion is None else [suspicion]
+
+    def _suspect_link(self, frame: FrameObservation) -> list[Suspicion]:
+        if self._links is None or not self._affords_probe(frame.iteration):
+            return []
+        standing = self._links.standing()
+        if standing is None:
+            return []
+        suspicion = self._link_desk.consider(
+            self.job_id,
+            standing,
+            incarnation_of=self._incarnation_of,
+            iteration=frame.iteration,
+            at_unix_seconds=frame.closed_at_unix_seconds,
+        )
+        return [] if suspicion is None else [suspicion]
+
+    def _affords_probe(self, iteration: int) -> bool:
+        """Probes of devices and of links share what a job pays for them."""
+        return self._desk.is_due(iteration) and self._link_desk.is_due(iteration)
 
     def _takes_part(self, one: RankProgress) -> bool:
         """False for the dead, and for those who hold no position under the epoch in force: nobody waits for them."""
@@ -173,7 +200,7 @@ class JobDetector:
         if np.count_nonzero(frame.planned):
             return found
         for link in self._watch_links(frame):
-            found.append(link_verdict(frame, link, tuple(self._culprit(rank, None) for rank in link.ranks)))
+            found.append(self._link_verdict(frame, link))
         layout = self._layout = FrameLayout.of(frame, self._layout)
         usable, bank = layout.usable(frame), self._health.bank
         if np.count_nonzero(bank.num_to_skip):
@@ -191,6 +218,7 @@ class JobDetector:
         for one in self._kinds.observe(frame, layout, usable=usable, expected_seconds=expected, bank=bank, rows=rows):
             found.append(kind_verdict(frame, one, tuple(self._culprit(rank, None) for rank in one.ranks)))
         found += self._suspect(frame, rows)
+        found += self._suspect_link(frame)
         healthy = ~bank.ill[rows] if np.count_nonzero(bank.ill) else None
         self._profile.observe(frame, layout, usable=None if every else usable, healthy=healthy)
         if verdicts:
@@ -210,6 +238,18 @@ class JobDetector:
             self._links = LinkWatch(iterations_per_false_alarm=self._iterations_per_false_alarm)
             self._links.begin_epoch()
         return self._links.observe(frame)
+
+    def _link_verdict(self, frame: FrameObservation, finding: LinkFinding) -> Verdict:
+        probe = self._link_desk.report_on(
+            finding.ranks, incarnation_of=self._incarnation_of, since_iteration=finding.first_iteration
+        )
+        culprits = tuple(self._culprit(rank, None) for rank in finding.ranks)
+        verdict = link_verdict(frame, finding, culprits, None if finding.recovered else probe)
+        self._link_desk.told(verdict, recovered=finding.recovered, probed=probe is not None)
+        return verdict
+
+    def _incarnation_of(self, rank: int) -> int:
+        return self._culprit(rank, None).incarnation
 
     def _judge(
         self, frame: FrameObservation, rows: Ints, usable: Bools | None, expected: npt.NDArray[np.float64] | None
@@ -315,6 +355,7 @@ class JobDetector:
             "losses": self._losses.to_state(),
             "kinds": self._kinds.to_state(),
             "desk": self._desk.to_state(),
+            "link_desk": self._link_desk.to_state(),
             "profile": self._profile.to_state(),
             "hung": sorted((rank, *what) for rank, what in self._hung.items()),
             "last_sequence": self._last_sequence,
@@ -336,6 +377,8 @@ class JobDetector:
         self._kinds.restore(state.get("kinds", {}))
         if "desk" in state:
             self._desk.restore(state["desk"])
+        if "link_desk" in state:
+            self._link_desk.restore(state["link_desk"])
         self._profile.restore(state["profile"])
         self._hung = {rank: (incarnation, iteration) for rank, incarnation, iteration in state["hung"]}
         self._last_sequence = state["last_sequence"]

@@ -126,6 +126,13 @@ class LinkHealth:
         sums = np.maximum(self.bank.sums_slower[rows].max(axis=1), self.bank.sums_faster[rows].max(axis=1))
         return np.asarray(~self.bank.ill[rows] & (sums <= limit))
 
+    def evidence(self) -> Floats:
+        """Evidence against each row, as a part of what it takes to call a healthy one slow."""
+        if not len(self.bank):
+            return np.zeros(0)
+        found: Floats = self.bank.sums_slower.max(axis=1) / self._limits(np.arange(len(self.bank)))
+        return found
+
     def _limit(self) -> float:
         return sequential_test.threshold(
             iterations_per_false_alarm=self.iterations_per_false_alarm, num_ranks=len(self.bank)

@@ -2,6 +2,7 @@
 
 import math
 
+from services.detector.domain.link_suspicion import LinkAccusation, LinkProbeReport
 from services.detector.domain.link_watch import LinkFinding
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
@@ -10,8 +11,54 @@ _PRIOR_ODDS = 1e-4
 """Odds that a link changed at a given iteration, before looking at it."""
 
 
-def link_verdict(frame: FrameObservation, finding: LinkFinding, culprits: tuple[Culprit, ...]) -> Verdict:
-    """A link, an endpoint or a group became slow, changed its speed, or recovered."""
+def link_probe_evidence(probe: LinkProbeReport) -> Evidence:
+    """What a probe of a link found."""
+    (low, high), (peer_low, peer_high) = probe.ends, probe.peer_ends
+    text = (
+        f"{probe.num_bytes} bytes there and back between ranks {low} and {high} took {1000 * probe.seconds:.2f} ms, "
+        f"{1000 * probe.peer_seconds:.2f} ms between ranks {peer_low} and {peer_high} at the same time "
+        f"(iteration {probe.iteration})"
+    )
+    return Evidence(
+        name="probe against a healthy link", value=probe.seconds / probe.peer_seconds, unit="ratio", text=text
+    )
+
+
+def link_probe_verdict(
+    job_id: str, probe: LinkProbeReport, accusation: LinkAccusation, culprits: tuple[Culprit, ...], at: float
+) -> Verdict:
+    """What was called slow before the probe of its link was done: the same accusation, with the probe's figures."""
+    kind = VerdictKind.COMMUNICATION_SLOW
+    who = _who(accusation.ranks)
+    return Verdict(
+        verdict_id=verdict_id(job_id, kind, "probe", who, accusation.first_iteration, probe.iteration),
+        job_id=job_id,
+        kind=kind,
+        culprits=culprits,
+        throughput=accusation.throughput,
+        throughput_margin=accusation.margin,
+        confidence=accusation.confidence,
+        first_iteration=accusation.first_iteration,
+        decided_iteration=probe.iteration,
+        decided_at_unix_seconds=at,
+        evidence=(link_probe_evidence(probe),),
+    )
+
+
+def link_verdict(
+    frame: FrameObservation,
+    finding: LinkFinding,
+    culprits: tuple[Culprit, ...],
+    probe: LinkProbeReport | None = None,
+) -> Verdict:
+    """A link, an endpoint or a group became slow, changed its speed, or recovered.
+
+    Args:
+        frame: The frame that decided it.
+        finding: What was found.
+        culprits: Its ranks.
+        probe: What a probe of one of its links found in time.
+    """
     kind = VerdictKind.COMMUNICATION_RECOVERED if finding.recovered else VerdictKind.COMMUNICATION_SLOW
     ratio = 1 / finding.throughput
     count = finding.num_observations
@@ -58,10 +105,10 @@ def link_verdict(frame: FrameObservation, finding: LinkFinding, culprits: tuple[
             unit="nats",
             text="of a lasting change against noise, summed over iterations",
         ),
+        *((link_probe_evidence(probe),) if probe is not None else ()),
     )
-    who = "-".join(str(rank) for rank in finding.ranks)
     return Verdict(
-        verdict_id=verdict_id(frame.job_id, kind, who, frame.epoch, frame.iteration),
+        verdict_id=verdict_id(frame.job_id, kind, _who(finding.ranks), frame.epoch, frame.iteration),
         job_id=frame.job_id,
         kind=kind,
         culprits=culprits,
@@ -73,6 +120,10 @@ def link_verdict(frame: FrameObservation, finding: LinkFinding, culprits: tuple[
         decided_at_unix_seconds=frame.closed_at_unix_seconds,
         evidence=evidence,
     )
+
+
+def _who(ranks: tuple[int, ...]) -> str:
+    return "-".join(str(rank) for rank in ranks)
 
 
 def _whose(ranks: tuple[int, ...]) -> str:

@@ -13,7 +13,9 @@ import numpy.typing as npt
 from services.detector.domain.level import INTERVAL_SCALES
 from services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkChange, LinkHealth
 from services.detector.domain.link_hypotheses import Explanation, explain
+from services.detector.domain.link_suspicion import LinkStanding
 from services.detector.domain.observation import FrameObservation
+from services.detector.domain.suspicion import SUSPECT_AT
 from services.detector.domain.transfer_cost import TransferCost
 from services.detector.domain.transfer_ratios import log_ratios_of
 from services.detector.domain.transfer_times import TransferTimes
@@ -23,6 +25,14 @@ Ints = npt.NDArray[np.int64]
 
 REPUBLISH_AT = 0.07
 """Change of speed that is worth telling again, where noise lets it be known."""
+
+PROBE_SECONDS = 0.001
+"""A transfer over a healthy link; a suspicion costs six: three times there and back."""
+
+USUAL_PROBE_BYTES = 1 << 16
+"""Where transfers do not get longer with their bytes, as far as is known."""
+
+SMALLEST_PROBE_BYTES, LARGEST_PROBE_BYTES = 1 << 12, 1 << 22
 
 # The budget is the devices' first: links together may raise a tenth of their false alarms.
 _SHARE_OF_BUDGET = 10.0
@@ -113,6 +123,7 @@ class LinkWatch:
         self._doubts: dict[int, tuple[int, LinkChange]] = {}
         self._complaints: list[_Complaint] = []
         self._rows_of_rank: dict[int, list[int]] = {}
+        self._pairs = np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
         self._num_frames = 0
         self._new_epoch = False
 
@@ -152,6 +163,27 @@ class LinkWatch:
         calm = usable & self._health.calm(operations)
         self._cost.learn(classes[calm], transfers.num_bytes[calm], transfers.seconds[calm])
         return found
+
+    def standing(self) -> LinkStanding | None:
+        """Where links between two ranks stand; None when none of them is worth a question."""
+        bank, evidence = self._health.bank, self._health.evidence()
+        if not bank.ill.any() and not (evidence >= SUSPECT_AT).any():
+            return None
+        faults = np.full(len(bank), -1, dtype=np.int64)
+        for number, complaint in enumerate(self._complaints):
+            faults[sorted(complaint.rows)] = number
+        pairs, ends = self._pairs
+        num_bytes = self._cost.bytes_within(PROBE_SECONDS)
+        num_bytes = np.where(np.isfinite(num_bytes), num_bytes, USUAL_PROBE_BYTES)
+        num_bytes = np.clip(num_bytes, SMALLEST_PROBE_BYTES, LARGEST_PROBE_BYTES)
+        return LinkStanding(
+            ends=ends,
+            evidence=evidence[pairs],
+            ill=(bank.ill | (faults >= 0))[pairs],
+            classes=bank.class_of[pairs],
+            faults=faults[pairs],
+            num_bytes=num_bytes[bank.class_of[pairs]].astype(np.int64),
+        )
 
     def _take(self, changes: list[LinkChange], usual: Floats) -> list[LinkFinding]:
         """Tells recoveries at once; holds what became slow until it is clear whose fault it is."""
@@ -277,6 +309,9 @@ class LinkWatch:
         for row, tie in enumerate(self._health.bank.ties):
             for rank in tie.ranks:
                 self._rows_of_rank.setdefault(rank, []).append(row)
+        pairs = [(row, *tie.ranks) for row, tie in enumerate(self._health.bank.ties) if len(tie.ranks) == 2]
+        table = np.array(pairs, dtype=np.int64).reshape(len(pairs), 3)
+        self._pairs = table[:, 0], table[:, 1:]
 
     def to_state(self) -> dict[str, Any]:
         """Everything known, as plain values and arrays."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.link_suspicion import LinkProbeReport
 from services.detector.domain.suspicion import ProbeReport
 from services.detector.domain.traffic import TrafficObservation
 
@@ -118,7 +119,7 @@ class ProcessEvent:
         detail: One line for a person.
         node: Where the process runs or ran; empty when the one who tells does not know.
         device: The same for its device.
-        probe: Of a probed process: what the probe took.
+        probe: Of a probed process, or a link of it: what the probe took.
     """
 
     at_unix_seconds: float
@@ -128,7 +129,7 @@ class ProcessEvent:
     detail: str = ""
     node: str = ""
     device: str = ""
-    probe: ProbeReport | None = None
+    probe: ProbeReport | LinkProbeReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

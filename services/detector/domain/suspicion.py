@@ -5,7 +5,7 @@ slow without a probe. Its probe runs beside a peer that did the same work. Probe
 false-alarm budget whatever they say, and their figures stand in the verdict for a person to weigh.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,6 +31,17 @@ SMALLEST_MATRIX, LARGEST_MATRIX = 64, 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SuspectedLink:
+    """The other ends of two links; fields as in ``evenkeel.detector.v1.SuspectedLink``."""
+
+    partner_rank: int
+    partner_incarnation: int
+    peer_partner_rank: int
+    peer_partner_incarnation: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
     """A question for the scheduler; fields as in ``evenkeel.detector.v1.Suspicion``."""
 
@@ -41,7 +52,8 @@ class Suspicion:
     peer_incarnation: int
     iteration: int
     at_unix_seconds: float
-    matrix_size: int
+    matrix_size: int = 0
+    link: SuspectedLink | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,16 +127,13 @@ class SuspicionDesk:
             at_unix_seconds: Its time, on the clock of the data.
             seconds_per_flop: Of a healthy device, or NaN; it sets the size of the probe.
         """
-        wanted = np.where(standing.ill, 0.0, standing.evidence)
+        asked = np.zeros(len(standing.ranks), dtype=np.bool_)
         for row in np.flatnonzero(standing.ill).tolist():
-            if self._asked.get(int(standing.ranks[row])) != int(standing.incarnations[row]):
-                wanted[row] = 1.0
-        if not len(wanted) or float(wanted.max()) < SUSPECT_AT:
+            asked[row] = self._asked.get(int(standing.ranks[row])) == int(standing.incarnations[row])
+        chosen = choose(evidence=standing.evidence, ill=standing.ill, asked=asked, work_keys=standing.work_keys)
+        if chosen is None:
             return None
-        suspect = int(np.argmax(wanted))
-        peer = _peer_of(suspect, standing)
-        if peer is None:
-            return None
+        suspect, peer = chosen
         self._asked_at = iteration
         self._asked[int(standing.ranks[suspect])] = int(standing.incarnations[suspect])
         return Suspicion(
@@ -189,10 +198,32 @@ def matrix_size_for(seconds_per_flop: float) -> int:
     return round(min(max(side, SMALLEST_MATRIX), LARGEST_MATRIX))
 
 
-def _peer_of(suspect: int, standing: Standing) -> int | None:
-    """The least suspicious healthy device, of those that do the same work if there are any."""
-    healthy = ~standing.ill & (standing.evidence < SUSPECT_AT)
+def choose(
+    *,
+    evidence: Floats,
+    ill: Bools,
+    asked: Bools,
+    work_keys: Floats | npt.NDArray[np.int64],
+    able: Callable[[int], Bools] | None = None,
+) -> tuple[int, int] | None:
+    """Whom to probe, and beside whom: entries of the arrays; None when nobody is a suspect, or none could stand beside.
+
+    Args:
+        evidence: Against each, as a part of what a verdict takes.
+        ill: Called slow already; probed once, if that has not been.
+        asked: That has been.
+        work_keys: Equal where two do the same work.
+        able: Who could stand beside a suspect; anybody else if None.
+    """
+    wanted = np.where(ill, np.where(asked, 0.0, 1.0), evidence)
+    if not len(wanted) or float(wanted.max()) < SUSPECT_AT:
+        return None
+    suspect = int(np.argmax(wanted))
+    healthy = ~ill & (evidence < SUSPECT_AT)
+    if able is not None:
+        healthy &= able(suspect)
     healthy[suspect] = False
-    same = healthy & (standing.work_keys == standing.work_keys[suspect])
-    able = np.flatnonzero(same if same.any() else healthy)
-    return int(able[np.argmin(standing.evidence[able])]) if len(able) else None
+    same = healthy & (work_keys == work_keys[suspect])
+    # The least suspicious, of those that do the same work if there are any.
+    beside = np.flatnonzero(same if same.any() else healthy)
+    return (suspect, int(beside[np.argmin(evidence[beside])])) if len(beside) else None

@@ -39,6 +39,16 @@ class TransferCost:
             self._power[index] = _KEPT_PER_ITERATION * self._power[index] + features.T @ features
             self._target[index] = _KEPT_PER_ITERATION * self._target[index] + features.sum(axis=0)
 
+    def bytes_within(self, seconds: float) -> Floats:
+        """Bytes of a transfer that takes so long, for each class; at least what takes half as long beside its latency.
+
+        Infinite for a class whose transfers do not get longer with their bytes, as far as is known.
+        """
+        lines = np.array([self._line(index) for index in range(NUM_CLASSES)])
+        with np.errstate(divide="ignore"):
+            found: Floats = np.maximum(seconds - lines[:, 0], seconds / 2) / (lines[:, 1] / _BYTES)
+        return found
+
     def _line(self, index: int) -> tuple[float, float]:
         """Latency and seconds per megabyte, neither below 0; where the data cannot tell them apart, all is per byte."""
         power, target = self._power[index], self._target[index]

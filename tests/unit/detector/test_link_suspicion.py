@@ -1,0 +1,195 @@
+"""Which links the detector has probed, how often, and what becomes of the reports."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.telemetry.v1 import telemetry_pb2
+
+from benchmarks.detection.link_traces import Victim, make_link_trace
+from services.detector.adapters.finding_codec import record_of
+from services.detector.adapters.observation_codec import frame_from_proto, liveness_from_proto
+from services.detector.domain.detector import Finding, JobDetector
+from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
+from services.detector.domain.observation import (
+    FrameObservation,
+    LivenessObservation,
+    Observation,
+    ProcessEvent,
+    ProcessEventKind,
+)
+from services.detector.domain.state import state_from_bytes, state_to_bytes
+from services.detector.domain.suspicion import ITERATIONS_BETWEEN_PROBES, Suspicion
+from services.detector.domain.verdict import Verdict, VerdictKind
+
+ENDS = ((0, 1), (1, 2), (2, 3), (4, 5), (6, 7))
+
+
+def standing(
+    *,
+    evidence: list[float],
+    ill: tuple[int, ...] = (),
+    classes: tuple[int, ...] = (0,) * 5,
+    faults: tuple[int, ...] = (-1,) * 5,
+) -> LinkStanding:
+    return LinkStanding(
+        ends=np.array(ENDS),
+        evidence=np.array(evidence),
+        ill=np.isin(np.arange(len(ENDS)), ill),
+        classes=np.array(classes),
+        faults=np.array(faults),
+        num_bytes=np.full(len(ENDS), 1000),
+    )
+
+
+def consider(desk: LinkDesk, where: LinkStanding, iteration: int = 0) -> Suspicion | None:
+    if not desk.is_due(iteration):
+        return None
+    return desk.consider("job", where, incarnation_of=lambda rank: rank % 2, iteration=iteration, at_unix_seconds=5.0)
+
+
+def asked_of(suspicion: Suspicion | None) -> tuple[tuple[int, int], tuple[int, int]]:
+    assert suspicion is not None
+    assert suspicion.link is not None
+    link = suspicion.link
+    return (suspicion.rank, link.partner_rank), (suspicion.peer_rank, link.peer_partner_rank)
+
+
+def test_a_suspected_link_is_probed_beside_the_calmest_of_its_kind_that_shares_no_rank_with_it() -> None:
+    asked = consider(LinkDesk(), standing(evidence=[0.0, 0.7, 0.0, 0.3, 0.2]))
+    assert asked_of(asked) == ((1, 2), (6, 7))
+    assert asked is not None
+    assert asked.link is not None
+    assert (asked.incarnation, asked.link.partner_incarnation) == (1, 0)
+    assert (asked.matrix_size, asked.link.num_bytes) == (0, 1000)
+    other_kind = standing(evidence=[0.0, 0.7, 0.0, 0.3, 0.2], classes=(0, 0, 0, 0, 1))
+    assert asked_of(consider(LinkDesk(), other_kind)) == ((1, 2), (4, 5))
+
+
+def test_without_a_link_of_its_kind_that_is_apart_nothing_is_probed() -> None:
+    assert consider(LinkDesk(), standing(evidence=[0.0, 0.9, 0.0, 0.6, 0.8])) is None
+    assert consider(LinkDesk(), standing(evidence=[0.7, 0.0, 0.0, 0.0, 0.0], classes=(0, 1, 1, 1, 1))) is None
+    assert consider(LinkDesk(), standing(evidence=[0.1, 0.2, 0.4, 0.0, 0.0])) is None
+
+
+def test_links_are_not_probed_more_often_than_the_job_can_afford() -> None:
+    desk, noisy = LinkDesk(), standing(evidence=[0.0, 0.0, 0.9, 0.0, 0.0])
+    asked = [iteration for iteration in range(100) if consider(desk, noisy, iteration) is not None]
+    assert asked == list(range(0, 100, ITERATIONS_BETWEEN_PROBES))
+
+
+def test_of_an_endpoint_that_was_called_slow_one_link_is_probed_once() -> None:
+    desk, told = LinkDesk(), standing(evidence=[0.0] * 5, ill=(0, 1), faults=(0, 0, -1, -1, -1))
+    assert [iteration for iteration in range(100) if consider(desk, told, iteration) is not None] == [0]
+
+
+def story(victim: Victim) -> tuple[FrameObservation, ...]:
+    trace = make_link_trace(5, shape="4x2x2", victim=victim, slowdown_percent=50.0, num_iterations=130)
+    return tuple(frame_from_proto(one.job_id, one.sequence, one.frame) for one in trace.observations())
+
+
+@cache
+def told(victim: Victim, delay: int) -> tuple[tuple[Observation, ...], tuple[Finding, ...]]:
+    """A run in which every probe of links is answered so many frames after it was asked for, and what was found."""
+    detector, observations, found = JobDetector("job"), [], []
+    due: dict[int, LivenessObservation] = {}
+
+    def take(observation: Observation) -> list[Finding]:
+        observations.append(replace(observation, sequence=len(observations)))
+        return detector.observe(observations[-1])
+
+    for number, frame in enumerate(story(victim)):
+        if number in due:
+            found += take(due[number])
+        fresh = take(frame)
+        found += fresh
+        for one in fresh:
+            if isinstance(one, Suspicion) and one.link is not None:
+                due[number + delay] = answer(one, frame.closed_at_unix_seconds)
+    return tuple(observations), tuple(found)
+
+
+def answer(asked: Suspicion, at_unix_seconds: float) -> LivenessObservation:
+    link = asked.link
+    assert link is not None
+    report = LinkProbeReport(
+        ends=(asked.rank, link.partner_rank),
+        incarnations=(asked.incarnation, link.partner_incarnation),
+        peer_ends=(asked.peer_rank, link.peer_partner_rank),
+        num_bytes=link.num_bytes,
+        seconds=0.003,
+        peer_seconds=0.002,
+        iteration=asked.iteration,
+    )
+    event = ProcessEvent(
+        at_unix_seconds=at_unix_seconds,
+        kind=ProcessEventKind.PROBED,
+        rank=asked.rank,
+        incarnation=asked.incarnation,
+        probe=report,
+    )
+    return LivenessObservation(job_id="job", sequence=0, at_unix_seconds=at_unix_seconds, event=event)
+
+
+def probed(verdict: Verdict) -> bool:
+    return any(one.name == "probe against a healthy link" for one in verdict.evidence)
+
+
+@pytest.mark.parametrize("victim", [Victim.LINK, Victim.ENDPOINT])
+@pytest.mark.parametrize("delay", [1, 9])
+def test_the_report_stands_in_the_verdict_or_it_is_told_again_with_it(victim: Victim, delay: int) -> None:
+    _, found = told(victim, delay)
+    asked = [one for one in found if isinstance(one, Suspicion) and one.link is not None]
+    slow = [one for one in found if isinstance(one, Verdict) and one.kind is VerdictKind.COMMUNICATION_SLOW]
+    culprits = {culprit.rank for culprit in slow[0].culprits}
+    assert culprits & set(asked_of(asked[0])[0])
+    assert not culprits & set(asked_of(asked[0])[1])
+    assert sum(probed(one) for one in slow) >= 1
+    assert len({one.verdict_id for one in slow}) == len(slow)
+    evidence = next(one for verdict in slow for one in verdict.evidence if one.name == "probe against a healthy link")
+    assert evidence.value == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("stop", [72, 78, 86, 95])
+def test_a_detector_that_is_restored_asks_and_tells_what_one_that_ran_through_does(stop: int) -> None:
+    observations, found = told(Victim.LINK, 9)
+    killed, again = JobDetector("job"), JobDetector("job")
+    before = [one for observation in observations[:stop] for one in killed.observe(observation)]
+    again.restore(state_from_bytes(state_to_bytes(killed.to_state())))
+    after = [one for observation in observations[stop:] for one in again.observe(observation)]
+    assert tuple(before + after) == found
+
+
+def test_a_snapshot_from_before_there_were_probes_of_links_is_read() -> None:
+    state = JobDetector("job").to_state()
+    del state["link_desk"]
+    JobDetector("job").restore(state)
+
+
+def test_what_is_asked_of_links_and_what_is_answered_come_out_as_they_went_in() -> None:
+    asked = consider(LinkDesk(), standing(evidence=[0.0, 0.7, 0.0, 0.3, 0.2]))
+    assert asked is not None
+    sent = detector_pb2.Suspicion.FromString(record_of(asked).value or b"")
+    assert (sent.rank, sent.link.partner_rank, sent.peer_rank, sent.link.peer_partner_rank) == (1, 2, 6, 7)
+    assert (sent.incarnation, sent.link.partner_incarnation, sent.link.num_bytes) == (1, 0, 1000)
+    probe = telemetry_pb2.ProbeReport(
+        peer_rank=6,
+        seconds=0.003,
+        peer_seconds=0.002,
+        iteration=7,
+        link=telemetry_pb2.LinkProbeReport(partner_rank=2, partner_incarnation=4, peer_partner_rank=7, num_bytes=1000),
+    )
+    event = telemetry_pb2.ProcessEvent(kind=telemetry_pb2.PROCESS_EVENT_KIND_PROBED, rank=1, incarnation=3, probe=probe)
+    heard = liveness_from_proto("job", 0, telemetry_pb2.Liveness(event=event)).event
+    assert heard is not None
+    assert heard.probe == LinkProbeReport(
+        ends=(1, 2),
+        incarnations=(3, 4),
+        peer_ends=(6, 7),
+        num_bytes=1000,
+        seconds=0.003,
+        peer_seconds=0.002,
+        iteration=7,
+    )
