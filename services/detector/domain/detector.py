@@ -201,6 +201,7 @@ class JobDetector:
             return found
         for link in self._watch_links(frame):
             found.append(self._link_verdict(frame, link))
+        found += self._suspect_link(frame)
         layout = self._layout = FrameLayout.of(frame, self._layout)
         usable, bank = layout.usable(frame), self._health.bank
         if np.count_nonzero(bank.num_to_skip):
@@ -218,7 +219,6 @@ class JobDetector:
         for one in self._kinds.observe(frame, layout, usable=usable, expected_seconds=expected, bank=bank, rows=rows):
             found.append(kind_verdict(frame, one, tuple(self._culprit(rank, None) for rank in one.ranks)))
         found += self._suspect(frame, rows)
-        found += self._suspect_link(frame)
         healthy = ~bank.ill[rows] if np.count_nonzero(bank.ill) else None
         self._profile.observe(frame, layout, usable=None if every else usable, healthy=healthy)
         if verdicts:

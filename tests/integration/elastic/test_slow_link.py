@@ -1,16 +1,29 @@
 """A slow link between real ranks, from their stamps to the detector's verdict."""
 
+import asyncio
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from typing import cast
 
 import pytest
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
+from contracts.topics import RECORDS, SUSPICIONS
 from layouts.layout import uniform_layout
-from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.adapters.finding_codec import record_of
+from services.detector.adapters.observation_codec import frame_from_proto, liveness_from_proto
 from services.detector.domain.detector import JobDetector
+from services.detector.domain.suspicion import Suspicion
 from services.detector.domain.verdict import Verdict, VerdictKind
+from services.scheduler.adapters.intake import decode_suspicion
+from services.scheduler.adapters.job_events import JobEvents
+from services.scheduler.dispatch import protocol
+from services.scheduler.probing import Prober
+from tests.fakes.kafka import FakeBroker, FakeProducer
 from tests.integration.elastic.fleet import Fleet
+from tests.integration.elastic.rank_process import RankProcess
+from trainer_sdk.control.probe import LinkProbe
 from trainer_sdk.devices.links import EmulatedLinks, LinkTable, RealLinks
 from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 
@@ -32,11 +45,15 @@ FACTOR = 6.0
 def frames(fleet: Fleet) -> Iterator[pb.Frame]:
     """The samples as the telemetry service would join them; each replica on a node of its own."""
     for iteration in sorted(fleet.samples):
-        entries = [
-            pb.FrameEntry(rank=rank, node=f"node-{rank // 2}", device="gpu-0", sample=sample)
-            for rank, sample in sorted(fleet.samples[iteration].items())
-        ]
-        yield pb.Frame(iteration=iteration, closed_at_unix_seconds=1e9 + iteration, entries=entries)
+        yield frame_of(fleet, iteration)
+
+
+def frame_of(fleet: Fleet, iteration: int) -> pb.Frame:
+    entries = [
+        pb.FrameEntry(rank=rank, node=f"node-{rank // 2}", device="gpu-0", sample=sample)
+        for rank, sample in sorted(fleet.samples[iteration].items())
+    ]
+    return pb.Frame(iteration=iteration, closed_at_unix_seconds=1e9 + iteration, entries=entries)
 
 
 def test_a_link_that_takes_six_times_as_long_is_named_and_nobody_else_is(
@@ -93,3 +110,59 @@ def test_stamps_of_both_ends_agree_on_how_many_operations_there_were(start_fleet
     for sample in samples.values():
         assert max(sample.traffic.entered_microseconds) < 1e6 * sample.wall_seconds
         assert len(sample.traffic.took_microseconds) == len(sample.traffic.stamped_bytes)
+
+
+class PipedRank:
+    """A rank's controller as the scheduler calls it, through the test's pipe; only probes of links."""
+
+    def __init__(self, process: RankProcess) -> None:
+        self._process = process
+
+    async def probe_link(self, probe: protocol.LinkProbe, timeout_seconds: float) -> list[float]:
+        asked = LinkProbe(
+            probe_id=probe.probe_id,
+            partner_rank=probe.partner_rank,
+            num_bytes=probe.num_bytes,
+            num_ranks=probe.num_ranks,
+            repetitions=probe.repetitions,
+        )
+        await asyncio.to_thread(self._process.call, "ask_link", asked)
+        return await asyncio.to_thread(self._process.call, "link_answer")
+
+
+async def answered(suspicion: Suspicion, fleet: Fleet) -> pb.ProcessEvent:
+    """The event in which the scheduler tells what the probe took, with every message as it goes over the wire."""
+    producer = FakeProducer(broker := FakeBroker())
+    await producer.send_all([record_of(suspicion)])
+    (asked,) = broker.records(SUSPICIONS.name)
+    calls = {rank: cast(protocol.RankCalls, PipedRank(process)) for rank, process in fleet.ranks.items()}
+    outcome = await Prober(JobEvents(producer, CONFIG.job_id).probed).answer(decode_suspicion(asked), calls)
+    assert outcome is not None, "the probe had no answer"
+    (told,) = broker.records(RECORDS.name)
+    return pb.Record.FromString(told.value or b"").events[0]
+
+
+def test_a_suspected_link_is_probed_while_the_job_trains_and_its_verdict_says_what_was_found(
+    start_fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    table = LinkTable.create(tmp_path / "links", 4)
+    links = EmulatedLinks(bytes_per_second=1e9, latency_seconds=LATENCY_SECONDS, factor=table.factor)
+    fleet = start_fleet(CONFIG, LAYOUT, make_links=lambda: links)
+    detector, sequence, probed, verdicts = JobDetector(CONFIG.job_id), count(), [], []
+    for iteration in range(CONFIG.num_iterations):
+        fleet.pump_until(lambda i=iteration: len(fleet.samples.get(i, ())) == 4, f"everybody's iteration {iteration}")
+        if iteration == ONSET:
+            table.set_factor(0, 1, FACTOR)
+        frame = frame_from_proto(CONFIG.job_id, next(sequence), frame_of(fleet, iteration))
+        found = detector.observe(frame)
+        for one in found:
+            if isinstance(one, Suspicion) and one.link is not None and not probed:
+                probed.append((one.rank, one.link.partner_rank, one.peer_rank, one.link.peer_partner_rank))
+                liveness = pb.Liveness(at_unix_seconds=frame.closed_at_unix_seconds)
+                liveness.event.CopyFrom(asyncio.run(answered(one, fleet)))
+                found += detector.observe(liveness_from_proto(CONFIG.job_id, next(sequence), liveness))
+        verdicts += [one for one in found if isinstance(one, Verdict) and one.kind is VerdictKind.COMMUNICATION_SLOW]
+    fleet.finish()
+    assert probed == [(0, 1, 2, 3)]
+    evidence = [one for verdict in verdicts for one in verdict.evidence if one.name == "probe against a healthy link"]
+    assert 2.0 < evidence[0].value < FACTOR + 0.5
