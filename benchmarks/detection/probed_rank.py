@@ -35,6 +35,7 @@ def train(context: RankContext) -> None:
             emitter=context.emitter,
             store_address=f"{host}:{port}",
             initial_layout=context.initial_layout,
+            links=context.links,
             node_of=context.node_of,
             on_step=note,
         ).run()

@@ -5,6 +5,9 @@ alone, and with a suspicion of a random rank in every eighth iteration, at a ran
 prober asks both controllers over gRPC, and the ranks run the real probe at their iteration border. A suspicion's cost
 is what the next two iterations took longer than the same two of the run left alone, less what the iterations around
 them took longer anyway; the same figure of two iterations without a suspicion says how much of it is the machine's.
+
+With ``--of links`` ranks have emulated links between them, all healthy, and suspicions are of links: of a random one,
+within a stage or over a stage border, beside another of the same kind.
 """
 
 import argparse
@@ -15,6 +18,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -22,15 +27,21 @@ import numpy as np
 
 from benchmarks.detection.probed_rank import CONTROLLER_TOKEN
 from demo.job import ITERATION_SECONDS, MainJob, main_job
+from services.detector.domain.link_watch import PROBE_SECONDS
 from services.detector.domain.suspicion import matrix_size_for
 from services.scheduler.adapters.rank_client import RankClient
-from services.scheduler.domain.suspicion import ProbeOutcome, Suspicion
+from services.scheduler.dispatch.protocol import LinkProbe
+from services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion
 from services.scheduler.probing import REPETITIONS, Prober
 from trainer_sdk.elastic.config import config_to_json
+from trainer_sdk.elastic.topology import borders_of
 from trainer_sdk.launcher.job_spec import JobSpec
 from trainer_sdk.launcher.launcher import Launcher
 
 JOB_ID = "suspicion-cost"
+LINK_BYTES_PER_SECOND = 1e8
+"""Fast enough for the job, slow enough that copies on this machine are a small part of a transfer."""
+
 _WARM_UP_ITERATIONS = 8
 _CYCLE = 8
 _WINDOW = 2
@@ -47,8 +58,8 @@ class Cost:
     Attributes:
         seconds: What the job lost by it.
         quiet_seconds: The same figure of two iterations that were left alone.
-        suspect_seconds: All products on the suspect.
-        peer_seconds: All products on its peer.
+        suspect_seconds: All products on the suspect, or all ways there and back over it.
+        peer_seconds: The same of its peer.
     """
 
     seconds: float
@@ -58,12 +69,19 @@ class Cost:
 
     @property
     def rest_seconds(self) -> float:
-        """What is not the longer one's products: matrices made, two borders instead of one; below 0: others waited."""
+        """What is not the longer one's own: matrices made, two borders instead of one; below 0: others waited."""
         return self.seconds - max(self.suspect_seconds, self.peer_seconds)
 
 
+class Suspects(StrEnum):
+    """What suspicions are of."""
+
+    DEVICES = "devices"
+    LINKS = "links"
+
+
 class _TimedClient(RankClient):
-    """Keeps what a probe's products took together."""
+    """Keeps what a probe's repetitions took together."""
 
     total_seconds = 0.0
 
@@ -72,11 +90,17 @@ class _TimedClient(RankClient):
         self.total_seconds = sum(seconds)
         return seconds
 
+    async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
+        seconds = await super().probe_link(probe, timeout_seconds)
+        # The first way there and back is not told, since its begin is not clean.
+        self.total_seconds = sum(seconds) * (len(seconds) + 1) / len(seconds)
+        return seconds
+
 
 class _Run:
     """A run of the job and what can be seen of it from outside."""
 
-    def __init__(self, folder: Path, job: MainJob, num_iterations: int) -> None:
+    def __init__(self, folder: Path, job: MainJob, num_iterations: int, of: Suspects) -> None:
         self.folder, self.ranks = folder, job.layout.ranks
         self.launcher = Launcher(
             JobSpec(
@@ -85,6 +109,7 @@ class _Run:
                 layout=job.layout,
                 run_dir=folder,
                 flops_per_second=job.flops_per_second,
+                link_bytes_per_second=LINK_BYTES_PER_SECOND if of is Suspects.LINKS else 0.0,
                 config=config_to_json(replace(job.config, num_iterations=num_iterations)),
             )
         )
@@ -99,17 +124,19 @@ class _Run:
         return np.diff(np.max([self.ended(rank) for rank in self.ranks], axis=0))
 
 
-def plain_run(job: MainJob, num_iterations: int) -> np.ndarray:
+def plain_run(job: MainJob, num_iterations: int, of: Suspects) -> np.ndarray:
     """Seconds of each iteration of a run that is left alone."""
     with tempfile.TemporaryDirectory() as folder:
-        run = _Run(Path(folder), job, num_iterations)
+        run = _Run(Path(folder), job, num_iterations, of)
         with run.launcher as launcher:
             if launcher.wait(3600.0) != 0:
                 raise RuntimeError("the run ended with an error: its ranks' output says why")
         return run.seconds()
 
 
-def suspected_run(job: MainJob, num_iterations: int, seed: int) -> tuple[np.ndarray, list[tuple[int, float, float]]]:
+def suspected_run(
+    job: MainJob, num_iterations: int, of: Suspects, seed: int
+) -> tuple[np.ndarray, list[tuple[int, float, float]]]:
     """A run with a suspicion a cycle.
 
     Returns:
@@ -117,15 +144,17 @@ def suspected_run(job: MainJob, num_iterations: int, seed: int) -> tuple[np.ndar
         took on suspect and peer.
     """
     with tempfile.TemporaryDirectory() as folder:
-        run = _Run(Path(folder), job, num_iterations)
+        run = _Run(Path(folder), job, num_iterations, of)
         with run.launcher as launcher:
-            asked = asyncio.run(_suspect(run, job, num_iterations, random.Random(seed)))
+            asked = asyncio.run(_suspect(run, job, num_iterations, of, random.Random(seed)))
             if launcher.wait(60.0) != 0:
                 raise RuntimeError("the run ended with an error: its ranks' output says why")
         return run.seconds(), asked
 
 
-async def _suspect(run: _Run, job: MainJob, num_iterations: int, rng: random.Random) -> list[tuple[int, float, float]]:
+async def _suspect(
+    run: _Run, job: MainJob, num_iterations: int, of: Suspects, rng: random.Random
+) -> list[tuple[int, float, float]]:
     while not run.ended(run.ranks[0]):  # noqa: ASYNC110 - it is another process's file
         await asyncio.sleep(_LOOK_SECONDS)
     clients = {
@@ -144,16 +173,16 @@ async def _suspect(run: _Run, job: MainJob, num_iterations: int, rng: random.Ran
         outcomes.append(outcome)
 
     prober = Prober(take)
-    size = matrix_size_for(1.0 / job.flops_per_second)
+    suspicion_of = _device_suspicion if of is Suspects.DEVICES else _link_suspicion
     found = []
     for iteration in range(_WARM_UP_ITERATIONS, num_iterations - _CYCLE, _CYCLE):
         while len(run.ended(run.ranks[0])) < iteration:  # noqa: ASYNC110 - it is another process's file
             await asyncio.sleep(_LOOK_SECONDS)
         await asyncio.sleep(rng.uniform(0.0, 0.8 * ITERATION_SECONDS))
-        suspect = rng.choice(run.ranks)
-        peer = rng.choice([one for one in _same_work(job, suspect) if one != suspect])
+        suspicion = suspicion_of(job, iteration, rng)
         answered = len(run.ended(run.ranks[0]))
-        await prober.answer(_suspicion(suspect, peer, iteration, size), clients)
+        await prober.answer(suspicion, clients)
+        suspect, peer = suspicion.rank, suspicion.peer_rank
         found.append((answered, clients[suspect].total_seconds, clients[peer].total_seconds))
     for client in clients.values():
         await client.close()
@@ -162,22 +191,48 @@ async def _suspect(run: _Run, job: MainJob, num_iterations: int, rng: random.Ran
     return found
 
 
-def _suspicion(suspect: int, peer: int, iteration: int, size: int) -> Suspicion:
+def _device_suspicion(job: MainJob, iteration: int, rng: random.Random) -> Suspicion:
+    """Of a random rank, beside one that does the same work."""
+    positions = dict(job.layout.positions())
+    suspect = rng.choice(list(positions))
+    same_work = [one for one, at in positions.items() if at.stage == positions[suspect].stage and one != suspect]
     return Suspicion(
         job_id=JOB_ID,
         rank=suspect,
         incarnation=0,
-        peer_rank=peer,
+        peer_rank=rng.choice(same_work),
         peer_incarnation=0,
         iteration=iteration,
         at_unix_seconds=time.time(),
-        matrix_size=size,
+        matrix_size=matrix_size_for(1.0 / job.flops_per_second),
     )
 
 
-def _same_work(job: MainJob, rank: int) -> list[int]:
-    positions = dict(job.layout.positions())
-    return [one for one, at in positions.items() if at.stage == positions[rank].stage]
+def _link_suspicion(job: MainJob, iteration: int, rng: random.Random) -> Suspicion:
+    """Of a random link within a stage or over a stage border, beside one of the same kind that is apart."""
+    stages = [stage.ranks for replica in job.layout.replicas for stage in replica.stages]
+    within = [pair for ranks in stages for pair in pairwise(sorted(ranks))]
+    borders = [(border.sender, border.receiver) for border in borders_of(job.layout)]
+    over = sorted({(min(ends), max(ends)) for ends in borders})
+    links = rng.choice([within, over])
+    suspect = rng.choice(links)
+    peer = rng.choice([link for link in links if not {*link} & {*suspect}])
+    return Suspicion(
+        job_id=JOB_ID,
+        rank=suspect[0],
+        incarnation=0,
+        peer_rank=peer[0],
+        peer_incarnation=0,
+        iteration=iteration,
+        at_unix_seconds=time.time(),
+        link=SuspectedLink(
+            partner_rank=suspect[1],
+            partner_incarnation=0,
+            peer_partner_rank=peer[1],
+            peer_partner_incarnation=0,
+            num_bytes=round(PROBE_SECONDS * LINK_BYTES_PER_SECOND),
+        ),
+    )
 
 
 def costs_of(alone: np.ndarray, suspected: np.ndarray, asked: Sequence[tuple[int, float, float]]) -> list[Cost]:
@@ -207,13 +262,14 @@ def costs_of(alone: np.ndarray, suspected: np.ndarray, asked: Sequence[tuple[int
     return found
 
 
-def table(costs: Sequence[Cost]) -> str:
+def table(costs: Sequence[Cost], of: Suspects = Suspects.DEVICES) -> str:
     """What suspicions cost, and where it goes, in milliseconds."""
+    what = f"{REPETITIONS} {'products on' if of is Suspects.DEVICES else 'ways there and back over'}"
     rows = {
         "a suspicion": [cost.seconds for cost in costs],
         "no suspicion": [cost.quiet_seconds for cost in costs],
-        f"{REPETITIONS} products on the suspect": [cost.suspect_seconds for cost in costs],
-        f"{REPETITIONS} products on the peer": [cost.peer_seconds for cost in costs],
+        f"{what} the suspect": [cost.suspect_seconds for cost in costs],
+        f"{what} the peer": [cost.peer_seconds for cost in costs],
         "the rest": [cost.rest_seconds for cost in costs],
     }
     lines = ["| ms | p50 | p95 | largest |", "|---|---|---|---|"]
@@ -228,19 +284,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suspicions", type=int, default=40, help="of each pair of runs")
     parser.add_argument("--pairs", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("out/benchmarks/detection/suspicion_cost.json"))
+    parser.add_argument("--of", type=Suspects, choices=list(Suspects), default=Suspects.DEVICES)
+    parser.add_argument("--out", type=Path, help="default: a file of the kind of suspects among the other results")
     options = parser.parse_args(arguments)
-    job = main_job(JOB_ID, _JOB_SEED)
+    of, job = options.of, main_job(JOB_ID, _JOB_SEED)
     job = replace(job, config=replace(job.config, workload=replace(job.config.workload, long_stretches=())))
     num_iterations = _WARM_UP_ITERATIONS + _CYCLE * (options.suspicions + 1)
     costs: list[Cost] = []
     for pair in range(options.pairs):
-        alone = plain_run(job, num_iterations)
-        suspected, asked = suspected_run(job, num_iterations, pair)
+        alone = plain_run(job, num_iterations, of)
+        suspected, asked = suspected_run(job, num_iterations, of, pair)
         costs += costs_of(alone, suspected, asked)
-    print(f"{len(costs)} suspicions, matrices of {matrix_size_for(1.0 / job.flops_per_second)}\n\n{table(costs)}")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps([asdict(cost) for cost in costs], indent=1))
+    print(f"{len(costs)} suspicions of {of}\n\n{table(costs, of)}")
+    out: Path = options.out or Path(f"out/benchmarks/detection/suspicion_cost_{of}.json")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps([asdict(cost) for cost in costs], indent=1))
 
 
 if __name__ == "__main__":
