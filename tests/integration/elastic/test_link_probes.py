@@ -1,6 +1,7 @@
 """Probes of links between real ranks on gloo: what they tell, and that nobody ever waits alone for one."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -72,7 +73,8 @@ def test_who_is_asked_alone_is_told_so_and_trains_on(start_fleet: Callable[..., 
 
 
 def test_a_rank_that_dies_in_a_probe_is_a_rank_that_dies_in_an_iteration(start_fleet: Callable[..., Fleet]) -> None:
-    fleet = start_fleet(config(40), UNIFORM, fates={1: {"iteration": ANY, "operation": "wait:probe"}})
+    in_levels = replace(config(40), vote_width=2)
+    fleet = start_fleet(in_levels, UNIFORM, fates={1: {"iteration": ANY, "operation": "wait:probe"}})
     fleet.reached(2)
     ask(fleet, [SUSPECT, PEER])
     fleet.mourn(1)
