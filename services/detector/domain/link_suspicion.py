@@ -114,6 +114,8 @@ class LinkDesk:
         for row in np.flatnonzero(standing.ill).tolist():
             ends = _ends(standing, row)
             asked[row] = self._asked.get(ends) == _processes(ends, incarnation_of)
+        # One link of what was told to be slow is enough.
+        asked |= np.isin(standing.faults, standing.faults[asked & (standing.faults >= 0)])
 
         def able(suspect: int) -> Bools:
             """All four ranks take part at the same time, and what is compared is alike."""
@@ -127,11 +129,7 @@ class LinkDesk:
         if chosen is None:
             return None
         suspect, peer = (_ends(standing, row) for row in chosen)
-        fault = int(standing.faults[chosen[0]])
-        shared = np.flatnonzero(standing.faults == fault).tolist() if fault >= 0 else [chosen[0]]
-        for row in shared:
-            ends = _ends(standing, row)
-            self._asked[ends] = _processes(ends, incarnation_of)
+        self._asked[suspect] = _processes(suspect, incarnation_of)
         self._asked_at = iteration
         return Suspicion(
             job_id=job_id,

@@ -83,6 +83,9 @@ def test_links_are_not_probed_more_often_than_the_job_can_afford() -> None:
 def test_of_an_endpoint_that_was_called_slow_one_link_is_probed_once() -> None:
     desk, told = LinkDesk(), standing(evidence=[0.0] * 5, ill=(0, 1), faults=(0, 0, -1, -1, -1))
     assert [iteration for iteration in range(100) if consider(desk, told, iteration) is not None] == [0]
+    early = LinkDesk()
+    assert asked_of(consider(early, standing(evidence=[0.0, 0.7, 0.0, 0.0, 0.0])))[0] == (1, 2)
+    assert consider(early, told, 50) is None
 
 
 def story(victim: Victim) -> tuple[FrameObservation, ...]:
