@@ -1,74 +1,109 @@
-"""What a rank's gradient sums of an unfinished iteration contain: the bookkeeping that makes them worth keeping."""
+"""What a rank's gradient sums of an unfinished iteration contain: the bookkeeping that makes them worth keeping.
 
-from collections.abc import Mapping, Sequence
+A ledger is told in two texts: where there are sums, which ranks of equal places have in common, and what is in them,
+which is the same for the shards of a stage. So of thousands of ledgers few texts differ.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 from layouts.mix import Mix
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartialSum:
-    """``[start, stop)`` of a parameter's cut axis, and the micro-batches whose gradients are summed there."""
+class SummedStretch(NamedTuple):
+    """``[start, stop)`` of a parameter's cut axis, and which of the tally's sets of micro-batches is summed there."""
 
     name: str
     start: int
     stop: int
-    micro_batches: frozenset[int]
+    which: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GradientLedger:
-    """One rank's sums.
+class Tally:
+    """What a rank has done of an iteration.
 
     Attributes:
-        iteration: Iteration that they belong to; -1 when there are none.
-        sums: Stretches that do not overlap.
-        losses: Loss, summed over tokens, of each micro-batch whose loss this rank knows.
+        iteration: Iteration that the sums belong to; -1 when there are none.
+        sets: Micro-batches whose gradients are in some sums.
+        losses: Loss, summed over tokens, of each micro-batch whose loss the rank knows.
         mix: Which documents the micro-batches had; the same on all ranks of an epoch.
     """
 
     iteration: int = -1
-    sums: tuple[PartialSum, ...] = ()
+    sets: tuple[frozenset[int], ...] = ()
     losses: Mapping[int, float] = field(default_factory=dict)
     mix: Mix | None = None
 
 
-def ledger_to_json(ledger: GradientLedger, names: Sequence[str]) -> dict[str, Any]:
-    """Lists and numbers only; equal sets of micro-batches are written once.
+class GradientLedger(NamedTuple):
+    """One rank's sums.
+
+    Attributes:
+        stretches: Where they are; none overlap.
+        tally: What is in them.
+    """
+
+    stretches: tuple[SummedStretch, ...] = ()
+    tally: Tally = Tally()
+
+
+def ledger_to_texts(ledger: GradientLedger, names: Sequence[str]) -> tuple[bytes, bytes]:
+    """Stretches and tally, each as JSON of lists and numbers.
 
     Args:
         ledger: Ledger.
         names: All parameters of the model, in the same order on every rank.
     """
     place = {name: index for index, name in enumerate(names)}
-    sets: dict[frozenset[int], int] = {}
-    sums = [
-        [place[each.name], each.start, each.stop, sets.setdefault(each.micro_batches, len(sets))]
-        for each in ledger.sums
-    ]
-    return {
-        "iteration": ledger.iteration,
-        "sets": [sorted(micro_batches) for micro_batches in sets],
-        "sums": sums,
-        "losses": sorted(ledger.losses.items()),
-        "mix": None if ledger.mix is None else asdict(ledger.mix),
+    tally = ledger.tally
+    said = {
+        "iteration": tally.iteration,
+        "sets": [_borders(micro_batches) for micro_batches in tally.sets],
+        "losses": sorted(tally.losses.items()),
+        "mix": None if tally.mix is None else asdict(tally.mix),
     }
+    stretches = [(place[name], start, stop, which) for name, start, stop, which in ledger.stretches]
+    return _text(stretches), _text(said)
 
 
-def ledger_from_json(values: Mapping[str, Any], names: Sequence[str]) -> GradientLedger:
-    """The inverse of :func:`ledger_to_json`."""
-    sets = [frozenset(micro_batches) for micro_batches in values["sets"]]
-    return GradientLedger(
+def ledgers_from_texts(told: Mapping[int, Sequence[bytes]], names: Sequence[str]) -> dict[int, GradientLedger]:
+    """The inverse of :func:`ledger_to_texts`, for many ranks: equal texts are read once and give one object."""
+    stretches = {
+        text: tuple([SummedStretch(names[place], *rest) for place, *rest in json.loads(text)])
+        for text in {first for first, _ in told.values()}
+    }
+    tallies = {text: _tally(json.loads(text)) for text in {second for _, second in told.values()}}
+    return {rank: GradientLedger(stretches[first], tallies[second]) for rank, (first, second) in told.items()}
+
+
+def _text(values: Any) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode()
+
+
+def _tally(values: Mapping[str, Any]) -> Tally:
+    mix = values["mix"]
+    return Tally(
         iteration=values["iteration"],
-        sums=tuple(
-            PartialSum(name=names[place], start=start, stop=stop, micro_batches=sets[which])
-            for place, start, stop, which in values["sums"]
-        ),
+        sets=tuple([_between(borders) for borders in values["sets"]]),
         losses=dict(values["losses"]),
-        mix=None if values["mix"] is None else _mix(values["mix"]),
+        mix=mix and Mix(**{**mix, "counts": tuple(mix["counts"]), "weights": tuple(mix["weights"])}),
     )
 
 
-def _mix(values: Mapping[str, Any]) -> Mix:
-    return Mix(**{**values, "counts": tuple(values["counts"]), "weights": tuple(values["weights"])})
+def _borders(numbers: Iterable[int]) -> list[int]:
+    """Where the stretches of neighbouring numbers begin and end: a replica runs neighbours.
+
+    >>> _borders({1, 2, 3, 7})
+    [1, 4, 7, 8]
+    """
+    ordered = sorted(numbers)
+    gaps = [border for last, first in pairwise(ordered) if last + 1 < first for border in (last + 1, first)]
+    return [ordered[0], *gaps, ordered[-1] + 1] if ordered else []
+
+
+def _between(borders: Sequence[int]) -> frozenset[int]:
+    return frozenset(chain.from_iterable(map(range, borders[::2], borders[1::2])))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trainer_sdk.elastic.exchange import Bucket
-from trainer_sdk.elastic.gradient_ledger import GradientLedger, PartialSum
+from trainer_sdk.elastic.gradient_ledger import GradientLedger, SummedStretch, Tally
 from trainer_sdk.elastic.ownership import OwnershipMap
 from trainer_sdk.elastic.salvage import SalvagePlan
 
@@ -143,13 +143,17 @@ class GradientSums:
 
     def has_part_of(self, iteration: int) -> bool:
         """Whether any micro-batch of the iteration is in any sum."""
-        return self.iteration == iteration and any(each.micro_batches for each in self._entries())
+        return self.iteration == iteration and any(micro_batches for *_, micro_batches in self._entries())
 
     def ledger(self) -> GradientLedger:
         """What :meth:`read` can give, and of which micro-batches it is the sum."""
-        return GradientLedger(
-            iteration=self.iteration, sums=tuple(self._entries()), losses=dict(self.losses), mix=self._mix
-        )
+        sets: dict[frozenset[int], int] = {}
+        stretches = [
+            SummedStretch(name, start, stop, sets.setdefault(micro_batches, len(sets)))
+            for name, start, stop, micro_batches in self._entries()
+        ]
+        tally = Tally(iteration=self.iteration, sets=tuple(sets), losses=dict(self.losses), mix=self._mix)
+        return GradientLedger(tuple(stretches), tally)
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
         """The sum of a stretch that lies within one of the ledger's: a view."""
@@ -159,15 +163,14 @@ class GradientSums:
                 return reduced.narrow(self._specs[name].cut_axis, start - piece_start, stop - start)
         return self.local(name, start, stop)
 
-    def _entries(self) -> Iterator[PartialSum]:
+    def _entries(self) -> Iterator[tuple[str, int, int, frozenset[int]]]:
         for name, pieces in self._pieces.items():
             settled = [piece for piece in pieces if (name, *piece) in self._reduced]
             for start, stop in settled:
-                yield PartialSum(name=name, start=start, stop=stop, micro_batches=self._everything)
+                yield name, start, stop, self._everything
             for each in self._stretches.get(name, ()):
                 if not any(start <= each.start and each.stop <= stop for start, stop in settled):
-                    contains = frozenset(each.contains)
-                    yield PartialSum(name=name, start=each.start, stop=each.stop, micro_batches=contains)
+                    yield name, each.start, each.stop, frozenset(each.contains)
 
     def _narrow(self, tensor: Tensor, name: str, start: int, stop: int) -> Tensor:
         return tensor.narrow(self._specs[name].cut_axis, start - self._held[name].start, stop - start)

@@ -4,15 +4,20 @@ A micro-batch counts for a stretch of a parameter when its gradient is in a sum 
 replicas have different micro-batches, so they may be added up; equal copies (a tensor that every shard holds whole, or
 a sum that is reduced already) count once. Every chosen sum goes to exactly one contributor of the new layout, so the
 reduction over replicas adds each micro-batch once, whatever was cut, moved, lost or already salvaged before.
+
+Every rank decides for all, as all must decide alike; but what is the same for many parameters is decided once
+(:mod:`trainer_sdk.elastic.offers`), and a rank notes only the moves that it takes part in.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+
+import numpy as np
 
 from layouts.layout import Layout
 from layouts.mix import Mix
-from trainer_sdk.elastic.gradient_ledger import GradientLedger, PartialSum
+from trainer_sdk.elastic.gradient_ledger import GradientLedger, Tally
+from trainer_sdk.elastic.offers import Gap, Kept, Offers, Pool
 from trainer_sdk.elastic.ownership import OwnershipMap
 from trainer_sdk.elastic.parameters import ParameterSpec
 
@@ -30,21 +35,15 @@ class SumMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """``[start, stop)`` of a parameter, and the micro-batches that nobody's sum has there."""
-
-    start: int
-    stop: int
-    micro_batches: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SalvagePlan:
-    """How an interrupted iteration goes on; the same on every rank.
+    """How an interrupted iteration goes on; but for the moves the same on every rank.
 
     Attributes:
         iteration: Iteration.
-        moves: Every sum that is kept, with its new place; destinations start from zero.
+        moves: Sums that are kept and that this rank has or gets, with their new place, in an order that both ends of
+            a move have in common; destinations start from zero.
+        keeps_any: Whether anybody's sum is kept.
+        num_moved: How many sums go to another rank, of all ranks.
         gaps: Of each parameter, stretches that cover all of it, ascending.
         again: Micro-batches that must be run again, ascending: some gap has them, or nobody knows their loss.
         kept: The others, ascending.
@@ -54,6 +53,8 @@ class SalvagePlan:
 
     iteration: int
     moves: tuple[SumMove, ...]
+    keeps_any: bool
+    num_moved: int
     gaps: Mapping[str, tuple[Gap, ...]]
     again: tuple[int, ...]
     kept: tuple[int, ...]
@@ -67,6 +68,7 @@ def plan_salvage(
     layout: Layout,
     *,
     iteration: int,
+    rank: int,
 ) -> SalvagePlan:
     """Keep as much as the survivors' sums allow.
 
@@ -76,95 +78,86 @@ def plan_salvage(
             empty.
         layout: Layout to go on under.
         iteration: Iteration that was interrupted.
+        rank: Whose moves are wanted.
     """
     everything = frozenset(range(layout.num_micro_batches))
-    usable = {rank: ledgers[rank] for rank in sorted(ledgers) if ledgers[rank].iteration == iteration}
-    offers: dict[str, list[tuple[int, PartialSum]]] = {spec.name: [] for spec in specs}
-    for rank, ledger in usable.items():
-        for each in ledger.sums:
-            if each.micro_batches:
-                offers[each.name].append((rank, each))
-    ownership, chooser = OwnershipMap(specs, layout), _Chooser()
-    gaps: dict[str, tuple[Gap, ...]] = {}
-    for spec in specs:
-        holdings = [held for held in ownership.holdings(spec.name) if len(held.slice)]
-        borders = {border for held in holdings for border in (held.slice.start, held.slice.stop)}
-        borders |= {border for _, each in offers[spec.name] for border in (each.start, each.stop)}
-        found = []
-        for start, stop in pairwise(sorted(borders)):
-            here = [(rank, each) for rank, each in offers[spec.name] if each.start <= start and stop <= each.stop]
-            contributors = [
-                held.rank
-                for held in holdings
-                if held.contributes and held.slice.start <= start and stop <= held.slice.stop
-            ]
-            done = chooser.choose(spec, start, stop, here, contributors)
-            found.append(Gap(start=start, stop=stop, micro_batches=everything - done))
-        gaps[spec.name] = tuple(found)
-    losses = _known_losses(usable.values())
+    usable = {each: ledgers[each] for each in sorted(ledgers) if ledgers[each].tally.iteration == iteration}
+    ownership, pool = OwnershipMap(specs, layout), Pool(usable, layout, rank)
+    places = _Places(rank, 1 + max((*ledgers, *layout.ranks)))
+    gaps = {spec.name: places.find(spec, pool.offers_of(spec.name, ownership.stretches(spec.name))) for spec in specs}
+    tallies = {id(ledger.tally): ledger.tally for ledger in usable.values()}.values()
+    losses = _known_losses(tallies)
     again = everything - losses.keys()
-    again = again.union(*(gap.micro_batches for found in gaps.values() for gap in found))
+    lacking = {id(gap.micro_batches): gap.micro_batches for found in gaps.values() for gap in found}
+    again = again.union(*lacking.values())
     kept = tuple(sorted(everything - again))
     return SalvagePlan(
         iteration=iteration,
-        moves=tuple(chooser.moves),
+        moves=tuple(places.moves),
+        keeps_any=places.keeps_any,
+        num_moved=places.num_moved,
         gaps=gaps,
         again=tuple(sorted(again)),
         kept=kept,
         losses={index: losses[index] for index in kept},
-        mix=next((ledger.mix for ledger in usable.values()), layout.mix),
+        mix=next((tally.mix for tally in tallies), layout.mix),
     )
 
 
-class _Chooser:
-    """Chooses sums stretch by stretch, and spreads what has to be copied."""
+class _Places:
+    """Finds each sum that is kept its place, and spreads what has to be copied.
 
-    def __init__(self) -> None:
+    Args:
+        rank: Whose moves are noted.
+        num_ranks: One more than the highest rank.
+    """
+
+    def __init__(self, rank: int, num_ranks: int) -> None:
         self.moves: list[SumMove] = []
-        self._sent: dict[int, int] = {}
-        self._received: dict[int, int] = {}
+        self.keeps_any = False
+        self.num_moved = 0
+        self._rank = rank
+        self._senders: set[int] = set()
+        self._sent = np.zeros(num_ranks, dtype=np.int64)
+        self._received = np.zeros(num_ranks, dtype=np.int64)
 
-    def choose(
-        self,
-        spec: ParameterSpec,
-        start: int,
-        stop: int,
-        offers: Iterable[tuple[int, PartialSum]],
-        contributors: Sequence[int],
-    ) -> frozenset[int]:
-        """Place the largest sums that have no micro-batch in common; returns their micro-batches."""
+    def find(self, spec: ParameterSpec, offered: Sequence[Offers]) -> tuple[Gap, ...]:
+        """Choose stretch by stretch; returns what is lacking."""
+        gaps = []
+        for offers in offered:
+            is_first = self._senders.isdisjoint(offers.ranks)
+            choice = offers.first_choice if is_first else offers.choose(self._sent)
+            gaps.append(choice.gap)
+            self.keeps_any |= choice.keeps_any
+            for kept in choice.noted:
+                self._place(spec, offers, kept)
+        return tuple(gaps)
 
-        def preference(offer: tuple[int, PartialSum]) -> tuple[int, bool, int, int]:
-            rank, each = offer
-            return -len(each.micro_batches), rank not in contributors, self._sent.get(rank, 0), rank
-
-        done: frozenset[int] = frozenset()
-        elements = (stop - start) * spec.row_elements
-        for rank, each in sorted(offers, key=preference):
-            if not done.isdisjoint(each.micro_batches):
-                continue
-            destination = rank
-            if rank not in contributors:
-                destination = min(contributors, key=lambda other: (self._received.get(other, 0), other))
-                self._sent[rank] = self._sent.get(rank, 0) + elements
-                self._received[destination] = self._received.get(destination, 0) + elements
+    def _place(self, spec: ParameterSpec, offers: Offers, kept: Kept) -> None:
+        destination = kept.source
+        if not kept.stays:
+            elements = (offers.stop - offers.start) * spec.row_elements
+            destination = int(offers.contributors[self._received[offers.contributors].argmin()])
+            self._senders.add(kept.source)
+            self._sent[kept.source] += elements
+            self._received[destination] += elements
+            self.num_moved += 1
+        if self._rank in (kept.source, destination):
             self.moves.append(
                 SumMove(
                     name=spec.name,
-                    start=start,
-                    stop=stop,
-                    source=rank,
+                    start=offers.start,
+                    stop=offers.stop,
+                    source=kept.source,
                     destination=destination,
-                    micro_batches=each.micro_batches,
+                    micro_batches=kept.micro_batches,
                 )
             )
-            done |= each.micro_batches
-        return done
 
 
-def _known_losses(ledgers: Iterable[GradientLedger]) -> dict[int, float]:
+def _known_losses(tallies: Iterable[Tally]) -> dict[int, float]:
     losses: dict[int, float] = {}
-    for ledger in ledgers:
-        for index, loss in ledger.losses.items():
+    for tally in tallies:
+        for index, loss in tally.losses.items():
             losses.setdefault(index, loss)
     return losses

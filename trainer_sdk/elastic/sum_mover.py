@@ -1,12 +1,11 @@
 """Carries out a salvage plan: the ranks tell one another what they hold, and one exchange moves what is kept."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import torch
 
-from trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_from_json, ledger_to_json
+from trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
 from trainer_sdk.elastic.gradient_sums import GradientSums
 from trainer_sdk.elastic.parameters import ParameterSpec
 from trainer_sdk.elastic.salvage import SalvagePlan
@@ -26,8 +25,7 @@ def gather_ledgers(assembly: Assembly, mine: GradientLedger, names: Sequence[str
         Interrupted: The rank should park.
         PeerLost: A participant is gone.
     """
-    text = json.dumps(ledger_to_json(mine, names), separators=(",", ":")).encode()
-    return {rank: ledger_from_json(json.loads(said), names) for rank, said in assembly.gather(text).items()}
+    return ledgers_from_texts(assembly.gather(ledger_to_texts(mine, names)), names)
 
 
 def move_sums(
@@ -43,7 +41,7 @@ def move_sums(
 
     Args:
         specs: The model's parameters.
-        plan: The same on every rank.
+        plan: This rank's.
         source: This rank's sums of the old epoch, untouched; None when nothing of them is read.
         target: Its sums of the new epoch; None for a rank that leaves.
         rank: This rank.
@@ -61,9 +59,9 @@ def move_sums(
             target.add(
                 move.name, move.start, move.stop, source.read(move.name, move.start, move.stop), move.micro_batches
             )
-    remote = [move for move in plan.moves if move.source != move.destination]
-    if not remote:
+    if not plan.num_moved:
         return
+    remote = [move for move in plan.moves if move.source != move.destination]
     row_elements = {spec.name: spec.row_elements for spec in specs}
     outgoing: dict[int, list[torch.Tensor]] = defaultdict(list)
     expected: Counter[int] = Counter()

@@ -157,8 +157,9 @@ class Transition:
         layout, names = commit.reshape.to_layout, [spec.name for spec in self._specs]
         device = torch.device(self._config.device)
         told = gather_ledgers(assembly, GradientLedger() if sums is None else sums.ledger(), names)
-        plan = plan_salvage(self._specs, {rank: told[rank] for rank in commit.sources}, layout, iteration=iteration)
-        if not plan.moves:
+        ledgers = {rank: told[rank] for rank in commit.sources}
+        plan = plan_salvage(self._specs, ledgers, layout, iteration=iteration, rank=self._rank)
+        if not plan.keeps_any:
             return None, None
         target = None
         if layout.position_of(self._rank) is not None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from layouts.levels import levels_of, path_of
 from trainer_sdk.groups.builder import GroupSpec
 from trainer_sdk.groups.group import Group
+from trainer_sdk.groups.texts import join_texts, split_texts
 
 T = TypeVar("T")
 Wait = Callable[[tuple[int, ...], Callable[[], Any]], Any]
@@ -107,29 +108,29 @@ class Assembly:
         found: list[float] = row.cpu().tolist()
         return found
 
-    def gather(self, mine: bytes) -> dict[int, bytes]:
-        """Everybody's text by rank.
+    def gather(self, mine: Sequence[bytes]) -> dict[int, tuple[bytes, ...]]:
+        """Everybody's texts by rank; a text that several ranks say goes up and comes back once.
+
+        Args:
+            mine: What this rank says; everybody says as many texts.
 
         Raises:
             Interrupted: The rank should park.
             PeerLost: A peer is gone.
         """
-        text = b"".join((_head(self._rank), _head(len(mine)), mine))
+        said = join_texts({self._rank: mine})
         for group in self._path:
-            text = b"".join(self._exchange(group, text))
+            heard: dict[int, tuple[bytes, ...]] = {}
+            for each in self._exchange(group, said):
+                heard |= split_texts(each)
+            said = join_texts(heard)
         if self._path and self.whole is None:
-            size = torch.tensor([len(text)], device=self._device)
+            size = torch.tensor([len(said)], device=self._device)
             self._hand_on(size)
-            whole = self._tensor(text) if self._is_top else size.new_empty(int(size), dtype=torch.uint8)
-            self._hand_on(whole)
-            text = whole.cpu().numpy().tobytes()
-        found, start = {}, 0
-        while start < len(text):
-            rank, length = (_number(text[at : at + _HEAD_BYTES]) for at in (start, start + _HEAD_BYTES))
-            start += 2 * _HEAD_BYTES
-            found[rank] = text[start : start + length]
-            start += length
-        return found
+            everything = self._tensor(said) if self._is_top else size.new_empty(int(size), dtype=torch.uint8)
+            self._hand_on(everything)
+            said = everything.cpu().numpy().tobytes()
+        return split_texts(said)
 
     def _hand_on(self, result: Tensor) -> None:
         """Receive the result from who leads this rank's last group, and send it to those whom this rank leads."""
@@ -138,9 +139,9 @@ class Assembly:
         *led, last = self._path
         if not self._is_top:
             leader = last.ranks[0]
-            self._wait((leader,), last.start_broadcast(result, leader).wait)
+            self._wait((leader,), partial(_tell, last, result, leader))
         for group in reversed(led):
-            self._wait(group.others, group.start_broadcast(result, self._rank).wait)
+            self._wait(group.others, partial(_tell, group, result, self._rank))
 
     def _exchange(self, group: Group, text: bytes) -> list[bytes]:
         """The texts of a group, in its order."""
@@ -160,6 +161,10 @@ class Assembly:
 
     def _tensor(self, text: bytes) -> Tensor:
         return torch.frombuffer(bytearray(text), dtype=torch.uint8).to(self._device)
+
+
+def _tell(group: Group, result: Tensor, leader: int) -> None:
+    group.start_broadcast(result, leader).wait()
 
 
 def _head(number: int) -> bytes:

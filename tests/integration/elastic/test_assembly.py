@@ -47,8 +47,9 @@ def test_everybody_hears_everybody_in_however_many_levels(widest: int, start_sto
             least, total = assembly.fold([10.0 - rank, rank + offset], _least_and_sum)
             assert least == 10.0 - max(RANKS)
             assert total == pytest.approx(sum(RANKS) + len(RANKS) * offset, rel=1e-15)
-        assert assembly.gather(texts[rank]) == texts
-        assert list(assembly.gather(b"x" * (rank == 8))) == list(RANKS)
+        assert assembly.gather((texts[rank], b"")) == {each: (text, b"") for each, text in texts.items()}
+        heard = assembly.gather((b"same", bytes([rank // 5])))
+        assert heard == {each: (b"same", bytes([each // 5])) for each in RANKS}
 
     _run(body)
 
@@ -56,7 +57,7 @@ def test_everybody_hears_everybody_in_however_many_levels(widest: int, start_sto
 def test_one_rank_alone_agrees_with_itself() -> None:
     assembly = Assembly("all", (3,), 2, rank=3, groups={}, device=CPU)
     assert assembly.fold([1.0, 2.0], _least_and_sum) == [1.0, 2.0]
-    assert assembly.gather(b"said") == {3: b"said"}
+    assert assembly.gather((b"said",)) == {3: (b"said",)}
 
 
 @pytest.mark.parametrize("widest", [2, 7])

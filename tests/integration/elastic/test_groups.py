@@ -10,7 +10,7 @@ import torch
 
 from tests.integration.elastic.rank_process import ended, fork
 from trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
-from trainer_sdk.elastic.gradient_ledger import GradientLedger, PartialSum
+from trainer_sdk.elastic.gradient_ledger import GradientLedger, SummedStretch, Tally
 from trainer_sdk.elastic.group_choice import group_builder
 from trainer_sdk.elastic.sum_mover import gather_ledgers
 from trainer_sdk.groups.assembly import Assembly
@@ -78,13 +78,10 @@ def test_ledgers_of_any_length_reach_everybody(
 ) -> None:
     address, names = start_store(), [f"parameter {index}" for index in range(500)]
     mine = {
-        0: GradientLedger(iteration=3, losses={1: 0.1 + 0.2}),
+        0: GradientLedger((), Tally(iteration=3, losses={1: 0.1 + 0.2})),
         1: GradientLedger(
-            iteration=3,
-            sums=tuple(
-                PartialSum(name=name, start=0, stop=index + 1, micro_batches=frozenset({0, index}))
-                for index, name in enumerate(names[:num_sums])
-            ),
+            tuple([SummedStretch(name, 0, index + 1, index) for index, name in enumerate(names[:num_sums])]),
+            Tally(iteration=3, sets=tuple([frozenset({0, index}) for index in range(num_sums)])),
         ),
     }
 

@@ -14,12 +14,12 @@ from layouts.layout import Layout, Replica, uniform_layout
 from layouts.mix import Mix
 from tests.unit.layouts.strategies import orders_one_by_one
 from trainer_sdk.elastic.exchange import plan_exchange
-from trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_from_json, ledger_to_json
+from trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
 from trainer_sdk.elastic.gradient_sums import GradientSums
 from trainer_sdk.elastic.ownership import OwnershipMap
 from trainer_sdk.elastic.parameters import ParameterSpec
 from trainer_sdk.elastic.remainder import Remainder, remainder_of
-from trainer_sdk.elastic.salvage import SalvagePlan, plan_salvage
+from trainer_sdk.elastic.salvage import SalvagePlan, SumMove, plan_salvage
 
 CPU = torch.device("cpu")
 ITERATION = 3
@@ -32,6 +32,7 @@ SPECS = (
     ParameterSpec(name="head", block=4, shape=(9, 2), axis=0),
 )
 NAMES = [spec.name for spec in SPECS]
+Plans = dict[int, SalvagePlan]
 
 
 def digit(micro_batch: int) -> float:
@@ -95,22 +96,39 @@ def first_epoch(layout: Layout) -> Epoch:
     return Epoch(layout=layout, sums=sums, due=due)
 
 
-def salvage(old: Epoch, sources: set[int], layout: Layout) -> tuple[Epoch, SalvagePlan, Remainder]:
-    """What the engine does, without processes: ledgers over the wire, the plan, and the moves."""
-    ledgers = {
-        rank: ledger_from_json(ledger_to_json(old.sums[rank].ledger(), NAMES), NAMES) for rank in sorted(sources)
+def salvage(old: Epoch, sources: set[int], layout: Layout) -> tuple[Epoch, Plans, Remainder]:
+    """What the engine does, without processes: ledgers over the wire, each rank's plan, and the moves."""
+    texts = {rank: ledger_to_texts(old.sums[rank].ledger(), NAMES) for rank in sorted(sources)}
+    ledgers = ledgers_from_texts(texts, NAMES)
+    plans = {
+        rank: plan_salvage(SPECS, ledgers, layout, iteration=ITERATION, rank=rank) for rank in sources | {*layout.ranks}
     }
-    plan = plan_salvage(SPECS, ledgers, layout, iteration=ITERATION)
-    remainder = remainder_of(plan, layout)
+    some = next(iter(plans.values()))
+    assert all(replace(plan, moves=()) == replace(some, moves=()) for plan in plans.values()), "all decide alike"
+    assert some.keeps_any == any(plan.moves for plan in plans.values())
     new = first_epoch(layout)
-    for sums in new.sums.values():
-        sums.resume(plan)
-    for move in plan.moves:
-        assert move.source in sources
-        kept = old.sums[move.source].read(move.name, move.start, move.stop)
-        new.sums[move.destination].add(move.name, move.start, move.stop, kept, move.micro_batches)
+    for rank, sums in new.sums.items():
+        sums.resume(plans[rank])
+    num_moved = 0
+    for rank, plan in plans.items():
+        assert all(rank in (move.source, move.destination) for move in plan.moves)
+        for move in plan.moves:
+            others = plans[move.source if rank == move.destination else move.destination]
+            assert between(plan, move) == between(others, move), "both ends in one order"
+            if rank == move.destination:
+                assert move.source in sources
+                num_moved += move.source != move.destination
+                kept = old.sums[move.source].read(move.name, move.start, move.stop)
+                new.sums[move.destination].add(move.name, move.start, move.stop, kept, move.micro_batches)
+    assert num_moved == some.num_moved
+    remainder = remainder_of(some, layout)
     new.due = remainder.by_replica
-    return new, plan, remainder
+    return new, plans, remainder
+
+
+def between(plan: SalvagePlan, move: SumMove) -> list[SumMove]:
+    ends = (move.source, move.destination)
+    return [other for other in plan.moves if (other.source, other.destination) == ends]
 
 
 def assert_complete_with_what_runs_again(epoch: Epoch, plan: SalvagePlan) -> None:
@@ -157,7 +175,8 @@ def test_whoever_dies_whenever_each_micro_batch_counts_once_everywhere(
                 epoch.run(rank, progress, data.draw(st.integers(0, 2), label="stages that are further"))
         sources = data.draw(st.sets(st.sampled_from(epoch.layout.ranks)), label="survivors")
         layout = with_quotas(data, data.draw(any_layout), total)
-        epoch, plan, remainder = salvage(epoch, sources, layout)
+        epoch, plans, remainder = salvage(epoch, sources, layout)
+        plan = plans[layout.ranks[0]]
         assert_complete_with_what_runs_again(epoch, plan)
         assert sorted(index for share in remainder.by_replica for index in share) == list(plan.again)
         assert sorted([*plan.kept, *plan.again]) == list(range(total))
@@ -178,8 +197,8 @@ def test_a_sum_goes_to_one_contributor_and_stays_where_its_holder_is_one(
     for rank in old.layout.ranks:
         old.run(rank, data.draw(st.integers(0, 3), label=f"progress of rank {rank}"))
     sources = data.draw(st.sets(st.sampled_from(old.layout.ranks)), label="survivors")
-    new, plan, _ = salvage(old, sources, with_quotas(data, data.draw(any_layout), old.layout.num_micro_batches))
-    for move in plan.moves:
+    new, plans, _ = salvage(old, sources, with_quotas(data, data.draw(any_layout), old.layout.num_micro_batches))
+    for move in {move for plan in plans.values() for move in plan.moves}:
         contributors = {
             held.rank
             for held in new.ownership.holdings(move.name)
@@ -200,7 +219,8 @@ def after(progress: Mapping[int, int]) -> Epoch:
 
 
 def test_what_only_the_dead_rank_had_is_all_that_runs_again() -> None:
-    _, plan, remainder = salvage(after({}), set(TWO_BY_TWO.ranks) - {1}, TWO_BY_TWO)
+    _, plans, remainder = salvage(after({}), set(TWO_BY_TWO.ranks) - {1}, TWO_BY_TWO)
+    plan = plans[0]
     assert plan.again == (0, 1)
     assert remainder.by_replica == ((0,), (1,)), "both replicas share the work"
     lost = {name: [gap for gap in plan.gaps[name] if gap.micro_batches] for name in NAMES}
@@ -212,7 +232,8 @@ def test_nothing_runs_again_once_survivors_hold_the_reduced_gradients_and_the_lo
     epoch = after({})
     for rank in TWO_BY_TWO.ranks:
         epoch.settle(rank)
-    _, plan, remainder = salvage(epoch, set(TWO_BY_TWO.ranks) - {1}, TWO_BY_TWO)
+    _, plans, remainder = salvage(epoch, set(TWO_BY_TWO.ranks) - {1}, TWO_BY_TWO)
+    plan = plans[0]
     assert plan.again == ()
     assert remainder.by_replica == ((), ())
     assert plan.kept == (0, 1, 2, 3)
@@ -223,7 +244,8 @@ def test_a_micro_batch_whose_loss_nobody_alive_knows_runs_again_and_is_added_now
     for rank in TWO_BY_TWO.ranks:
         epoch.settle(rank)
     survivors = set(TWO_BY_TWO.ranks) - {2, 3}
-    new, plan, _ = salvage(epoch, survivors, TWO_BY_TWO)
+    new, plans, _ = salvage(epoch, survivors, TWO_BY_TWO)
+    plan = plans[0]
     assert plan.again == (0, 1)
     before = {spec.name: new.total(spec.name) for spec in SPECS}
     for rank in TWO_BY_TWO.ranks:
@@ -232,7 +254,8 @@ def test_a_micro_batch_whose_loss_nobody_alive_knows_runs_again_and_is_added_now
 
 
 def test_a_shard_that_got_further_than_its_partner_speaks_for_what_both_hold_whole() -> None:
-    _, plan, _ = salvage(after({0: 1}), set(TWO_BY_TWO.ranks), TWO_BY_TWO)
+    _, plans, _ = salvage(after({0: 1}), set(TWO_BY_TWO.ranks), TWO_BY_TWO)
+    plan = plans[0]
     assert plan.again == (1,), "rank 0 lacks it in its own slices"
     (gap,) = plan.gaps["middle.norm"]
     assert not gap.micro_batches
@@ -240,10 +263,11 @@ def test_a_shard_that_got_further_than_its_partner_speaks_for_what_both_hold_who
 
 def test_sums_of_another_iteration_count_for_nothing() -> None:
     epoch = after({})
-    stale = {rank: replace(epoch.sums[rank].ledger(), iteration=ITERATION - 1) for rank in TWO_BY_TWO.ranks}
-    plan = plan_salvage(SPECS, {**stale, 0: GradientLedger()}, TWO_BY_TWO, iteration=ITERATION)
+    ledgers = {rank: epoch.sums[rank].ledger() for rank in TWO_BY_TWO.ranks} | {0: GradientLedger()}
+    plan = plan_salvage(SPECS, ledgers, TWO_BY_TWO, iteration=ITERATION + 1, rank=1)
     assert plan.again == (0, 1, 2, 3)
     assert plan.moves == ()
+    assert not plan.keeps_any
 
 
 def test_an_iteration_keeps_its_mix_to_the_end_through_two_failures() -> None:
@@ -252,8 +276,8 @@ def test_an_iteration_keeps_its_mix_to_the_end_through_two_failures() -> None:
     )
     epoch = first_epoch(first)
     epoch.run(4, 2)
-    epoch, plan, _ = salvage(epoch, set(first.ranks), second)
-    assert plan.mix == first.mix
-    _, plan, remainder = salvage(epoch, set(first.ranks), third)
-    assert plan.mix == first.mix
+    epoch, plans, _ = salvage(epoch, set(first.ranks), second)
+    assert plans[0].mix == first.mix
+    _, plans, remainder = salvage(epoch, set(first.ranks), third)
+    assert plans[0].mix == first.mix
     assert remainder.mix == first.mix
