@@ -9,6 +9,7 @@ import numpy.typing as npt
 from services.detector.domain.verdict import ProfiledIteration
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 _MOST_ITERATIONS = 16
 _MOST_MICRO_BATCHES = 2048
@@ -16,21 +17,23 @@ _MOST_MICRO_BATCHES = 2048
 
 
 class RecentIterations:
-    """What the iterations were made of; nothing where that is not known of all micro-batches."""
+    """What the iterations were made of; nothing where that is not known of all micro-batches.
+
+    Kept as one small array an iteration: as plain numbers they would be most of what a small job's detector holds.
+    """
 
     def __init__(self) -> None:
-        self._kept: deque[ProfiledIteration] = deque(maxlen=_MOST_ITERATIONS)
-        self._fresh: deque[tuple[int, float, Floats]] = deque(maxlen=_MOST_ITERATIONS)
+        self._kept: deque[tuple[int, float, Floats]] = deque(maxlen=_MOST_ITERATIONS)
+        self._named: Floats = np.zeros(0)
+        self._places: Ints | None = None
 
     def clear(self) -> None:
         """Another layout is in force."""
         self._kept.clear()
-        self._fresh.clear()
 
     def forget_before(self, iteration: int) -> None:
         """What ran before an iteration was of other devices, or of the same at another speed."""
-        self._sort_out()
-        while self._kept and self._kept[0].iteration < iteration:
+        while self._kept and self._kept[0][0] < iteration:
             self._kept.popleft()
 
     def append(self, iteration: int, wall_seconds: float, micro_batches: Floats | None) -> None:
@@ -41,45 +44,42 @@ class RecentIterations:
             wall_seconds: Of its slowest rank.
             micro_batches: One row each time that a rank names one: index, tokens, sum of squares; None = not known.
         """
-        if micro_batches is not None and len(micro_batches) and wall_seconds > 0.0:
-            self._fresh.append((iteration, wall_seconds, micro_batches))
+        if micro_batches is None or not len(micro_batches) or wall_seconds <= 0.0:
+            return
+        places = self._each_once(micro_batches[:, 0])
+        if places is not None:
+            self._kept.append((iteration, wall_seconds, micro_batches[places, 1:]))
 
     def iterations(self) -> tuple[ProfiledIteration, ...]:
         """Oldest first; those in which a micro-batch is missing are left out."""
-        self._sort_out()
-        most = max([len(one.tokens) for one in self._kept], default=0)
+        most = max([len(sizes) for _, _, sizes in self._kept], default=0)
         # A last micro-batch that is missing does not show in the indexes of the others.
-        whole = [one for one in self._kept if len(one.tokens) == most]
-        return tuple(whole[-(_MOST_MICRO_BATCHES // most) :]) if 0 < most <= _MOST_MICRO_BATCHES else ()
+        whole = [one for one in self._kept if len(one[2]) == most]
+        newest = whole[-(_MOST_MICRO_BATCHES // most) :] if 0 < most <= _MOST_MICRO_BATCHES else []
+        return tuple([_profiled(*one) for one in newest])
 
-    def _sort_out(self) -> None:
-        """Each micro-batch once, by its index: done when somebody asks, which is not in every iteration."""
-        for iteration, wall_seconds, rows in self._fresh:
-            indexes, places = np.unique(rows[:, 0], return_index=True)
-            if len(indexes) > _MOST_MICRO_BATCHES or not np.array_equal(indexes, np.arange(len(indexes))):
-                continue
-            sizes = rows[places, 1:].astype(np.int64).T.tolist()
-            self._kept.append(
-                ProfiledIteration(
-                    iteration=iteration,
-                    wall_seconds=wall_seconds,
-                    tokens=tuple(sizes[0]),
-                    sums_of_squares=tuple(sizes[1]),
-                )
-            )
-        self._fresh.clear()
+    def _each_once(self, indexes: Floats) -> Ints | None:
+        """Where each micro-batch is named first, by index; None when one is missing. Mostly that of the one before."""
+        if not np.array_equal(indexes, self._named):
+            each, places = np.unique(indexes, return_index=True)
+            is_whole = len(each) <= _MOST_MICRO_BATCHES and np.array_equal(each, np.arange(len(each)))
+            self._named, self._places = indexes.copy(), places if is_whole else None
+        return self._places
 
     def to_state(self) -> list[Any]:
         """Everything remembered, as plain values."""
-        self._sort_out()
-        return [[one.iteration, one.wall_seconds, one.tokens, one.sums_of_squares] for one in self._kept]
+        every = [_profiled(*one) for one in self._kept]
+        return [[one.iteration, one.wall_seconds, one.tokens, one.sums_of_squares] for one in every]
 
     def restore(self, state: list[Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self.clear()
-        self._kept.extend(
-            ProfiledIteration(
-                iteration=iteration, wall_seconds=wall, tokens=tuple(tokens), sums_of_squares=tuple(squares)
-            )
-            for iteration, wall, tokens, squares in state
-        )
+        for iteration, wall_seconds, tokens, squares in state:
+            self._kept.append((iteration, wall_seconds, np.array([tokens, squares], dtype=np.float64).T))
+
+
+def _profiled(iteration: int, wall_seconds: float, sizes: Floats) -> ProfiledIteration:
+    tokens, squares = sizes.T.astype(np.int64).tolist()
+    return ProfiledIteration(
+        iteration=iteration, wall_seconds=wall_seconds, tokens=tuple(tokens), sums_of_squares=tuple(squares)
+    )

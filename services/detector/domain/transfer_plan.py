@@ -182,15 +182,16 @@ class _Builder:
             ties += [tie] * count
             starts += range(position, position + count * len(channel_starts), len(channel_starts))
             position += count * len(channel_starts)
+        # Copies: a view of a column would hold all of them for as long as the plan lives.
         return TransferPlan(
             ties=tuple(self._tie_list),
-            transfer_ties=per_stamp[:, 0],
+            transfer_ties=per_stamp[:, 0].copy(),
             transfer_upward=per_stamp[:, 1] > 0,
-            transfer_node_pairs=per_stamp[:, 2],
+            transfer_node_pairs=per_stamp[:, 2].copy(),
             transfer_node_upward=per_stamp[:, 3] > 0,
             node_pairs=tuple(self._node_pairs),
-            senders=per_stamp[:, 4],
-            receivers=per_stamp[:, 5],
+            senders=per_stamp[:, 4].copy(),
+            receivers=per_stamp[:, 5].copy(),
             sent=per_stamp[:, 6] + step,
             received=per_stamp[:, 7] + step,
             transfer_took=per_stamp[:, 8] + step,
