@@ -16,6 +16,7 @@ from layouts.layout import Layout, uniform_layout
 from layouts.rank_codec import rank_state_from_proto
 from layouts.rank_state import RankPhase, RankState
 from trainer_sdk.control.mailbox import Mailbox
+from trainer_sdk.control.probe import LinkProbe
 from trainer_sdk.control.server import MAX_WATCHES, ControlServer
 from trainer_sdk.control.state import ApplyMode, Commit, Reshape, commit_to_proto, reshape_to_proto
 
@@ -149,6 +150,21 @@ def test_a_probe_answers_once_the_training_thread_reaches_a_border(
     while not mailbox.probes.serve(lambda size, repetitions: [float(size)] * repetitions):
         pass
     assert list(asked.result().seconds) == [8.0, 8.0]
+
+
+def test_a_probe_of_a_link_reaches_a_loop_with_step_votes_and_is_refused_by_any_other(
+    mailbox: Mailbox, stub: control_pb2_grpc.RankControlServiceStub
+) -> None:
+    link = pb.LinkProbe(probe_id=3, partner_rank=1, num_bytes=100, num_ranks=4)
+    request = pb.ProbeRequest(job_id="job", repetitions=3, link=link)
+    assert code_of(stub.Probe, request, timeout=60, metadata=METADATA) is grpc.StatusCode.INVALID_ARGUMENT
+    mailbox.probes.serve_links()
+    asked = stub.Probe.future(request, timeout=60, metadata=METADATA)
+    while (waiting := mailbox.probes.waiting_link()) is None:
+        pass
+    assert waiting == LinkProbe(probe_id=3, partner_rank=1, num_bytes=100, num_ranks=4, repetitions=3)
+    mailbox.probes.end_link(waiting, seconds=[0.5, 0.25])
+    assert list(asked.result().seconds) == [0.5, 0.25]
 
 
 def test_a_loop_that_cannot_be_reshaped_refuses_plans(mailbox: Mailbox) -> None:
