@@ -76,7 +76,8 @@ def ledgers_from_texts(told: Mapping[int, Sequence[bytes]], names: Sequence[str]
         text: tuple([SummedStretch(names[place], *rest) for place, *rest in json.loads(text)])
         for text in {first for first, _ in told.values()}
     }
-    tallies = {text: _tally(json.loads(text)) for text in {second for _, second in told.values()}}
+    sets: dict[tuple[int, ...], frozenset[int]] = {}
+    tallies = {text: _tally(json.loads(text), sets) for text in {second for _, second in told.values()}}
     return {rank: GradientLedger(stretches[first], tallies[second]) for rank, (first, second) in told.items()}
 
 
@@ -84,11 +85,15 @@ def _text(values: Any) -> bytes:
     return json.dumps(values, separators=(",", ":")).encode()
 
 
-def _tally(values: Mapping[str, Any]) -> Tally:
+def _tally(values: Mapping[str, Any], sets: dict[tuple[int, ...], frozenset[int]]) -> Tally:
+    """Read a tally; ``sets`` has those that were read before."""
     mix = values["mix"]
+    for borders in map(tuple, values["sets"]):
+        if borders not in sets:
+            sets[borders] = frozenset(chain.from_iterable(map(range, borders[::2], borders[1::2])))
     return Tally(
         iteration=values["iteration"],
-        sets=tuple([_between(borders) for borders in values["sets"]]),
+        sets=tuple([sets[tuple(borders)] for borders in values["sets"]]),
         losses=dict(values["losses"]),
         mix=mix and Mix(**{**mix, "counts": tuple(mix["counts"]), "weights": tuple(mix["weights"])}),
     )
@@ -103,7 +108,3 @@ def _borders(numbers: Iterable[int]) -> list[int]:
     ordered = sorted(numbers)
     gaps = [border for last, first in pairwise(ordered) if last + 1 < first for border in (last + 1, first)]
     return [ordered[0], *gaps, ordered[-1] + 1] if ordered else []
-
-
-def _between(borders: Sequence[int]) -> frozenset[int]:
-    return frozenset(chain.from_iterable(map(range, borders[::2], borders[1::2])))
