@@ -11,6 +11,8 @@ import numpy.typing as npt
 from services.detector.domain.traffic import ChannelKind, TrafficObservation, stamps_entered, stamps_took
 
 Ints = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int32]
+"""Indexes into a frame: as small as they can be, since a job's plan is kept from frame to frame."""
 Bools = npt.NDArray[np.bool_]
 
 _RECEIVED_FROM = {
@@ -56,19 +58,19 @@ class TransferPlan:
     """
 
     ties: tuple[Tie, ...]
-    transfer_ties: Ints
+    transfer_ties: Places
     transfer_upward: Bools
-    transfer_node_pairs: Ints
+    transfer_node_pairs: Places
     transfer_node_upward: Bools
     node_pairs: tuple[tuple[str, str], ...]
-    senders: Ints
-    receivers: Ints
-    sent: Ints
-    received: Ints
-    transfer_took: Ints
-    collective_ties: Ints
-    collective_took: Ints
-    collective_starts: Ints
+    senders: Places
+    receivers: Places
+    sent: Places
+    received: Places
+    transfer_took: Places
+    collective_ties: Places
+    collective_took: Places
+    collective_starts: Places
 
 
 def plan_transfers(traffic: TrafficObservation, ranks: Ints, nodes: tuple[str, ...]) -> TransferPlan:
@@ -168,17 +170,17 @@ class _Builder:
 
     def plan(self) -> TransferPlan:
         """Everything added, as arrays."""
-        rows = np.array(self._transfers, dtype=np.int64).reshape(len(self._transfers), 10)
+        rows = np.array(self._transfers, dtype=np.int32).reshape(len(self._transfers), 10)
         stamps = rows[:, 9]
         per_stamp = np.repeat(rows, stamps, axis=0)
-        step = np.arange(len(per_stamp)) - np.repeat(np.cumsum(stamps) - stamps, stamps)
+        step = (np.arange(len(per_stamp)) - np.repeat(np.cumsum(stamps) - stamps, stamps)).astype(np.int32)
         ties: list[int] = []
         starts: list[int] = []
-        took = [np.zeros(0, dtype=np.int64)]
+        took = [np.zeros(0, dtype=np.int32)]
         position = 0
         for tie, channel_starts, count in self._collectives:
             # Operation after operation, so that the members of each stand together.
-            took.append((np.arange(count)[:, None] + np.array(channel_starts)[None, :]).ravel())
+            took.append(np.add.outer(np.arange(count), channel_starts).ravel().astype(np.int32))
             ties += [tie] * count
             starts += range(position, position + count * len(channel_starts), len(channel_starts))
             position += count * len(channel_starts)
@@ -195,9 +197,9 @@ class _Builder:
             sent=per_stamp[:, 6] + step,
             received=per_stamp[:, 7] + step,
             transfer_took=per_stamp[:, 8] + step,
-            collective_ties=np.array(ties, dtype=np.int64),
+            collective_ties=np.array(ties, dtype=np.int32),
             collective_took=np.concatenate(took),
-            collective_starts=np.array(starts, dtype=np.int64),
+            collective_starts=np.array(starts, dtype=np.int32),
         )
 
     def _tie(self, key: tuple[int, int, int], ranks: tuple[int, ...], *, crosses: bool) -> int:

@@ -70,7 +70,7 @@ class TransferTimes:
         )
 
     def _plan_of(self, frame: FrameObservation, traffic: TrafficObservation) -> TransferPlan:
-        known = (*traffic.structure(), frame.ranks.tobytes(), frame.nodes)
+        known = (traffic.structure(), frame.ranks.tobytes(), frame.nodes)
         if self._plan is None or known != self._known:
             self._plan, self._known = plan_transfers(traffic, frame.ranks, frame.nodes), known
         return self._plan
