@@ -40,7 +40,7 @@ class Run:
         """Evidence of probes of links, with the ranks that its verdict names."""
         with psycopg.connect(self.stack.addresses.database_url, connect_timeout=5) as connection:
             return connection.execute(
-                "SELECT ARRAY(SELECT rank FROM verdict_culprits c WHERE c.verdict_id = v.verdict_id ORDER BY rank), one "
+                "SELECT ARRAY(SELECT rank FROM verdict_culprits WHERE verdict_id = v.verdict_id ORDER BY rank), one "
                 "FROM verdicts v, jsonb_array_elements(v.evidence::jsonb) one WHERE v.job_id = %s "
                 "AND v.kind = 'communication_slow' AND one->>'name' = 'probe against a healthy link'",
                 (self.launcher.spec.job_id,),
