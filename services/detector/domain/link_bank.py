@@ -36,7 +36,7 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
     ("sums_faster", (NUM_TESTS,), np.float64, 0.0),
     ("ages_slower", (NUM_TESTS,), np.int64, 0),
     ("ages_faster", (NUM_TESTS,), np.int64, 0),
-    ("residuals", (WINDOW,), np.float64, np.nan),
+    ("residuals", (WINDOW,), np.float32, np.nan),
 )
 
 
@@ -58,7 +58,8 @@ class LinkBank:
         scale: Scale of its noise.
         sums_slower: The sequential test's sums towards slower; ``ages_slower`` counts their observations.
         sums_faster: The same towards faster.
-        residuals: The newest residuals, ``level`` included, oldest first.
+        residuals: The newest residuals, ``level`` included, oldest first; in single precision, as they are most of a
+            row and far from exact.
         iterations: Iteration of each column of ``residuals``.
     """
 
@@ -77,7 +78,7 @@ class LinkBank:
     sums_faster: Floats
     ages_slower: Ints
     ages_faster: Ints
-    residuals: Floats
+    residuals: npt.NDArray[np.float32]
 
     def __init__(self) -> None:
         self.ties: list[Tie] = []
@@ -151,8 +152,8 @@ class LinkBank:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        for name, _, _, _ in _COLUMNS:
-            setattr(self, name, state[name].copy())
+        for name, _, kind, _ in _COLUMNS:
+            setattr(self, name, state[name].astype(kind))
         self.ties = [
             Tie(key=(key[0], key[1], key[2]), ranks=tuple(ranks), crosses=bool(crosses))
             for key, ranks, crosses in state["ties"]
