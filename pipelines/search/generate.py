@@ -27,6 +27,8 @@ from pipelines.search.windows import WindowBalance, early_idle
 DEFAULT_EVALUATIONS = 4000
 _HISTORY = 15  # accepted if better than this many changes ago
 _LEADERS = (4, 2, 1)  # how many climb in each heat
+_MORE_LEADERS = (8, 3, 1)  # where many schedules are made in the same time
+_FEW_DEVICES = 4
 _HEAT_ENDS = (0.4, 0.7, 0.92)  # of the budget
 _STARTS_END = 0.2
 _START_PASSES = 20
@@ -119,7 +121,8 @@ class _Search:
                 "raise memory.limit, add devices or allow more stages"
             )
         begin = self._budget.spent
-        for count, end in zip(_LEADERS, _HEAT_ENDS, strict=True):
+        quick = self._case.devices <= _FEW_DEVICES and self._case.memory_limit is None
+        for count, end in zip(_MORE_LEADERS if quick else _LEADERS, _HEAT_ENDS, strict=True):
             climbers = climbers[:count]
             stop = max(begin, self._budget.spent)
             for index, climber in enumerate(climbers):
