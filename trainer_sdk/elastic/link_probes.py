@@ -46,6 +46,7 @@ class LinkProbes:
         self._armed: LinkProbe | None = None
         self._num_votes = 0
         self._due: LinkProbe | None = None
+        self._ball: Tensor | None = None
         desk.serve_links()
 
     def enter(self, groups: Mapping[str, Group]) -> None:
@@ -56,18 +57,14 @@ class LinkProbes:
         """The id of the probe that this rank is ready for, 0 for none: what it says at the step vote to come."""
         link = self._desk.waiting_link()
         if link is not self._armed:
-            self._armed, self._num_votes = link, 0
+            self._armed, self._num_votes, self._ball = link, 0, None
         if link is None:
             return 0
         self._num_votes += 1
-        error = ""
-        if self._num_votes > PATIENCE_VOTES:
-            error = f"not run: somebody else who was asked was not ready within {PATIENCE_VOTES} iterations"
-        elif self._group_with(link.partner_rank) is None:
-            error = f"not run: ranks {self._rank} and {link.partner_rank} have no group of their own in this epoch"
-        if error:
-            self._desk.end_link(link, error=error)
-            self._armed = None
+        why_not = self._why_not(link)
+        if why_not:
+            self._desk.end_link(link, error=f"not run: {why_not}")
+            self._armed, self._ball = None, None
             return 0
         return link.probe_id
 
@@ -89,20 +86,33 @@ class LinkProbes:
             return
         group = self._group_with(link.partner_rank)
         assert group is not None, "a probe is armed only over a group that is there"
+        assert self._ball is not None, "a probe is armed only with something to send"
         self._progress.enter(_OPERATION, group.others)
-        ball = torch.zeros(max(link.num_bytes // 4, 1), device=self._device)
         begins = self._rank < link.partner_rank
         with group.unmeasured():
-            seconds = (self._throw if begins else self._return)(group, ball, link)
-        self._due = None
+            seconds = (self._throw if begins else self._return)(group, self._ball, link)
+        self._due, self._ball = None, None
         self._desk.end_link(link, seconds=seconds)
 
     def leave(self) -> None:
         """The groups are given up: nothing that was asked for will be run in them."""
-        self._groups, self._armed, self._due = {}, None, None
+        self._groups, self._armed, self._due, self._ball = {}, None, None, None
         link = self._desk.waiting_link()
         if link is not None:
             self._desk.end_link(link, error="not run: the epoch ended, or a peer was lost")
+
+    def _why_not(self, link: LinkProbe) -> str:
+        """What keeps this rank from being ready; empty when nothing does."""
+        if self._num_votes > PATIENCE_VOTES:
+            return f"somebody else who was asked was not ready within {PATIENCE_VOTES} iterations"
+        if self._group_with(link.partner_rank) is None:
+            return f"ranks {self._rank} and {link.partner_rank} have no group of their own in this epoch"
+        if self._ball is None:
+            try:
+                self._ball = torch.zeros(max(link.num_bytes // 4, 1), device=self._device)
+            except (RuntimeError, MemoryError) as error:
+                return f"no memory for {link.num_bytes} bytes: {error}"
+        return ""
 
     def _throw(self, group: Group, ball: Tensor, link: LinkProbe) -> list[float]:
         """Begins each way; the partner says with each answer whether there is another."""

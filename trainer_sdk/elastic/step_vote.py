@@ -22,23 +22,6 @@ from trainer_sdk.groups.group import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What everybody knows once a vote has passed.
-
-    Attributes:
-        committed_epoch: The newest epoch whose commit every rank carries.
-        loss: Mean loss of the iteration.
-        gradient_norm: Global norm of its gradients.
-        armed: Probes of links that ranks are ready for.
-    """
-
-    committed_epoch: int
-    loss: float
-    gradient_norm: float
-    armed: "Armed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Armed:
     """Who is ready for a probe of a link.
 
@@ -55,6 +38,23 @@ class Armed:
     def agree_on(self, probe_id: int, num_ranks: int) -> bool:
         """Whether so many ranks named this id, and nobody another one."""
         return (self.newest, self.total, self.num_ranks) == (probe_id, num_ranks * probe_id, num_ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What everybody knows once a vote has passed.
+
+    Attributes:
+        committed_epoch: The newest epoch whose commit every rank carries.
+        loss: Mean loss of the iteration.
+        gradient_norm: Global norm of its gradients.
+        armed: Probes of links that ranks are ready for.
+    """
+
+    committed_epoch: int
+    loss: float
+    gradient_norm: float
+    armed: Armed
 
 
 class StepVote:
