@@ -14,17 +14,16 @@ from statistics import fmean
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from benchmarks.planning.fidelity import HEALTHY, Segment, Step, run
+from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.tables import table, write_json
 from demo.job import MainJob
-from layouts.layout import Layout, uniform_layout
+from layouts.layout import Layout
 from layouts.mix import mix_for
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.replay import Replay
-from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from trainer_sdk.elastic.model import model_spec
 
-_PIPELINE, _DATA, _QUOTA, _TOKEN_BUDGET = 4, 2, 8, 256
+_PIPELINE, _DATA, _QUOTA = 4, 2, 8
 # The first iterations of a stretch build groups and warm up.
 _SETTLING = 3
 
@@ -56,7 +55,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of an iteration of equal micro-batches, about")
     parser.add_argument("--json", type=Path, default=Path("out/planning/mix_live.json"))
     options = parser.parse_args()
-    job = pipelined_job(options.seconds)
+    job = pipelined_job(
+        "mix",
+        num_layers=2 * _PIPELINE - 2,
+        pipeline=_PIPELINE,
+        data=_DATA,
+        quota=_QUOTA,
+        token_budget=256,
+        iteration_seconds=options.seconds,
+        fill=0.8,
+    )
     segments, samples = run(job, steps_of(job, options.rounds), options.iterations)
     rows = list(rows_of(job, segments, samples))
     header = [
@@ -70,29 +78,6 @@ def main() -> None:
     ]
     print(table(header, [_cells(row, rows[0]) for row in rows]))
     write_json(options.json, [asdict(row) for row in rows])
-
-
-def pipelined_job(iteration_seconds: float) -> MainJob:
-    """Eight ranks: four stages of two blocks, eight micro-batches a replica."""
-    config = TrainingConfig(
-        job_id="mix",
-        num_iterations=100_000,
-        model=ModelConfig(num_layers=2 * _PIPELINE - 2),
-        workload=WorkloadConfig(num_micro_batches=_DATA * _QUOTA, token_budget=_TOKEN_BUDGET),
-    )
-    model = model_spec(config)
-    tokens = 0.8 * _TOKEN_BUDGET
-    squares = tokens * config.workload.median_document_length
-    whole = sum(block.forward_flops(tokens, squares) * (1 + block.backward_multiple) for block in model.blocks)
-    layout = uniform_layout(
-        num_blocks=len(model.blocks),
-        tensor=1,
-        pipeline=_PIPELINE,
-        data=_DATA,
-        num_micro_batches=_DATA * _QUOTA,
-    )
-    flops_per_second = whole / _PIPELINE * (_QUOTA + _PIPELINE - 1) / iteration_seconds
-    return MainJob(config=config, layout=layout, model=model, flops_per_second=flops_per_second)
 
 
 def steps_of(job: MainJob, num_rounds: int) -> Iterator[Step]:

@@ -11,21 +11,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.planning.fidelity import HEALTHY, Row, Step, rows_of, run
+from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.tables import table, write_json
 from demo.job import MainJob
-from layouts.layout import Layout, uniform_layout
+from layouts.layout import Layout
 from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solver import solve
-from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from trainer_sdk.elastic.model import model_spec
 
 CASES: Mapping[str, Mapping[int, float]] = {
     "rank 2 at 0.4, rank 3 at 0.7": {2: 0.4, 3: 0.7},
     "rank 2 at 0.6": {2: 0.6},
 }
 HEADER = ["plan for", "predicted s", "measured s", "over 16 iterations s", "error %"]
-_PIPELINE, _DATA, _NUM_MICRO_BATCHES, _TOKEN_BUDGET = 2, 2, 8, 160
 
 
 def main() -> None:
@@ -44,26 +42,16 @@ def main() -> None:
 
 def routable_job(iteration_seconds: float) -> MainJob:
     """Four ranks, two layers, four micro-batches a replica; its engine runs routes."""
-    config = TrainingConfig(
-        job_id="routes",
-        num_iterations=100_000,
-        model=ModelConfig(num_layers=2),
-        workload=WorkloadConfig(num_micro_batches=_NUM_MICRO_BATCHES, token_budget=_TOKEN_BUDGET),
+    job = pipelined_job(
+        "routes",
+        num_layers=2,
+        pipeline=2,
+        data=2,
+        quota=4,
+        token_budget=160,
+        iteration_seconds=iteration_seconds,
     )
-    model = model_spec(config)
-    tokens = float(_TOKEN_BUDGET)
-    squares = tokens * config.workload.median_document_length
-    whole = sum(block.forward_flops(tokens, squares) * (1 + block.backward_multiple) for block in model.blocks)
-    num_slots = _NUM_MICRO_BATCHES // _DATA + _PIPELINE - 1
-    layout = uniform_layout(
-        num_blocks=len(model.blocks), tensor=1, pipeline=_PIPELINE, data=_DATA, num_micro_batches=_NUM_MICRO_BATCHES
-    )
-    return MainJob(
-        config=config,
-        layout=replace(layout, routable=True),
-        model=model,
-        flops_per_second=whole / _PIPELINE * num_slots / iteration_seconds,
-    )
+    return replace(job, layout=replace(job.layout, routable=True))
 
 
 def steps_of(job: MainJob) -> Iterator[Step]:

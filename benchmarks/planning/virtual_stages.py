@@ -12,21 +12,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from benchmarks.planning.fidelity import HEALTHY, Step, records_of, rows_of, run
+from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.routes import HEADER, cells_of
 from benchmarks.planning.tables import table, write_json
 from demo.job import MainJob
-from layouts.layout import Layout, uniform_layout
+from layouts.layout import Layout
 from offline.samples_stream import observations_of
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.verdict import Verdict
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solver import solve
-from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from trainer_sdk.elastic.model import model_spec
 
 CASES: Mapping[str, Mapping[int, float]] = {"healthy": HEALTHY, "rank 2 at 0.6": {2: 0.6}}
-_PIPELINE, _NUM_MICRO_BATCHES, _TOKEN_BUDGET = 4, 4, 160
+_TOKEN_BUDGET = 160
 
 
 def main() -> None:
@@ -53,26 +52,16 @@ def main() -> None:
 
 def interleavable_job(iteration_seconds: float) -> MainJob:
     """Four ranks, fourteen layers, four micro-batches; its engine runs several stages a rank."""
-    config = TrainingConfig(
-        job_id="virtual-stages",
-        num_iterations=100_000,
-        model=ModelConfig(num_layers=14),
-        workload=WorkloadConfig(num_micro_batches=_NUM_MICRO_BATCHES, token_budget=_TOKEN_BUDGET),
+    job = pipelined_job(
+        "virtual-stages",
+        num_layers=14,
+        pipeline=4,
+        data=1,
+        quota=4,
+        token_budget=_TOKEN_BUDGET,
+        iteration_seconds=iteration_seconds,
     )
-    model = model_spec(config)
-    tokens = float(_TOKEN_BUDGET)
-    squares = tokens * config.workload.median_document_length
-    whole = sum(block.forward_flops(tokens, squares) * (1 + block.backward_multiple) for block in model.blocks)
-    num_slots = _NUM_MICRO_BATCHES + _PIPELINE - 1
-    layout = uniform_layout(
-        num_blocks=len(model.blocks), tensor=1, pipeline=_PIPELINE, data=1, num_micro_batches=_NUM_MICRO_BATCHES
-    )
-    return MainJob(
-        config=config,
-        layout=replace(layout, interleavable=True),
-        model=model,
-        flops_per_second=whole / _PIPELINE * num_slots / iteration_seconds,
-    )
+    return replace(job, layout=replace(job.layout, interleavable=True))
 
 
 def steps_of(job: MainJob) -> Iterator[Step]:
