@@ -9,7 +9,6 @@ import json
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,7 +17,8 @@ import torch
 
 from layouts.layout import uniform_layout
 from trainer_sdk.elastic.config import config_from_json
-from trainer_sdk.elastic.engine import Engine, Step
+from trainer_sdk.elastic.engine import Step
+from trainer_sdk.elastic.engine_in import engine_in
 from trainer_sdk.elastic.model import parameter_specs
 from trainer_sdk.elastic.ownership import OwnershipMap
 from trainer_sdk.launcher.context import RankContext
@@ -36,25 +36,12 @@ MODELS = {
 def rank(context: RankContext) -> None:
     """Entry point of a rank: trains, and notes when each step ended."""
     torch.set_num_threads(1)
-    config = replace(config_from_json(context.config), job_id=context.job_id, device=context.torch_device)
     ended: list[float] = []
 
     def note(_: Step) -> None:
         ended.append(time.perf_counter())
 
-    host, port = context.store_address
-    Engine(
-        config,
-        rank=context.rank,
-        incarnation=context.incarnation,
-        mailbox=context.mailbox,
-        device=context.device,
-        emitter=context.emitter,
-        store_address=f"{host}:{port}",
-        initial_layout=context.initial_layout,
-        node_of=context.node_of,
-        on_step=note,
-    ).run()
+    engine_in(context, on_step=note).run()
     if context.rank == 0:
         (context.run_dir / "ended.json").write_text(json.dumps(ended))
 

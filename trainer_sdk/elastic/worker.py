@@ -3,13 +3,12 @@
 The launcher imports this module once, before it forks ranks, so everything that is slow to load is loaded here.
 """
 
-from dataclasses import replace
 from functools import partial
 
 import torch
 
-from trainer_sdk.elastic.config import TrainingConfig, config_from_json
-from trainer_sdk.elastic.engine import Engine
+from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.engine_in import config_in, engine_in
 from trainer_sdk.elastic.preload import preload
 from trainer_sdk.elastic.runnable import check_runnable
 from trainer_sdk.launcher.context import RankContext
@@ -25,23 +24,10 @@ def train(context: RankContext) -> None:
         ValueError: The configuration is not usable.
     """
     torch.set_num_threads(1)
-    config = replace(config_from_json(context.config), job_id=context.job_id, device=context.torch_device)
-    if config.device.startswith("cuda"):
-        torch.cuda.set_device(config.device)
-    context.mailbox.require(partial(check_runnable, config))
-    host, port = context.store_address
-    Engine(
-        config,
-        rank=context.rank,
-        incarnation=context.incarnation,
-        mailbox=context.mailbox,
-        device=context.device,
-        emitter=context.emitter,
-        store_address=f"{host}:{port}",
-        initial_layout=context.initial_layout,
-        links=context.links,
-        node_of=context.node_of,
-    ).run()
+    if context.torch_device.startswith("cuda"):
+        torch.cuda.set_device(context.torch_device)
+    context.mailbox.require(partial(check_runnable, config_in(context)))
+    engine_in(context).run()
 
 
 preload(TrainingConfig())
