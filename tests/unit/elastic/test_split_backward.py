@@ -114,7 +114,7 @@ def test_a_micro_batch_is_in_the_sums_only_after_the_part_of_the_weights(
     monkeypatch.setattr(runtime, "_program", program)
     runtime.run_iteration(0)
     ledger = runtime.sums.ledger()
-    assert {each.micro_batches for each in ledger.sums} == {frozenset({0})}
+    assert {ledger.tally.sets[each.which] for each in ledger.stretches} == {frozenset({0})}
     assert set(ledger.losses) == {0, 1}
 
 
