@@ -115,7 +115,7 @@ def test_a_micro_batch_is_in_the_sums_only_after_the_part_of_the_weights(
     runtime.run_iteration(0)
     ledger = runtime.sums.ledger()
     assert {ledger.tally.sets[each.which] for each in ledger.stretches} == {frozenset({0})}
-    assert set(ledger.losses) == {0, 1}
+    assert set(ledger.tally.losses) == {0, 1}
 
 
 def test_the_operations_of_both_parts_are_those_of_the_whole_and_paced_apart(small_config: TrainingConfig) -> None:
