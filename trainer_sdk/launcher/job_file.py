@@ -64,7 +64,12 @@ def load_job(
     _check_entries(path, plain)
     model = _model(plain.pop("model", None), plain.get("config", {}))
     layout = plain["layout"]
-    if set(layout) <= _UNIFORM and "data" in layout:
+    if "replicas" not in layout:
+        unknown = sorted(set(layout) - _UNIFORM)
+        if unknown:
+            raise ValueError(
+                f"job file {path}: layout: unknown {', '.join(unknown)}; known: {', '.join(sorted(_UNIFORM))}"
+            )
         try:
             plain["layout"] = json_format.MessageToDict(layout_to_proto(_uniform(layout, model)))
         except (TypeError, ValueError) as error:
