@@ -97,7 +97,10 @@ def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": "yes"}, "model": MODEL}), 'mix is "yes": true, or'),
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "schedules": "all"}}), 'schedules is "all": true, or a list'),
         (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "routable": "yes"}}), 'routable is "yes": true or false'),
-        (json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "routeable": True}}), "layout: unknown routeable; known: data, "),
+        (
+            json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "routeable": True}}),
+            "layout: unknown routeable; known: data, ",
+        ),
         (json.dumps({**DESCRIPTION, "typo": 1}), "unknown: typo"),
         (json.dumps({**DESCRIPTION, "model": "no.such:thing"}), "No module named 'no'"),
         (json.dumps({**DESCRIPTION, "model": "os.path:basename"}), "does not take this config"),
