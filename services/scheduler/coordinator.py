@@ -147,6 +147,6 @@ class Coordinator:
         witness.attend(actor, processes.board)
         endings.attend(actor)
         self._actors[job.job_id] = actor
-        self._probers[job.job_id] = Prober(reports.probed)
+        self._probers[job.job_id] = Prober(reports.probed, self._parts.metrics)
         self._parts.metrics.jobs.set(len(self._actors))
         return actor

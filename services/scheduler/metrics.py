@@ -8,7 +8,16 @@ _SECONDS_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0
 class SchedulerMetrics:
     """Counters of one process; labels take few values."""
 
-    __slots__ = ("decisions", "jobs", "phase_seconds", "plans", "solve_seconds", "verdicts")
+    __slots__ = (
+        "decisions",
+        "jobs",
+        "phase_seconds",
+        "plans",
+        "probe_seconds",
+        "probes",
+        "solve_seconds",
+        "verdicts",
+    )
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.jobs = Gauge("evenkeel_scheduler_jobs", "Jobs that run", registry=registry)
@@ -27,5 +36,18 @@ class SchedulerMetrics:
             "From the start of a plan to a state",
             ("state",),
             buckets=_SECONDS_BUCKETS,
+            registry=registry,
+        )
+        self.probes = Counter(
+            "evenkeel_scheduler_probes",
+            "Suspicions that asked for a probe, by what became of it",
+            ("what", "outcome"),
+            registry=registry,
+        )
+        self.probe_seconds = Histogram(
+            "evenkeel_scheduler_probe_seconds",
+            "From asking for a probe to its answer, most of it the wait for an iteration border",
+            ("what",),
+            buckets=(*_SECONDS_BUCKETS, 20.0, 60.0),
             registry=registry,
         )

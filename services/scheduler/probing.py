@@ -7,12 +7,22 @@ decides nothing: its report goes to the detector as evidence (design, "Detection
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
 
 import structlog
+from prometheus_client import CollectorRegistry
 
-from services.scheduler.dispatch.protocol import LinkProbe, RankAwayError, RankCalls, RankRefusedError
+from services.scheduler.dispatch.protocol import (
+    LinkProbe,
+    RankAwayError,
+    RankCalls,
+    RankRefusedError,
+    RankTimeoutError,
+)
 from services.scheduler.domain.suspicion import ProbeOutcome, Suspicion
+from services.scheduler.metrics import SchedulerMetrics
 
 REPETITIONS = 3
 """The shortest counts: a repetition is only ever disturbed upwards."""
@@ -25,15 +35,33 @@ _NUM_PROBE_IDS = 1 << 40
 _log = structlog.get_logger(__name__)
 
 
+class ProbeEnd(StrEnum):
+    """What became of a suspicion, in the metrics."""
+
+    ANSWERED = "answered"
+    TIMED_OUT = "timed_out"
+    AWAY = "away"
+    REFUSED = "refused"
+    GONE = "gone"
+    """Somebody to ask is dead or has not registered; or left while it was asked."""
+
+    BUSY = "busy"
+    """Another probe of the job was under way."""
+
+
 class Prober:
     """Answers the suspicions about one job. Belongs to the event loop's thread.
 
     Args:
         report: Told of each outcome.
+        metrics: Counts; None = nobody reads them.
     """
 
-    def __init__(self, report: Callable[[ProbeOutcome], Awaitable[None]]) -> None:
+    def __init__(
+        self, report: Callable[[ProbeOutcome], Awaitable[None]], metrics: SchedulerMetrics | None = None
+    ) -> None:
         self._report = report
+        self._metrics = metrics or SchedulerMetrics(CollectorRegistry())
         self._busy = False
 
     async def answer(self, suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> ProbeOutcome | None:
@@ -43,18 +71,24 @@ class Prober:
             suspicion: Whom.
             calls: Clients of everybody to ask, by rank.
         """
+        what = "device" if suspicion.link is None else "link"
         if self._busy or any(rank not in calls for rank, _ in suspicion.processes):
+            self._metrics.probes.labels(what, ProbeEnd.BUSY if self._busy else ProbeEnd.GONE).inc()
             return None
-        self._busy = True
+        self._busy, end, started = True, ProbeEnd.GONE, time.perf_counter()
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                time = _time_devices if suspicion.link is None else _time_links
-                seconds, peer_seconds = await time(suspicion, calls)
+                ask = _time_devices if suspicion.link is None else _time_links
+                seconds, peer_seconds = await ask(suspicion, calls)
+            end = ProbeEnd.ANSWERED
         except (RankAwayError, RankRefusedError, TimeoutError) as error:
+            end = _end_of(error)
             _log.info("probe without an answer", job_id=suspicion.job_id, rank=suspicion.rank, error=str(error))
             return None
         finally:
             self._busy = False
+            self._metrics.probes.labels(what, end).inc()
+        self._metrics.probe_seconds.labels(what).observe(time.perf_counter() - started)
         outcome = ProbeOutcome(suspicion=suspicion, seconds=seconds, peer_seconds=peer_seconds)
         _log.info(
             "probed",
@@ -67,6 +101,12 @@ class Prober:
         )
         await self._report(outcome)
         return outcome
+
+
+def _end_of(error: Exception) -> ProbeEnd:
+    if isinstance(error, TimeoutError | RankTimeoutError):
+        return ProbeEnd.TIMED_OUT
+    return ProbeEnd.AWAY if isinstance(error, RankAwayError) else ProbeEnd.REFUSED
 
 
 async def _time_devices(suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> tuple[float, float]:

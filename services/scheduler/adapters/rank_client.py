@@ -12,7 +12,14 @@ from layouts.codec import layout_to_proto
 from layouts.rank_codec import rank_state_from_proto
 from layouts.rank_state import RankState
 from services.scheduler.adapters.rank_tls import RankTls, tls_advice
-from services.scheduler.dispatch.protocol import Decision, LinkProbe, RankAwayError, RankRefusedError, Reshape
+from services.scheduler.dispatch.protocol import (
+    Decision,
+    LinkProbe,
+    RankAwayError,
+    RankRefusedError,
+    RankTimeoutError,
+    Reshape,
+)
 
 _MODES = {PlanMode.BOUNDARY: pb.APPLY_MODE_BOUNDARY, PlanMode.RECOVER: pb.APPLY_MODE_RECOVER}
 _AWAY = frozenset(
@@ -171,6 +178,8 @@ class RankClient:
         if self._tls is not None and (advice := tls_advice(details)):
             return RankRefusedError(f"{who}: no TLS connection: {advice} ({details})")
         text = f"{who}: {error.code().name}: {details}"
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return RankTimeoutError(text)
         return RankAwayError(text) if error.code() in _AWAY else RankRefusedError(text)
 
     async def _answer(self, call: Awaitable[Answer]) -> Answer:

@@ -47,6 +47,10 @@ class RankAwayError(Exception):
     """A rank's controller does not answer, or not in time."""
 
 
+class RankTimeoutError(RankAwayError):
+    """A rank's controller was asked, and had no answer by the deadline."""
+
+
 class RankRefusedError(Exception):
     """A rank's controller refuses: the plan is stale there, the token is wrong, or it cannot be reshaped."""
 
