@@ -1,6 +1,14 @@
-"""Activations and their gradients across stage borders: sends are asynchronous, receives wait interruptibly."""
+"""Activations and their gradients across stage borders: sends are asynchronous, receives wait interruptibly.
 
-from collections.abc import Mapping
+A tensor only travels when its receiver has asked for it. A stage that asks when it needs the tensor waits for every
+transfer, also for those whose sender is long done; so each border is asked for its next tensor as soon as the one
+before is there, and transfers hide behind what the stage computes meanwhile (as with overlapped point-to-point in
+Megatron-LM, arXiv 2104.04473).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,6 +17,24 @@ from layouts.layout import Layout
 from trainer_sdk.elastic.clock import Clock, WaitKind
 from trainer_sdk.elastic.topology import Border, borders_of
 from trainer_sdk.groups.group import Group, Pending
+
+
+class Arrival(NamedTuple):
+    """A tensor that comes over a border.
+
+    Attributes:
+        is_gradient: Direction.
+        home: Replica that the micro-batch belongs to.
+        sender: Replica that runs its stage before, or the next one for a gradient.
+        stage: Stage that receives.
+        num_tokens: Rows of the tensor.
+    """
+
+    is_gradient: bool
+    home: int
+    sender: int
+    stage: int
+    num_tokens: int
 
 
 class Pipeline:
@@ -49,6 +75,8 @@ class Pipeline:
         self._dtype = dtype
         self._device = device
         self._sends: list[tuple[Border, Pending]] = []
+        self._coming: dict[Border, deque[int]] = {}
+        self._asked: dict[Border, tuple[Tensor, Pending]] = {}
 
     def send(self, tensor: Tensor, *, is_gradient: bool, home: int, to: int, stage: int) -> None:
         """Start sending to every receiver of this rank; the tensor must not change before :meth:`flush`.
@@ -65,25 +93,51 @@ class Pipeline:
             pending = self._groups[border.group_name].start_broadcast(kept, border.sender)
             self._sends.append((border, pending))
 
-    def receive(self, num_tokens: int, *, is_gradient: bool, home: int, sender: int, stage: int) -> Tensor:
-        """Wait for the next tensor of a micro-batch with ``num_tokens`` tokens.
+    def expect(self, arrivals: Iterable[Arrival]) -> None:
+        """An iteration begins: ask every border for its first tensor.
+
+        Groups that are measured are left alone, since what their stamps tell is how long a receiver is in a transfer;
+        and so is an accelerator, where a kernel that waits for its peer holds up others.
 
         Args:
-            num_tokens: Rows of the tensor.
-            is_gradient: Direction.
-            home: Replica that the micro-batch belongs to.
-            sender: Replica that runs its stage before, or the next one for a gradient.
-            stage: Stage that receives.
+            arrivals: All that will be received, those of each border in the order in which they come.
+        """
+        self.forget()
+        for arrival in arrivals:
+            border = self._border(arrival)
+            group = self._groups[border.group_name]
+            if group.on_cpu and group.channel is None:
+                self._coming.setdefault(border, deque()).append(arrival.num_tokens)
+        for border in self._coming:
+            self._ask_ahead(border)
+
+    def receive(self, arrival: Arrival) -> Tensor:
+        """Wait for the next tensor of its border.
 
         Raises:
             Interrupted: The rank should park.
             PeerLost: The sender is gone.
         """
-        border = self._incoming[is_gradient, home, sender, stage - (not is_gradient)]
-        tensor = torch.empty((num_tokens, self._width), dtype=self._dtype, device=self._device)
-        pending = self._groups[border.group_name].start_broadcast(tensor, border.sender)
+        border = self._border(arrival)
+        asked = self._asked.pop(border, None)
+        tensor, pending = self._ask(border, arrival.num_tokens) if asked is None else asked
+        assert len(tensor) == arrival.num_tokens, f"{arrival} came when {len(tensor)} tokens were expected"
         self._clock.wait(WaitKind.PIPELINE, (border.sender,), pending.wait)
+        self._ask_ahead(border)
         return tensor
+
+    def _border(self, arrival: Arrival) -> Border:
+        is_gradient, home, sender, stage, _ = arrival
+        return self._incoming[is_gradient, home, sender, stage - (not is_gradient)]
+
+    def _ask(self, border: Border, num_tokens: int) -> tuple[Tensor, Pending]:
+        tensor = torch.empty((num_tokens, self._width), dtype=self._dtype, device=self._device)
+        return tensor, self._groups[border.group_name].start_broadcast(tensor, border.sender)
+
+    def _ask_ahead(self, border: Border) -> None:
+        coming = self._coming.get(border)
+        if coming:
+            self._asked[border] = self._ask(border, coming.popleft())
 
     def flush(self) -> None:
         """Wait until all sends of the iteration have arrived.
@@ -99,3 +153,5 @@ class Pipeline:
     def forget(self) -> None:
         """The iteration is given up: whatever is pending stays with its abandoned group."""
         self._sends.clear()
+        self._coming.clear()
+        self._asked.clear()

@@ -19,7 +19,7 @@ from trainer_sdk.elastic.gradient_sums import GradientSums
 from trainer_sdk.elastic.model import parameter_specs
 from trainer_sdk.elastic.optimizer import ShardOptimizer
 from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.pipeline import Pipeline
+from trainer_sdk.elastic.pipeline import Arrival, Pipeline
 from trainer_sdk.elastic.reducer import GradientReducer
 from trainer_sdk.elastic.remainder import Remainder
 from trainer_sdk.elastic.shard_state import ShardState
@@ -29,6 +29,8 @@ from trainer_sdk.elastic.topology import collective_name
 from trainer_sdk.elastic.weight_tape import WeightTape
 from trainer_sdk.elastic.weights import DirectWeights
 from trainer_sdk.groups.group import Group
+
+_RECEIVES = frozenset((Op.RECEIVE_ACTIVATION, Op.RECEIVE_GRADIENT))
 
 
 @dataclass(slots=True)
@@ -143,17 +145,17 @@ class EpochRuntime:
         self._loss = 0.0
         self._flights.clear()
         self.batches = []
-        self._pipeline.forget()
         with self._clock.computing(ComputeKind.DATA):
             program = self._begin(iteration)
             self._split = frozenset((one.micro_batch, one.stage) for one in program if one.op is Op.BACKWARD_INPUT)
             scale = 1.0 / self._samples.total_tokens(iteration)
+        self._pipeline.expect([self._arrival(iteration, one) for one in program if one.op in _RECEIVES])
         for instruction in program:
             if instruction.op is Op.REDUCE:
                 self._pipeline.flush()
                 self.reducer.reduce()
             elif instruction.op is not Op.STEP:
-                self._execute(instruction, self._flight(iteration, instruction), scale)
+                self._execute(instruction, iteration, scale)
         speaks = self._last in self.models and self.position.shard == 0
         return self._loss * scale if speaks else 0.0
 
@@ -193,34 +195,41 @@ class EpochRuntime:
         self.batches.append(batch)
         return batch
 
-    def _execute(self, instruction: Instruction, flight: _Flight, scale: float) -> None:
-        op, stage, tokens, index = (
-            instruction.op,
-            instruction.stage,
-            flight.batch.documents.num_tokens,
-            flight.batch.index,
-        )
-        home = self.position.replica if self._paths is None else self._paths.home(index)
+    def _execute(self, instruction: Instruction, iteration: int, scale: float) -> None:
+        op, index, stage = instruction.op, instruction.micro_batch, instruction.stage
+        flight = self._flight(iteration, instruction)
         if op is Op.RECEIVE_ACTIVATION:
-            sender = self._host(index, stage - 1)
-            received = self._pipeline.receive(tokens, is_gradient=False, home=home, sender=sender, stage=stage)
-            flight.entered = received.requires_grad_()
+            flight.entered = self._pipeline.receive(self._arrival(iteration, instruction)).requires_grad_()
         elif op is Op.FORWARD:
             self._forward(flight, stage)
         elif op is Op.SEND_ACTIVATION:
             assert flight.output is not None, "an activation is sent after its forward"
             to = self._host(index, stage + 1)
-            self._pipeline.send(flight.output.detach(), is_gradient=False, home=home, to=to, stage=stage)
+            self._pipeline.send(flight.output.detach(), is_gradient=False, home=self._home(index), to=to, stage=stage)
         elif op is Op.RECEIVE_GRADIENT:
-            sender = self._host(index, stage + 1)
-            flight.gradient = self._pipeline.receive(tokens, is_gradient=True, home=home, sender=sender, stage=stage)
+            flight.gradient = self._pipeline.receive(self._arrival(iteration, instruction))
         elif op is Op.BACKWARD or op is Op.BACKWARD_INPUT:
             self._backward(flight, stage, scale)
         elif op is Op.BACKWARD_WEIGHT:
             self._backward_weight(flight, stage)
         elif op is Op.SEND_GRADIENT:
-            to = self._host(index, stage - 1)
-            self._pipeline.send(flight.take_input_gradient(), is_gradient=True, home=home, to=to, stage=stage)
+            to, gradient = self._host(index, stage - 1), flight.take_input_gradient()
+            self._pipeline.send(gradient, is_gradient=True, home=self._home(index), to=to, stage=stage)
+
+    def _arrival(self, iteration: int, instruction: Instruction) -> Arrival:
+        """What a receive takes."""
+        index, stage, is_gradient = instruction.micro_batch, instruction.stage, instruction.op is Op.RECEIVE_GRADIENT
+        return Arrival(
+            is_gradient=is_gradient,
+            home=self._home(index),
+            sender=self._host(index, stage + 1 if is_gradient else stage - 1),
+            stage=stage,
+            num_tokens=self._samples.documents(iteration, index).num_tokens,
+        )
+
+    def _home(self, micro_batch: int) -> int:
+        """The replica that a micro-batch belongs to; its own where every replica runs its share alone."""
+        return self.position.replica if self._paths is None else self._paths.home(micro_batch)
 
     def _host(self, micro_batch: int, stage: int) -> int:
         """The replica that runs a stage of a micro-batch."""

@@ -1,0 +1,91 @@
+"""When a stage asks its borders for tensors."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from layouts.layout import uniform_layout
+from trainer_sdk.elastic.clock import Clock
+from trainer_sdk.elastic.pipeline import Arrival, Pipeline
+from trainer_sdk.elastic.reference import UnpacedDevice
+from trainer_sdk.elastic.topology import borders_of
+from trainer_sdk.emit.progress import ProgressMark
+
+WIDTH = 2
+
+
+@dataclass
+class Wire:
+    """A group over which every tensor comes at once."""
+
+    name: str
+    log: list[str]
+    on_cpu: bool = True
+    channel: object = None
+
+    def start_broadcast(self, tensor: Tensor, source_rank: int) -> "Wire":
+        self.log.append(f"ask {self.name} {len(tensor)}")
+        return self
+
+    def wait(self) -> None:
+        self.log.append(f"wait {self.name}")
+
+
+def middle_stage(log: list[str], **options: object) -> Pipeline:
+    """Rank 1 of three stages; rank 0 sends it activations, rank 2 gradients."""
+    layout = uniform_layout(num_blocks=3, tensor=1, pipeline=3, data=1, num_micro_batches=2)
+    groups: Mapping[str, object] = {
+        border.group_name: Wire(border.group_name, log, **options) for border in borders_of(layout)
+    }
+    clock = Clock(UnpacedDevice(), ProgressMark())
+    return Pipeline(layout, 1, groups, clock, width=WIDTH, dtype=torch.float32, device=torch.device("cpu"))
+
+
+def arrival(num_tokens: int, *, is_gradient: bool = False) -> Arrival:
+    return Arrival(is_gradient=is_gradient, home=0, sender=0, stage=1, num_tokens=num_tokens)
+
+
+EVERYTHING = [arrival(5), arrival(7), arrival(5, is_gradient=True), arrival(7, is_gradient=True)]
+
+
+def test_every_border_is_asked_for_its_next_tensor_before_it_is_needed() -> None:
+    log: list[str] = []
+    pipeline = middle_stage(log)
+
+    pipeline.expect(EVERYTHING)
+    assert log == ["ask activation/0-1 5", "ask gradient/2-1 5"]
+    log.clear()
+
+    assert pipeline.receive(EVERYTHING[0]).shape == (5, WIDTH)
+    assert log == ["wait activation/0-1", "ask activation/0-1 7"]
+    log.clear()
+
+    for one in EVERYTHING[1:]:
+        assert len(pipeline.receive(one)) == one.num_tokens
+    assert log == ["wait activation/0-1", "wait gradient/2-1", "ask gradient/2-1 7", "wait gradient/2-1"]
+
+
+@pytest.mark.parametrize("options", [{"on_cpu": False}, {"channel": object()}], ids=["accelerator", "measured"])
+def test_what_is_measured_or_on_an_accelerator_is_asked_for_when_it_is_needed(options: Mapping[str, object]) -> None:
+    log: list[str] = []
+    pipeline = middle_stage(log, **options)
+
+    pipeline.expect(EVERYTHING)
+    assert log == []
+
+    pipeline.receive(EVERYTHING[0])
+    assert log == ["ask activation/0-1 5", "wait activation/0-1"]
+
+
+def test_an_iteration_that_was_given_up_leaves_nothing_behind() -> None:
+    log: list[str] = []
+    pipeline = middle_stage(log)
+    pipeline.expect(EVERYTHING)
+    log.clear()
+
+    pipeline.expect([arrival(3)])
+    assert len(pipeline.receive(arrival(3))) == 3
+    assert log == ["ask activation/0-1 3", "wait activation/0-1"]
