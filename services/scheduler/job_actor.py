@@ -16,6 +16,7 @@ from history.records import PlanEventRecord, PlanRecord, RankRecord, VerdictReco
 from history.vocabulary import JobState, PlanMode, PlanState
 from layouts.rank_state import RankPhase
 from services.common.backoff import Backoff
+from services.scheduler.accounts import LossAccounts
 from services.scheduler.adapters.fleet_port import JobNews, JobView
 from services.scheduler.adapters.store import Change
 from services.scheduler.advising import advise
@@ -66,12 +67,12 @@ class JobActor:
         self._news = Newsroom()
         self._log = PlanLog(parts.store, parts.metrics, self._news, parts.clock)
         self._states = StateLog(job.state, parts, self._news)
+        self._accounts = LossAccounts()
         self._flying: asyncio.Task[None] | None = None
         self._record: PlanRecord | None = None
         self._unmeasured: PlanRecord | None = None
         self._participants: dict[int, int] = {}
         self._decided = self._must_recover = False
-        self._overtaken: list[str] = []
         self._retries = Backoff(first_seconds=0.1, longest_seconds=5.0)
         self._second_looks = Backoff(first_seconds=parts.second_look_seconds, longest_seconds=_LONGEST_SECOND_LOOK)
         self._second_look: asyncio.Task[None] | None = None
@@ -113,6 +114,8 @@ class JobActor:
         """The job's newest profile."""
         async with self._lock:
             self.job, measured = on_profile(self.job, profile)
+            if accounts := self._accounts.due(self.job, self._now()):
+                await self._parts.store.save_patiently(accounts)
             if measured is None:
                 return
             record, self._unmeasured = self._unmeasured, None
@@ -153,6 +156,7 @@ class JobActor:
                 return
             await self._ground("the job finished")
             changes: list[Change] = [one.resolved(self._now(), "the job finished") for one in self.job.incidents]
+            changes += self._log.overtaken_ends("the job finished before every rank was seen to run it")
             changes.append(self._states.record(self.job.job_id, JobState.FINISHED, "finished"))
             await self._parts.store.save(changes)
             self.job = replace(self.job, finished=True, incidents=(), flight=None)
@@ -168,15 +172,19 @@ class JobActor:
                 PlanEventRecord(plan_id=status.plan.plan_id, state=PlanState.ABORTED, at=self._now(), detail=detail)
                 for status in resumed.undecided
             ]
-            self._overtaken = [status.plan.plan_id for status in resumed.superseded]
+            self._log.overtaken = [status.plan.plan_id for status in resumed.superseded]
             if dropped:
                 await self._parts.store.save_patiently(dropped)
-            self._unmeasured = resumed.unmeasured
+            self._unmeasured, self._states.said = resumed.unmeasured, resumed.state
+            for info in resumed.hanging:
+                self._processes.evict(info, self.job.top_epoch)
             decided = resumed.decided
             if decided is not None and decided.decision is not None:
                 plan = decided.plan
                 _log.info("finishing a decided plan", job_id=self.job.job_id, plan_id=plan.plan_id, epoch=plan.epoch)
-                self._take_off(flight_again(plan), plan, decision_from_document(decided.decision, self.job.layouts))
+                self._take_off(
+                    flight_again(self.job, plan), plan, decision_from_document(decided.decision, self.job.layouts)
+                )
             await self._react()
 
     def watch(self) -> AsyncIterator[JobNews]:
@@ -292,19 +300,14 @@ class JobActor:
                 first_iteration=first_iteration,
                 at=at,
             )
-            overtaken = [
-                PlanEventRecord(
-                    plan_id=plan_id, state=PlanState.ABORTED, at=at, detail=f"overtaken by {flight.plan_id}"
-                )
-                for plan_id in self._overtaken
-            ]
+            overtaken = self._log.overtaken_ends(f"overtaken by {flight.plan_id}")
             await self._log.entered(
                 record,
                 PlanState.APPLIED,
                 first_iteration=first_iteration,
                 more=[*outcome.records, *overtaken, *self._states.changes(outcome.job)],
             )
-            self.job, self._flying, self._unmeasured, self._overtaken = outcome.job, None, record, []
+            self.job, self._flying, self._unmeasured, self._log.overtaken = outcome.job, None, record, []
             self._retries.reset()
             self._second_looks.reset()
             await self._react()
@@ -324,7 +327,7 @@ class JobActor:
             if isinstance(error, NoAgreementError) and flight.mode is PlanMode.RECOVER:
                 self.job = replace(self.job, stuck=str(error))
             if decided:
-                self._overtaken.append(record.plan_id)
+                self._log.overtaken.append(record.plan_id)
             else:
                 notes = [note_of(flight, str(error), at=self._now())] if flight.incident_id and self.job.stuck else []
                 await self._log.entered(record, PlanState.ABORTED, detail=str(error), more=notes)
@@ -374,7 +377,7 @@ class JobActor:
         flying.cancel()
         await asyncio.gather(flying, return_exceptions=True)
         if decided:
-            self._overtaken.append(record.plan_id)
+            self._log.overtaken.append(record.plan_id)
             return
         await self._parts.store.save_patiently([record])
         await self._log.entered(record, PlanState.ABORTED, detail=why)

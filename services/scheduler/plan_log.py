@@ -17,7 +17,11 @@ _log = structlog.get_logger(__name__)
 
 
 class PlanLog:
-    """Where plans of one job are recorded. Belongs to the event loop's thread."""
+    """Where plans of one job are recorded. Belongs to the event loop's thread.
+
+    Attributes:
+        overtaken: Ids of decided plans that no rank will be seen to run any more, and whose end is not recorded yet.
+    """
 
     def __init__(self, store: Store, metrics: SchedulerMetrics, news: Newsroom, clock: Callable[[], float]) -> None:
         """Keeps what it is given; does no I/O.
@@ -32,6 +36,7 @@ class PlanLog:
         self._metrics = metrics
         self._news = news
         self._clock = clock
+        self.overtaken: list[str] = []
 
     async def proposed(self, record: PlanRecord, more: Sequence[Change] = ()) -> None:
         """A plan is proposed; durable on return, a second time changes nothing."""
@@ -71,6 +76,14 @@ class PlanLog:
         )
         await asyncio.shield(self._store.save_patiently([event, *more]))
         self._tell(record, event)
+
+    def overtaken_ends(self, detail: str) -> list[PlanEventRecord]:
+        """The ends of all overtaken plans, to be recorded with what has overtaken them."""
+        at = datetime.fromtimestamp(self._clock(), UTC)
+        return [
+            PlanEventRecord(plan_id=plan_id, state=PlanState.ABORTED, at=at, detail=detail)
+            for plan_id in self.overtaken
+        ]
 
     def _tell(self, record: PlanRecord, event: PlanEventRecord) -> None:
         seconds = max(0.0, event.at.timestamp() - record.proposed_at.timestamp())

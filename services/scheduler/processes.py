@@ -66,7 +66,11 @@ class Processes:
         if not info.address or (known is not None and known.address == info.address):
             return
         self.forget(key)
-        client = RankClient(
+        client = self._clients[key] = self._client(info)
+        self._watches[key] = self._spawn(self._watch(client))
+
+    def _client(self, info: RankInfo) -> RankClient:
+        return RankClient(
             job_id=self._job_id,
             job_token=self._job_token,
             rank=info.rank,
@@ -74,8 +78,6 @@ class Processes:
             address=info.address,
             tls=self._tls,
         )
-        self._clients[key] = client
-        self._watches[key] = self._spawn(self._watch(client))
 
     async def _watch(self, client: RankClient) -> None:
         await watch_rank(client, self.board, self._broken)
@@ -106,6 +108,11 @@ class Processes:
             self.forget(key)
         else:
             self._spawn(self._evict(key, evict_in_epoch))
+
+    def evict(self, info: RankInfo, epoch: int) -> None:
+        """Tell a process that hangs, and that nobody watches any more, to leave, in the background."""
+        self._clients[info.rank, info.incarnation] = self._client(info)
+        self._spawn(self._evict((info.rank, info.incarnation), epoch))
 
     def close(self) -> None:
         """Forget all processes."""

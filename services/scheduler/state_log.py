@@ -17,11 +17,11 @@ class StateLog:
         """Keeps what it is given; does no I/O.
 
         Args:
-            said: The state that the history knows.
+            said: The state that the history knows; after a restart it may be set once more.
             parts: What all jobs share.
             news: Where the job's watchers are told.
         """
-        self._said = said
+        self.said = said
         self._parts = parts
         self._news = news
 
@@ -34,9 +34,9 @@ class StateLog:
 
     def changes(self, job: JobKnowledge) -> list[Change]:
         """The state of a job, as it is or is about to become, as a record if it changed since the last one."""
-        if job.state is self._said:
+        if job.state is self.said:
             return []
-        self._said = job.state
+        self.said = job.state
         detail = f"ranks {list(job.lost)} are gone" if job.state is JobState.DEGRADED else job.stuck
         return [self.record(job.job_id, job.state, detail)]
 

@@ -167,6 +167,7 @@ class JobKnowledge:
         vacant: Ranks of the layout in force that have a new process, which holds nothing of it yet.
         iteration: Newest profiled iteration.
         finished: The job has ended.
+        running_since_unix_seconds: When the layout in force was seen to run; 0 = before anybody looked.
     """
 
     job_id: str
@@ -197,6 +198,7 @@ class JobKnowledge:
     vacant: frozenset[int] = frozenset()
     iteration: int = -1
     finished: bool = False
+    running_since_unix_seconds: float = 0.0
 
     @property
     def can_reshape(self) -> bool:

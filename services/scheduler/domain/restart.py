@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from history.records import JobRecord, PlanRecord, PlanStatus, RestartRecord
-from history.vocabulary import PlanState, VerdictKind
+from history.records import JobRecord, PlanRecord, PlanStatus, RankRecord, RestartRecord
+from history.vocabulary import JobState, PlanState, VerdictKind
 from services.scheduler.domain.flips import flips_after
 from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
-from services.scheduler.domain.replacements import promoted
+from services.scheduler.domain.replacements import GONE, promoted
 from services.scheduler.domain.transitions import outlook_after
 from services.scheduler.planning.hindsight import Hindsight
 from services.scheduler.planning.outlook import Outlook
@@ -23,6 +23,8 @@ class Resumed:
         decided: The newest plan that was decided and not seen applied, if any: to be sent again.
         unmeasured: The plan in force, if its effect is not measured yet.
         superseded: Older decided plans that a newer epoch has overtaken.
+        state: What the history last said of the job.
+        hanging: Processes that were found to hang; whether they were told to leave is not known.
     """
 
     job: JobKnowledge
@@ -30,6 +32,8 @@ class Resumed:
     decided: PlanStatus | None
     unmeasured: PlanRecord | None
     superseded: tuple[PlanStatus, ...]
+    state: JobState
+    hanging: tuple[RankInfo, ...]
 
 
 def new_job(record: JobRecord) -> JobKnowledge:
@@ -94,6 +98,8 @@ def resumed_job(record: RestartRecord) -> Resumed:
         if applied
         else None,
         changed=True,
+        cause=_cause(record),
+        running_since_unix_seconds=_running_since(record),
     )
     job = promoted(_with_processes(job, record))
     return Resumed(
@@ -102,6 +108,42 @@ def resumed_job(record: RestartRecord) -> Resumed:
         decided=decided,
         unmeasured=applied[-1].plan if applied else None,
         superseded=tuple(plan for plan in committed if plan is not decided),
+        state=record.job.state,
+        hanging=_hanging(record),
+    )
+
+
+def _cause(record: RestartRecord) -> str | None:
+    """The incident that the next plan answers: the newest death or hang, else whatever is newest."""
+    gone = [incident for incident in record.incidents if incident.kind in GONE]
+    return next((incident.incident_id for incident in reversed(gone or record.incidents)), None)
+
+
+def _running_since(record: RestartRecord) -> float:
+    """Unix seconds before which nothing of a standstill is left to be charged."""
+    applied = [plan.at.timestamp() for plan in record.plans if plan.state is PlanState.APPLIED]
+    charged = [incident.opened_at.timestamp() for incident in record.incidents if incident.lost_seconds > 0.0]
+    return max([*applied, *charged], default=0.0)
+
+
+def _hanging(record: RestartRecord) -> tuple[RankInfo, ...]:
+    accused = {
+        (culprit.rank, culprit.incarnation)
+        for incident in record.incidents
+        if incident.kind == VerdictKind.HANG
+        for culprit in incident.culprits
+    }
+    return tuple(_process(rank) for rank in record.job.ranks if (rank.rank, rank.incarnation) in accused)
+
+
+def _process(rank: RankRecord) -> RankInfo:
+    return RankInfo(
+        rank=rank.rank,
+        incarnation=rank.incarnation,
+        node=rank.node,
+        device=rank.device,
+        address=rank.address,
+        can_reshape=rank.can_reshape,
     )
 
 
@@ -110,7 +152,7 @@ def _outlook(record: RestartRecord) -> Outlook:
     outlook, gone = Outlook(), set[tuple[int, int]]()
     for verdict in record.verdicts:
         fresh = [c for c in verdict.culprits if (c.rank, c.incarnation) not in gone]
-        if verdict.kind in (VerdictKind.FAIL_STOP, VerdictKind.HANG):
+        if verdict.kind in GONE:
             gone.update((c.rank, c.incarnation) for c in fresh)
         outlook = outlook_after(outlook, verdict.kind, fresh, verdict.decided_at)
     return outlook
@@ -119,16 +161,7 @@ def _outlook(record: RestartRecord) -> Outlook:
 def _with_processes(job: JobKnowledge, record: RestartRecord) -> JobKnowledge:
     """Who is alive and how fast, from registrations, open incidents and announced newcomers."""
     for rank in record.job.ranks:
-        job = job.with_rank(
-            RankInfo(
-                rank=rank.rank,
-                incarnation=rank.incarnation,
-                node=rank.node,
-                device=rank.device,
-                address=rank.address,
-                can_reshape=rank.can_reshape,
-            )
-        )
+        job = job.with_rank(_process(rank))
     announced = {
         (culprit.rank, culprit.incarnation)
         for verdict in record.verdicts
@@ -144,7 +177,7 @@ def _with_processes(job: JobKnowledge, record: RestartRecord) -> JobKnowledge:
                 if culprit.incarnation == info.incarnation and info.alive:
                     job = job.with_rank(replace(info, throughput=min(1.0, max(0.01, incident.throughput))))
                 continue
-            if incident.kind not in (VerdictKind.FAIL_STOP, VerdictKind.HANG):
+            if incident.kind not in GONE:
                 continue
             gone = RankInfo(
                 rank=culprit.rank,

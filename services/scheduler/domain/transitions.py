@@ -294,6 +294,7 @@ def on_applied(
         ),
         stuck="",
         vacant=frozenset(),
+        running_since_unix_seconds=at.timestamp(),
     )
     job, over = replaced(job, at)
     records: list[IncidentChange] = [

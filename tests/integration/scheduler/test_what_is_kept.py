@@ -1,0 +1,85 @@
+"""What the history holds when the scheduler dies at the worst moment, or the job ends at one: nothing is left open."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from history.records import VerdictRecord
+from history.vocabulary import JobState, PlanState, VerdictKind
+from services.scheduler.adapters.store import JobStateRecord
+from services.scheduler.domain.restart import resumed_job
+from services.scheduler.domain.transitions import on_verdict
+from tests.integration.scheduler.conftest import World
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
+
+
+async def write_and_crash(world: World, verdict: VerdictRecord) -> None:
+    """The scheduler dies when a verdict and its incident are in the history, before it does anything about them."""
+    (record,) = await world.scheduler.store.load_jobs()
+    outcome = on_verdict(resumed_job(record).job, verdict)
+    reshaping = JobStateRecord(job_id=world.toys.job_id, state=JobState.RESHAPING, at=verdict.decided_at)
+    await world.scheduler.crash()
+    await world.scheduler.store.save([verdict, *outcome.records, reshaping])
+    await world.restart()
+
+
+async def state_in_history(world: World) -> JobState:
+    known = await world.scheduler.store.get_job(world.toys.job_id)
+    assert known is not None
+    return known.state
+
+
+async def test_after_a_crash_the_plan_names_its_incident_and_the_standstill_is_charged_from_its_beginning(
+    world: World,
+) -> None:
+    world.toys.ranks[6].kill()
+    verdict = world.verdict(VerdictKind.FAIL_STOP, 6)
+    await write_and_crash(world, replace(verdict, decided_at=verdict.decided_at - timedelta(seconds=30)))
+    await world.until_epoch(1)
+    (plan,) = await world.plans()
+    (incident,) = await world.incidents()
+    assert (plan.plan.incident_id, incident.plan_ids) == (incident.incident_id, (plan.plan.plan_id,))
+    assert incident.lost_seconds >= 30.0
+    assert await state_in_history(world) is JobState.RUNNING
+
+
+async def test_a_process_that_hung_before_a_crash_is_told_to_leave_after_it(world: World) -> None:
+    world.toys.ranks[3].hanging.set()
+    await write_and_crash(world, world.verdict(VerdictKind.HANG, 3))
+    await world.until(world.toys.ranks[3].mailbox.leaving, "the word to leave")
+    await world.until_epoch(1)
+
+
+async def test_a_state_that_ended_with_the_crash_is_not_what_the_history_goes_on_to_say(world: World) -> None:
+    await write_and_crash(world, world.verdict(VerdictKind.JITTER, 3))
+    assert (world.job.state, await state_in_history(world)) == (JobState.RUNNING, JobState.RUNNING)
+
+
+async def test_a_decided_plan_ends_with_its_job(world: World) -> None:
+    for toy in world.toys.ranks.values():
+        toy.hold_rendezvous.set()
+    await world.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.4)
+    await world.until(lambda: 1 in [toy.mailbox.committed_epoch() for toy in world.toys.ranks.values()], "a commit")
+    await world.coordinator.finish_job(world.toys.job_id)
+    (plan,) = await world.plans()
+    assert (plan.state, plan.detail) == (
+        PlanState.ABORTED,
+        "the job finished before every rank was seen to run it",
+    )
+    assert await state_in_history(world) is JobState.FINISHED
+
+
+async def test_what_a_slow_device_has_cost_is_in_the_history_while_it_costs_and_survives_a_restart(
+    world: World,
+) -> None:
+    await world.say(VerdictKind.COMPUTE_SLOW, 1, throughput=0.99)
+    await world.profile(10, 3.0)
+    (incident,) = await world.incidents()
+    assert incident.lost_seconds > 1.0
+    await world.restart()
+    await world.coordinator.finish_job(world.toys.job_id)
+    (ended,) = await world.incidents()
+    assert ended.resolved_at is not None
+    assert ended.lost_seconds == incident.lost_seconds
