@@ -345,6 +345,7 @@ class Profile(_message.Message):
     THROUGHPUTS_FIELD_NUMBER: _builtins.int
     EXCHANGE_SECONDS_FIELD_NUMBER: _builtins.int
     RECENT_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job."""
     iteration: _builtins.int
@@ -366,6 +367,10 @@ class Profile(_message.Message):
     exchange_seconds: _builtins.float
     """Seconds per micro-batch that the tensor collectives of one replica's stages take together, forward and backward, without
     the waiting for slower shards; 0 where no stage has two shards.
+    """
+    ended: _builtins.bool
+    """True once every process of the job has ended, one of them at least as planned: figures are the last ones, or 0 where
+    there never were any.
     """
     @_builtins.property
     def throughputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankThroughput]:
@@ -392,10 +397,11 @@ class Profile(_message.Message):
         throughputs: _abc.Iterable[Global___RankThroughput] | None = ...,
         exchange_seconds: _builtins.float = ...,
         recent: _abc.Iterable[Global___ProfiledIteration] | None = ...,
+        ended: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "exchange_seconds", b"exchange_seconds", "fixed_seconds", b"fixed_seconds", "iteration", b"iteration", "iteration_seconds", b"iteration_seconds", "job_id", b"job_id", "recent", b"recent", "seconds_per_flop", b"seconds_per_flop", "sum_of_squares", b"sum_of_squares", "throughputs", b"throughputs", "tokens", b"tokens", "transfer_seconds", b"transfer_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "epoch", b"epoch", "exchange_seconds", b"exchange_seconds", "fixed_seconds", b"fixed_seconds", "iteration", b"iteration", "iteration_seconds", b"iteration_seconds", "job_id", b"job_id", "recent", b"recent", "seconds_per_flop", b"seconds_per_flop", "sum_of_squares", b"sum_of_squares", "throughputs", b"throughputs", "tokens", b"tokens", "transfer_seconds", b"transfer_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
