@@ -6,6 +6,7 @@ Servers that run already are used instead when EVENKEEL_KAFKA_BOOTSTRAP_SERVERS 
 
 import os
 import shutil
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from pathlib import Path
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # Small sums on a pool of threads that wait for one another take up to 70 times as long beside other work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell's background jobs have it ignored, and every process that a test starts and interrupts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import HealthCheck, settings
