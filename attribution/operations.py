@@ -45,7 +45,17 @@ OPTIONAL_COLUMNS = ("rank", "seq_id", "mc", "gmc", "mb_id")
 
 
 class OperationError(ValueError):
-    """A table of operations that cannot be analysed; the message says where and what to do."""
+    """A table of operations that cannot be analysed; the message says where and what to do.
+
+    Args:
+        problem: What is wrong.
+        row: Which row has it, from 0; None where it is not one row's.
+    """
+
+    def __init__(self, problem: str, *, row: int | None = None) -> None:
+        super().__init__(problem if row is None else f"row {row + 1}: {problem}")
+        self.problem = problem
+        self.row = row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +156,7 @@ def _integers(columns: Mapping[str, npt.NDArray[np.generic]], name: str) -> Ints
         raise OperationError(f"column {name} holds something that is not a number: {error}") from error
     wrong = np.flatnonzero(~np.isfinite(numbers) | (numbers != np.floor(numbers)))
     if len(wrong):
-        raise OperationError(f"row {int(wrong[0]) + 1}: {name} is {values[wrong[0]]}; it must be a whole number")
+        raise OperationError(f"{name} is {values[wrong[0]]}; it must be a whole number", row=int(wrong[0]))
     return numbers.astype(np.int64)
 
 
@@ -157,7 +167,7 @@ def _seconds(columns: Mapping[str, npt.NDArray[np.generic]], name: str) -> Float
         raise OperationError(f"column {name} holds something that is not a number: {error}") from error
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
-        raise OperationError(f"row {int(wrong[0]) + 1}: {name} is {values[wrong[0]]}; it must be seconds")
+        raise OperationError(f"{name} is {values[wrong[0]]}; it must be seconds", row=int(wrong[0]))
     return values
 
 
@@ -169,9 +179,10 @@ def _check(dp_rank: Ints, stage: Ints, optype: npt.NDArray[np.str_], duration: F
     known = {kind.value for kind in OperationType}
     unknown = sorted(set(np.unique(optype).tolist()) - known)
     if unknown:
-        raise OperationError(f"unknown optype: {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        first = int(np.flatnonzero(np.isin(optype, unknown))[0])
+        raise OperationError(f"unknown optype: {', '.join(unknown)}; known are {', '.join(sorted(known))}", row=first)
     if dp_rank.min() < 0:
-        raise OperationError("dp_rank must not be negative")
+        raise OperationError(f"dp_rank is {dp_rank.min()}; it must not be negative", row=int(dp_rank.argmin()))
     stages = np.unique(stage)
     if stages[0] != 0 or stages[-1] != len(stages) - 1:
         raise OperationError(
@@ -179,7 +190,7 @@ def _check(dp_rank: Ints, stage: Ints, optype: npt.NDArray[np.str_], duration: F
         )
     wrong = np.flatnonzero(duration < 0)
     if len(wrong):
-        raise OperationError(f"row {int(wrong[0]) + 1}: duration is {duration[wrong[0]]}; it must not be negative")
+        raise OperationError(f"duration is {duration[wrong[0]]}; it must not be negative", row=int(wrong[0]))
     if OperationType.FORWARD not in optype and OperationType.BACKWARD not in optype:
         raise OperationError("the table holds no forward-compute and no backward-compute: there is nothing to replay")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from attribution import OperationError, Operations
 from attribution.operations import OPTIONAL_COLUMNS, REQUIRED_COLUMNS
 from offline.errors import RecordingError
-from offline.tables import numbers, read_table
+from offline.tables import read_table
 
 
 def read_operations(path: Path) -> Operations:
@@ -14,9 +14,10 @@ def read_operations(path: Path) -> Operations:
     Raises:
         RecordingError: The file or what is in it cannot be used.
     """
-    cells = read_table(path, needed=REQUIRED_COLUMNS, optional=OPTIONAL_COLUMNS)
-    columns = {name: cells[name] if name == "optype" else numbers(path, name, cells[name]) for name in cells}
+    table = read_table(path, needed=REQUIRED_COLUMNS, optional=OPTIONAL_COLUMNS)
+    columns = {name: cells if name == "optype" else table.numbers(name) for name, cells in table.columns.items()}
     try:
         return Operations.from_columns(columns)
     except OperationError as error:
-        raise RecordingError(f"{path}: {error}") from error
+        place = f"{path}" if error.row is None else table.place(error.row)
+        raise RecordingError(f"{place}: {error.problem}") from error

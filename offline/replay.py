@@ -65,8 +65,9 @@ def _replay_series(path: Path, job_id: str, summary: Summary, budget: float) -> 
             summary.found(verdict)
             yield verdict
     if not detector.ready:
+        count = len(series) - summary.num_planned
         summary.notes.append(
-            f"only {len(series)} iterations: the first {detector.num_to_learn} say where the series stands"
+            f"only {count} iterations to judge: the first {detector.num_to_learn} say where the series stands"
         )
     if all(one.tokens is None for one in series):
         summary.notes.append("no tokens: what the workload explains cannot be told from the rest")

@@ -10,13 +10,17 @@ from pathlib import Path
 import numpy as np
 
 from offline.errors import RecordingError
-from offline.tables import Column, numbers, read_table
+from offline.tables import Column, Table, read_table
 from services.detector.domain.series import Iteration
 
 NEEDED = ("iteration", "seconds")
 OPTIONAL = ("tokens", "sum_of_squares", "mark")
 
 _NO_MARK = frozenset({"", "0", "0.0", "false", "no", "none", "nan"})
+_LARGEST_WHOLE = 2.0**53
+_LARGEST_WORKLOAD = 1e24
+_ROWS_PER_RESTART = 20
+"""A file that goes back more often than once in so many rows is not in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +45,13 @@ def read_series(path: Path) -> Series:
     Raises:
         RecordingError: The file cannot be used; names the line.
     """
-    cells = read_table(path, needed=NEEDED, optional=OPTIONAL)
-    iterations = numbers(path, "iteration", cells["iteration"])
-    seconds = numbers(path, "seconds", cells["seconds"])
-    _check(path, iterations, seconds)
-    tokens = _workload(path, "tokens", cells)
-    squares = _workload(path, "sum_of_squares", cells)
+    table = read_table(path, needed=NEEDED, optional=OPTIONAL)
+    iterations, seconds = table.numbers("iteration"), table.numbers("seconds")
+    _check_seconds(table, seconds)
+    restarts = _restarts(table, iterations)
+    tokens, squares = _workload(table, "tokens"), _workload(table, "sum_of_squares")
     judged, tokens, squares, notes = _comparable(tokens, squares)
-    marks = [
-        str(mark).strip().lower() not in _NO_MARK for mark in cells.get("mark", np.full(len(seconds), "")).tolist()
-    ]
+    marks = [str(mark).strip().lower() not in _NO_MARK for mark in _cells(table, "mark").tolist()]
     rows = zip(iterations, seconds, tokens, squares, marks, judged, strict=True)
     found = tuple(
         Iteration(
@@ -63,7 +64,7 @@ def read_series(path: Path) -> Series:
         for iteration, taken, num_tokens, square, planned, kept in rows
         if kept or planned
     )
-    return Series(iterations=found, notes=notes)
+    return Series(iterations=found, notes=restarts + notes)
 
 
 def _comparable(tokens: Column, squares: Column) -> tuple[Column, Column, Column, tuple[str, ...]]:
@@ -89,32 +90,54 @@ def _comparable(tokens: Column, squares: Column) -> tuple[Column, Column, Column
     return judged, tokens, squares, tuple(notes)
 
 
-def _check(path: Path, iterations: Column, seconds: Column) -> None:
-    if not np.isfinite(iterations).all() or (iterations != np.floor(iterations)).any():
-        row = int(np.flatnonzero(~np.isfinite(iterations) | (iterations != np.floor(iterations)))[0])
-        raise RecordingError(f"{path} line {row + 2}: iteration is {iterations[row]}, not a whole number")
-    back = np.flatnonzero(np.diff(iterations) <= 0)
-    if len(back):
-        row = int(back[0]) + 1
+def _restarts(table: Table, iterations: Column) -> tuple[str, ...]:
+    """What to say of places where a run went back to a checkpoint.
+
+    Raises:
+        RecordingError: An iteration is no whole number, is there twice in a row, or they are in no order.
+    """
+    wrong = np.flatnonzero(~(np.abs(iterations) <= _LARGEST_WHOLE) | (iterations != np.floor(iterations)))
+    if len(wrong):
+        row = int(wrong[0])
+        raise RecordingError(f"{table.place(row)}: iteration is {iterations[row]}, not a whole number")
+    steps = np.diff(iterations)
+    back = np.flatnonzero(steps <= 0) + 1
+    if not len(back):
+        return ()
+    if (steps == 0).any() or len(back) * _ROWS_PER_RESTART > len(iterations):
+        row = int(np.flatnonzero(steps == 0)[0]) + 1 if (steps == 0).any() else int(back[0])
         raise RecordingError(
-            f"{path} line {row + 2}: iteration {iterations[row]:.0f} comes after {iterations[row - 1]:.0f}; sort the "
+            f"{table.place(row)}: iteration {iterations[row]:.0f} comes after {iterations[row - 1]:.0f}; sort the "
             "file by iteration and keep each one once (one file a run)"
         )
+    first = int(back[0])
+    times = f"{len(back)} time{'s' * (len(back) > 1)}"
+    where = f"first from {iterations[first - 1]:.0f} to {iterations[first]:.0f}, {table.place(first)}"
+    return (f"the run went back to an earlier iteration {times}, {where}: judged in the order of the file",)
+
+
+def _check_seconds(table: Table, seconds: Column) -> None:
     wrong = np.flatnonzero(~(np.isfinite(seconds) & (seconds > 0)))
     if len(wrong):
         row = int(wrong[0])
         raise RecordingError(
-            f"{path} line {row + 2}: seconds is {seconds[row]}; it must be above 0 (leave iterations that were not "
+            f"{table.place(row)}: seconds is {seconds[row]}; it must be above 0 (leave iterations that were not "
             "measured out)"
         )
 
 
-def _workload(path: Path, name: str, cells: dict[str, Column]) -> Column:
+def _workload(table: Table, name: str) -> Column:
     """The workload; an empty cell says that it is not known."""
-    if name not in cells:
-        return np.full(len(cells["seconds"]), np.nan)
-    found = numbers(path, name, cells[name], blank=np.nan)
-    wrong = np.flatnonzero(found < 0)
+    if name not in table.columns:
+        return np.full(len(table), np.nan)
+    found = table.numbers(name, blank=np.nan)
+    wrong = np.flatnonzero((found < 0) | (found > _LARGEST_WORKLOAD))
     if len(wrong):
-        raise RecordingError(f"{path} line {int(wrong[0]) + 2}: {name} is {found[wrong[0]]}; it must not be negative")
+        row = int(wrong[0])
+        limits = f"it must not be negative, nor above {_LARGEST_WORKLOAD:g} (leave it empty where it is not known)"
+        raise RecordingError(f"{table.place(row)}: {name} is {found[row]}; {limits}")
     return found
+
+
+def _cells(table: Table, name: str) -> Column:
+    return table.columns.get(name, np.full(len(table), ""))

@@ -265,6 +265,13 @@ def test_csv_and_parquet_hold_the_same_series(tmp_path: Path) -> None:
         ("iteration,seconds\n3,1.0\n2,1.0\n", "line 3: iteration 2 comes after 3"),
         ("iteration,seconds\n0.5,1.0\n", "line 2: iteration is 0.5, not a whole number"),
         ("iteration,seconds,tokens\n0,1.0,-5\n", "line 2: tokens is -5.0"),
+        ("iteration,seconds,tokens\n0,1.0,5\n1,1.0,inf\n", "line 3: tokens is inf"),
+        ("iteration,seconds\n\n0,1.0\n  \n1,\n", "line 5: seconds is empty"),
+        ("iteration,seconds\n1,1.0\n1,1.0\n", "line 3: iteration 1 comes after 1"),
+        ("iteration,seconds\n1e30,1.0\n", "line 2: iteration is 1e\\+30, not a whole number"),
+        ("iteration;seconds\n0;1,5\n", "separates its values by semicolons; save it with commas"),
+        ("iteration,seconds,seconds\n0,1.0,2.0\n", "more than one column seconds"),
+        ("\n \n", "is empty"),
     ],
 )
 def test_a_bad_series_says_where_and_what(tmp_path: Path, text: str, message: str) -> None:
@@ -272,6 +279,46 @@ def test_a_bad_series_says_where_and_what(tmp_path: Path, text: str, message: st
     path.write_text(text)
     with pytest.raises(RecordingError, match=message):
         read_series(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"iteration,seconds\n" + b"0,1.0\n" * 99)[:-12], "damaged, or cut off, as a gzip file"),
+        ("iteration,seconds\n".encode("utf-16"), "is UTF-16 text: save it as UTF-8"),
+        (b"PK\x03\x04" + bytes(60), "zip archive or a spreadsheet"),
+        (b"iteration,seconds\n0,\xf6\n", "neither parquet nor UTF-8 text: invalid start byte 0xf6"),
+    ],
+)
+def test_a_file_of_another_kind_says_which_it_is(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_bytes(content)
+    with pytest.raises(RecordingError, match=message):
+        read_series(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '\ufeff"iteration", "seconds"\r\n"0", "1.5"\r\n\r\n"2", "1.25"',
+        "node,seconds,iteration\na,1.5e0,0\n , ,\nb, 1.25 ,2.0\n",
+    ],
+)
+def test_a_series_reads_the_same_however_it_is_written(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_bytes(text.encode())
+    assert [(one.iteration, one.seconds) for one in read_series(path).iterations] == [(0, 1.5), (2, 1.25)]
+
+
+def test_a_run_that_went_back_to_a_checkpoint_is_judged_in_the_order_of_the_file(tmp_path: Path) -> None:
+    path = series_csv(tmp_path / "steps.csv", slow_from=120, size=1.2)
+    header, *rows = path.read_text().splitlines()
+    again = [f"{int(row.split(',')[0]) - 30},{row.split(',')[1]}," for row in rows[100:]]
+    path.write_text("\n".join([header, *rows[:100], *again]))
+    found, summary = run(path, RecordingFormat.SERIES)
+    assert [(one.kind, one.first_iteration) for one in found] == [("job_slow", 90)]
+    assert summary.notes[0].startswith("the run went back to an earlier iteration 1 time, first from 99 to 70, ")
+    assert "line 102" in summary.notes[0]
 
 
 def test_marks_are_planned_pauses_and_empty_ones_are_not(tmp_path: Path) -> None:
