@@ -14,7 +14,7 @@ from history.vocabulary import JobState
 from services.scheduler.adapters.fleet_port import JobNews, JobView
 from services.scheduler.dispatch.protocol import RankCalls
 from services.scheduler.domain.job_state import JobKnowledge
-from services.scheduler.domain.profiles import JobProfile
+from services.scheduler.domain.profiles import JobEnded, JobProfile
 from services.scheduler.domain.restart import new_job, resumed_job
 from services.scheduler.domain.suspicion import ProbeOutcome, Suspicion
 from services.scheduler.endings import Endings
@@ -53,6 +53,7 @@ class Coordinator:
         self._reports = reports
         self._actors: dict[str, JobActor] = {}
         self._probers: dict[str, Prober] = {}
+        self._endings: dict[str, Endings] = {}
 
     async def load(self) -> int:
         """Take up every unfinished job of the history; call once, before anything else.
@@ -94,6 +95,7 @@ class Coordinator:
         await actor.finish()
         self._actors.pop(job_id, None)
         self._probers.pop(job_id, None)
+        self._endings.pop(job_id, None)
         self._parts.metrics.jobs.set(len(self._actors))
 
     def job(self, job_id: str) -> JobView | None:
@@ -117,7 +119,13 @@ class Coordinator:
         """The newest profile of a job; one of an unknown job is dropped."""
         actor = self._actors.get(profile.job_id)
         if actor is not None:
+            self._endings[profile.job_id].all_ended(False)
             await actor.take_profile(profile)
+
+    def take_end(self, end: JobEnded) -> None:
+        """All processes of a job have ended: finished soon if nobody does that. An unknown job's end is dropped."""
+        if end.job_id in self._endings:
+            self._endings[end.job_id].all_ended(True)
 
     async def take_suspicion(self, suspicion: Suspicion) -> None:
         """Probe the suspect in the background; a suspicion about an unknown job or process is dropped."""
@@ -147,6 +155,7 @@ class Coordinator:
         witness.attend(actor, processes.board)
         endings.attend(actor)
         self._actors[job.job_id] = actor
+        self._endings[job.job_id] = endings
         self._probers[job.job_id] = Prober(reports.probed, self._parts.metrics)
         self._parts.metrics.jobs.set(len(self._actors))
         return actor

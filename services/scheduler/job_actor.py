@@ -149,6 +149,10 @@ class JobActor:
         alive = [info for info in self.job.ranks.values() if info.alive and (info.rank, info.incarnation) in processes]
         return self._processes.calls(alive)
 
+    def controllers(self) -> tuple[RankCalls, ...]:
+        """Clients of all processes that are not known to be gone."""
+        return self._processes.clients
+
     async def finish(self) -> None:
         """The job has ended; its plans, streams and watchers end too."""
         async with self._lock:

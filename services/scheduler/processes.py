@@ -59,6 +59,11 @@ class Processes:
         self._clients: dict[tuple[int, int], RankClient] = {}
         self._watches: dict[tuple[int, int], asyncio.Task[None]] = {}
 
+    @property
+    def clients(self) -> tuple[RankClient, ...]:
+        """Those of all processes that were not forgotten."""
+        return tuple(self._clients.values())
+
     def add(self, info: RankInfo) -> None:
         """Make calls to a process possible and watch it; the same process again changes nothing."""
         key = info.rank, info.incarnation

@@ -40,7 +40,7 @@ def record_of(finding: Finding) -> OutgoingRecord:
         suspect = finding.rank if finding.link is None else f"{finding.rank}-{finding.link.partner_rank}"
         event_id = f"{finding.job_id}/suspicion/{suspect}/{finding.incarnation}/{finding.iteration}"
         return _record(SUSPICIONS, finding.job_id, suspicion_to_proto(finding).SerializeToString(), event_id)
-    event_id = f"{finding.job_id}/profile/{finding.epoch}/{finding.iteration}"
+    event_id = f"{finding.job_id}/profile/{finding.epoch}/{finding.iteration}{'/ended' if finding.ended else ''}"
     return _record(PROFILES, finding.job_id, profile_to_proto(finding).SerializeToString(), event_id)
 
 
@@ -104,6 +104,7 @@ def profile_to_proto(profile: Profile) -> pb.Profile:
         epoch=profile.epoch,
         throughputs=_throughputs_to_protos(profile.throughputs),
         exchange_seconds=profile.exchange_seconds,
+        ended=profile.ended,
         recent=[
             pb.ProfiledIteration(
                 iteration=one.iteration,

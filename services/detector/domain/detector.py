@@ -5,6 +5,7 @@ that is restored from a snapshot and reads the rest again finds the same things 
 job has one, and whoever owns it calls it from one thread.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,14 @@ class JobDetector:
         self._last_sequence, self._last_at = observation.sequence, max(at, self._last_at)
         if isinstance(observation, FrameObservation):
             return self._on_frame(observation)
-        return list(self._on_liveness(observation))
+        was_finished = self.finished
+        found: list[Finding] = [*self._on_liveness(observation)]
+        return found if was_finished or not self.finished else [*found, self._last_profile()]
+
+    def _last_profile(self) -> Profile:
+        """What tells those who were away at the end that nothing more is to come."""
+        known = self._profile.profile(self.job_id, self._iteration, ())
+        return replace(known or Profile.unknown(self.job_id, self._iteration, self._profile.epoch), ended=True)
 
     def _on_liveness(self, liveness: LivenessObservation) -> list[Verdict]:
         findings: list[ProcessFinding] = []

@@ -7,7 +7,7 @@ verdict and readers drop the second one.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import overload
+from typing import Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -176,6 +176,22 @@ class Profile:
     throughputs: Sequence[RankThroughput] = field(default=())
     exchange_seconds: float = 0.0
     recent: tuple[ProfiledIteration, ...] = ()
+    ended: bool = False
+
+    @classmethod
+    def unknown(cls, job_id: str, iteration: int, epoch: int) -> Self:
+        """That of a job without a plain iteration so far."""
+        return cls(
+            job_id=job_id,
+            iteration=iteration,
+            epoch=epoch,
+            seconds_per_flop=0.0,
+            tokens=0.0,
+            sum_of_squares=0.0,
+            fixed_seconds=0.0,
+            transfer_seconds=0.0,
+            iteration_seconds=0.0,
+        )
 
 
 def verdict_id(job_id: str, kind: VerdictKind, *what: object) -> str:

@@ -14,12 +14,12 @@ from services.common.kafka import Batch, ConsumedRecord, Partition, RejectedReco
 from services.common.kafka.loop import Decoder
 from services.scheduler.adapters.fleet_api_codec import verdict_from_proto
 from services.scheduler.coordinator import Coordinator
-from services.scheduler.domain.profiles import JobProfile
+from services.scheduler.domain.profiles import JobEnded, JobProfile
 from services.scheduler.domain.suspicion import SuspectedLink, Suspicion
 from services.scheduler.planning.cost_model import Workload
 from services.scheduler.planning.recent import RecentIteration
 
-Finding = VerdictRecord | JobProfile | Suspicion
+Finding = VerdictRecord | JobProfile | JobEnded | Suspicion
 
 _STALE_SUSPICION_SECONDS = 30.0
 
@@ -59,13 +59,15 @@ def decode_verdict(record: ConsumedRecord) -> VerdictRecord:
     return verdict_from_proto(message)
 
 
-def decode_profile(record: ConsumedRecord) -> JobProfile:
-    """The profile in a record.
+def decode_profile(record: ConsumedRecord) -> JobProfile | JobEnded:
+    """The profile in a record, or the end of a job, whose speed is nobody's business any more.
 
     Raises:
         RejectedRecordError: It is no profile, or one that cannot be.
     """
     message = _message_in(record, detector_pb2.Profile)
+    if message.ended:
+        return JobEnded(job_id=message.job_id)
     # A loop that does not know what its model costs has no price: the scheduler makes one of its iterations' time.
     priced = message.seconds_per_flop != 0.0
     try:
@@ -171,20 +173,23 @@ class Intake:
     async def handle(self, batch: Batch[Finding]) -> Sequence[Rejection]:
         """Verdicts job by job and in order, profiles and suspicions: of each job only the newest."""
         verdicts: dict[str, list[VerdictRecord]] = {}
-        profiles: dict[str, JobProfile] = {}
+        profiles: dict[str, JobProfile | JobEnded] = {}
         suspicions: dict[str, Suspicion] = {}
         for message in batch.messages:
             finding = message.content
             if isinstance(finding, VerdictRecord):
                 verdicts.setdefault(finding.job_id, []).append(finding)
-            elif isinstance(finding, JobProfile):
+            elif isinstance(finding, JobProfile | JobEnded):
                 profiles[finding.job_id] = finding
             else:
                 suspicions[finding.job_id] = finding
         for job_id, found in verdicts.items():
             await self._coordinator.take_verdicts(job_id, found)
         for profile in profiles.values():
-            await self._coordinator.take_profile(profile)
+            if isinstance(profile, JobProfile):
+                await self._coordinator.take_profile(profile)
+            else:
+                self._coordinator.take_end(profile)
         for suspicion in suspicions.values():
             if self._clock() - suspicion.at_unix_seconds < _STALE_SUSPICION_SECONDS:
                 await self._coordinator.take_suspicion(suspicion)

@@ -16,6 +16,17 @@ MEASURED_AFTER_ITERATIONS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnded:
+    """The detector has seen every process of a job end.
+
+    Attributes:
+        job_id: The job.
+    """
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobProfile:
     """A profile as the detector published it; fields as in ``evenkeel.detector.v1.Profile``.
 

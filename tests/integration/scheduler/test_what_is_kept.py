@@ -8,6 +8,7 @@ import pytest
 from history.records import VerdictRecord
 from history.vocabulary import JobState, PlanState, VerdictKind
 from services.scheduler.adapters.store import JobStateRecord
+from services.scheduler.domain.profiles import JobEnded
 from services.scheduler.domain.restart import resumed_job
 from services.scheduler.domain.transitions import on_verdict
 from tests.integration.scheduler.conftest import World
@@ -69,6 +70,27 @@ async def test_a_decided_plan_ends_with_its_job(world: World) -> None:
         "the job finished before every rank was seen to run it",
     )
     assert await state_in_history(world) is JobState.FINISHED
+
+
+async def test_a_job_that_ended_while_nobody_listened_is_finished_once_the_detector_says_so(world: World) -> None:
+    for toy in world.toys.ranks.values():
+        toy.kill()
+    await world.restart(ended_seconds=0.05)
+    world.coordinator.take_end(JobEnded(job_id=world.toys.job_id))
+    await world.until(lambda: world.coordinator.job(world.toys.job_id) is None, "the end of the job")
+    assert await state_in_history(world) is JobState.FINISHED
+
+
+async def test_a_job_of_which_a_process_still_answers_has_not_ended_whatever_the_detector_says(world: World) -> None:
+    await world.restart(ended_seconds=0.0)
+    _, *others = world.toys.ranks.values()
+    for toy in others:
+        toy.kill()
+    before = set(world.scheduler.tasks)
+    world.coordinator.take_end(JobEnded(job_id=world.toys.job_id))
+    (decision,) = world.scheduler.tasks - before
+    await decision
+    assert (world.job.state, await state_in_history(world)) == (JobState.RUNNING, JobState.RUNNING)
 
 
 async def test_what_a_slow_device_has_cost_is_in_the_history_while_it_costs_and_survives_a_restart(

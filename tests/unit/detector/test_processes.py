@@ -9,7 +9,7 @@ from services.detector.domain.observation import (
     ProcessEventKind,
     RankProgress,
 )
-from services.detector.domain.verdict import Verdict, VerdictKind
+from services.detector.domain.verdict import Profile, Verdict, VerdictKind
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 
 
@@ -21,6 +21,7 @@ class Story:
         assert verdicts_of(self.detector, SyntheticJob(places=cube()).frames(0, num_frames)) == []
         self.sequence = 10_000
         self.now = 2_000.0
+        self.profiles: list[Profile] = []
 
     def event(self, kind: ProcessEventKind, rank: int, incarnation: int = 0) -> list[tuple[VerdictKind, int, int]]:
         event = ProcessEvent(at_unix_seconds=self.now, kind=kind, rank=rank, incarnation=incarnation, detail="signal 9")
@@ -46,6 +47,7 @@ class Story:
         found = self.detector.observe(
             LivenessObservation(job_id="job", sequence=self.sequence, at_unix_seconds=self.now, **what)  # type: ignore[arg-type]
         )
+        self.profiles += [one for one in found if isinstance(one, Profile)]
         return [(v.kind, v.culprits[0].rank, v.culprits[0].incarnation) for v in found if isinstance(v, Verdict)]
 
 
@@ -106,6 +108,20 @@ def test_a_planned_end_is_no_death_whichever_news_comes_first() -> None:
         assert story.event(FINISHED, rank) == []
         assert story.heard(rank, seconds_ago=5.0) == []
     assert story.detector.finished
+
+
+@pytest.mark.parametrize("num_frames", [0, 5])
+def test_the_end_of_the_last_process_is_told_once_with_what_was_known_of_the_job(num_frames: int) -> None:
+    story = Story(num_frames=num_frames)
+    for rank in range(8):
+        story.event(STARTED, rank)
+        assert story.profiles == []
+    for rank in range(8):
+        story.event(FINISHED, rank)
+    (last,) = story.profiles
+    assert (last.ended, last.iteration, last.iteration_seconds > 0.0) == (True, num_frames - 1, num_frames > 0)
+    story.event(FINISHED, 3)
+    assert len(story.profiles) == 1
 
 
 def test_a_replacement_is_reported_once() -> None:

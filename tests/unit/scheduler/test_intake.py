@@ -8,6 +8,7 @@ from evenkeel.detector.v1 import detector_pb2 as pb
 from contracts.topics import PROFILES, SUSPICIONS, VERDICTS
 from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
 from services.scheduler.adapters.intake import DECODERS
+from services.scheduler.domain.profiles import JobEnded
 
 GOOD = {
     VERDICTS.name: pb.Verdict(
@@ -105,3 +106,9 @@ def test_a_loop_that_does_not_know_what_its_model_costs_has_a_profile_without_a_
     message = pb.Profile(job_id="job", iteration=7, tokens=100.0, iteration_seconds=0.5)
     profile = DECODERS[PROFILES.name](consumed(PROFILES.name, message.SerializeToString()))
     assert (profile.priced, profile.workload.tokens) == (False, 100.0)
+
+
+def test_the_profile_of_a_job_that_has_ended_says_so_whatever_its_figures() -> None:
+    message = pb.Profile(job_id="job", iteration=-1, seconds_per_flop=math.nan, ended=True)
+    found = DECODERS[PROFILES.name](consumed(PROFILES.name, message.SerializeToString()))
+    assert found == JobEnded(job_id="job")
