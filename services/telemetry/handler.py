@@ -42,7 +42,7 @@ class _Job:
     rollups: RollupAggregator
     sequences: RecordSequences
     counted: dict[Outcome, int] = field(default_factory=dict)
-    new_rows: list[int] = field(default_factory=list)
+    new_rows: list[range] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -211,22 +211,19 @@ class TelemetryHandler:
         numbered: list[Numbered] = []
         for event in run.events:
             numbered.extend(stream.event(event, now_seconds))
-        if run.samples:
-            numbered.extend(stream.samples(run.samples, now_seconds))
-            job.new_rows.extend(range(run.first_row, run.first_row + len(run.samples)))
+        numbered.extend(stream.records(run.told, block, run.first_row, run.stop_row, now_seconds))
+        if run.stop_row > run.first_row:
+            job.new_rows.append(range(run.first_row, run.stop_row))
         for event in run.events:
             if event.kind in _ENDS:
                 self._sum_up(job, block, now_seconds)
                 self._rollup_writer.put(job.rollups.finish_process(event.rank, event.incarnation))
-        if run.progress is not None:
-            stream.heard(run.progress.rank, run.progress.incarnation, now_seconds)
-            stream.progress(run.progress, now_seconds)
         return numbered
 
     def _sum_up(self, job: _Job, block: SampleBlock, now_seconds: float) -> None:
         """Puts the job's newest samples, which were only noted so far, into its rollups."""
         if job.new_rows:
-            rows = np.array(job.new_rows, dtype=np.int64)
+            rows = np.concatenate([np.arange(each.start, each.stop) for each in job.new_rows])
             job.new_rows.clear()
             self._rollup_writer.put(job.rollups.add(block, rows, now_seconds))
 

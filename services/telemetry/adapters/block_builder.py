@@ -43,8 +43,9 @@ class SampleSources:
         ranks: Rank.
         incarnations: Which process of the rank.
         offsets: Offset of the record.
-        nodes: Where it ran.
-        devices: On which device of the node.
+        node_of: Which of the ``names`` is the node that it ran on.
+        device_of: Which of them is the device of the node.
+        names: Nodes and devices.
     """
 
     begins: Ints
@@ -52,8 +53,9 @@ class SampleSources:
     ranks: Ints
     incarnations: Ints
     offsets: Ints
-    nodes: list[str]
-    devices: list[str]
+    node_of: Ints
+    device_of: Ints
+    names: Sequence[str]
 
 
 class BlockBuilder:
@@ -106,8 +108,9 @@ class BlockBuilder:
             epochs=epochs,
             iterations=iterations,
             offsets=sources.offsets,
-            nodes=sources.nodes,
-            devices=sources.devices,
+            node_of=sources.node_of,
+            device_of=sources.device_of,
+            names=sources.names,
             numbers=np.column_stack([numbers[name] for name in COLUMNS]).astype(np.float64, copy=False),
             has_loss=has_loss,
             has_gradient_norm=has_norm,

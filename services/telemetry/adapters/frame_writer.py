@@ -8,7 +8,8 @@ import numpy.typing as npt
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from services.common.raw_fields import raw_message_class
-from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
+from services.telemetry.domain.frame_entries import BlockRows, FrameEntries
+from services.telemetry.domain.observed import ClosedFrame
 from services.telemetry.domain.sample_block import COLUMNS, Bools, Floats, Ints, SampleBlock, SampleRow, Workloads
 
 _FIELDS = pb.FrameColumns.DESCRIPTOR.fields_by_name
@@ -34,11 +35,13 @@ def frame_observation(job_id: str, sequence: int, closed: ClosedFrame) -> bytes:
     frame.missing_ranks.extend(closed.missing_ranks)
     frame.closed_at_unix_seconds = closed.closed_at_seconds
     frame.last_sample_at_unix_seconds = closed.last_sample_at_seconds
-    in_blocks = [entry for entry in closed.entries if isinstance(entry.payload, SampleRow)]
-    if in_blocks:
-        frame.columns = _columns(in_blocks).SerializeToString()
-    if len(in_blocks) < len(closed.entries):
-        for entry in closed.entries:
+    entries = closed.entries if isinstance(closed.entries, FrameEntries) else FrameEntries(tuple(closed.entries))
+    parts = entries.in_blocks()
+    num_in_blocks = sum(len(part.rows) for part in parts)
+    if num_in_blocks:
+        frame.columns = _columns(parts, num_in_blocks).SerializeToString()
+    if num_in_blocks < len(entries):
+        for entry in entries:
             if not isinstance(entry.payload, SampleRow):
                 added = frame.entries.add(
                     rank=entry.rank, incarnation=entry.incarnation, node=entry.node, device=entry.device
@@ -48,19 +51,16 @@ def frame_observation(job_id: str, sequence: int, closed: ClosedFrame) -> bytes:
     return raw
 
 
-def _columns(entries: Sequence[ArrivedSample]) -> Any:
+def _columns(parts: Sequence[BlockRows], size: int) -> Any:
     columns = _RawColumns()
-    picked = _Picked(entries)
-    _put(columns, "ranks", np.array([entry.rank for entry in entries]), always=True)
-    _put(columns, "incarnations", np.array([entry.incarnation for entry in entries]))
-    names: dict[str, int] = {}
-    _put(columns, "node_of", np.array([names.setdefault(entry.node, len(names)) for entry in entries]))
-    _put(columns, "device_of", np.array([names.setdefault(entry.device, len(names)) for entry in entries]))
-    columns.names.extend(names)
-    filled = np.count_nonzero(picked.numbers, axis=0).tolist()
-    for name, column, here in zip(COLUMNS, picked.numbers.T, filled, strict=True):
-        if here:
-            _put(columns, name, column, always=True)
+    picked = _Picked(parts, size)
+    _put(columns, "ranks", picked.ranks, always=True)
+    _put(columns, "incarnations", picked.incarnations)
+    _put(columns, "node_of", picked.node_of)
+    _put(columns, "device_of", picked.device_of)
+    columns.names.extend(picked.names)
+    for name, column in zip(COLUMNS, np.ascontiguousarray(picked.numbers.T), strict=True):
+        _put(columns, name, column)
     _put(columns, "has_loss", picked.has_loss)
     _put(columns, "has_gradient_norm", picked.has_gradient_norm)
     _put(columns, "workload_of", picked.workload_of)
@@ -75,43 +75,53 @@ def _columns(entries: Sequence[ArrivedSample]) -> Any:
 
 def _put(columns: Any, name: str, values: npt.NDArray[Any], *, always: bool = False) -> None:
     """A column of zeros is left out."""
-    if always or np.count_nonzero(values):
-        setattr(columns, name, values.astype(_DTYPE_OF[name]).tobytes())
+    if always or values.any():
+        setattr(columns, name, values.astype(_DTYPE_OF[name], copy=False).tobytes())
 
 
 class _Picked:
-    """The rows of some entries out of their blocks, in the order of the entries."""
+    """Rows of some blocks, ascending by rank."""
 
-    def __init__(self, entries: Sequence[ArrivedSample]) -> None:
-        size = len(entries)
+    def __init__(self, parts: Sequence[BlockRows], size: int) -> None:
+        ranks = np.concatenate([block.ranks[rows] for block, rows in parts])
+        order = np.argsort(ranks)
+        places = np.empty(size, dtype=np.int64)
+        places[order] = np.arange(size)
+        self.ranks: Ints = ranks[order]
+        self.incarnations: Ints = np.empty(size, dtype=np.int64)
+        self.node_of: Ints = np.empty(size, dtype=np.int64)
+        self.device_of: Ints = np.empty(size, dtype=np.int64)
         self.numbers: Floats = np.empty((size, len(COLUMNS)))
         self.has_loss: Bools = np.empty(size, dtype=np.bool_)
         self.has_gradient_norm: Bools = np.empty(size, dtype=np.bool_)
         self.workload_of: Ints = np.empty(size, dtype=np.int64)
         self.workloads: list[Workloads] = []
         self.traffic: list[bytes] = []
-        self._num_workloads = 0
-        payloads = [entry.payload for entry in entries]
-        rows = np.array([row for _, row in payloads], dtype=np.int64)
-        blocks = {id(block): block for block, _ in payloads}
-        if len(blocks) == 1:
-            self._pick(payloads[0].block, np.arange(size), rows)
-        else:
-            owners = np.array([id(block) for block, _ in payloads])
-            for number, block in blocks.items():
-                indexes = np.flatnonzero(owners == number)
-                self._pick(block, indexes, rows[indexes])
+        self.names: dict[str, int] = {}
+        self._num_workloads = first = 0
+        for block, rows in parts:
+            self._pick(block, places[first : first + len(rows)], rows)
+            first += len(rows)
 
-    def _pick(self, block: SampleBlock, indexes: Ints, rows: Ints) -> None:
-        self.numbers[indexes] = block.numbers[rows]
-        self.has_loss[indexes] = block.has_loss[rows]
-        self.has_gradient_norm[indexes] = block.has_gradient_norm[rows]
+    def _pick(self, block: SampleBlock, places: Ints, rows: Ints) -> None:
+        self.incarnations[places] = block.incarnations[rows]
+        self.node_of[places] = self._named(block.names, block.node_of[rows])
+        self.device_of[places] = self._named(block.names, block.device_of[rows])
+        self.numbers[places] = block.numbers[rows]
+        self.has_loss[places] = block.has_loss[rows]
+        self.has_gradient_norm[places] = block.has_gradient_norm[rows]
         used, which = np.unique(block.workload_of[rows], return_inverse=True)
-        self.workload_of[indexes] = which + self._num_workloads
+        self.workload_of[places] = which + self._num_workloads
         self.workloads.append(block.workloads.picked(used))
         self._num_workloads += len(used)
         if block.traffic:
             if not self.traffic:
                 self.traffic = [b""] * len(self.numbers)
-            for index, row in zip(indexes.tolist(), rows.tolist(), strict=True):
-                self.traffic[index] = block.traffic[row]
+            for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+                self.traffic[place] = block.traffic[row]
+
+    def _named(self, names: Sequence[str], numbers: Ints) -> Ints:
+        """A block's numbers of names as the frame's."""
+        used, which = np.unique(numbers, return_inverse=True)
+        known = [self.names.setdefault(names[number], len(self.names)) for number in used.tolist()]
+        return np.array(known, dtype=np.int64)[which]

@@ -102,7 +102,7 @@ def _fill_picture(liveness: pb.Liveness, picture: Picture) -> None:
         liveness.progress.add(
             rank=state.rank,
             incarnation=state.incarnation,
-            progress=state.payload,
+            progress=None if state.payload is None else pb.Progress.FromString(state.payload),
             seconds_since_heard=state.seconds_since_heard,
             seconds_since_moved=state.seconds_since_moved,
         )

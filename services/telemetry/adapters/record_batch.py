@@ -6,15 +6,15 @@ and is written anew as plainly as can be: both ways give the same of the same by
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from google.protobuf.message import DecodeError
 
 from services.common.kafka import ConsumedRecord, RejectedRecordError, Rejection
 from services.telemetry.adapters.block_builder import BlockBuilder, SampleSources
+from services.telemetry.adapters.progress_reader import ProgressReader
 from services.telemetry.adapters.record_decoder import (
     check_envelope,
     decode_record,
@@ -22,39 +22,33 @@ from services.telemetry.adapters.record_decoder import (
     newest_progress,
 )
 from services.telemetry.adapters.wire_cursor import Wire
-from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, ArrivedSample
-from services.telemetry.domain.sample_block import Bools, Ints, SampleBlock, SampleRow
-from services.telemetry.domain.validate import (
-    MAX_INCARNATION,
-    MAX_RANK,
-    MAX_SAMPLES,
-    HostileRecordError,
-    check_progress,
-)
+from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress
+from services.telemetry.domain.sample_block import Bools, SampleBlock
+from services.telemetry.domain.validate import MAX_INCARNATION, MAX_RANK, MAX_SAMPLES
 
 _MAX_NAMES = 100_000
 _NUMBER = {field.name: field.number for field in pb.Record.DESCRIPTOR.fields}
 
 
 class ArrivedRun(NamedTuple):
-    """Consecutive records of one job. Only the last one of a run may carry progress, and events have a run alone.
+    """Consecutive records of one job; one that has events has a run alone.
 
     Attributes:
         job_id: The job.
         newest_offset: Offset of the last record.
         numbers: Rank, incarnation, record number and samples dropped so far of each record.
+        told: Rank, incarnation, number of samples and newest progress of each record.
         first_row: Row of the first sample in the batch's block.
-        samples: Samples of all of them, in order.
-        progress: The newest progress of the last record.
+        stop_row: Behind the row of the last one.
         events: Events of the only record.
     """
 
     job_id: str
     newest_offset: int
     numbers: list[tuple[int, int, int, int]]
+    told: list[tuple[int, int, int, ArrivedProgress | None]]
     first_row: int
-    samples: list[ArrivedSample]
-    progress: ArrivedProgress | None
+    stop_row: int
     events: list[ArrivedEvent]
 
 
@@ -83,7 +77,7 @@ class _Read:
         job_ids: The job.
         numbers: Rank, incarnation, record number and samples dropped so far.
         num_samples: How many of the block's rows are its samples.
-        progress: Its progress reports, as they are on the wire.
+        progress: Its newest progress.
         block: All samples.
         believed: False where a closer look is needed.
         strange: Job and place as they are on the wire where one of them was not known; empty otherwise.
@@ -92,7 +86,7 @@ class _Read:
     job_ids: list[str]
     numbers: list[tuple[int, int, int, int]]
     num_samples: list[int]
-    progress: list[bytes]
+    progress: list[ArrivedProgress | None]
     block: SampleBlock
     believed: Bools
     strange: list[bytes]
@@ -102,8 +96,15 @@ class RecordBatchDecoder:
     """Decodes batches; remembers the names that it has checked."""
 
     def __init__(self) -> None:
+        self._progress = ProgressReader()
+        self._forget_names()
+
+    def _forget_names(self) -> None:
         self._job_ids: dict[bytes, str] = {}
-        self._places: dict[bytes, tuple[str, str]] = {b"": ("", "")}
+        # Blocks share the names, which are only ever added to.
+        self._names = [""]
+        self._name_numbers = {"": 0}
+        self._places: dict[bytes, tuple[int, int]] = {b"": (0, 0)}
 
     def decode(self, records: Sequence[ConsumedRecord]) -> ArrivedBatch:
         """The records that can be believed, and the others with the reason why not."""
@@ -131,11 +132,12 @@ class RecordBatchDecoder:
             cursor.texts(_NUMBER[name])
         place_ends = cursor.at
         owners, begins, ends = cursor.items(_NUMBER["samples"], most=MAX_SAMPLES)
-        progress_begins, progress_ends = cursor.spans(_NUMBER["progress"], most=MAX_SAMPLES)
+        reports = cursor.items(_NUMBER["progress"], most=MAX_SAMPLES)
         cursor.end()
         num_samples = np.bincount(owners, minlength=len(kept))
         believed = cursor.plain & (ranks <= MAX_RANK) & (incarnations <= MAX_INCARNATION)
-        job_ids, nodes, devices, strange = [], [], [], []
+        believed &= num_samples + np.bincount(reports[0], minlength=len(kept)) <= MAX_SAMPLES
+        job_ids, places, strange = [], [], []
         for row, (each, begin, end, place_begin, place_end) in enumerate(
             zip(kept, job_begins.tolist(), job_ends.tolist(), place_begins.tolist(), place_ends.tolist(), strict=True)
         ):
@@ -145,11 +147,11 @@ class RecordBatchDecoder:
             if place is None or job_id is None or each.record.key != job:
                 believed[row] = False
                 unknown = b"/".join((job, where, each.record.key or b""))
-                place, job_id = ("", ""), ""
+                place, job_id = (0, 0), ""
             strange.append(unknown)
             job_ids.append(job_id)
-            nodes.append(place[0])
-            devices.append(place[1])
+            places.append(place)
+        node_of, device_of = np.array(places, dtype=np.int64).reshape(-1, 2).T
         offsets = np.fromiter((each.record.offset for each in kept), dtype=np.int64, count=len(kept))
         sources = SampleSources(
             begins=begins,
@@ -157,20 +159,17 @@ class RecordBatchDecoder:
             ranks=ranks[owners],
             incarnations=incarnations[owners],
             offsets=offsets[owners],
-            nodes=list(map(nodes.__getitem__, owners.tolist())),
-            devices=list(map(devices.__getitem__, owners.tolist())),
+            node_of=node_of[owners],
+            device_of=device_of[owners],
+            names=self._names,
         )
         block, credible = BlockBuilder(wire).build(sources)
         believed[owners[~credible]] = False
-        progress = [
-            buffer[begin:end] for begin, end in zip(progress_begins.tolist(), progress_ends.tolist(), strict=True)
-        ]
-        _check_progress(progress, num_samples, believed)
         return _Read(
             job_ids=job_ids,
             numbers=list(zip(ranks.tolist(), incarnations.tolist(), sequences.tolist(), dropped.tolist(), strict=True)),
             num_samples=num_samples.tolist(),
-            progress=progress,
+            progress=self._progress.newest(wire, *reports, ranks, incarnations, believed),
             block=block,
             believed=believed,
             strange=strange,
@@ -205,10 +204,10 @@ class RecordBatchDecoder:
         """Raises RejectedRecordError for what cannot be believed."""
         message = decode_record(record)
         if len(self._places) + len(self._job_ids) >= _MAX_NAMES:
-            self._places, self._job_ids = {b"": ("", "")}, {}
+            self._forget_names()
         self._job_ids[message.job_id.encode()] = message.job_id
         place = pb.Record(node=message.node, device=message.device).SerializeToString()
-        self._places[place] = (message.node, message.device)
+        self._places[place] = (self._number_of(message.node), self._number_of(message.device))
         plain = pb.Record()
         plain.CopyFrom(message)
         plain.DiscardUnknownFields()
@@ -216,65 +215,50 @@ class RecordBatchDecoder:
         plain.rank = max(plain.rank, 0)  # a launcher has no samples
         return _Kept(record, plain.SerializeToString(), message)
 
-
-def _check_progress(raws: Sequence[bytes], num_samples: Ints, believed: Bools) -> None:
-    for row, raw in enumerate(raws):
-        if raw:
-            try:
-                # What was cut out is a record of nothing but its progress.
-                reports = pb.Record.FromString(raw).progress
-                for report in reports:
-                    check_progress(report)
-                if len(reports) + num_samples[row] > MAX_SAMPLES:
-                    believed[row] = False
-            except (HostileRecordError, DecodeError):
-                believed[row] = False
+    def _number_of(self, name: str) -> int:
+        number = self._name_numbers.setdefault(name, len(self._names))
+        if number == len(self._names):
+            self._names.append(name)
+        return number
 
 
 def _runs(kept: Sequence[_Kept], read: _Read) -> list[ArrivedRun]:
-    block = read.block
-    # A tuple a sample, made without a call of Python's: tens of thousands come a second.
-    payloads = map(tuple.__new__, repeat(SampleRow), zip(repeat(block), range(len(block)), strict=False))
-    columns = zip(
-        block.ranks.tolist(),
-        block.incarnations.tolist(),
-        block.nodes,
-        block.devices,
-        block.epochs.tolist(),
-        block.iterations.tolist(),
-        block.numbers[:, 1].tolist(),
-        block.offsets.tolist(),
-        payloads,
-        strict=True,
-    )
-    samples: list[ArrivedSample] = list(map(tuple.__new__, repeat(ArrivedSample), columns))
-    runs, first, first_row, row = [], 0, 0, 0
-    for index, (each, job_id, count) in enumerate(zip(kept, read.job_ids, read.num_samples, strict=True)):
-        row += count
-        if index + 1 < len(kept) and not _ends_run(kept, read, index):
-            continue
-        numbers, message = read.numbers[first : index + 1], each.message
-        progress: ArrivedProgress | None = None
-        events: list[ArrivedEvent] = []
-        if message is not None:
-            numbers[-1] = (message.rank, *numbers[-1][1:])
-            progress = newest_progress(message.rank, message.incarnation, message.progress)
-            events = [event_from_proto(event) for event in message.events]
-        elif read.progress[index]:
-            rank, incarnation, _, _ = numbers[-1]
-            progress = newest_progress(rank, incarnation, pb.Record.FromString(read.progress[index]).progress)
-        runs.append(
-            ArrivedRun(job_id, each.record.offset, numbers, first_row, samples[first_row:row], progress, events)
-        )
-        first, first_row = index + 1, row
-    return runs
+    rows = list(accumulate(read.num_samples, initial=0))
+    ends = [index for index in range(1, len(kept)) if _ends_run(kept, read, index)]
+    return [_run(kept, read, first, stop, rows) for first, stop in pairwise([0, *ends, len(kept)]) if stop > first]
 
 
 def _ends_run(kept: Sequence[_Kept], read: _Read, index: int) -> bool:
-    message, following = kept[index].message, kept[index + 1].message
-    return (
-        read.job_ids[index + 1] != read.job_ids[index]
-        or bool(read.progress[index])
-        or (message is not None and (message.rank < 0 or bool(message.events) or bool(message.progress)))
-        or (following is not None and bool(following.events))
+    """Whether a run ends before this record."""
+    if read.job_ids[index] != read.job_ids[index - 1]:
+        return True
+    return _has_events(kept[index].message) or _has_events(kept[index - 1].message)
+
+
+def _has_events(message: pb.Record | None) -> bool:
+    return message is not None and bool(message.events)
+
+
+def _run(kept: Sequence[_Kept], read: _Read, first: int, stop: int, rows: Sequence[int]) -> ArrivedRun:
+    numbers, progress = read.numbers[first:stop], read.progress[first:stop]
+    events: list[ArrivedEvent] = []
+    for place, each in enumerate(kept[first:stop]):
+        message = each.message
+        if message is not None:
+            numbers[place] = (message.rank, *numbers[place][1:])
+            progress[place] = newest_progress(message.rank, message.incarnation, message.progress)
+            events.extend(event_from_proto(event) for event in message.events)
+    return ArrivedRun(
+        job_id=read.job_ids[first],
+        newest_offset=kept[stop - 1].record.offset,
+        numbers=numbers,
+        told=[
+            (rank, incarnation, num_samples, newest)
+            for (rank, incarnation, _, _), num_samples, newest in zip(
+                numbers, read.num_samples[first:stop], progress, strict=True
+            )
+        ],
+        first_row=rows[first],
+        stop_row=rows[stop],
+        events=events,
     )

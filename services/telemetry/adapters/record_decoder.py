@@ -78,11 +78,12 @@ def newest_progress_of(record: pb.Record) -> ArrivedProgress | None:
 
 
 def newest_progress(rank: int, incarnation: int, progress: Sequence[pb.Progress]) -> ArrivedProgress | None:
-    """The newest of some checked progress reports; None if there is none."""
+    """The newest of some checked progress reports, which it carries as bytes; None if there is none."""
     if not progress:
         return None
     newest = progress[-1]
-    return ArrivedProgress(rank, incarnation, newest.operation_count, newest.seconds_in_operation, newest)
+    raw = newest.SerializeToString()
+    return ArrivedProgress(rank, incarnation, newest.operation_count, newest.seconds_in_operation, raw)
 
 
 def event_from_proto(event: pb.ProcessEvent) -> ArrivedEvent:

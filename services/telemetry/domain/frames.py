@@ -16,13 +16,19 @@ A frame of an older epoch whose iteration a newer epoch runs again is dropped: t
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from services.telemetry.domain.crowd import Crowd
+from services.telemetry.domain.frame_entries import FrameEntries
 from services.telemetry.domain.frame_rules import FrameRules
 from services.telemetry.domain.laggards import Laggards
+from services.telemetry.domain.members import Members
 from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
+from services.telemetry.domain.sample_block import SampleBlock
+
+# Fewer samples are added faster one by one.
+_LEAST_CROWD = 4
 
 FrameKey = tuple[int, int]
 """(epoch, iteration): frames close in ascending order of it."""
@@ -46,16 +52,7 @@ class _OpenFrame:
     first_at_seconds: float
     last_at_seconds: float
     first_offset: int
-    entries: dict[int, ArrivedSample] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Member:
-    """A rank that reported in the newest settled epoch or since."""
-
-    incarnation: int
-    newest_iteration: int
-    num_missed: int = 0
+    entries: FrameEntries = field(default_factory=FrameEntries)
 
 
 class FrameJoiner:
@@ -65,7 +62,7 @@ class FrameJoiner:
         """Starts knowing nothing; see :meth:`resume`."""
         self._rules = rules or FrameRules()
         self._open: dict[FrameKey, _OpenFrame] = {}
-        self._members: dict[int, _Member] = {}
+        self._members = Members()
         self._settled_epoch = -1
         self._newest_epoch = -1
         self._newest_epoch_since_seconds = 0.0
@@ -92,7 +89,9 @@ class FrameJoiner:
         self._closed = (frame.epoch, frame.iteration)
         self._settled_epoch = self._newest_epoch = frame.epoch
         self._newest_epoch_from_iteration = frame.iteration
-        self._members = {entry.rank: _Member(entry.incarnation, frame.iteration) for entry in frame.entries}
+        self._members.clear()
+        for entry in frame.entries:
+            self._members.note(entry.rank, entry.incarnation, frame.iteration)
         self._replay_until_offset = until_offset
         if frame.entries:
             self._iteration_seconds = max(entry.wall_seconds for entry in frame.entries)
@@ -122,7 +121,7 @@ class FrameJoiner:
             self._begin_epoch(key, now_seconds)
         frame = self._open.get(key)
         if frame is None:
-            frame = self._open_frame(key, sample, now_seconds)
+            frame = self._open_frame(key, sample.offset, now_seconds)
         known = frame.entries.get(sample.rank)
         if known is not None and known.incarnation >= sample.incarnation:
             self.outcomes[Outcome.DUPLICATE] += 1
@@ -130,7 +129,7 @@ class FrameJoiner:
         self.outcomes[Outcome.JOINED] += 1
         if sample.rank in self.laggards:
             self.laggards.joined(sample.rank)
-        frame.entries[sample.rank] = sample
+        frame.entries.put(sample)
         frame.last_at_seconds = now_seconds
         frame.absent.discard(sample.rank)
         if frame.settled:
@@ -148,66 +147,68 @@ class FrameJoiner:
             return []
         return self._close_ready(now_seconds)
 
-    def add_all(self, samples: Sequence[ArrivedSample], now_seconds: float) -> list[ClosedFrame]:
-        """Takes in samples that came together: the frames are those of adding one after the other."""
+    def add_rows(self, block: SampleBlock, first: int, stop: int, now_seconds: float) -> list[ClosedFrame]:
+        """Takes in consecutive rows of a block: the frames are those of adding one sample after the other."""
         closed: list[ClosedFrame] = []
-        first, size = 0, len(samples)
-        while first < size:
-            first = self._add_waited_for(samples, first, now_seconds)
-            if first < size:  # it opens a frame, or closes one, or is odd
-                closed.extend(self.add(samples[first], now_seconds))
-                first += 1
+        num_alone = 1
+        while first < stop:
+            crowd = self._crowd_from(block, first, stop)
+            if crowd is not None:
+                closed.extend(self._add_crowd(crowd, now_seconds))
+                first, num_alone = crowd.stop, 1
+                continue
+            for sample in block.samples(first, min(first + num_alone, stop)):
+                closed.extend(self.add(sample, now_seconds))
+            # What is odd seldom comes alone, and looking for the end of it must not cost more than it does.
+            first, num_alone = first + num_alone, 2 * num_alone
         return closed
 
-    def _add_waited_for(self, samples: Sequence[ArrivedSample], first: int, now_seconds: float) -> int:
-        """Adds samples from ``first`` on while each is what an open frame waits for and closes nothing.
+    def _crowd_from(self, block: SampleBlock, first: int, stop: int) -> Crowd | None:
+        """The rows from ``first`` on of which each is what a frame waits for, however it comes between the others."""
+        epoch, lowest = self._closed[0], self._closed[1] + 1
+        if epoch != self._settled_epoch or epoch != self._newest_epoch or not len(self._members):
+            return None
+        if any(key[0] != epoch or not frame.settled for key, frame in self._open.items()):
+            return None
+        most = self._rules.max_open_frames
+        crowd = Crowd.of(
+            block, first, min(stop, first + most * len(self._members)), epoch=epoch, lowest=lowest, most=most
+        )
+        crowd = crowd.cut(self._members.num_known(crowd.ranks, crowd.incarnations))
+        if len(crowd) < _LEAST_CROWD or not crowd.in_order() or not self.laggards.isdisjoint(crowd.ranks):
+            return None
+        if len({key[1] for key in self._open}.union(crowd.iterations)) > most:
+            return None
+        for iteration, ranks in crowd.iterations.items():
+            frame = self._open.get((epoch, iteration))
+            if not (self._members.are_before(ranks, iteration) if frame is None else frame.waiting.issuperset(ranks)):
+                return None
+        return crowd
 
-        Returns:
-            Index of the first one that is not; the number of samples if all are.
-        """
-        epoch = self._settled_epoch
-        if self._gone or epoch != self._newest_epoch or not 0 < len(self._open) <= self._rules.max_open_frames:
-            return first
-        keys = sorted(self._open)
-        frames = {key[1]: self._open[key] for key in keys if key[0] == epoch and self._open[key].settled}
-        if len(frames) < len(keys):
-            return first
-        in_order = list(frames.values())
-        older = {iteration: in_order[:place] for place, iteration in enumerate(frames)}
-        last_wanted, members, index = in_order[0].waiting, self._members, first
-        for index in range(first, len(samples)):
-            sample = samples[index]
-            rank, incarnation, _, _, epoch_of, iteration, _, _, _ = sample
-            frame, member = frames.get(iteration), members.get(rank)
-            if frame is None or member is None or epoch_of != epoch or member.incarnation != incarnation:
-                break
-            if rank not in frame.waiting or (len(last_wanted) == 1 and rank in last_wanted):
-                break
-            frame.waiting.remove(rank)
-            frame.absent.discard(rank)
-            frame.entries[rank] = sample
+    def _add_crowd(self, crowd: Crowd, now_seconds: float) -> list[ClosedFrame]:
+        self.outcomes[Outcome.JOINED] += len(crowd)
+        self._num_lost_iterations = 0
+        self._lost_key = (-1, -1)
+        self._joined_at_seconds = now_seconds
+        for iteration, ranks in crowd.iterations.items():
+            key, rows = (self._settled_epoch, iteration), crowd.rows[iteration]
+            frame = self._open.get(key) or self._open_frame(key, int(crowd.block.offsets[rows[0]]), now_seconds)
+            frame.entries.put_crowd(crowd.block, rows)
             frame.last_at_seconds = now_seconds
-            for each in older[iteration]:
-                each.waiting.discard(rank)
-            member.num_missed = 0
-            if iteration > member.newest_iteration:
-                member.newest_iteration = iteration
-        else:
-            index = len(samples)
-        if index > first:
-            self.outcomes[Outcome.JOINED] += index - first
-            self._num_lost_iterations = 0
-            self._lost_key = (-1, -1)
-            self._joined_at_seconds = now_seconds
-        return index
+            frame.absent.difference_update(ranks)
+            self._members.note_all(ranks, iteration)
+            for other, older in self._open.items():
+                if other <= key and older.waiting:
+                    older.waiting.difference_update(ranks)
+        return self._close_ready(now_seconds)
 
     def gone(self, rank: int, incarnation: int, now_seconds: float) -> list[ClosedFrame]:
         """A process ended: nobody waits for it any more. Returns the frames that this closes."""
         self._gone[rank] = max(self._gone.get(rank, -1), incarnation)
-        member = self._members.get(rank)
-        if member is None or member.incarnation > incarnation:
+        member = self._members.incarnation(rank)
+        if member is None or member > incarnation:
             return []
-        del self._members[rank]
+        self._members.remove(rank)
         for frame in self._open.values():
             frame.waiting.discard(rank)
         return self._close_ready(now_seconds)
@@ -252,8 +253,7 @@ class FrameJoiner:
         patience = self.patience_seconds
         if not frame.settled and self._iteration_seconds == 0:
             # The first frame of a job waits for the second one, and nobody knows yet how long that takes.
-            longest = max((entry.wall_seconds for entry in frame.entries.values()), default=0.0)
-            patience = max(patience, self._rules.patience_iterations * longest)
+            patience = max(patience, self._rules.patience_iterations * frame.entries.longest_seconds())
         return now_seconds - frame.first_at_seconds >= min(patience, self._rules.most_patience_seconds)
 
     def _add_closed(self, sample: ArrivedSample, now_seconds: float) -> list[ClosedFrame]:
@@ -262,8 +262,8 @@ class FrameJoiner:
             return []
         self.outcomes[Outcome.LATE] += 1
         key = (sample.epoch, sample.iteration)
-        member = self._members.get(sample.rank)
-        later = member is not None and member.incarnation < sample.incarnation
+        member = self._members.incarnation(sample.rank)
+        later = member is not None and member < sample.incarnation
         self.laggards.late(sample, started_over=later, behind_iteration=self._closed[1], now_seconds=now_seconds)
         if self._is_within_patience(key):
             self._note_member(sample)
@@ -307,36 +307,27 @@ class FrameJoiner:
         for other in [other for other in self._open if other[1] >= key[1]]:
             self.num_superseded += len(self._open.pop(other).entries)
 
-    def _open_frame(self, key: FrameKey, sample: ArrivedSample, now_seconds: float) -> _OpenFrame:
+    def _open_frame(self, key: FrameKey, first_offset: int, now_seconds: float) -> _OpenFrame:
         settled = key[0] == self._settled_epoch
-        waiting: set[int] = set()
-        if settled:
-            max_missed = self._rules.max_missed
-            waiting = {rank for rank, member in self._members.items() if member.num_missed < max_missed}
         frame = _OpenFrame(
             settled=settled,
-            waiting=waiting,
+            waiting=self._members.waited_for(self._rules.max_missed) if settled else set(),
             absent=set(self._members) if settled else set(),
             first_at_seconds=now_seconds,
             last_at_seconds=now_seconds,
-            first_offset=sample.offset,
+            first_offset=first_offset,
         )
         if settled:  # whoever is further on already will not bring this one
             for other, newer in self._open.items():
                 if other > key:
-                    frame.waiting.difference_update(newer.entries)
+                    frame.waiting.difference_update(newer.entries.ranks())
         self._open[key] = frame
         return frame
 
     def _note_member(self, sample: ArrivedSample) -> None:
         if sample.epoch != self._settled_epoch or self._gone.get(sample.rank, -1) >= sample.incarnation:
             return
-        member = self._members.get(sample.rank)
-        if member is None or member.incarnation < sample.incarnation:
-            self._members[sample.rank] = _Member(sample.incarnation, sample.iteration)
-        else:
-            member.num_missed = 0
-            member.newest_iteration = max(member.newest_iteration, sample.iteration)
+        self._members.note(sample.rank, sample.incarnation, sample.iteration)
 
     def _close_ready(self, now_seconds: float) -> list[ClosedFrame]:
         closed: list[ClosedFrame] = []
@@ -352,7 +343,7 @@ class FrameJoiner:
                 ClosedFrame(
                     epoch=key[0],
                     iteration=key[1],
-                    entries=tuple([frame.entries[rank] for rank in sorted(frame.entries)]),
+                    entries=frame.entries,
                     missing_ranks=tuple(sorted(frame.absent)),
                     closed_at_seconds=now_seconds,
                     last_sample_at_seconds=frame.last_at_seconds,
@@ -365,31 +356,27 @@ class FrameJoiner:
         """The first closed frame of an epoch says who its members are; later ones who misses out."""
         if not frame.settled and key[0] > self._settled_epoch:
             self._settled_epoch = key[0]
-            ranks = dict(frame.entries)
-            for other, newer in self._open.items():
-                if other[0] == key[0]:
-                    ranks.update(newer.entries)
-            self._members = {
-                rank: _Member(sample.incarnation, sample.iteration)
-                for rank, sample in ranks.items()
-                if self._gone.get(rank, -1) < sample.incarnation
-            }
+            same = [newer for other, newer in self._open.items() if other[0] == key[0]]
+            newest: dict[int, ArrivedSample] = {}
+            for each in (frame, *same):
+                newest.update((sample.rank, sample) for sample in each.entries)
+            self._members.clear()
+            for rank, sample in newest.items():
+                if self._gone.get(rank, -1) < sample.incarnation:
+                    self._members.note(rank, sample.incarnation, sample.iteration)
             for other, newer in self._open.items():
                 if other[0] == key[0]:
                     newer.settled = True
-                    newer.absent = set(self._members).difference(newer.entries)
+                    newer.absent = set(self._members).difference(newer.entries.ranks())
                     newer.waiting = set(newer.absent)
-                    for later, newest in self._open.items():
+                    for later, newest_frame in self._open.items():
                         if later > other:
-                            newer.waiting.difference_update(newest.entries)
+                            newer.waiting.difference_update(newest_frame.entries.ranks())
         else:
-            for rank in frame.absent:
-                member = self._members.get(rank)
-                if member is not None and member.newest_iteration < key[1]:
-                    member.num_missed += 1
+            self._members.miss(frame.absent, key[1])
 
     def _learn_pace(self, frame: _OpenFrame) -> None:
-        longest = max(entry.wall_seconds for entry in frame.entries.values())
+        longest = frame.entries.longest_seconds()
         if self._iteration_seconds == 0:
             self._iteration_seconds = longest
         else:  # follows within a few iterations; one long pause counts for four at most

@@ -1,7 +1,7 @@
 """One job's stream of observations: frames, pictures and events, numbered in the order in which they were made."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from services.telemetry.domain.frame_rules import FrameRules
 from services.telemetry.domain.frames import FrameJoiner
@@ -15,6 +15,7 @@ from services.telemetry.domain.observed import (
     Observed,
 )
 from services.telemetry.domain.progress import ProgressWatcher, WatchRules
+from services.telemetry.domain.sample_block import SampleBlock
 
 _MAX_REMEMBERED_EVENTS = 4096
 
@@ -93,13 +94,33 @@ class JobStream:
         closed = self.frames.add(sample, now_seconds)
         return self._number(closed) if closed else []
 
-    def samples(self, samples: Sequence[ArrivedSample], now_seconds: float) -> list[Numbered]:
-        """Takes in samples that came together, and that their processes were heard: as one by one, but faster."""
-        processes = {(sample.rank, sample.incarnation): None for sample in samples}
-        for rank, incarnation in processes:
-            self.heard(rank, incarnation, now_seconds)
-            self.watcher.finished_iteration(rank, incarnation, now_seconds)
-        closed = self.frames.add_all(samples, now_seconds)
+    def records(
+        self,
+        told: Iterable[tuple[int, int, int, ArrivedProgress | None]],
+        block: SampleBlock,
+        first: int,
+        stop: int,
+        now_seconds: float,
+    ) -> list[Numbered]:
+        """Takes in records that came together: as sample by sample and report by report, but faster.
+
+        Args:
+            told: Of each record rank, incarnation, number of samples, and newest progress.
+            block: Where their samples are.
+            first: Row of the first sample.
+            stop: Behind the row of the last one.
+            now_seconds: Unix seconds.
+        """
+        if self.watcher.cut_off(now_seconds):
+            self.excuse_silence(now_seconds)
+        for rank, incarnation, num_samples, progress in told:
+            if num_samples:
+                self.heard_at_seconds = now_seconds
+                self.watcher.finished_iteration(rank, incarnation, now_seconds)
+            if progress is not None:
+                self.heard_at_seconds = now_seconds
+                self.watcher.add(progress, now_seconds)
+        closed = self.frames.add_rows(block, first, stop, now_seconds) if stop > first else []
         return self._number(closed) if closed else []
 
     def progress(self, progress: ArrivedProgress, now_seconds: float) -> None:

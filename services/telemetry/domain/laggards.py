@@ -48,6 +48,10 @@ class Laggards:
     def __contains__(self, rank: int) -> bool:
         return rank in self._ranks
 
+    def isdisjoint(self, ranks: Iterable[int]) -> bool:
+        """Whether none of these ranks is behind."""
+        return self._ranks.keys().isdisjoint(ranks)
+
     def late(self, sample: ArrivedSample, *, started_over: bool, behind_iteration: int, now_seconds: float) -> None:
         """A sample came too late for its frame; arguments as in :class:`Laggard`."""
         rank, incarnation, iteration = sample.rank, sample.incarnation, sample.iteration

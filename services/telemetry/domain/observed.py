@@ -1,5 +1,6 @@
 """The plain values that the rules work on. Payloads are opaque: adapters put messages in and take them out again."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -93,7 +94,7 @@ class ClosedFrame:
 
     epoch: int
     iteration: int
-    entries: tuple[ArrivedSample, ...]
+    entries: Collection[ArrivedSample]
     missing_ranks: tuple[int, ...]
     closed_at_seconds: float
     last_sample_at_seconds: float

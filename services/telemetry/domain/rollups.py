@@ -197,8 +197,9 @@ class RollupAggregator:
             state["first_offset"][slots] = block.offsets[rows]
             state["started_at_unix_seconds"][slots] = block.numbers[rows, 0]
             state["opened_at_seconds"][slots] = state["updated_at_seconds"][slots] = now_seconds
-            for slot, row in zip(slots.tolist(), rows.tolist(), strict=True):
-                self._places[slot] = (block.nodes[row], block.devices[row])
+            places = zip(slots.tolist(), block.node_of[rows].tolist(), block.device_of[rows].tolist(), strict=True)
+            for slot, node, device in places:
+                self._places[slot] = (block.names[node], block.names[device])
         in_time: Bools = ~late
         return in_time
 

@@ -1,11 +1,14 @@
 """Many samples as arrays, one row each: what a batch of records brought, whichever jobs and ranks they are of."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from services.telemetry.domain.observed import ArrivedSample
 from services.telemetry.domain.validate import (
     MAX_BACKWARD_MULTIPLE,
     MAX_COUNT,
@@ -98,8 +101,9 @@ class SampleBlock:
         epochs: Epoch of the layout.
         iterations: Which iteration.
         offsets: Offset of the record that brought it.
-        nodes: Where it ran.
-        devices: On which device of the node.
+        node_of: Which of the ``names`` is the node that it ran on.
+        device_of: Which of them is the device of the node.
+        names: Nodes and devices; other blocks may share them, so there may be more than these samples have.
         numbers: One column each of ``COLUMNS``; 0 where a loss or norm was not reported.
         has_loss: Whether a loss was reported.
         has_gradient_norm: Whether a norm was reported.
@@ -114,8 +118,9 @@ class SampleBlock:
     epochs: Ints
     iterations: Ints
     offsets: Ints
-    nodes: list[str]
-    devices: list[str]
+    node_of: Ints
+    device_of: Ints
+    names: Sequence[str]
     numbers: Floats
     has_loss: Bools
     has_gradient_norm: Bools
@@ -126,6 +131,24 @@ class SampleBlock:
 
     def __len__(self) -> int:
         return len(self.ranks)
+
+    def samples(self, first: int, stop: int) -> list[ArrivedSample]:
+        """Some consecutive rows, each as a value of its own."""
+        rows = slice(first, stop)
+        name = self.names.__getitem__
+        columns = zip(
+            self.ranks[rows].tolist(),
+            self.incarnations[rows].tolist(),
+            map(name, self.node_of[rows].tolist()),
+            map(name, self.device_of[rows].tolist()),
+            self.epochs[rows].tolist(),
+            self.iterations[rows].tolist(),
+            self.numbers[rows, 1].tolist(),
+            self.offsets[rows].tolist(),
+            map(SampleRow, repeat(self), range(first, stop)),
+            strict=False,
+        )
+        return list(map(ArrivedSample._make, columns))
 
     def credible(self) -> Bools:
         """False for the rows whose numbers nobody can have measured; the rules are those of ``check_sample``."""

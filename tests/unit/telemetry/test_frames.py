@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from services.telemetry.domain.frame_rules import FrameRules
 from services.telemetry.domain.frames import FrameJoiner, Outcome
 from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
+from tests.unit.telemetry.blocks import block_of_arrived
 from tests.unit.telemetry.samples import sample
 
 
@@ -360,16 +361,24 @@ def test_one_late_sample_over_and_over_starts_nothing_afresh() -> None:
 def crowds(draw: st.DrawFn) -> list[tuple[str, list[ArrivedSample]]]:
     """Batches of samples as a job of many ranks sends them, nearly in order, with deaths and passing time between."""
     told, incarnations = [], [0] * 8
-    for iteration in range(draw(st.integers(2, 6))):
-        epoch = draw(st.sampled_from([0, 0, 0, 0, iteration // 3]))
-        ranks = draw(st.permutations(range(draw(st.integers(6, 8)))))
-        for rank in ranks:
-            incarnations[rank] += draw(st.sampled_from([0] * 40 + [1]))
-            late = draw(st.sampled_from([0] * 40 + [1, -1]))
-            if draw(st.sampled_from([True] * 30 + [False])):
+    num_ranks, num_iterations = draw(st.integers(5, 8)), draw(st.integers(3, 6))
+    # What is odd about a few of the samples, by number.
+    odd = draw(
+        st.dictionaries(st.integers(0, 47), st.sampled_from(["later", "early", "again", "lost", "twice"]), max_size=4)
+    )
+    newer_epoch_from = draw(st.sampled_from([3, 9, 9, 9]))
+    for iteration in range(num_iterations):
+        for rank in draw(st.permutations(range(num_ranks))):
+            oddity = odd.get(iteration * num_ranks + rank)
+            incarnations[rank] += oddity == "again"
+            for _ in range({"lost": 0, "twice": 2}.get(oddity or "", 1)):
                 told.append(
                     sample(
-                        rank, max(0, iteration - late), epoch=epoch, incarnation=incarnations[rank], offset=len(told)
+                        rank,
+                        max(0, iteration + (oddity == "early") - (oddity == "later")),
+                        epoch=int(iteration >= newer_epoch_from),
+                        incarnation=incarnations[rank],
+                        offset=len(told),
                     )
                 )
     if draw(st.booleans()):  # ranks tell several iterations at once
@@ -377,14 +386,14 @@ def crowds(draw: st.DrawFn) -> list[tuple[str, list[ArrivedSample]]]:
         told = sorted(told, key=lambda each: (each.iteration // at_once, each.rank))
     batches = []
     while told:
-        size = draw(st.integers(1, 30))
+        size = draw(st.integers(1, 40))
         what = draw(st.sampled_from(["samples"] * 8 + ["tick", "long tick", "death"]))
         batches.append((what, told[:size]))
         told = told[size:]
     return batches
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(crowds())
 def test_samples_that_come_together_make_the_frames_of_samples_one_by_one(
     batches: list[tuple[str, list[ArrivedSample]]],
@@ -392,7 +401,9 @@ def test_samples_that_come_together_make_the_frames_of_samples_one_by_one(
     together, one_by_one, now_seconds = FrameJoiner(), FrameJoiner(), 100.0
     for what, samples in batches:
         now_seconds += 1.0 if what == "long tick" else 0.05
-        assert together.add_all(samples, now_seconds) == add_all(one_by_one, samples, now_seconds)
+        block = block_of_arrived(samples)
+        at_once = together.add_rows(block, 0, len(samples), now_seconds)
+        assert at_once == add_all(one_by_one, block.samples(0, len(samples)), now_seconds)
         if what == "death":
             gone = samples[0].rank, samples[0].incarnation
             assert together.gone(*gone, now_seconds) == one_by_one.gone(*gone, now_seconds)

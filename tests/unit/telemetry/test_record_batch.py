@@ -37,7 +37,7 @@ def decode(values: Sequence[bytes]) -> ArrivedBatch:
 
 
 def samples_in(batch: ArrivedBatch) -> list[ArrivedSample]:
-    return [sample for run in batch.runs for sample in run.samples]
+    return [sample for run in batch.runs for sample in batch.block.samples(run.first_row, run.stop_row)]
 
 
 def frame_of(samples: Sequence[ArrivedSample]) -> pb.Frame:
@@ -178,11 +178,11 @@ def test_what_arrives_is_what_was_sent(sent: list[pb.Record]) -> None:
         offset += len(told)
         assert run.newest_offset == offset - 1
         check_run(run, told)
-        assert [each[:8] for each in run.samples] == [each[:8] for each in expected]
-        assert [each.payload.row for each in run.samples] == [run.first_row + place for place in range(len(expected))]
+        arrived = batch.block.samples(run.first_row, run.stop_row)
+        assert [each[:8] for each in arrived] == [each[:8] for each in expected]
         one_a_rank = {each.rank: index for index, each in enumerate(expected)}
         if one_a_rank:
-            frame = frame_of([run.samples[one_a_rank[rank]] for rank in sorted(one_a_rank)])
+            frame = frame_of([arrived[one_a_rank[rank]] for rank in sorted(one_a_rank)])
             assert not frame.entries
             for entry, rank in enumerate(sorted(one_a_rank)):
                 wanted = without_key(expected[one_a_rank[rank]].payload)
@@ -192,13 +192,49 @@ def test_what_arrives_is_what_was_sent(sent: list[pb.Record]) -> None:
 
 
 def check_run(run: ArrivedRun, told: Sequence[pb.Record]) -> None:
-    """Progress only with a run's last record, events alone; nothing of either is lost."""
-    assert not any(record.progress or record.events for record in told[:-1])
-    assert [event.payload for event in run.events] == list(told[-1].events)
+    """Events come alone; nothing of them or of the newest progress is lost."""
+    assert [event.payload for event in run.events] == [event for record in told for event in record.events]
     assert not run.events or len(told) == 1
-    newest = told[-1].progress[-1] if told[-1].progress else None
-    assert (run.progress.payload if run.progress else None) == newest
-    assert run.progress is None or run.progress[:2] == (told[-1].rank, told[-1].incarnation)
+    for record, (rank, incarnation, num_samples, progress) in zip(told, run.told, strict=True):
+        assert (rank, incarnation, num_samples) == (record.rank, record.incarnation, len(record.samples))
+        assert (progress is None) == (not record.progress)
+        if progress is not None:
+            newest = record.progress[-1]
+            assert progress[:4] == (rank, incarnation, newest.operation_count, newest.seconds_in_operation)
+            assert pb.Progress.FromString(progress.payload) == newest
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> pb.Progress:
+    return pb.Progress(
+        at_unix_seconds=draw(st.sampled_from([0.0, 1.7e9, math.nan, -1.0, 1e12])),
+        iteration=draw(st.sampled_from([0, 5, 2**40, -1, 2**53 - 1, 2**53])),
+        epoch=draw(st.sampled_from([0, 3, -1])),
+        operation_count=draw(st.sampled_from([0, 9, 2**53, 2**63])),
+        operation=draw(st.sampled_from(["", "forward", "wait:tensor", "zero \0", "x" * 5000, "größe"])),
+        seconds_in_operation=draw(st.sampled_from([0.0, 0.5, math.inf])),
+        waiting_for=draw(st.lists(st.integers(-1, 100_000), max_size=3)),
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(reports(), max_size=3), min_size=1, max_size=5))
+def test_progress_is_believed_or_refused_as_that_of_records_one_by_one(told: list[list[pb.Progress]]) -> None:
+    sent = [pb.Record(job_id="job", rank=rank, progress=progress) for rank, progress in enumerate(told)]
+    values = [record.SerializeToString() for record in sent]
+    good = []
+    for record in sent:
+        try:
+            good.append(decode_record(consumed(record.SerializeToString())))
+        except RejectedRecordError:
+            continue
+    batch = decode(values)
+    assert len(batch.rejections) == len(sent) - len(good)
+    left = list(good)
+    for run in batch.runs:
+        check_run(run, left[: len(run.told)])
+        left = left[len(run.told) :]
+    assert not left
 
 
 @settings(deadline=None)
@@ -340,7 +376,7 @@ def test_launchers_events_come_in_order_between_samples() -> None:
         consumed(record.SerializeToString(), offset, key=record.job_id.encode()) for offset, record in enumerate(sent)
     ]
     runs = RecordBatchDecoder().decode(records).runs
-    assert [(run.job_id, run.numbers[0][0], len(run.samples), len(run.events)) for run in runs] == [
+    assert [(run.job_id, run.numbers[0][0], run.stop_row - run.first_row, len(run.events)) for run in runs] == [
         ("job", 0, 1, 0),
         ("job", -1, 0, 1),
         ("job", 1, 1, 0),
