@@ -69,10 +69,23 @@ class IncidentCulpritRow(Base):
     device: Mapped[str]
 
 
+def _newest(column: str) -> Index:
+    """Finds the newest event of an incident that says something about a column."""
+    return Index(
+        f"ix_incident_events_{column}",
+        "incident_id",
+        "at",
+        "recorded_at",
+        postgresql_include=[column],
+        postgresql_where=text(f"{column} IS NOT NULL"),
+    )
+
+
 class IncidentEventRow(Base):
     """One thing that happened to an incident; unique by (incident, kind, reference)."""
 
     __tablename__ = "incident_events"
+    __table_args__ = (_newest("lost_seconds"), _newest("throughput"))
 
     incident_id: Mapped[str] = mapped_column(ForeignKey("incidents.incident_id"), primary_key=True)
     kind: Mapped[TextKey]
