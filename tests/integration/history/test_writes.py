@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from history import reads, writes
 from history.errors import JobConflictError, UnknownIncidentError, UnknownJobError, UnknownPlanError
+from history.prune import prune_rollups
 from history.records import IncidentEventRecord, OutboxRecord, PlanEventRecord, RollupRecord, SnapshotRecord
 from history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
 from tests.integration.history.seed import (
@@ -238,3 +239,16 @@ async def test_a_message_of_a_transaction_that_fails_is_never_sent(engine: Async
 
     async with engine.begin() as sending:
         assert await writes.take_outbox(sending) == []
+
+
+async def test_old_rollups_are_pruned_batch_by_batch_and_newer_ones_stay(
+    engine: AsyncEngine, fresh_database_url: str
+) -> None:
+    old = [dataclasses.replace(rollup(number), started_at=START - timedelta(days=1)) for number in range(5)]
+    async with engine.begin() as connection:
+        await writes.insert_rollups(connection, [*old, rollup(6), rollup(7)])
+
+    assert list(prune_rollups(fresh_database_url, START, batch_rows=2)) == [2, 2, 1]
+
+    async with engine.connect() as connection:
+        assert await count(connection, "rank_rollups") == 2

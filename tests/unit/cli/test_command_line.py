@@ -52,6 +52,7 @@ def test_the_commands_that_the_documentation_promises_exist() -> None:
         "stack up, stack down, stack status, run, demo, jobs list, jobs register, jobs finish, "
         "jobs describe, jobs watch, incidents list, "
         "verdicts list, verdicts explain, plans list, plans explain, topics apply, topics check, db upgrade, "
+        "db prune, "
         "inject slow, inject slow-input, inject slow-link, inject slow-endpoint, inject kill, inject stop, "
         "inject cont, inject hang, doctor, "
         "analyze, replay, record, simulate, schedule, plan, why"
@@ -85,6 +86,7 @@ def test_a_wrong_option_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, capsys
         ("verdicts", "list"),
         ("topics", "check"),
         ("db", "upgrade"),
+        ("db", "prune", "--older-than-days", "7"),
     ],
 )
 def test_without_addresses_a_command_is_unhealthy_and_says_what_to_do(
