@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from google.protobuf.message import DecodeError
 
 from services.common.kafka import ConsumedRecord, RejectedRecordError, Rejection
 from services.telemetry.adapters.block_builder import BlockBuilder, SampleSources
@@ -24,7 +25,13 @@ from services.telemetry.adapters.record_decoder import (
 from services.telemetry.adapters.wire_cursor import Wire
 from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress
 from services.telemetry.domain.sample_block import Bools, SampleBlock
-from services.telemetry.domain.validate import MAX_INCARNATION, MAX_RANK, MAX_SAMPLES
+from services.telemetry.domain.validate import (
+    MAX_INCARNATION,
+    MAX_RANK,
+    MAX_SAMPLES,
+    HostileRecordError,
+    check_record,
+)
 
 _MAX_NAMES = 100_000
 _NUMBER = {field.name: field.number for field in pb.Record.DESCRIPTOR.fields}
@@ -80,7 +87,6 @@ class _Read:
         progress: Its newest progress.
         block: All samples.
         believed: False where a closer look is needed.
-        strange: Job and place as they are on the wire where one of them was not known; empty otherwise.
     """
 
     job_ids: list[str]
@@ -89,7 +95,6 @@ class _Read:
     progress: list[ArrivedProgress | None]
     block: SampleBlock
     believed: Bools
-    strange: list[bytes]
 
 
 class RecordBatchDecoder:
@@ -115,10 +120,12 @@ class RecordBatchDecoder:
                 kept.append(_Kept(record, check_envelope(record)))
             except RejectedRecordError as error:
                 rejections.append(Rejection(record=record, error=error.error, reason=error.reason))
-        read, again = self._read(kept), False
+        if len(self._places) + len(self._job_ids) >= _MAX_NAMES:
+            self._forget_names()
+        read = self._read(kept)
         while not read.believed.all():
-            kept = self._second_look(kept, read, rejections, every=again)
-            read, again = self._read(kept), True
+            kept = self._second_look(kept, read, rejections)
+            read = self._read(kept)
         return ArrivedBatch(_runs(kept, read), read.block, rejections)
 
     def _read(self, kept: Sequence[_Kept]) -> _Read:
@@ -137,18 +144,16 @@ class RecordBatchDecoder:
         num_samples = np.bincount(owners, minlength=len(kept))
         believed = cursor.plain & (ranks <= MAX_RANK) & (incarnations <= MAX_INCARNATION)
         believed &= num_samples + np.bincount(reports[0], minlength=len(kept)) <= MAX_SAMPLES
-        job_ids, places, strange = [], [], []
+        job_ids, places = [], []
         for row, (each, begin, end, place_begin, place_end) in enumerate(
             zip(kept, job_begins.tolist(), job_ends.tolist(), place_begins.tolist(), place_ends.tolist(), strict=True)
         ):
             job, where = buffer[begin:end], buffer[place_begin:place_end]
             job_id, place = self._job_ids.get(job), self._places.get(where)
-            unknown = b""
-            if place is None or job_id is None or each.record.key != job:
+            if job_id is None or place is None:
+                job_id, place = self._learned(job, where)
+            if each.record.key != job or not job_id:
                 believed[row] = False
-                unknown = b"/".join((job, where, each.record.key or b""))
-                place, job_id = (0, 0), ""
-            strange.append(unknown)
             job_ids.append(job_id)
             places.append(place)
         node_of, device_of = np.array(places, dtype=np.int64).reshape(-1, 2).T
@@ -172,54 +177,51 @@ class RecordBatchDecoder:
             progress=self._progress.newest(wire, *reports, ranks, incarnations, believed),
             block=block,
             believed=believed,
-            strange=strange,
         )
 
-    def _second_look(
-        self, kept: Sequence[_Kept], read: _Read, rejections: list[Rejection], *, every: bool
-    ) -> list[_Kept]:
-        """What is odd is decoded one by one, and refused or made plain; the others stay as they are.
-
-        Args:
-            kept: The records.
-            read: What was read of them.
-            rejections: Gets those that are refused.
-            every: Leave none for a third look: else the first one of each unknown place speaks for the others.
-        """
-        still, looked_at = [], {b""}
-        for each, plain, unknown in zip(kept, read.believed.tolist(), read.strange, strict=True):
-            if plain or (not every and unknown and unknown in looked_at):
+    def _second_look(self, kept: Sequence[_Kept], read: _Read, rejections: list[Rejection]) -> list[_Kept]:
+        """What is odd is decoded one by one, and made plain or, added to the rejections, refused."""
+        still = []
+        for each, plain in zip(kept, read.believed.tolist(), strict=True):
+            if plain:
                 still.append(each)
                 continue
-            looked_at.add(unknown)
             try:
                 if each.message is not None:
                     raise RejectedRecordError("unreadable", "a record that says so much that it cannot be taken in")
-                still.append(self._made_plain(each.record))
+                still.append(_made_plain(each.record))
             except RejectedRecordError as error:
                 rejections.append(Rejection(record=each.record, error=error.error, reason=error.reason))
         return still
 
-    def _made_plain(self, record: ConsumedRecord) -> _Kept:
-        """Raises RejectedRecordError for what cannot be believed."""
-        message = decode_record(record)
-        if len(self._places) + len(self._job_ids) >= _MAX_NAMES:
-            self._forget_names()
-        self._job_ids[message.job_id.encode()] = message.job_id
-        place = pb.Record(node=message.node, device=message.device).SerializeToString()
-        self._places[place] = (self._number_of(message.node), self._number_of(message.device))
-        plain = pb.Record()
-        plain.CopyFrom(message)
-        plain.DiscardUnknownFields()
-        del plain.events[:], plain.progress[:]
-        plain.rank = max(plain.rank, 0)  # a launcher has no samples
-        return _Kept(record, plain.SerializeToString(), message)
+    def _learned(self, job: bytes, where: bytes) -> tuple[str, tuple[int, int]]:
+        """A job and a place that are new: known from now on, or the job without a name if they cannot be meant."""
+        try:
+            named = pb.Record.FromString(where)
+            named.job_id = job.decode()
+            check_record(named, key=job)
+        except (DecodeError, UnicodeDecodeError, HostileRecordError):
+            return "", (0, 0)
+        self._job_ids[job] = named.job_id
+        place = self._places[where] = self._number_of(named.node), self._number_of(named.device)
+        return named.job_id, place
 
     def _number_of(self, name: str) -> int:
         number = self._name_numbers.setdefault(name, len(self._names))
         if number == len(self._names):
             self._names.append(name)
         return number
+
+
+def _made_plain(record: ConsumedRecord) -> _Kept:
+    """Raises RejectedRecordError for what cannot be believed."""
+    message = decode_record(record)
+    plain = pb.Record()
+    plain.CopyFrom(message)
+    plain.DiscardUnknownFields()
+    del plain.events[:], plain.progress[:]
+    plain.rank = max(plain.rank, 0)  # a launcher has no samples
+    return _Kept(record, plain.SerializeToString(), message)
 
 
 def _runs(kept: Sequence[_Kept], read: _Read) -> list[ArrivedRun]:

@@ -31,8 +31,10 @@ def check_envelope(record: ConsumedRecord) -> bytes:
         raise RejectedRecordError("empty", "no value")
     if len(value) > MAX_RECORD_BYTES:
         raise RejectedRecordError("size", f"{len(value)} bytes, at most {MAX_RECORD_BYTES}")
-    for name, content in record.headers:
-        if name in _EXPECTED and content != _EXPECTED[name]:
+    headers = dict(record.headers)
+    for name, expected in _EXPECTED.items():
+        content = headers.get(name, expected)
+        if content != expected:
             raise RejectedRecordError("version", f"header {name} is {content[:80]!r}, which this version cannot read")
     return value
 

@@ -111,11 +111,14 @@ class ProgressWatcher:
 
     def finished_iteration(self, rank: int, incarnation: int, now_seconds: float) -> None:
         """A sample came: the rank has moved."""
-        self.heard(rank, incarnation, now_seconds)
         known = self._ranks.get(rank)
+        if known is None or known.incarnation != incarnation:
+            self.heard(rank, incarnation, now_seconds)
+            known = self._ranks.get(rank)
         if known is not None and known.incarnation == incarnation:
-            known.moved_at_seconds = now_seconds
-            self._moved_at_seconds = now_seconds
+            known.heard_at_seconds = known.moved_at_seconds = self._moved_at_seconds = now_seconds
+            if known.reported:
+                self._note_heard(now_seconds)
 
     def add(self, progress: ArrivedProgress, now_seconds: float) -> None:
         """Takes in one progress report."""
