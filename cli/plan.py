@@ -59,7 +59,7 @@ def _read(path: Path) -> WrittenQuestion:
         return question_from_document(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}", status=ExitStatus.USAGE) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CommandError(
             f"{path} is no JSON: {error}", next_step="docs/planning.md shows a state", status=ExitStatus.USAGE
         ) from error

@@ -1,19 +1,24 @@
 """``evenkeel schedule``: the best pipeline plan for a case in a file."""
 
 import json
+import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 from google.protobuf import json_format
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, say, show_json, show_rows
 from cli.session import OutputOption, output_of
 from layouts.codec import layout_to_proto
 from layouts.layout import Layout
-from pipelines.case import Case, case_from_json
+from pipelines.case import Case
+from pipelines.case_file import case_from_json, passed_over
 from pipelines.evaluate import evaluate
 from pipelines.layout import layout_of
 from pipelines.plan import Plan, plan_to_json
@@ -28,6 +33,8 @@ COLUMNS = {
     "bubble_fraction": "BUBBLE",
     "peak_activation": "PEAK ACTIVATION",
 }
+INTERRUPTED = 130
+_SEARCH_PART = 0.5  # of a deadline, where a proof is to follow
 
 
 def schedule(
@@ -58,35 +65,79 @@ def schedule(
     """
     case = _read(case_file)
     begin = time.monotonic()
-    try:
-        found = generate(case, Budget(evaluations, deadline_seconds=deadline, clock=time.monotonic), seed=seed)
-        plan, is_optimal = found.plan, found.gap <= 1e-9
+    # A proof gets the time that is left, so there must be some.
+    part = _SEARCH_PART if proves and deadline is not None else 1.0
+    with _Waiting(evaluations, None if deadline is None else part * deadline) as waiting:
+        try:
+            found = generate(case, waiting.budget, seed=seed)
+        except ValueError as error:
+            raise CommandError(f"{case_file}: {error}", status=ExitStatus.FAILURE) from error
+        plan, is_optimal, proof = found.plan, found.gap <= 1e-9, ""
         if proves and not is_optimal:
-            plan, is_optimal = _prove(case, plan)
-    except ValueError as error:
-        raise CommandError(f"{case_file}: {error}", status=ExitStatus.FAILURE) from error
+            end = None if deadline is None else begin + deadline
+            plan, is_optimal, proof = _prove(case, plan, lambda: waiting.is_over(end))
     document = _document(case, plan, found.bound, is_optimal)
     document["search"] = {
         "evaluations": found.evaluations,
         "seed": seed,
         "seconds": round(time.monotonic() - begin, 3),
+        "interrupted": waiting.budget.is_stopped,
     }
     if layout_file is not None:
         _write_layout(layout_of(plan, replicas), layout_file)
     if output_of(context, output) is OutputFormat.JSON:
         show_json(document)
-        return
-    show_rows(document["devices"], COLUMNS, OutputFormat.TABLE)
-    verdict = "proven optimal" if is_optimal else f"{document['gap']:.2%} above the lower bound {found.bound:g}"
-    say(f"makespan {document['makespan']:g}, {len(plan.partition)} stages: {verdict}; -o json shows the order of work")
+    else:
+        show_rows(document["devices"], COLUMNS, OutputFormat.TABLE)
+        verdict = "proven optimal" if is_optimal else f"{document['gap']:.2%} above the lower bound {found.bound:g}"
+        say(f"makespan {document['makespan']:g}, {len(plan.partition)} stages: {verdict}; -o json shows the order")
+    if proof:
+        say(f"not proven: {proof}")
+    if waiting.budget.is_stopped:
+        say("interrupted: this is the best plan so far")
+        raise typer.Exit(INTERRUPTED)
+
+
+class _Waiting:
+    """What whoever waits sees and can do: a bar on a terminal; the first Ctrl-C ends the search with its best plan."""
+
+    def __init__(self, evaluations: int, deadline_seconds: float | None) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        bar = self._progress.add_task("searching, Ctrl-C ends it with the best plan so far", total=1.0)
+        self.budget = Budget(
+            evaluations,
+            deadline_seconds=deadline_seconds,
+            clock=time.monotonic,
+            on_progress=lambda spent: self._progress.update(bar, completed=spent),
+        )
+
+    def is_over(self, end: float | None) -> bool:
+        """Whether somebody pressed Ctrl-C or the clock has reached the end."""
+        return self.budget.is_stopped or (end is not None and time.monotonic() >= end)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        self._before = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+        self._progress.stop()
+
+    def _interrupt(self, *_: object) -> None:
+        if self.budget.is_stopped:
+            raise KeyboardInterrupt
+        self.budget.stop()
 
 
 def _read(path: Path) -> Case:
     try:
-        return case_from_json(json.loads(path.read_text(encoding="utf-8")))
+        document = json.loads(path.read_text(encoding="utf-8"))
+        case = case_from_json(document)
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}", status=ExitStatus.USAGE) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CommandError(
             f"{path} is no JSON: {error}", next_step="docs/pipelines.md shows a case", status=ExitStatus.USAGE
         ) from error
@@ -94,6 +145,9 @@ def _read(path: Path) -> Case:
         raise CommandError(
             f"{path}: {error}", next_step="docs/pipelines.md shows a case", status=ExitStatus.USAGE
         ) from error
+    if notes := passed_over(document):
+        say(f"{path}: passed over, a case has no such keys: {', '.join(notes)}")
+    return case
 
 
 def _write_layout(layout: Layout, path: Path) -> None:
@@ -104,15 +158,19 @@ def _write_layout(layout: Layout, path: Path) -> None:
         raise CommandError(f"cannot write {path}: {error.strerror}", status=ExitStatus.USAGE) from error
 
 
-def _prove(case: Case, plan: Plan) -> tuple[Plan, bool]:
+def _prove(case: Case, plan: Plan, is_over: Callable[[], bool]) -> tuple[Plan, bool, str]:
+    """The best plan known, whether that is proven, and if not why."""
     try:
         from pipelines.exact import prove  # noqa: PLC0415 - only proofs need ortools
     except ModuleNotFoundError as error:
         raise CommandError(
             "--prove needs ortools", next_step="pip install 'evenkeel[pipelines]'", status=ExitStatus.USAGE
         ) from error
-    proof = prove(case, plan)
-    return proof.plan, proof.is_optimal
+    try:
+        proof = prove(case, plan, is_over=is_over)
+    except ValueError as error:
+        return plan, False, str(error)
+    return proof.plan, proof.is_optimal, "" if proof.is_optimal else "the time did not suffice"
 
 
 def _document(case: Case, plan: Plan, bound: float, is_optimal: bool) -> dict[str, Any]:
@@ -135,7 +193,7 @@ def _document(case: Case, plan: Plan, bound: float, is_optimal: bool) -> dict[st
         "name": case.name,
         "makespan": evaluation.makespan,
         "lower_bound": bound,
-        "gap": evaluation.makespan / bound - 1.0,
+        "gap": evaluation.makespan / bound - 1.0 if bound else 0.0,
         "is_optimal": is_optimal,
         "devices": devices,
         "plan": plan_to_json(plan),

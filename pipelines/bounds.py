@@ -1,22 +1,38 @@
 """What no plan of whole layers can beat.
 
-Three bounds; the largest counts. *Work*: all work plus the idle time that devices cannot avoid at the start (the
-k-th device to begin needs k layers done before it; for fused backward as much at the end), over the speed of all.
-*Chain*: one micro-batch through the model and back on the fastest device. *Layer*: one layer sits on one device, so its
-F and B of all micro-batches follow one another, after the way to it and before the way back from it.
+Five bounds; the largest counts. *Work*: all work plus the idle time that devices cannot avoid at the start (the k-th
+device to begin needs k layers done before it, and k messages; for fused backward as much at the end), over the speed of
+the devices in use, and with them the *chain*: one micro-batch through the model and back, with the messages between
+that many devices. *Layer*: one layer sits on one device, so its passes of all micro-batches follow one another, after
+the way to it and before the way back from it. *Count*: of any ``j * devices + 1`` layers some device has j + 1.
+*Memory*: an activation is held from its F at least until the way to the last layer and back is over.
 """
 
-from pipelines.case import Backward, Case
+from itertools import accumulate
+from math import ceil
+
+from pipelines.case import Backward, Case, PlacementRule, allowed
 
 
 def lower_bound(case: Case) -> float:
     """The least time that any plan of a case can take, whatever its partition, placement and order."""
-    return max(_work_bound(case), _chain_bound(case), _layer_bound(case))
+    return max(work_bound(case), _layer_bound(case), _count_bound(case), _memory_bound(case))
 
 
 def work_bound(case: Case) -> float:
     """All work plus the unavoidable start (for fused backward also the end), or the chain of one micro-batch."""
-    return max(_work_bound(case), _chain_bound(case))
+    return min(_used_bound(case, used) for used in _numbers_of_devices(case))
+
+
+def useful_devices(case: Case) -> int:
+    """How many devices the least of the work bounds is for: more only wait for each other's messages."""
+    return min(_numbers_of_devices(case), key=lambda used: (_used_bound(case, used), -used))
+
+
+def _numbers_of_devices(case: Case) -> range:
+    most = min(case.devices, len(case.layers) if case.stages is None else case.stages)
+    # Stages in circles fill the devices before a second one comes to the first.
+    return range(most if case.placement is PlacementRule.CYCLIC and case.stages is not None else 1, most + 1)
 
 
 def _back(case: Case, index: int) -> float:
@@ -25,31 +41,67 @@ def _back(case: Case, index: int) -> float:
     return layer.backward_input + weight
 
 
-def _work_bound(case: Case) -> float:
-    fastest = max(case.speeds)
-    work = case.micro_batches * sum(layer.work for layer in case.layers)
-    idle, lead, tail = 0.0, 0.0, 0.0
-    # A device idle at the start or end loses its speed's share of the common work; the fastest begin first.
-    for k, speed in enumerate(sorted(case.speeds, reverse=True)):
+def _used_bound(case: Case, used: int) -> float:
+    """Work and chain of plans on this many devices; the fastest ones, which begin first."""
+    speeds = sorted(case.speeds, reverse=True)[:used]
+    roles = _role_work(case, used)
+    work = case.micro_batches * (sum(layer.work for layer in case.layers) + roles)
+    idle = lead = tail = 0.0
+    for k, speed in enumerate(speeds):
         if k:
-            index = min(k - 1, len(case.layers) - 1)
-            lead += case.layers[index].forward
-            tail += _back(case, index) if case.backward is Backward.FUSED else 0.0
-        idle += speed * (lead + tail) / fastest
-    used = sum(case.speeds) if len(case.layers) >= case.devices else sum(sorted(case.speeds)[-len(case.layers) :])
-    return (work + (idle if len(case.layers) >= case.devices else 0.0)) / used
+            lead += case.layers[k - 1].forward / speeds[0] + case.communication
+            tail += _back(case, k - 1) / speeds[0] + case.communication if case.backward is Backward.FUSED else 0.0
+        idle += speed * (lead + tail)
+    chain = sum(layer.forward + _back(case, i) for i, layer in enumerate(case.layers)) + roles
+    return max((work + idle) / sum(speeds), chain / speeds[0] + 2 * (used - 1) * case.communication)
 
 
-def _chain_bound(case: Case) -> float:
-    chain = sum(layer.forward + _back(case, i) for i, layer in enumerate(case.layers))
-    return chain / max(case.speeds)
+def _role_work(case: Case, used: int) -> float:
+    """What stages cost for one micro-batch on top of their layers, with as few of them as the devices in use allow."""
+    if case.stage_bias is None:
+        return 0.0
+    first, middle, last = (
+        role.forward + role.backward_input
+        for role in (case.stage_bias.first, case.stage_bias.middle, case.stage_bias.last)
+    )
+    num_stages = case.stages or used
+    return first if num_stages == 1 else first + last + (num_stages - 2) * middle
 
 
 def _layer_bound(case: Case) -> float:
     best, way_to, way_back = 0.0, 0.0, 0.0
     for index, layer in enumerate(case.layers):
-        here = case.micro_batches * (layer.forward + _back(case, index))
-        best = max(best, way_to + here + way_back)
+        here = case.micro_batches * (layer.forward + _back(case, index)) + way_back
+        best = max(best, way_to + max(here, case.micro_batches * layer.work))
         way_to += layer.forward
         way_back += _back(case, index)
+    return best / max(case.speeds)
+
+
+def _count_bound(case: Case) -> float:
+    works = sorted((layer.work for layer in case.layers), reverse=True)
+    best = 0.0
+    for together in range(1, (len(works) - 1) // case.devices + 1):
+        last = together * case.devices
+        best = max(best, sum(works[last - together : last + 1]))
+    return case.micro_batches * best / max(case.speeds)
+
+
+def _memory_bound(case: Case) -> float:
+    """Activations of a layer that do not fit at once follow one another; all fill the memory for their time."""
+    if case.memory_limit is None:
+        return 0.0
+    limit, count, layers = allowed(case.memory_limit), case.micro_batches, case.layers
+    ways = [0.0, *accumulate(layer.forward for layer in layers)]
+    rest, filled, best = 0.0, 0.0, 0.0
+    for index in range(len(layers) - 1, -1, -1):
+        layer = layers[index]
+        rest += layer.forward + _back(case, index)
+        held = rest + (layer.backward_weight if case.backward is Backward.SPLIT else 0.0)
+        filled += count * layer.activation * held
+        if layer.activation > 0:
+            at_once = min(count, int(limit / layer.activation))
+            best = max(best, ways[index] + ceil(count / at_once) * held)
+    if limit > 0:
+        best = max(best, filled / (case.devices * limit))
     return best / max(case.speeds)

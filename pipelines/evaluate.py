@@ -8,7 +8,7 @@ An activation is held from the start of F to the end of both B and W. Links have
 
 from dataclasses import dataclass
 
-from pipelines.case import Backward, Case, PlacementRule
+from pipelines.case import Backward, Case, PlacementRule, allowed
 from pipelines.costs import StageCosts, stage_costs
 from pipelines.plan import Operation, Pass, Plan
 
@@ -49,7 +49,7 @@ def evaluate(case: Case, plan: Plan) -> Evaluation:
     durations = [[_duration(costs, op) for op in order] for order in plan.orders]
     spans = [end[-1] - start[0] for start, end in zip(starts, ends, strict=True) if start]
     peaks = tuple(_peak(order, costs) for order in plan.orders)
-    if case.memory_limit is not None and max(peaks) > case.memory_limit + 1e-9:
+    if case.memory_limit is not None and max(peaks) > allowed(case.memory_limit):
         device = peaks.index(max(peaks))
         raise ValueError(f"device {device} holds {peaks[device]:g}, more than the limit {case.memory_limit:g}")
     return Evaluation(

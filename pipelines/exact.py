@@ -9,12 +9,11 @@ schedule likes; where these are too many too, the cuts become variables of one m
 (ortools).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import partial
 from itertools import combinations, islice, pairwise
-from math import comb, lcm
+from math import comb
 
 from pipelines.bounds import lower_bound
 from pipelines.case import Case, PlacementRule
@@ -26,6 +25,7 @@ from pipelines.search.assignments import Assignment, Balance
 from pipelines.search.budget import Budget
 from pipelines.search.improve import first_priorities, improve
 from pipelines.search.network import network_of, plan_of
+from pipelines.whole_numbers import common_scale, small_fraction
 
 MOST_CHOICES = 3000
 MOST_CUTS = 20_000
@@ -50,13 +50,16 @@ class Proof:
     solved: int
 
 
-def prove(case: Case, plan: Plan, *, seconds_per_choice: float = 20.0) -> Proof:
+def prove(
+    case: Case, plan: Plan, *, seconds_per_choice: float = 20.0, is_over: Callable[[], bool] = lambda: False
+) -> Proof:
     """Betters a plan until it is proven to be the best.
 
     Args:
         case: The case.
         plan: A plan to begin with; the better, the faster.
         seconds_per_choice: Time for one assignment; whatever is open after it leaves the plan unproven.
+        is_over: Whether to end with the best so far, unproven; asked before each assignment.
 
     Raises:
         ValueError: The case is too large, or its times are no small fractions.
@@ -67,12 +70,12 @@ def prove(case: Case, plan: Plan, *, seconds_per_choice: float = 20.0) -> Proof:
     elif case.placement is not PlacementRule.CYCLIC or case.stages is None:
         raise ValueError(f"{num_choices} assignments are too many to try; at most {MOST_CHOICES}")
     else:
-        return _prove_many(case, plan, seconds_per_choice)
-    proof = _solved(case, plan, choices, seconds_per_choice)
+        return _prove_many(case, plan, seconds_per_choice, is_over)
+    proof = _solved(case, plan, choices, seconds_per_choice, is_over)
     return replace(proof, choices=num_choices)
 
 
-def _prove_many(case: Case, plan: Plan, seconds_per_choice: float) -> Proof:
+def _prove_many(case: Case, plan: Plan, seconds_per_choice: float, is_over: Callable[[], bool]) -> Proof:
     """Cuts that are too many to try all: those of the least work first, until what is found rules out the rest."""
     balance, num_choices, floor = Balance(case), _num_choices(case), lower_bound(case)
     solved, value = 0, evaluate(case, plan).makespan
@@ -81,10 +84,11 @@ def _prove_many(case: Case, plan: Plan, seconds_per_choice: float) -> Proof:
         while len(choices := list(islice(cuts_below(case, below), MOST_CUTS + 1))) > MOST_CUTS:
             below -= (below - floor) / 8.0
         choices = sorted(filter(balance.fits, choices), key=partial(_listed, case))
-        proof = _solved(case, plan, choices, seconds_per_choice)
+        proof = _solved(case, plan, choices, seconds_per_choice, is_over)
         solved += proof.solved
-        if proof.makespan <= below:
-            return replace(proof, choices=num_choices, solved=solved)
+        if proof.makespan <= below or is_over():
+            is_optimal = proof.is_optimal and proof.makespan <= below
+            return replace(proof, choices=num_choices, solved=solved, is_optimal=is_optimal)
         if proof.makespan < value:
             plan, value = proof.plan, proof.makespan
             continue
@@ -99,7 +103,9 @@ def _prove_many(case: Case, plan: Plan, seconds_per_choice: float) -> Proof:
         )
 
 
-def _solved(case: Case, plan: Plan, choices: Sequence[Assignment], seconds_per_choice: float) -> Proof:
+def _solved(
+    case: Case, plan: Plan, choices: Sequence[Assignment], seconds_per_choice: float, is_over: Callable[[], bool]
+) -> Proof:
     """The best plan of some assignments, in this order."""
     best, value, balance = plan, evaluate(case, plan).makespan, Balance(case)
     solved, is_optimal, floor, scale = 0, True, lower_bound(case), _scale(case)
@@ -108,6 +114,9 @@ def _solved(case: Case, plan: Plan, choices: Sequence[Assignment], seconds_per_c
             break
         if balance.score(choice)[0] >= value:
             continue
+        if is_over():
+            is_optimal = False
+            break
         solved += 1
         network = network_of(case, choice.partition, choice.placement)
         answer = prove_fixed(network, case.memory_limit, scale, value, seconds_per_choice)
@@ -162,9 +171,8 @@ def _scale(case: Case) -> int:
     times = [case.communication]
     for layer in case.layers:
         times += [layer.forward, layer.backward_input, layer.backward_weight]
-    speeds = [Fraction(speed).limit_denominator(1000) for speed in set(case.speeds)]
-    parts = [Fraction(time).limit_denominator(10**6) / speed for time in times for speed in speeds]
-    scale = lcm(*(part.denominator for part in parts))
-    if scale > 10**6:
-        raise ValueError("times and speeds must be small fractions for a proof; round them")
-    return scale
+    if case.stage_bias is not None:
+        for role in (case.stage_bias.first, case.stage_bias.middle, case.stage_bias.last):
+            times += [role.forward, role.backward_input]
+    speeds = [small_fraction(speed, 1000) for speed in set(case.speeds)]
+    return common_scale(small_fraction(time) / speed for time in times for speed in speeds)

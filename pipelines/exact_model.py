@@ -10,9 +10,10 @@ from itertools import accumulate, pairwise
 
 from ortools.sat.python import cp_model
 
-from pipelines.case import Backward, Case, RoleCost
+from pipelines.case import Backward, Case, RoleCost, allowed
 from pipelines.plan import Plan
 from pipelines.search.network import Network, network_of, plan_of
+from pipelines.whole_numbers import common_scale, small_fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,7 @@ def _limit_memory(
 ) -> None:
     last, block = last_and_block
     num_stages = len(network.partition)
+    scale = common_scale(small_fraction(size) for size in network.activation)
     held: list[list[cp_model.IntervalVar]] = [[] for _ in range(network.num_devices)]
     sizes: list[list[int]] = [[] for _ in range(network.num_devices)]
     for op in range(block):
@@ -81,9 +83,9 @@ def _limit_memory(
         length = model.new_int_var(0, horizon, f"h{op}")
         device = network.device[op]
         held[device].append(model.new_interval_var(starts[op], length, release, f"m{op}"))
-        sizes[device].append(round(network.activation[op % num_stages] * 1000))
+        sizes[device].append(round(network.activation[op % num_stages] * scale))
     for intervals, demands in zip(held, sizes, strict=True):
-        model.add_cumulative(intervals, demands, round(limit * 1000))
+        model.add_cumulative(intervals, demands, int(allowed(limit) * scale))
 
 
 def prove_cuts(case: Case, scale: int, below: float, seconds: float) -> Answer:
@@ -190,5 +192,6 @@ def _ceil(value: float) -> int:
 def _solve(model: cp_model.CpModel, seconds: float) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
+    solver.parameters.catch_sigint_signal = False
     solver.parameters.max_time_in_seconds = seconds
     return solver, solver.solve(model)

@@ -12,7 +12,7 @@ have; the beams' sizes are arguments. With a memory limit an operation is admitt
 :mod:`pipelines.search.dispatch`, which never gets stuck; the original's admission is not described fully.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -34,13 +34,16 @@ class _Candidate:
     schedule: Schedule
 
 
-def octopipe(case: Case, *, beam: int = _BEAM, rounds: int = _ROUNDS) -> Plan:
+def octopipe(
+    case: Case, *, beam: int = _BEAM, rounds: int = _ROUNDS, is_over: Callable[[], bool] = lambda: False
+) -> Plan:
     """The plan that the rules of OctoPipe lead to.
 
     Args:
         case: The case.
         beam: How many balanced partitions of each number of stages are run in full.
         rounds: Most rounds of tuning.
+        is_over: Whether to end with what there is.
 
     Raises:
         ValueError: No partition of the bank fits the memory limit.
@@ -51,12 +54,16 @@ def octopipe(case: Case, *, beam: int = _BEAM, rounds: int = _ROUNDS) -> Plan:
         if any(device != stage % case.devices for stage, device in enumerate(start.placement)):
             continue
         for assignment in _bank(case, balance, start, beam):
+            if is_over():
+                break
             best = _better(case, balance, best, assignment)
     if best is None:
         raise ValueError(f"no balanced partition fits the memory limit {case.memory_limit}; raise it")
     for _ in range(rounds):
         tuned = best
         for assignment in _moves(case, best):
+            if is_over():
+                break
             tuned = _better(case, balance, tuned, assignment) or tuned
         if tuned is best:
             break

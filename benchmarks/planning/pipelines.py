@@ -18,7 +18,8 @@ from typing import Any
 import pipelines
 from benchmarks.planning.tables import table
 from pipelines.bounds import lower_bound
-from pipelines.case import Case, case_from_json
+from pipelines.case import Case
+from pipelines.case_file import case_from_json
 from pipelines.evaluate import evaluate
 from pipelines.exact import prove
 from pipelines.octopipe import octopipe

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from pipelines.case import Backward, Case, PlacementRule
+from pipelines.bounds import useful_devices
+from pipelines.case import Backward, Case, PlacementRule, allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Balance:
         for size, device in zip(assignment.partition, assignment.placement, strict=True):
             held[device] += self._held[start + size] - self._held[start]
             start += size
-        return max(held) <= limit + 1e-9
+        return max(held) <= allowed(limit)
 
     def score(self, assignment: Assignment) -> tuple[float, float]:
         """The fullest device's time, then how uneven the devices are; less is better."""
@@ -83,18 +84,27 @@ class Balance:
 
 
 def proposals(case: Case) -> Iterator[Assignment]:
-    """Starting points: every useful number of stages, in circles and in waves."""
-    num_layers = len(case.layers)
+    """Starting points: every useful number of stages, in circles and in waves, on all devices or the useful ones."""
+    yield from _patterns(case, list(range(case.devices)))
+    useful = useful_devices(case)
+    if useful < min(case.devices, len(case.layers)) and case.placement is PlacementRule.ANY:
+        fastest = sorted(range(case.devices), key=lambda device: -case.speeds[device])
+        yield from _patterns(case, sorted(fastest[:useful]))
+
+
+def _patterns(case: Case, devices: Sequence[int]) -> Iterator[Assignment]:
+    num_layers, num_devices = len(case.layers), len(devices)
     if case.stages is not None:
         counts = [case.stages]
     else:
-        most = max(1, num_layers // case.devices)
+        most = max(1, num_layers // num_devices)
         chunks = [v for v in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32) if v <= most]
-        counts = sorted({min(num_layers, v * case.devices) for v in chunks} | {min(num_layers, 2 * case.devices)})
-        counts += [num_layers] if num_layers <= 4 * case.devices else []
+        counts = sorted({min(num_layers, v * num_devices) for v in chunks} | {min(num_layers, 2 * num_devices)})
+        counts += [num_layers] if num_layers <= 4 * num_devices else []
     for count in dict.fromkeys(counts):
-        circles = tuple(s % case.devices for s in range(count))
-        waves = tuple(min(s % (2 * case.devices), 2 * case.devices - 1 - s % (2 * case.devices)) for s in range(count))
+        turns = [s % (2 * num_devices) for s in range(count)]
+        circles = tuple(devices[turn % num_devices] for turn in turns)
+        waves = tuple(devices[min(turn, 2 * num_devices - 1 - turn)] for turn in turns)
         placements = (circles,) if case.placement is PlacementRule.CYCLIC else (circles, waves)
         for placement in dict.fromkeys(placements):
             yield Assignment(even_cuts(case, placement), placement)

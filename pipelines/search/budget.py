@@ -1,4 +1,4 @@
-"""How much a search may still do: counted work, a deadline, or both."""
+"""How much a search may still do: counted work, a deadline, or both; and whoever waits can end it."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,16 @@ class Budget:
             plan.
         deadline_seconds: Time that may pass; None is no limit.
         clock: Seconds from any origin; needed with a deadline.
+        on_progress: Called with the part that is spent, after each schedule, on the thread of the search.
     """
 
     def __init__(
-        self, evaluations: int, *, deadline_seconds: float | None = None, clock: Callable[[], float] | None = None
+        self,
+        evaluations: int,
+        *,
+        deadline_seconds: float | None = None,
+        clock: Callable[[], float] | None = None,
+        on_progress: Callable[[float], None] | None = None,
     ) -> None:
         if evaluations < 1 or (deadline_seconds is not None and (deadline_seconds <= 0 or clock is None)):
             raise ValueError("a budget needs one evaluation or more, and a clock for a deadline above 0 seconds")
@@ -22,11 +28,24 @@ class Budget:
         self._deadline_seconds = deadline_seconds
         self._clock = clock
         self._begin = clock() if clock is not None else 0.0
+        self._on_progress = on_progress
         self._done = 0
+        self._is_stopped = False
 
     def charge(self) -> None:
         """Counts one schedule."""
         self._done += 1
+        if self._on_progress is not None:
+            self._on_progress(self.spent)
+
+    def stop(self) -> None:
+        """Ends the search with the best it has found; from a signal handler or another thread too."""
+        self._is_stopped = True
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody ended the search."""
+        return self._is_stopped
 
     @property
     def evaluations(self) -> int:
@@ -34,9 +53,15 @@ class Budget:
         return self._done
 
     @property
+    def passed(self) -> float:
+        """The part of the time that is used up: 0 without a deadline, 1 or more is the end."""
+        if self._is_stopped:
+            return 1.0
+        if self._deadline_seconds is None or self._clock is None:
+            return 0.0
+        return (self._clock() - self._begin) / self._deadline_seconds
+
+    @property
     def spent(self) -> float:
         """The part that is used up; 1 or more is the end."""
-        part = self._done / self._evaluations
-        if self._deadline_seconds is not None and self._clock is not None:
-            part = max(part, (self._clock() - self._begin) / self._deadline_seconds)
-        return part
+        return max(self._done / self._evaluations, self.passed)

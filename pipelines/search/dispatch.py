@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from operator import add
 
+from pipelines.case import allowed
 from pipelines.search.network import Network
 
 
@@ -118,7 +119,7 @@ class _Memory:
         # Reversed, an activation is taken by what ends it and freed by its F; the last micro-batch is then the oldest.
         self._taken_by, self._freed_by = (last, 0) if is_reverse else (0, last)
         self._is_reverse = is_reverse
-        self._limit = limit + 1e-9
+        self._limit = allowed(limit)
         self._sizes = network.activation
         self._device = network.device
         self._full = [0.0] * network.num_devices

@@ -32,6 +32,7 @@ _FEW_DEVICES = 4
 _HEAT_ENDS = (0.4, 0.7, 0.92)  # of the budget
 _STARTS_END = 0.2
 _START_PASSES = 20
+_RULES_END = 0.5  # of the time; without a deadline the rules are carried out to their end
 _FORESEES = 0.5  # part of the changes that are chosen by what devices idled, not by work alone
 _NOISE = 0.01  # of the makespan
 
@@ -55,7 +56,7 @@ class Generated:
     @property
     def gap(self) -> float:
         """How much longer than the bound the plan is: 0.03 is 3 %."""
-        return self.evaluation.makespan / self.bound - 1.0
+        return self.evaluation.makespan / self.bound - 1.0 if self.bound else 0.0
 
 
 @dataclass(slots=True)
@@ -118,7 +119,7 @@ class _Search:
         if not climbers:
             raise ValueError(
                 f"no placement found in which each device holds one micro-batch within {self._case.memory_limit}; "
-                "raise memory.limit, add devices or allow more stages"
+                "raise memory.limit, add devices, or allow more stages or more time"
             )
         begin = self._budget.spent
         quick = self._case.devices <= _FEW_DEVICES and self._case.memory_limit is None
@@ -140,7 +141,7 @@ class _Search:
         for _ in range(_START_PASSES):
             for proposal in chain(heavy_proposals(case), proposals(case)):
                 for keeps_devices in (True, False):
-                    if found and self._budget.spent >= _STARTS_END:
+                    if self._budget.spent >= (_STARTS_END if found else 1.0):
                         return found
                     assignment = balanced(case, self._balance, proposal, self._random, 600, keeps_devices=keeps_devices)
                     if assignment in seen or not self._balance.fits(assignment):
@@ -154,9 +155,9 @@ class _Search:
         return found
 
     def _baseline(self) -> _Climber | None:
-        """Where the OctoPipe rules end: so the result is never behind them."""
+        """Where the OctoPipe rules end: so the result is never behind them where they had the time to end."""
         try:
-            plan = octopipe(self._case)
+            plan = octopipe(self._case, is_over=lambda: self._budget.passed >= _RULES_END)
         except ValueError:
             return None
         network = network_of(self._case, plan.partition, plan.placement)

@@ -105,7 +105,8 @@ def plan_of(network: Network, starts: Sequence[float]) -> Plan:
     """The plan in which each device works in the order of the starts, micro-batches of a stage in turn.
 
     Micro-batches are alike, so the k-th F of a stage may be called that of micro-batch k, and so for B and W: what
-    each waits for has then been done at least as often.
+    each waits for has then been done at least as often. Operations without length may start together: they are
+    ordered as one needs the other.
     """
     num_stages = len(network.partition)
     block = num_stages * network.num_micro_batches
@@ -117,9 +118,14 @@ def plan_of(network: Network, starts: Sequence[float]) -> Plan:
     backward = Pass.BACKWARD_INPUT if network.is_split else Pass.BACKWARD
     kinds = (Pass.FORWARD, backward, Pass.BACKWARD_WEIGHT)
     orders: list[list[Operation]] = [[] for _ in range(network.num_devices)]
-    for op in sorted(
-        range(len(network.durations)), key=lambda op: (starts[op], starts[op] + network.durations[op], op)
-    ):
+
+    def moment(op: int) -> tuple[float, float, int, int, int]:
+        kind, rest = divmod(op, block)
+        micro_batch, stage = divmod(rest, num_stages)
+        # Within a micro-batch F go up the stages and the backward comes down.
+        return starts[op], starts[op] + network.durations[op], micro_batch, kind, -stage if kind else stage
+
+    for op in sorted(range(len(network.durations)), key=moment):
         kind, rest = divmod(op, block)
         micro_batch, stage = divmod(rest, num_stages)
         orders[network.device[op]].append(Operation(kinds[kind], micro_batch, stage))

@@ -1,11 +1,15 @@
 """``evenkeel schedule``: a plan as a job's layout."""
 
 import json
+import signal
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
+from cli.errors import CommandError, ExitStatus
 from cli.main import app
+from pipelines.search.budget import Budget
 from trainer_sdk.launcher.job_file import load_job
 
 LAYER = {"forward": 2.0, "backward_input": 2.0, "backward_weight": 2.0}
@@ -48,3 +52,41 @@ def test_a_layout_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     where = tmp_path / "nowhere" / "layout.json"
     result = CliRunner().invoke(app, ["schedule", str(case), "--evaluations", "20", "--layout", str(where)])
     assert "cannot write" in str(result.exception)
+
+
+def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, charge = tmp_path / "case.json", Budget.charge
+    case.write_text(json.dumps(CASE))
+
+    def charge_and_press(budget: Budget) -> None:
+        charge(budget)
+        if budget.evaluations == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Budget, "charge", charge_and_press)
+    before = signal.getsignal(signal.SIGINT)
+    result = CliRunner().invoke(app, ["schedule", str(case), "-o", "json"])
+    answer = json.loads(result.stdout)
+    assert (result.exit_code, answer["search"]["interrupted"]) == (130, True)
+    assert answer["search"]["evaluations"] < 10
+    assert answer["plan"]["schedule"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_case_too_large_for_a_proof_still_gets_its_plan(tmp_path: Path) -> None:
+    case = tmp_path / "case.json"
+    case.write_text(json.dumps({**CASE, "layers": CASE["layers"] * 3}))
+    result = CliRunner().invoke(app, ["schedule", str(case), "--evaluations", "20", "--prove", "-o", "json"])
+    assert (result.exit_code, json.loads(result.stdout)["is_optimal"]) == (0, False)
+    assert "not proven: 262144 assignments are too many" in result.stderr
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff\xfe", b"[" * 100_000, b'{"layers": "abc"}', None])
+def test_what_is_no_case_is_a_usage_error_of_one_line(text: bytes | None, tmp_path: Path) -> None:
+    case = tmp_path if text is None else tmp_path / "case.json"
+    if text is not None:
+        case.write_bytes(text)
+    result = CliRunner().invoke(app, ["schedule", str(case)])
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.status is ExitStatus.USAGE
+    assert "\n" not in str(result.exception)

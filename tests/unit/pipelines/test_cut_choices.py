@@ -7,7 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipelines.case import Case, PlacementRule, RoleCost, StageBias, case_from_json
+from pipelines.case import Case, PlacementRule, RoleCost, StageBias
+from pipelines.case_file import case_from_json
 from pipelines.cut_choices import cuts_below
 from pipelines.evaluate import evaluate
 from pipelines.exact_model import prove_cuts, prove_fixed

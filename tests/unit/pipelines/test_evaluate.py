@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.case import Backward, Case, Layer, case_from_json, case_to_json
+from pipelines.case import Backward, Case, Layer
+from pipelines.case_file import case_from_json, case_to_json
 from pipelines.evaluate import evaluate
 from pipelines.plan import Operation, Pass
 from pipelines.schedules.gpipe import gpipe
@@ -70,12 +71,14 @@ def test_every_recorded_case_survives_json(name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"devices": None}, "'devices' must be a whole number"),
-        ({"layers": [{"forward": 1}]}, "layer 0 lacks 'backward_input'"),
+        ({"devices": None}, "'devices' must be a number, not None"),
+        ({"layers": [{"forward": 1}]}, "layer 0: 'backward_input' is missing"),
         ({"backward": "sideways"}, "sideways"),
         ({"device_speeds": [1, 0]}, "leave a dead device out"),
         ({"memory": {"limit": 1}}, "raise the limit"),
         ({"constraints": {"stages": 9}}, "there are 4 layers"),
+        ({"micro_batches": 10**9}, "too many: at most"),
+        ({"devices": 10**9}, "too many: at most"),
     ],
 )
 def test_a_bad_case_is_refused_with_what_to_do(changes: dict[str, object], message: str) -> None:

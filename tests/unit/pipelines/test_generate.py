@@ -1,10 +1,12 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
 from pipelines.bounds import lower_bound, work_bound
-from pipelines.case import Backward, Case, case_from_json
+from pipelines.case import Backward, Case, Layer, RoleCost, StageBias
+from pipelines.case_file import case_from_json
 from pipelines.evaluate import evaluate
 from pipelines.exact import prove
 from pipelines.octopipe import octopipe
@@ -96,6 +98,52 @@ def test_a_deadline_ends_the_search() -> None:
     case = case_from_json(document("simpipe", "simpipe-llama3-8B-p4-m8"))
     found = generate(case, Budget(10**9, deadline_seconds=300.0, clock=lambda: float(next(ticks))))
     assert found.evaluations < 300
+
+
+@pytest.mark.parametrize(("forward", "backward", "weight"), [(3, 0, 0), (0, 3, 2), (3, 0, 2), (0, 0, 4), (0, 0, 0)])
+def test_passes_that_take_no_time_are_ordered_too(forward: float, backward: float, weight: float) -> None:
+    layer = Layer(forward=forward, backward_input=backward, backward_weight=weight)
+    case = Case(name="free passes", devices=2, micro_batches=4, layers=(layer,) * 4)
+    found = generate(case, Budget(60))
+    assert found.evaluation.makespan >= found.bound
+    assert found.gap >= 0
+
+
+# Each bound alone: what it says is what the best plan needs.
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        # Two devices would wait longer for each other's messages than one takes for all.
+        ({"communication": 1000.0}, 3 * 4 * 6),
+        # Five alike on two devices: one has three of them.
+        ({"layers": (Layer(forward=2, backward_input=2, backward_weight=2),) * 5}, 3 * 3 * 6),
+        # One at a time, each held for its way there and back.
+        ({"devices": 4, "memory_limit": 1.0}, 3 * (4 * 4 + 2)),
+        ({"stages": 1}, 3 * 4 * 6),
+        ({"stage_bias": StageBias(first=RoleCost(forward=4)), "stages": 1}, 3 * (4 * 6 + 4)),
+    ],
+)
+def test_a_bound_that_the_best_plan_meets_proves_it(changes: dict[str, Any], expected: float) -> None:
+    layers = (Layer(forward=2, backward_input=2, backward_weight=2),) * 4
+    found = generate(
+        Case(**{"name": "bound", "devices": 2, "micro_batches": 3, "layers": layers, **changes}), Budget(60)
+    )
+    assert found.bound == found.evaluation.makespan == expected
+
+
+def test_a_limit_of_fractions_that_sum_to_it_is_kept() -> None:
+    layer = Layer(forward=1, backward_input=1, backward_weight=1, activation=0.1)
+    found = generate(Case(name="tenths", devices=1, micro_batches=4, layers=(layer,) * 3, memory_limit=0.3), Budget(20))
+    assert found.evaluation.makespan == 36
+
+
+def test_the_rules_end_with_the_deadline_and_there_is_a_plan() -> None:
+    layer = Layer(forward=10, backward_input=12, backward_weight=9)
+    case = Case(name="large", devices=16, micro_batches=8, layers=(layer,) * 64)
+    ticks = iter(range(10**9))
+    found = generate(case, Budget(10**9, deadline_seconds=50.0, clock=lambda: float(next(ticks))))
+    assert next(ticks) < 100
+    assert found.evaluation.makespan >= found.bound
 
 
 def test_a_limit_that_no_placement_fits_is_refused_with_what_to_do() -> None:

@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from pipelines.case import Case, Layer, PlacementRule, case_from_json
+from pipelines.case import Case, Layer, PlacementRule
+from pipelines.case_file import case_from_json
 from pipelines.evaluate import evaluate
 from pipelines.placement_bound import placement_bound
 from pipelines.search.assignments import Assignment, Balance, balanced, proposals

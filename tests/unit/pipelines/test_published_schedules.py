@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.case import Case, case_from_json
+from pipelines.case import Case
+from pipelines.case_file import case_from_json
 from pipelines.evaluate import evaluate
 from pipelines.plan import Plan, plan_from_json, plan_to_json
 from pipelines.schedules.gpipe import gpipe
