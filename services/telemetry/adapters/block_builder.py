@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from services.telemetry.adapters.wire_cursor import Wire, WireCursor
 from services.telemetry.adapters.workload_reader import read_workloads
-from services.telemetry.domain.sample_block import COLUMNS, Bools, Floats, Ints, SampleBlock
+from services.telemetry.domain.sample_block import COLUMNS, Bools, Floats, Ints, Names, SampleBlock
 from services.telemetry.domain.validate import MAX_MICRO_BATCHES, HostileRecordError, check_micro_batches
 
 
@@ -55,7 +55,7 @@ class SampleSources:
     offsets: Ints
     node_of: Ints
     device_of: Ints
-    names: Sequence[str]
+    names: Names
 
 
 class BlockBuilder:

@@ -24,7 +24,7 @@ from services.telemetry.adapters.record_decoder import (
 )
 from services.telemetry.adapters.wire_cursor import Wire
 from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress
-from services.telemetry.domain.sample_block import Bools, SampleBlock
+from services.telemetry.domain.sample_block import Bools, Names, SampleBlock
 from services.telemetry.domain.validate import (
     MAX_INCARNATION,
     MAX_RANK,
@@ -107,7 +107,7 @@ class RecordBatchDecoder:
     def _forget_names(self) -> None:
         self._job_ids: dict[bytes, str] = {}
         # Blocks share the names, which are only ever added to.
-        self._names = [""]
+        self._names = Names([""])
         self._name_numbers = {"": 0}
         self._places: dict[bytes, tuple[int, int]] = {b"": (0, 0)}
 

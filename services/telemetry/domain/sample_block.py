@@ -1,6 +1,5 @@
 """Many samples as arrays, one row each: what a batch of records brought, whichever jobs and ranks they are of."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
@@ -54,6 +53,13 @@ _CHECKED = slice(0, 17)
 _HIGHEST = np.array(
     [MAX_UNIX_SECONDS, *[MAX_SECONDS] * 9, *[MAX_INT32] * 3, MAX_FLOPS, MAX_FLOPS, MAX_BACKWARD_MULTIPLE, MAX_COUNT]
 )
+
+
+class Names(list[str]):
+    """Names that blocks share, only ever added to; equal to nothing but themselves."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment] # a list's is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +126,7 @@ class SampleBlock:
     offsets: Ints
     node_of: Ints
     device_of: Ints
-    names: Sequence[str]
+    names: Names
     numbers: Floats
     has_loss: Bools
     has_gradient_norm: Bools

@@ -8,7 +8,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from services.telemetry.adapters.block_builder import BlockBuilder, SampleSources
 from services.telemetry.adapters.wire_cursor import Wire
 from services.telemetry.domain.observed import ArrivedSample
-from services.telemetry.domain.sample_block import COLUMNS, SampleBlock, Workloads
+from services.telemetry.domain.sample_block import COLUMNS, Names, SampleBlock, Workloads
 
 
 def block_of(samples: Sequence[tuple[int, pb.Sample]], *, offsets: Sequence[int] | None = None) -> SampleBlock:
@@ -25,7 +25,7 @@ def block_of(samples: Sequence[tuple[int, pb.Sample]], *, offsets: Sequence[int]
         offsets=np.array(range(len(raws)) if offsets is None else offsets, dtype=np.int64),
         node_of=np.arange(len(ranks)),
         device_of=np.arange(len(ranks)) + len(ranks),
-        names=names,
+        names=Names(names),
     )
     block, believed = BlockBuilder(Wire(raws)).build(sources)
     assert believed.all()
@@ -45,7 +45,7 @@ def block_of_arrived(samples: Sequence[ArrivedSample]) -> SampleBlock:
         offsets=np.array([sample.offset for sample in samples], dtype=np.int64),
         node_of=np.arange(size),
         device_of=np.arange(size) + size,
-        names=[*(sample.node for sample in samples), *(sample.device for sample in samples)],
+        names=Names([*(sample.node for sample in samples), *(sample.device for sample in samples)]),
         numbers=numbers,
         has_loss=np.zeros(size, dtype=np.bool_),
         has_gradient_norm=np.zeros(size, dtype=np.bool_),
