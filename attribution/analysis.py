@@ -6,27 +6,23 @@ becomes ideal? Shares need not add up to 1: suspects overlap, and one may hide b
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import Operations, OperationType
+from attribution.heavy_stages import heavy_stages
+from attribution.links import by_slowness, links_of, slow_links
+from attribution.operations import COMPUTE, LOCAL, Operations, OperationType
+from attribution.pauses import pauses
+from attribution.questions import EXPLAINS, STRAGGLING, Questions, Step, Suspect
 from attribution.replay import Replay
 from attribution.sequences import sequence_factors
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-
-STRAGGLING = 1.1
-"""Slowdown from which a job counts as straggling (the paper's)."""
+from attribution.slow_workers import slow_workers
 
 SLOWEST_WORKERS = 0.03
 """Part of the workers, slowest first, that are made ideal to see what single workers explain (the paper's)."""
-
-EXPLAINS = 0.5
-"""Share from which something is named as a cause (the paper's)."""
 
 SEQUENCE_CORRELATION = 0.9
 """Correlation of forwards with their backwards that tells unequal sequences (the paper's) ..."""
@@ -40,32 +36,9 @@ _PIPELINE_KINDS = {
     OperationType.BACKWARD_SEND: "backward-pp-comm",
     OperationType.BACKWARD_RECV: "backward-pp-comm",
 }
+_ASIDE = {OperationType.INPUT: "input", OperationType.GARBAGE_COLLECTION: "garbage_collection"}
 _MOST_WORKERS = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
-    """A rank, a stage or a kind of operation.
-
-    Attributes:
-        name: Its number or name.
-        slowdown: Of the ideal job when only this keeps its durations.
-        share: Part of the job's slowdown that goes when only this becomes ideal.
-    """
-
-    name: str
-    slowdown: float
-    share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step, seconds: as recorded, replayed without the recording's gaps, and replayed with everybody ideal."""
-
-    step: int
-    observed_seconds: float
-    replayed_seconds: float
-    ideal_seconds: float
+_MOST_LINKS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +63,13 @@ class Attribution:
         by_dp_rank: Suspects by data-parallel rank, worst first.
         by_operation: Suspects by kind of operation, worst first.
         by_rank: Suspects by worker, by global rank, worst first.
-        causes: What explains at least half of a slowdown worth the name: "slow_workers", "last_stage", "sequences".
-        ill_ranks: Ranks accused: the slowest workers where they are the cause.
+        by_link: Suspects by link (see :mod:`attribution.links`): the 16 whose transfers take longest, worst first.
+        causes: What explains at least half of a slowdown worth the name: "slow_workers", "last_stage", "heavy_stage"
+            (another than the last), "communication", "pauses" (computations that now and then take twice as long),
+            "input", "garbage_collection", "sequences".
+        ill_ranks: Ranks accused where they are the cause: workers that compute more slowly than their peers.
+        heavy_stages: Stages that have more to do than the others, where they are the cause.
+        slow_links: Links that are slower than the others, where they are the cause.
         per_step: Each step.
     """
 
@@ -112,8 +90,11 @@ class Attribution:
     by_dp_rank: tuple[Suspect, ...]
     by_operation: tuple[Suspect, ...]
     by_rank: tuple[Suspect, ...]
+    by_link: tuple[Suspect, ...]
     causes: tuple[str, ...]
     ill_ranks: tuple[int, ...]
+    heavy_stages: tuple[int, ...]
+    slow_links: tuple[str, ...]
     per_step: tuple[Step, ...]
 
     def to_plain(self) -> dict[str, Any]:
@@ -128,7 +109,7 @@ def analyze(operations: Operations) -> Attribution:
         OperationError: A step's operations form no graph.
     """
     replay = Replay(operations)
-    asked = _Questions(replay)
+    asked = Questions(replay)
     names, kind_of = np.unique(operations.optype, return_inverse=True)
     kinds = np.array([_PIPELINE_KINDS.get(OperationType(name), name) for name in names.tolist()])[kind_of]
     by_stage = asked.suspects(operations.stage)
@@ -137,10 +118,18 @@ def analyze(operations: Operations) -> Attribution:
     worker_share = asked.share(np.isin(operations.rank, slowest))
     last_stage = int(operations.stage.max())
     last_stage_share = asked.share(operations.stage == last_stage) if last_stage else 0.0
-    factors, correlation = sequence_factors(operations, replay.actual)
+    slow = slow_workers(operations, replay.actual)
+    factors, correlation = sequence_factors(operations, replay.actual, apart=slow)
     sequence_share = asked.share_of(replay.actual / factors)
+    links = np.where(replay.meets, links_of(operations), "")
+    slowness = by_slowness(operations, links, replay.actual)
     slowdown = asked.replayed / asked.ideal
-    causes = _causes(slowdown, worker_share, last_stage_share, sequence_share, correlation)
+    named = _Named(heavy_stages=(), ill_ranks=(), slow_links=(), causes=())
+    if slowdown >= STRAGGLING:
+        correlated = correlation is not None and correlation >= SEQUENCE_CORRELATION
+        of_sequences = sequence_share >= EXPLAINS or (correlated and sequence_share >= WORTH_NAMING)
+        named = _name(operations, replay, asked, slow=slow, factors=factors, links=links, slowness=slowness)
+        named = replace(named, causes=(*named.causes, *(("sequences",) if of_sequences else ())))
     num_workers = len(np.unique(operations.rank))
     return Attribution(
         num_workers=num_workers,
@@ -160,55 +149,13 @@ def analyze(operations: Operations) -> Attribution:
         by_dp_rank=by_dp_rank,
         by_operation=asked.suspects(kinds),
         by_rank=asked.suspects(operations.rank) if num_workers <= _MOST_WORKERS else (),
-        causes=causes,
-        ill_ranks=slowest if "slow_workers" in causes else (),
+        by_link=asked.suspects(links, named=list(slowness)[:_MOST_LINKS]),
+        causes=named.causes,
+        ill_ranks=named.ill_ranks,
+        heavy_stages=named.heavy_stages,
+        slow_links=named.slow_links,
         per_step=asked.steps(),
     )
-
-
-class _Questions:
-    """Asks a replay what explains its slowdown."""
-
-    def __init__(self, replay: Replay) -> None:
-        self._replay = replay
-        self.observed_steps = replay.observed_seconds()
-        self._replayed_steps, self._ideal_steps = replay.many_step_seconds([replay.actual, replay.ideal])
-        self.replayed = float(self._replayed_steps.mean())
-        self.ideal = float(self._ideal_steps.mean())
-
-    def share_of(self, durations: Floats) -> float:
-        """Part of the slowdown that goes with these durations; 0 where there is none to speak of."""
-        return self._as_share(float(self._replay.step_seconds(durations).mean()))
-
-    def share(self, fixed: Bools) -> float:
-        """Part of the slowdown that goes when some operations become ideal."""
-        return self.share_of(np.where(fixed, self._replay.ideal, self._replay.actual))
-
-    def suspects(self, labels: npt.NDArray[Any]) -> tuple[Suspect, ...]:
-        """Both questions about each group of operations, the slowest first."""
-        replay = self._replay
-        names = np.unique(labels)
-        kept = replay.many_step_seconds(np.where(labels == name, replay.actual, replay.ideal) for name in names)
-        fixed = replay.many_step_seconds(np.where(labels == name, replay.ideal, replay.actual) for name in names)
-        found = [
-            Suspect(
-                name=str(name), slowdown=float(kept[row].mean()) / self.ideal, share=self._as_share(fixed[row].mean())
-            )
-            for row, name in enumerate(names)
-        ]
-        return tuple(sorted(found, key=lambda suspect: -suspect.slowdown))
-
-    def steps(self) -> tuple[Step, ...]:
-        """Each step."""
-        columns = (self._replay.steps, self.observed_steps, self._replayed_steps, self._ideal_steps)
-        return tuple(
-            Step(step=int(step), observed_seconds=float(seen), replayed_seconds=float(again), ideal_seconds=float(best))
-            for step, seen, again, best in zip(*columns, strict=True)
-        )
-
-    def _as_share(self, seconds: float) -> float:
-        lost = self.replayed - self.ideal
-        return float((self.replayed - seconds) / lost) if abs(lost) > 1e-9 * self.ideal else 0.0
 
 
 def _slowest_workers(
@@ -226,17 +173,47 @@ def _slowest_workers(
     return tuple(sorted(scores, key=lambda rank: (-scores[rank], rank))[:count])
 
 
-def _causes(
-    slowdown: float, workers: float, last_stage: float, sequences: float, correlation: float | None
-) -> tuple[str, ...]:
-    if slowdown < STRAGGLING:
-        return ()
-    found = []
-    if workers >= EXPLAINS:
-        found.append("slow_workers")
-    if last_stage >= EXPLAINS:
-        found.append("last_stage")
-    correlated = correlation is not None and correlation >= SEQUENCE_CORRELATION
-    if sequences >= EXPLAINS or (correlated and sequences >= WORTH_NAMING):
-        found.append("sequences")
-    return tuple(found)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """What is accused; see :class:`Attribution`."""
+
+    causes: tuple[str, ...]
+    ill_ranks: tuple[int, ...]
+    heavy_stages: tuple[int, ...]
+    slow_links: tuple[str, ...]
+
+
+def _name(
+    operations: Operations,
+    replay: Replay,
+    asked: Questions,
+    *,
+    slow: tuple[int, ...],
+    factors: npt.NDArray[np.float64],
+    links: npt.NDArray[np.str_],
+    slowness: dict[str, float],
+) -> _Named:
+    """Who and what explains a slowdown worth the name, but for the sequences."""
+    computes = np.isin(operations.optype, list(COMPUTE))
+    is_slow = np.isin(operations.rank, slow)
+    causes = []
+    ill = slow if asked.explains(computes & is_slow) else ()
+    if ill:
+        causes.append("slow_workers")
+    heavy = heavy_stages(operations, replay.actual, ill_ranks=slow)
+    if not asked.explains(computes & np.isin(operations.stage, heavy) & ~is_slow):
+        heavy = ()
+    last = int(operations.stage.max())
+    if last in heavy:
+        causes.append("last_stage")
+    if set(heavy) - {last}:
+        causes.append("heavy_stage")
+    if asked.explains(~np.isin(operations.optype, list(LOCAL))):
+        causes.append("communication")
+    accused = slow_links(slowness)
+    if not asked.explains(np.isin(links, accused) & replay.meets):
+        accused = ()
+    if asked.explains(pauses(operations, replay.actual / factors) & ~is_slow):
+        causes.append("pauses")
+    causes += [name for kind, name in _ASIDE.items() if asked.explains(operations.optype == kind)]
+    return _Named(causes=tuple(causes), ill_ranks=ill, heavy_stages=heavy, slow_links=accused)

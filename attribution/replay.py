@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attribution.graph import Graph, build_graph
-from attribution.operations import LOCAL, Operations
+from attribution.operations import LOCAL, Operations, OperationType
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -35,6 +35,7 @@ class Replay:
         structures: The graphs, and which steps have which.
         actual: What each operation takes of its own.
         ideal: What it would take if all of its type were alike.
+        meets: Whether others take part in it, as in a transfer.
         steps: The steps, ascending.
 
     Raises:
@@ -45,9 +46,12 @@ class Replay:
         self.operations = operations
         self.structures = _structures(operations)
         self.actual = np.zeros(len(operations))
+        self.meets = np.zeros(len(operations), dtype=np.bool_)
         ends = operations.end_seconds
         for structure in self.structures:
+            meets = np.bincount(structure.graph.group)[structure.graph.group] > 1
             for rows in structure.rows.T:
+                self.meets[rows] = meets
                 self.actual[rows] = _own_seconds(structure.graph.group, operations.start_seconds[rows], ends[rows])
         self.ideal = _ideal(operations.optype, self.actual)
         self.steps = np.concatenate([structure.steps for structure in self.structures])
@@ -136,9 +140,15 @@ def _own_seconds(group: Ints, starts: Floats, ends: Floats) -> Floats:
 
 
 def _ideal(optype: npt.NDArray[np.str_], actual: Floats) -> Floats:
-    """What each operation takes when all of its type are alike: the mean of computations, the median of transfers."""
+    """What each operation takes when all of its type are alike: the mean of computations, the median of transfers.
+
+    An ideal step collects no garbage: where others do not pause at the same time, a pause costs all of them.
+    """
     ideal = np.empty_like(actual)
     for kind in np.unique(optype):
         rows = optype == kind
+        if kind == OperationType.GARBAGE_COLLECTION:
+            ideal[rows] = 0.0
+            continue
         ideal[rows] = np.mean(actual[rows]) if kind in LOCAL else np.median(actual[rows])
     return ideal

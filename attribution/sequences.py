@@ -1,8 +1,9 @@
 """Which micro-batches cost more than others because of what is in them.
 
 A long sequence makes its micro-batch dear on every stage, forwards and backwards; noise and slow devices do not. A
-micro-batch's factor is therefore the geometric mean, over all computations on it, of duration over the mean of the same
-computation on other micro-batches.
+micro-batch's factor is therefore the middle, over all computations on it, of duration over the mean of the same
+computation on other micro-batches: the median, which a pause on one stage does not move; of two stages the geometric
+mean.
 """
 
 import numpy as np
@@ -16,12 +17,15 @@ Ints = npt.NDArray[np.int64]
 _TINY = 1e-9
 
 
-def sequence_factors(operations: Operations, seconds: Floats) -> tuple[Floats, float | None]:
+def sequence_factors(
+    operations: Operations, seconds: Floats, *, apart: tuple[int, ...] = ()
+) -> tuple[Floats, float | None]:
     """How dear each computation's micro-batch is, and how well forwards foretell backwards.
 
     Args:
         operations: The recording.
         seconds: What each operation takes of its own.
+        apart: Ranks whose computations compare only with their own: slow workers, whose slowness is no sequence's.
 
     Returns:
         A factor an operation, 1 where there is no micro-batch; and the correlation of a forward with the backward of
@@ -33,13 +37,24 @@ def sequence_factors(operations: Operations, seconds: Floats) -> tuple[Floats, f
     rows = np.flatnonzero(computes & (seconds > 0))
     if not len(rows):
         return factors, None
-    place = np.stack([is_forward[rows], operations.dp_rank[rows], operations.global_chunk[rows]])
+    compared = np.where(np.isin(operations.rank[rows], apart), operations.dp_rank[rows], -1)
+    place = np.stack([is_forward[rows], compared, operations.global_chunk[rows]])
     place_of = np.unique(place, axis=1, return_inverse=True)[1].ravel()
     relative = seconds[rows] / _means(place_of, seconds[rows])[place_of]
     batch = np.stack([operations.step[rows], operations.dp_rank[rows], operations.micro_batch[rows]])
     batch_of = np.unique(batch, axis=1, return_inverse=True)[1].ravel()
-    factors[rows] = np.exp(_means(batch_of, np.log(np.maximum(relative, _TINY))))[batch_of]
+    middle = medians if len(np.unique(operations.stage)) > 2 else _means
+    factors[rows] = np.exp(middle(batch_of, np.log(np.maximum(relative, _TINY))))[batch_of]
     return factors, _correlation(batch_of, operations.global_chunk[rows], is_forward[rows], relative)
+
+
+def medians(group: Ints, values: Floats) -> Floats:
+    """The median of each group of values; groups are numbered from 0 without gaps."""
+    order = np.lexsort((values, group))
+    counts = np.bincount(group)
+    first = np.cumsum(counts) - counts
+    found: Floats = (values[order][first + (counts - 1) // 2] + values[order][first + counts // 2]) / 2
+    return found
 
 
 def _means(group: Ints, values: Floats) -> Floats:

@@ -15,6 +15,7 @@ from offline.operations_file import read_operations
 
 _COLUMNS = {"what": "WHAT", "name": "NAME", "slowdown": "SLOWDOWN IF ALONE", "share": "SHARE OF SLOWDOWN"}
 _MOST_RANKS_SHOWN = 8
+_MOST_LINKS_SHOWN = 4
 
 
 class AnalyzeFormat(StrEnum):
@@ -59,11 +60,13 @@ def _summary(found: Attribution) -> dict[str, object]:
         + ("" if correlation is None else f", forward against backward {correlation:.2f}"),
         "causes": ", ".join(found.causes) or ("none" if found.slowdown >= 1.1 else "none: the job does not straggle"),
         "ill_ranks": _listed(found.ill_ranks) or "none",
+        "heavy_stages": _listed(found.heavy_stages) or "none",
+        "slow_links": _listed(found.slow_links) or "none",
     }
 
 
-def _listed(ranks: tuple[int, ...]) -> str:
-    return ", ".join(map(str, ranks))
+def _listed(names: tuple[object, ...]) -> str:
+    return ", ".join(map(str, names))
 
 
 def _rows(found: Attribution) -> list[dict[str, object]]:
@@ -72,6 +75,7 @@ def _rows(found: Attribution) -> list[dict[str, object]]:
         ("dp rank", found.by_dp_rank[:_MOST_RANKS_SHOWN]),
         ("operation", found.by_operation),
         ("rank", found.by_rank[:_MOST_RANKS_SHOWN]),
+        ("link", found.by_link[:_MOST_LINKS_SHOWN]),
     )
     return [
         {"what": what, "name": each.name, "slowdown": f"{each.slowdown:.4f}", "share": f"{100 * each.share:.1f} %"}

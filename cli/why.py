@@ -83,6 +83,8 @@ def answer(job: str, rebuilt: "Rebuilt", found: Attribution, shards: dict[int, i
     ]
     for name in ("slowest_workers", "ill_ranks"):
         plain[name] = [shards.get(rank, rank) for rank in plain[name]]
+    # What the pipeline waited is dealt out equally over its transfers: no link stands out from the others.
+    del plain["by_link"], plain["slow_links"]
     return {
         "job_id": job,
         "epoch": rebuilt.epoch,

@@ -1,0 +1,66 @@
+"""Which link each communication goes over, and which links are slow.
+
+A link joins two workers and is named by their ranks, "2-3". What a stage's replicas exchange goes over all of their
+links at once and is named by the stage, "replicas of stage 1".
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from attribution.operations import Operations, OperationType
+from attribution.sequences import medians
+
+Floats = npt.NDArray[np.float64]
+
+SLOW = 1.3
+"""A link whose operations take so many times the usual is slow."""
+
+_OF_THE_SLOWEST = 0.5
+_PEERS = {
+    OperationType.FORWARD_SEND: 1,
+    OperationType.FORWARD_RECV: -1,
+    OperationType.BACKWARD_SEND: -1,
+    OperationType.BACKWARD_RECV: 1,
+}
+_EXCHANGES = (
+    OperationType.PARAMS_ALL_GATHER,
+    OperationType.GRADS_REDUCE_SCATTER,
+    OperationType.SEPARATE_GRADS_ALL_REDUCE,
+)
+
+
+def links_of(operations: Operations) -> npt.NDArray[np.str_]:
+    """The name of the link of each operation; empty for what goes over none, or over all of them."""
+    names = np.full(len(operations), "", dtype="<U48")
+    num_stages = int(operations.stage.max()) + 1
+    replica = np.unique(operations.dp_rank, return_inverse=True)[1].ravel()
+    rank_of = np.full((int(replica.max()) + 1, num_stages), -1, dtype=np.int64)
+    rank_of[replica, operations.stage] = operations.rank
+    for kind, towards in _PEERS.items():
+        rows = np.flatnonzero(operations.optype == kind)
+        own, peer = operations.rank[rows], rank_of[replica[rows], (operations.stage[rows] + towards) % num_stages]
+        ends = zip(np.minimum(own, peer).tolist(), np.maximum(own, peer).tolist(), strict=True)
+        names[rows] = [f"{low}-{high}" for low, high in ends]
+    if len(np.unique(operations.dp_rank)) > 1:
+        exchanged = np.isin(operations.optype, list(_EXCHANGES))
+        names[exchanged] = [f"replicas of stage {stage}" for stage in operations.stage[exchanged].tolist()]
+    return names
+
+
+def by_slowness(operations: Operations, links: npt.NDArray[np.str_], seconds: Floats) -> dict[str, float]:
+    """How many times the usual each link usually takes, the slowest first; usual is the median of the same kind."""
+    carried = np.flatnonzero(links != "")
+    relative = np.zeros(len(operations))
+    for kind in np.unique(operations.optype[carried]):
+        rows = carried[operations.optype[carried] == kind]
+        relative[rows] = seconds[rows] / max(float(np.median(seconds[rows])), 1e-9)
+    names, place = np.unique(links[carried], return_inverse=True)
+    middles = medians(place.ravel(), relative[carried]) if len(carried) else np.zeros(0)
+    return dict(sorted(zip(names.tolist(), middles.tolist(), strict=True), key=lambda pair: -pair[1]))
+
+
+def slow_links(slowness: dict[str, float]) -> tuple[str, ...]:
+    """Links that are slow, and at least half as much as the slowest."""
+    worst = max(slowness.values(), default=1.0)
+    least = max(SLOW, 1 + _OF_THE_SLOWEST * (worst - 1))
+    return tuple(name for name, times in slowness.items() if times >= least)
