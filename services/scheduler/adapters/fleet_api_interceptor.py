@@ -86,7 +86,7 @@ class FleetApiInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unu
                 except TimeoutError:
                     if not deadline.expired():
                         raise
-                    await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {limit:.1f} s")
+                    await _abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, f"not done within {limit:.1f} s")
             self._metrics.seconds.labels(method).observe(time.perf_counter() - started)
             return response
 
@@ -121,11 +121,19 @@ class FleetApiInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unu
             code, message = status_of(error)
             if code is grpc.StatusCode.INTERNAL:
                 _log.exception("call failed", method=method, job_id=job_id)
-            await context.abort(code, message)
+            await _abort(context, code, message)
         finally:
             self._metrics.calls.labels(method, code.name).inc()
             level = _log.debug if code in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED) else _log.warning
             level("call", method=method, job_id=job_id, code=code.name, peer=context.peer())
+
+
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, message: str) -> None:
+    try:
+        await context.abort(code, message)
+    except grpc.aio.InternalError as error:
+        # Nobody is there to hear it: the caller's own deadline passed a moment before, which cancels the call.
+        raise asyncio.CancelledError from error
 
 
 def _code_of(context: grpc.aio.ServicerContext[Any, Any]) -> grpc.StatusCode:

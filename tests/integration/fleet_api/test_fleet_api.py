@@ -260,3 +260,23 @@ async def test_a_malformed_message_is_an_error_of_the_caller_and_the_server_goes
     await refused(raw(b"\xff\xff\xff", metadata=FLEET))
 
     assert (await api.stub.ListJobs(pb.ListJobsRequest(), metadata=FLEET)).jobs == []
+
+
+async def test_callers_that_gave_up_are_no_errors_of_ours(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def never(job_id: str) -> None:
+        await asyncio.Event().wait()
+
+    await register(api)
+    monkeypatch.setattr(api.fleet, "finish_job", never)
+    calls = [
+        api.stub.FinishJob(pb.FinishJobRequest(job_id="job-1"), metadata=FLEET, timeout=0.02 + number * 0.001)
+        for number in range(100)
+    ]
+
+    ends = await asyncio.gather(*(refused(call) for call in calls))
+
+    assert {error.code() for error in ends} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+    assert (await api.stub.ListJobs(pb.ListJobsRequest(), metadata=FLEET)).jobs
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
