@@ -38,8 +38,8 @@ class JobProfile:
         self._iteration_seconds = 0.0
         self._transfer_before = 0.0
         self._grid: PipelineGrid | None = None
-        # Compute seconds and tensor waits of frames whose transfers are still to be worked out.
-        self._unsettled: Floats = np.zeros((2, 0, 0))
+        # Compute seconds, tensor waits and wall seconds of frames whose transfers are still to be worked out.
+        self._unsettled: Floats = np.zeros((3, 0, 0))
         self._num_unsettled = 0
 
     @property
@@ -105,7 +105,7 @@ class JobProfile:
         if self._grid is None or self._grid.layout is not layout:
             self._settle()
             self._grid = PipelineGrid(layout)
-            self._unsettled = np.empty((2, _SETTLED_TOGETHER, len(layout.stages)))
+            self._unsettled = np.empty((3, _SETTLED_TOGETHER, len(layout.stages)))
         grid, walls = self._grid, of(frame.wall_seconds)
         seconds, waits = of(frame.compute_seconds), of(frame.wait_seconds)
         wall = float(walls[walls.argmax()])
@@ -120,7 +120,8 @@ class JobProfile:
         least = float(gradient[gradient.argmin()]) + float(vote[vote.argmin()])
         fixed = median(of(frame.other_seconds)) + least
         self._recent.append(np.array((wall, price, tokens, squares, fixed, 0.0, 0.0)))
-        self._unsettled[0, self._num_unsettled], self._unsettled[1, self._num_unsettled] = seconds, waits[:, _TENSOR]
+        for kept, of_frame in zip(self._unsettled, (seconds, waits[:, _TENSOR], walls), strict=True):
+            kept[self._num_unsettled] = of_frame
         self._num_unsettled += 1
         if self._num_unsettled == _SETTLED_TOGETHER:
             self._settle()
@@ -136,7 +137,10 @@ class JobProfile:
         if not count or self._grid is None:
             return
         rows = self._recent.rows[-count:]
-        seconds, waits = self._unsettled[:, :count]
+        seconds, waits, walls = self._unsettled[:, :count]
+        # Ranks end an iteration together, and whoever began it first waits for pipelines to begin: no transfer.
+        begun_last = self._grid.lowest(walls)[..., 0]
+        rows[:, _FIXED] += rows[:, _WALL] - np.where(np.isfinite(begun_last), begun_last, 0.0).max(axis=-1)
         rows[:, _TRANSFER], rows[:, _EXCHANGE] = self._between_ranks(
             self._grid, seconds, waits, rows[:, _WALL] - rows[:, _FIXED]
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge
 from services.scheduler.domain.transitions import with_loss
-from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, without_stalls
+from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, with_transfers
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.replay import usual_seconds
 from services.scheduler.planning.virtual import has_orders
@@ -80,7 +80,7 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
     if min(speeds.values()) > 0.0 and not job.links:
         cost = CostModel(job.model, fresh, job.correction)
         if fresh.recent:
-            pool = pooled(job.workload, without_stalls(cost, job.layout, speeds))
+            pool = pooled(job.workload, with_transfers(cost, job.layout, speeds))
             cost = CostModel(job.model, pool, job.correction)
         correction = calibrated_correction(cost, job.layout, speeds, profile.iteration_seconds)
         job = replace(job, workload=cost.workload, correction=correction)
@@ -106,7 +106,7 @@ def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:
     """The workload with the tensor exchange of one sharded block, and recent iterations if they fit the job.
 
     What the detector takes for transfers is counted from a pipeline of one stage a rank: where ranks have several, what
-    was known before stands.
+    was known before stands, unless a replay of the recent iterations tells it.
     """
     if job.workload is not None and profile.epoch == job.epoch and has_orders(job.layout):
         told = replace(profile.workload, transfer_seconds=job.workload.transfer_seconds)

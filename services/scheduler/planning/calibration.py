@@ -3,14 +3,19 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import median
 
 from layouts.layout import Layout
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.replay import Replay
 
 _MIN_CORRECTION, _MAX_CORRECTION = 0.5, 3.0
-_HALVINGS = 7
+_HALVINGS = 10
 _KNOWN_ITERATIONS = 8.0
+_LARGEST_PART = 0.5
+_INSTANT_SECONDS = 1e-6
+# Less than one transfer in the longest path is rounding.
+_ONE = 0.5
 
 
 def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[int, float], measured: float) -> float:
@@ -37,12 +42,13 @@ def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[
     return min(_MAX_CORRECTION, max(_MIN_CORRECTION, ratio))
 
 
-def without_stalls(cost: CostModel, layout: Layout, throughputs: Mapping[int, float]) -> Workload:
+def with_transfers(cost: CostModel, layout: Layout, throughputs: Mapping[int, float]) -> Workload:
     """The workload with the transfer time under which the recent iterations come out as measured.
 
-    What the detector takes for transfers is what neither compute nor exchange explains, and so has in it what pipelines
-    stall behind larger micro-batches. A replay has those stalls already: with too long transfers it takes longer than
-    was measured. Of more than was found for transfers nobody knows what it is: that is left to the correction.
+    A replay has what pipelines stall behind larger micro-batches, whatever stages the ranks have; what it lacks lies
+    between passes of different ranks. Transfers that would take more than half of an iteration are not believed: of
+    what is beyond nobody knows what it is, and it is left to the correction. Where no rank sends to another the
+    workload stays as it is.
 
     Args:
         cost: Predicts iterations; its workload has recent ones.
@@ -51,27 +57,30 @@ def without_stalls(cost: CostModel, layout: Layout, throughputs: Mapping[int, fl
     """
     workload = cost.workload
 
-    def is_too_long(transfer_seconds: float) -> bool:
-        tried = CostModel(cost.model, replace(workload, transfer_seconds=transfer_seconds))
-        return Replay(tried, layout.mix).usual_ratio(layout, throughputs) < 1.0
+    def replay(transfer_seconds: float) -> Replay:
+        tried = replace(workload, transfer_seconds=transfer_seconds)
+        return Replay(CostModel(cost.model, tried), layout.mix)
 
-    low, high = 0.0, workload.transfer_seconds
-    if high == 0.0 or not is_too_long(high):
+    without = replay(0.0).slowest(layout, throughputs)
+    in_line = float((replay(_INSTANT_SECONDS).slowest(layout, throughputs) - without).mean()) / _INSTANT_SECONDS
+    if in_line < _ONE:
         return workload
+    low, high = 0.0, _LARGEST_PART * median([one.wall_seconds for one in workload.recent]) / in_line
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        if is_too_long(middle):
+        if replay(middle).usual_ratio(layout, throughputs) < 1.0:
             high = middle
         else:
             low = middle
-    return replace(workload, transfer_seconds=low)
+    return replace(workload, transfer_seconds=low, transfers_in_line=in_line)
 
 
 def pooled(known: Workload | None, fresh: Workload) -> Workload:
     """The workload with what links, collectives and the fixed part take, from all layouts that the job has had so far.
 
     These are of the machines and not of the layout, and a layout that just began or a device that just became slow
-    leaves only a handful of iterations to tell them from. What was known before counts like eight iterations.
+    leaves only a handful of iterations to tell them from. What was known before counts like eight iterations. An
+    iteration in which many transfers follow one another tells more precisely what one takes: it counts by their square.
 
     Args:
         known: What was known before; None = nothing.
@@ -79,11 +88,16 @@ def pooled(known: Workload | None, fresh: Workload) -> Workload:
     """
     if known is None or not known.recent or not fresh.recent:
         return fresh
-    weight = len(fresh.recent) / (len(fresh.recent) + _KNOWN_ITERATIONS)
+    num_fresh = float(len(fresh.recent))
+    weight = num_fresh / (num_fresh + _KNOWN_ITERATIONS)
     both = {
         name: (1.0 - weight) * getattr(known, name) + weight * getattr(fresh, name)
-        for name in ("transfer_seconds", "exchange_seconds", "fixed_seconds")
+        for name in ("exchange_seconds", "fixed_seconds")
     }
+    told, tells = known.transfers_in_line**2, fresh.transfers_in_line**2
+    weight = num_fresh * tells / (num_fresh * tells + _KNOWN_ITERATIONS * told) if tells else 0.0
+    both["transfer_seconds"] = (1.0 - weight) * known.transfer_seconds + weight * fresh.transfer_seconds
+    both["transfers_in_line"] = math.sqrt((1.0 - weight) * told + weight * tells)
     return replace(fresh, **both)
 
 

@@ -38,6 +38,8 @@ class Workload:
         sum_of_squares: Mean sum of squared document lengths of a micro-batch.
         fixed_seconds: Per iteration, under every layout: optimizer, exchange, vote, input.
         transfer_seconds: Per transfer between stages.
+        transfers_in_line: How many of them followed one another in the iterations that they were told from: the more,
+            the better are they known; 0 = not told from iterations.
         exchange_seconds: Tensor collectives of one sharded block, per micro-batch, forward and backward together.
         recent: Newest iterations under the layout in force; none where their micro-batches are not known.
         measured: False for the assumed workload of a job that has no profile yet: only ratios mean anything then.
@@ -48,6 +50,7 @@ class Workload:
     sum_of_squares: float
     fixed_seconds: float = 0.0
     transfer_seconds: float = 0.0
+    transfers_in_line: float = 0.0
     exchange_seconds: float = 0.0
     recent: tuple[RecentIteration, ...] = ()
     measured: bool = True
@@ -57,7 +60,8 @@ class Workload:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0.0):
                 raise ValueError(f"{name} is {value}: a workload needs a positive finite number")
-        for name in ("sum_of_squares", "fixed_seconds", "transfer_seconds", "exchange_seconds"):
+        known = ("sum_of_squares", "fixed_seconds", "transfer_seconds", "transfers_in_line", "exchange_seconds")
+        for name in known:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0.0):
                 raise ValueError(f"{name} is {value}: a workload needs a finite number of at least 0")

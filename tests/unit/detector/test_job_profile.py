@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from services.detector.domain.detector import Finding, JobDetector
+from services.detector.domain.frame_layout import FrameLayout
+from services.detector.domain.job_profile import JobProfile
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.verdict import Profile, Verdict
 from tests.unit.detector.synthetic import SyntheticJob, VerdictKind, cube, slow_from
@@ -38,3 +40,23 @@ def test_what_ran_before_devices_changed_is_in_no_profile_after_it(restarted: bo
         assert min(one.iteration for one in profile.recent) >= first
         assert profile.recent[-1].tokens == (100, 101, 102, 103) * 2
         assert profile.seconds_per_flop == pytest.approx(before.seconds_per_flop, rel=0.03)
+
+
+def test_who_begins_an_iteration_first_waits_for_the_others_and_that_is_no_transfer() -> None:
+    early_seconds = 0.05
+    second_stage = [rank for rank, place in enumerate(JOB.places) if place.stage == 1]
+
+    def profile_of(early: list[int]) -> Profile:
+        profile = JobProfile()
+        for frame in JOB.frames(0, 16):
+            walls = np.full(len(frame.ranks), frame.wall_seconds.max()) + early_seconds * np.isin(frame.ranks, early)
+            one = replace(frame, wall_seconds=walls)
+            profile.observe(one, FrameLayout(one), usable=None, healthy=None)
+        found = profile.profile("job", 15, ())
+        assert found is not None
+        return found
+
+    together, apart = profile_of([]), profile_of(second_stage)
+    assert apart.iteration_seconds == pytest.approx(together.iteration_seconds + early_seconds)
+    assert apart.fixed_seconds == pytest.approx(together.fixed_seconds + early_seconds)
+    assert apart.transfer_seconds == pytest.approx(together.transfer_seconds)

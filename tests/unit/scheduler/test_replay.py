@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layouts.instructions import Instruction, Op
+from layouts.interleaved import interleaved_orders
 from layouts.layout import Layout, Replica, Stage, uniform_layout
 from layouts.mix import even_mix
 from layouts.routes import Route
 from layouts.timeline import timeline_of
-from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, without_stalls
+from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, with_transfers
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.replay import Replay, usual_seconds
@@ -28,6 +29,20 @@ PLAIN = Workload(
     transfer_seconds=0.002,
     exchange_seconds=0.001,
 )
+
+
+def in_turns(replica: Replica, chunks: int) -> Replica:
+    """Several stages a rank, interleaved."""
+    cells = len(replica.stages)
+    parts = replica.stop_block // (cells * chunks)
+    stages = [
+        replace(replica.stages[s % cells], first_block=s * parts, stop_block=(s + 1) * parts)
+        for s in range(cells * chunks)
+    ]
+    quota = replica.num_micro_batches
+    return Replica(stages=tuple(stages), num_micro_batches=quota, orders=interleaved_orders(cells, chunks, quota))
+
+
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=8)
 UNEVEN = Layout(
     num_blocks=8,
@@ -42,6 +57,7 @@ UNEVEN = Layout(
         ),
     ),
 )
+SEVERAL = replace(HOME, replicas=tuple(in_turns(replica, 2) for replica in HOME.replicas))
 SPEEDS = dict.fromkeys(range(8), 1.0) | {5: 0.5}
 
 
@@ -124,32 +140,50 @@ def test_a_heavy_iteration_corrects_nothing() -> None:
         assert calibrated_correction(cost, HOME, SPEEDS, measured=99.0) == pytest.approx(1.3)
 
 
+@pytest.mark.parametrize("layout", [HOME, SEVERAL], ids=["one stage a rank", "several"])
 @pytest.mark.parametrize("actual_seconds", [0.0, 0.002, 0.005])
-def test_of_what_was_taken_for_transfers_only_what_no_stall_explains_is_left(actual_seconds: float) -> None:
+def test_transfers_take_what_neither_compute_nor_stalls_explain(actual_seconds: float, layout: Layout) -> None:
     tokens = [TOKENS, 3 * TOKENS, *[TOKENS] * 6]
     actual = CostModel(MODEL, replace(PLAIN, transfer_seconds=actual_seconds, recent=(iteration(tokens),)))
-    took = usual_seconds(actual, HOME, SPEEDS)
+    took = usual_seconds(actual, layout, SPEEDS)
     found = replace(PLAIN, transfer_seconds=0.02, recent=(iteration(tokens, wall_seconds=took),))
-    assert without_stalls(CostModel(MODEL, found), HOME, SPEEDS).transfer_seconds == pytest.approx(
-        actual_seconds, abs=2e-4
-    )
+    told = with_transfers(CostModel(MODEL, found), layout, SPEEDS)
+    assert told.transfer_seconds == pytest.approx(actual_seconds, abs=2e-4)
+    assert told.transfers_in_line >= 2
 
 
-def test_transfers_are_never_longer_than_what_was_found_for_them() -> None:
+def test_transfers_are_not_believed_to_take_more_than_half_of_an_iteration() -> None:
     found = replace(PLAIN, recent=(iteration([TOKENS] * 8, wall_seconds=99.0),))
-    assert without_stalls(CostModel(MODEL, found), HOME, SPEEDS) == found
+    told = with_transfers(CostModel(MODEL, found), HOME, SPEEDS)
+    assert told.transfer_seconds * told.transfers_in_line == pytest.approx(99.0 / 2, rel=1e-2)
+
+
+def test_where_nothing_is_sent_between_stages_transfers_stay_what_they_were() -> None:
+    found = replace(PLAIN, recent=(iteration([TOKENS] * 8, wall_seconds=99.0),))
+    alone = uniform_layout(num_blocks=8, tensor=4, pipeline=1, data=2, num_micro_batches=8)
+    assert with_transfers(CostModel(MODEL, found), alone, SPEEDS) == found
 
 
 def test_what_is_of_the_machines_is_pooled_over_layouts_and_what_is_of_the_work_is_not() -> None:
-    known = replace(PLAIN, transfer_seconds=0.01, exchange_seconds=0.0, recent=(iteration([TOKENS] * 8),) * 16)
-    fresh = replace(
-        PLAIN, tokens=5, transfer_seconds=0.04, exchange_seconds=0.003, recent=(iteration([TOKENS] * 8),) * 4
-    )
+    known = replace(PLAIN, exchange_seconds=0.0, recent=(iteration([TOKENS] * 8),) * 16)
+    fresh = replace(PLAIN, tokens=5, exchange_seconds=0.003, recent=(iteration([TOKENS] * 8),) * 4)
     both = pooled(known, fresh)
-    assert both.transfer_seconds == pytest.approx(0.02)
     assert both.exchange_seconds == pytest.approx(0.001)
     assert (both.tokens, both.recent) == (5, fresh.recent)
     assert pooled(None, fresh) is fresh
+
+
+@pytest.mark.parametrize(("known", "fresh", "expected"), [(4, 4, 0.02), (4, 8, 0.035), (4, 0, 0.01), (0, 4, 0.06)])
+def test_transfers_are_best_told_by_iterations_in_which_many_follow_one_another(
+    known: float, fresh: float, expected: float
+) -> None:
+    recent = (iteration([TOKENS] * 8),)
+    both = pooled(
+        replace(PLAIN, transfer_seconds=0.01, transfers_in_line=known, recent=recent),
+        replace(PLAIN, transfer_seconds=0.06, transfers_in_line=fresh, recent=recent * 2),
+    )
+    assert both.transfer_seconds == pytest.approx(expected)
+    assert min(known, fresh) <= both.transfers_in_line <= max(known, fresh)
 
 
 def test_a_plan_whose_iterations_were_heavier_is_measured_for_the_work_that_it_was_planned_for() -> None:
