@@ -138,6 +138,7 @@ class TelemetryHandler:
             self._sum_up(each, arrived.block, now_seconds)
         shard.newest_offset = batch.next_offset - 1
         await self._send(outgoing, frames)
+        self._excuse(self._clock() - batch.received_at_seconds)
         return arrived.rejections
 
     async def tick(self, now_seconds: float) -> None:
@@ -219,6 +220,12 @@ class TelemetryHandler:
                 self._sum_up(job, block, now_seconds)
                 self._rollup_writer.put(job.rollups.finish_process(event.rank, event.incarnation))
         return numbered
+
+    def _excuse(self, seconds: float) -> None:
+        """So long this service worked instead of reading: what it has not read yet is nobody's delay."""
+        for shard in self._shards.values():
+            for job in shard.jobs.values():
+                job.stream.frames.excuse(max(0.0, seconds))
 
     def _sum_up(self, job: _Job, block: SampleBlock, now_seconds: float) -> None:
         """Puts the job's newest samples, which were only noted so far, into its rollups."""

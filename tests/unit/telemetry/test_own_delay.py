@@ -1,0 +1,34 @@
+"""A service that is behind with its work does not take that for the ranks' delay."""
+
+import pytest
+
+from tests.unit.telemetry.handled import PARTITION, Service
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("seconds_to_send", [0.0, 30.0])
+async def test_a_frame_does_not_lose_the_samples_that_wait_while_the_one_before_is_sent(seconds_to_send: float) -> None:
+    service = Service(seconds_to_send=seconds_to_send)
+    await service.handler.assigned([PARTITION])
+    for iteration in range(3):
+        await service.iteration((0, 0, iteration), (1, 0, iteration))
+    for iteration in range(3, 20):
+        # Rank 1's samples lie in the topic until the batch with the one before them is done.
+        await service.iteration((0, 0, iteration), *([(1, 0, iteration - 1)] if iteration > 3 else []))
+    frames = [each.frame for each in service.sent if each.HasField("frame")]
+    assert [frame.iteration for frame in frames] == list(range(19))
+    assert all(list(frame.columns.ranks) == [0, 1] and not frame.missing_ranks for frame in frames)
+
+
+@pytest.mark.asyncio
+async def test_a_rank_that_is_silent_while_the_service_listens_is_still_missing() -> None:
+    service = Service(seconds_to_send=30.0)
+    await service.handler.assigned([PARTITION])
+    for iteration in range(5):
+        await service.iteration((0, 0, iteration), (1, 0, iteration))
+    await service.iteration((0, 0, 5))
+    for _ in range(3):
+        service.now += 1.0
+        await service.handler.tick(service.now)
+    newest = [each.frame for each in service.sent if each.HasField("frame")][-1]
+    assert (newest.iteration, list(newest.missing_ranks)) == (5, [1])
