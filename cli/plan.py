@@ -1,12 +1,12 @@
 """``evenkeel plan``: what the planner would do in a state that a file describes. Nothing is touched."""
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cli.documents import read_json, schema_option
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, say, show_json, show_rows
 from cli.session import OutputOption, output_of
@@ -15,6 +15,7 @@ from services.scheduler.planning.decision import Decision, decide
 from services.scheduler.planning.solution import NoPlanError, Solution
 from services.scheduler.planning.solver import solve
 from services.scheduler.planning.state_file import StateError, WrittenQuestion, question_from_document
+from services.scheduler.planning.state_schema import STATE_SCHEMA
 
 COLUMNS = {"what": "WHAT", "seconds": "SECONDS", "of_bound_percent": "% OF BOUND", "reason": "WHY"}
 
@@ -23,6 +24,7 @@ def plan(
     context: typer.Context,
     state_file: Annotated[Path, typer.Argument(metavar="STATE.json", help="The state (docs/planning.md).")],
     output: OutputOption = None,
+    _schema: Annotated[bool, schema_option(STATE_SCHEMA)] = False,
 ) -> None:
     """Solve a state that a file describes and say what would be done, what lost, and why. A dry run.
 
@@ -56,13 +58,7 @@ def plan(
 
 def _read(path: Path) -> WrittenQuestion:
     try:
-        return question_from_document(json.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}", status=ExitStatus.USAGE) from error
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CommandError(
-            f"{path} is no JSON: {error}", next_step="docs/planning.md shows a state", status=ExitStatus.USAGE
-        ) from error
+        return question_from_document(read_json(path, "docs/planning.md"))
     except StateError as error:
         raise CommandError(
             f"{path}: {error}", next_step="docs/planning.md shows a state", status=ExitStatus.USAGE

@@ -12,6 +12,7 @@ from google.protobuf import json_format
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from cli.documents import read_json
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, say, show_json, show_rows
 from cli.session import OutputOption, output_of
@@ -132,15 +133,9 @@ class _Waiting:
 
 
 def _read(path: Path) -> Case:
+    document = read_json(path, "docs/pipelines.md")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
         case = case_from_json(document)
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}", status=ExitStatus.USAGE) from error
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CommandError(
-            f"{path} is no JSON: {error}", next_step="docs/pipelines.md shows a case", status=ExitStatus.USAGE
-        ) from error
     except ValueError as error:
         raise CommandError(
             f"{path}: {error}", next_step="docs/pipelines.md shows a case", status=ExitStatus.USAGE

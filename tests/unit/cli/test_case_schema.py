@@ -1,16 +1,19 @@
 """What the documented schema of a case allows is what ``evenkeel schedule`` reads."""
 
+import json
 from collections.abc import Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from layouts.json_schema import complaint
 from pipelines.case_file import case_from_json, passed_over
-from tests.unit.cli.json_schema import accepts, schema_of
 from tests.unit.pipelines.documents import documents
 
-SCHEMA = schema_of("pipelines.md")
+PAGE = Path(__file__).parents[3] / "docs" / "pipelines.md"
+SCHEMA = next(json.loads(part.split("```")[0]) for part in PAGE.read_text().split("```json\n") if "$schema" in part)
 LAYER = {"forward": 2.0, "backward_input": 3, "backward_weight": 1, "activation": 1}
 CASE: dict[str, Any] = {
     "name": "full",
@@ -77,12 +80,12 @@ def reads(document: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("path", list(places(CASE)), ids=str)
 def test_the_schema_and_the_reader_agree_about_every_change_of_a_case(path: tuple[Any, ...]) -> None:
     for document in [*(changed(path, value) for value in VALUES), changed(path, None, removes=True)]:
-        assert accepts(SCHEMA, document) == reads(document), document
+        assert (not complaint(SCHEMA, document)) == reads(document), document
 
 
 @pytest.mark.parametrize("name", ["simpipe", "slackpipe", "tiny_optimum"])
 def test_the_recorded_cases_are_of_the_schema(name: str) -> None:
-    assert all(accepts(SCHEMA, each) for each in documents(name))
+    assert [complaint(SCHEMA, each) for each in documents(name)] == [""] * len(documents(name))
 
 
 def test_keys_that_mean_nothing_are_told() -> None:

@@ -9,7 +9,9 @@ from typer.testing import CliRunner
 from cli.errors import CommandError, ExitStatus
 from cli.main import app
 from history.documents import layout_from_document
+from layouts.json_schema import complaint
 from services.scheduler.planning.state_file import StateError, question_from_document
+from services.scheduler.planning.state_schema import STATE_SCHEMA
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "plan_state.json"
 STATE = json.loads(EXAMPLE.read_text())
@@ -88,6 +90,7 @@ def test_no_plan_says_what_to_do_and_has_its_own_exit_status(tmp_path):
     assert raised.value.status is ExitStatus.UNHEALTHY
 
 
+BLOCK = {"forward_flops_per_token": 0, "forward_flops_per_squared_length": 0}
 WORKLOAD = {"seconds_per_flop": 1e-9, "tokens": 10, "sum_of_squares": 50}
 RAN = {"wall_seconds": 1.0, "tokens": [8, 12], "sums_of_squares": [40, 60]}
 ONE = {"tokens": [8], "sums_of_squares": [40]}
@@ -100,28 +103,50 @@ ONE = {"tokens": [8], "sums_of_squares": [40]}
         ({"layout": None}, "layout: expected an object, found None"),
         ({"layout": {"tensor": 2}}, "layout: missing pipeline, data, num_micro_batches"),
         ({"layout": {**STATE["layout"], "num_blocks": 3}}, "layout: it has 3 blocks, the model 14"),
-        ({"layout": {**STATE["layout"], "tensor": 0}}, "layout: degrees TP 0"),
-        ({"layout": {**STATE["layout"], "mix": 0.5}}, "max_scale is 0.5"),
-        ({"layout": {**STATE["layout"], "schedule": "zig-zag"}}, "layout: unknown schedule 'zig-zag'; known: 1f1b, zb"),
-        ({"layout": {**STATE["layout"], "schedules": ["zig-zag"]}}, "layout: schedules is .*: true, or a list of 1f1b"),
+        ({"layout": {**STATE["layout"], "tensor": 0}}, r"layout\.tensor: expected a whole number \(at least 1"),
+        (
+            {"layout": {**STATE["layout"], "mix": 0.5}},
+            r"layout\.mix: expected true or false or a number \(at least 1, at most 1000\), found 0\.5",
+        ),
+        (
+            {"layout": {**STATE["layout"], "schedule": "zig-zag"}},
+            "layout.schedule: expected one of 1f1b, zb-h1, found 'zig-zag'",
+        ),
+        (
+            {"layout": {**STATE["layout"], "schedules": ["zig-zag"]}},
+            r"layout\.schedules\[0\]: expected one of 1f1b, zb-h1, found 'zig-zag'",
+        ),
         ({"layout": {**STATE["layout"], "routable": 1}}, "layout.routable: expected true or false, found 1"),
-        ({"layout": {"replicas": []}}, "layout: missing 'num_blocks'"),
+        ({"layout": {"replicas": []}}, "layout: missing num_blocks"),
         ({"throughputs": {"77": 1}}, "throughputs: no rank '77'; the layouts have 0 to 8"),
-        ({"throughputs": {"3": -1}}, "throughputs.3: -1 must be from 0"),
-        ({"throughputs": {"3": "slow"}}, "throughputs.3: expected a number, found 'slow'"),
+        ({"throughputs": {"3": -1}}, r"throughputs\.3: expected a number \(at least 0, at most 16\), found -1"),
+        ({"throughputs": {"3": "slow"}}, "throughputs.3: expected a number .*, found 'slow'"),
         ({"workload": {"tokens": 1.0}}, "workload: .*seconds_per_flop"),
-        ({"workload": {"speed": 1.0}}, "workload: unknown speed"),
+        ({"workload": {"speed": 1.0}}, "workload: missing seconds_per_flop.*; unknown speed"),
         ({"workload": {**WORKLOAD, "recent": [RAN]}}, r"workload\.recent: 2 micro-batches, the layout has"),
         ({"workload": {**WORKLOAD, "recent": 5}}, r"workload\.recent: expected a list"),
         ({"workload": {**WORKLOAD, "recent": [{}]}}, r"workload\.recent\[0\]: .*wall_seconds"),
         ({"workload": {**WORKLOAD, "recent": [{**RAN, "tokens": [1]}]}}, r"recent\[0\]: .*1 numbers of tokens"),
         ({"workload": {**WORKLOAD, "recent": [{**RAN, "tokens": [1.5, 2]}]}}, r"tokens\[0\]"),
         ({"workload": {**WORKLOAD, "recent": [RAN, {**RAN, **ONE}]}}, r"workload\.recent: .*\[1, 2\]"),
-        ({"device_bytes": -5}, "device_bytes is -5"),
+        ({"device_bytes": -5}, r"device_bytes: expected a number \(more than 0, at most .*\), found -5"),
         ({"model": {"blocks": []}}, "model.blocks: expected a list"),
         ({"model": {"blocks": [{"count": 2}]}}, r"model.blocks\[0\]: .*forward_flops_per_token"),
-        ({"model": {"blocks": [{"width": 2}]}}, r"model.blocks\[0\]: unknown width"),
+        ({"model": {"blocks": [{"width": 2}]}}, r"model.blocks\[0\]: missing forward_flops_per_token.*unknown width"),
         ({"flips": 1.5}, "flips: expected a whole number"),
+        ({"correction": 0}, "correction: expected a number"),
+        ({"transition": {"bytes_per_second": 0}}, "transition.bytes_per_second: expected a number"),
+        ({"layout": {**STATE["layout"], "tensor": 10**9}}, "layout.tensor: expected a whole number"),
+        ({"layout": {**STATE["layout"], "tensor": 9999, "data": 9999}}, r"layout: \d+ ranks and standbys: at most"),
+        ({"layout": {**STATE["layout"], "num_micro_batches": 1.5}}, "layout.num_micro_batches: expected a whole"),
+        ({"layout": {**STATE["layout"], "schedule": ["1f1b"]}}, "layout.schedule: expected one of"),
+        (
+            {"layout": {"num_blocks": 14, "replicas": [{"num_micro_batches": 1, "stages": [5]}]}},
+            r"stages\[0\]: expected",
+        ),
+        ({"throughputs": {"03": 1}}, "throughputs: no rank '03'"),
+        ({"model": {"blocks": [{**BLOCK, "count": 14}]}}, "none of them computes anything"),
+        ({"model": {"blocks": [{**BLOCK, "count": 9999}] * 2}}, "more than 10000 blocks"),
     ],
 )
 def test_a_state_that_cannot_be_used_says_where_and_why(change, complaint):
@@ -129,11 +154,27 @@ def test_a_state_that_cannot_be_used_says_where_and_why(change, complaint):
         question_from_document({**STATE, **change})
 
 
-def test_a_file_that_is_not_there_or_no_json_is_a_usage_error(tmp_path):
-    for text in (None, "{"):
-        path = tmp_path / "state.json"
-        if text:
-            path.write_text(text)
-        result = CliRunner().invoke(app, ["plan", str(path)])
-        assert isinstance(result.exception, CommandError)
-        assert result.exception.status is ExitStatus.USAGE
+def test_a_number_is_whole_however_it_is_written():
+    written = json.loads(json.dumps(STATE).replace('"tensor": 2', '"tensor": 2.0'))
+    assert question_from_document(written).situation.layout == question_from_document(STATE).situation.layout
+
+
+@pytest.mark.parametrize(
+    "text", [None, b"{", b"\xff\xfe", b"[" * 100_000, b'{"model": NaN}', b'{"flips": 1, "flips": 2}']
+)
+def test_a_file_that_is_not_there_or_no_json_is_a_usage_error_of_one_line(tmp_path, text):
+    path = tmp_path / "state.json"
+    if text:
+        path.write_bytes(text)
+    result = CliRunner().invoke(app, ["plan", str(path)])
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.status is ExitStatus.USAGE
+    assert "\n" not in str(result.exception)
+
+
+def test_the_schema_that_the_command_prints_is_that_of_its_own_answers(tmp_path):
+    printed = json.loads(CliRunner().invoke(app, ["plan", "--schema"]).stdout)
+    assert printed == STATE_SCHEMA
+    answer = planned(tmp_path, {**STATE, "layout": {**STATE["layout"], "schedules": True, "interleavable": True}})
+    assert complaint(printed, {**STATE, "layout": answer["layout"]}) == ""
+    assert complaint(printed, {**STATE, "layout": {**answer["layout"], "ranks": 3}}).startswith("layout: unknown ranks")

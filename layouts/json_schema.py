@@ -1,0 +1,138 @@
+"""Holds a document against a JSON Schema and says what is wrong first, where, and what is allowed there.
+
+Knows the part of the standard that our own schemas use: ``type``, ``enum``, ``const``, ``required``, ``properties``,
+``additionalProperties``, ``items``, ``minItems``, ``maxItems``, ``minimum``, ``exclusiveMinimum``, ``maximum``,
+``anyOf`` and ``$ref`` into ``$defs``. A number is finite, as in JSON itself.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+_IS: dict[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
+    "array": lambda value: isinstance(value, list | tuple),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
+    "integer": lambda value: _IS["number"](value) and value == int(value),
+    "null": lambda value: value is None,
+}
+_CALLED = {
+    "object": "an object",
+    "array": "a list",
+    "string": "a text",
+    "boolean": "true or false",
+    "number": "a number",
+    "integer": "a whole number",
+    "null": "null",
+}
+_LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}
+
+
+def complaint(schema: Schema, value: object, path: str = "", *, root: Schema | None = None) -> str:
+    """What is wrong with a document; empty when it is one of the schema's.
+
+    Args:
+        schema: The schema.
+        value: The document.
+        path: Where the value is, for the words.
+        root: The schema that holds ``$defs``; ``schema`` itself if it is None.
+    """
+    root = schema if root is None else root
+    schema = _followed(schema, root)
+    if "anyOf" in schema:
+        return _of_any(schema, value, path, root)
+    if not _fits(schema, value):
+        return f"{path or 'the file'}: expected {_expected(schema, root)}, found {_shown(value)}"
+    if isinstance(value, Mapping):
+        return _of_object(schema, value, path, root)
+    if isinstance(value, list | tuple) and "items" in schema:
+        each = (complaint(schema["items"], item, f"{path}[{place}]", root=root) for place, item in enumerate(value))
+        return next(filter(None, each), "")
+    return ""
+
+
+def _followed(schema: Schema, root: Schema) -> Schema:
+    while "$ref" in schema:
+        schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
+    return schema
+
+
+def _kinds(schema: Schema) -> list[str]:
+    """Types that are allowed; none where any is."""
+    kinds = schema.get("type", [])
+    return [kinds] if isinstance(kinds, str) else list(kinds)
+
+
+def _choices(schema: Schema) -> list[Any]:
+    return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))
+
+
+def _fits(schema: Schema, value: Any) -> bool:
+    if choices := _choices(schema):
+        return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in choices)
+    kinds = _kinds(schema)
+    if kinds and not any(_IS[kind](value) for kind in kinds):
+        return False
+    if _IS["array"](value):
+        return bool(schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", math.inf))
+    if not _IS["number"](value):
+        return True
+    return bool(
+        schema.get("minimum", -math.inf) <= value <= schema.get("maximum", math.inf)
+        and value > schema.get("exclusiveMinimum", -math.inf)
+    )
+
+
+def _of_object(schema: Schema, value: Any, path: str, root: Schema) -> str:
+    known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
+    missing = [name for name in schema.get("required", ()) if name not in value]
+    unknown = [] if others is not False else sorted(set(value) - set(known))
+    if missing or unknown:
+        said = [f"missing {', '.join(missing)}"] * bool(missing) + [f"unknown {', '.join(unknown)}"] * bool(unknown)
+        return f"{path or 'the file'}: {'; '.join(said)}; known here: {', '.join(sorted(known))}"
+    for name, each in value.items():
+        below = known.get(name, others)
+        if isinstance(below, bool):
+            continue
+        if said_below := complaint(below, each, f"{path}.{name}" if path else name, root=root):
+            return said_below
+    return ""
+
+
+def _of_any(schema: Schema, value: object, path: str, root: Schema) -> str:
+    """The complaint of the form that the value seems to be meant as."""
+    forms = [_followed(form, root) for form in schema["anyOf"]]
+    complaints = [complaint(form, value, path, root=root) for form in forms]
+    if not all(complaints):
+        return ""
+    alike = [
+        (len(set(value) - set(form.get("properties", {}))), said) if isinstance(value, Mapping) else (0, said)
+        for form, said in zip(forms, complaints, strict=True)
+        if any(kind in ("object", "array") and _IS[kind](value) for kind in _kinds(form))
+    ]
+    if alike:
+        return min(alike, key=lambda pair: pair[0])[1]
+    return f"{path or 'the file'}: expected {_expected(schema, root)}, found {_shown(value)}"
+
+
+def _expected(schema: Schema, root: Schema) -> str:
+    schema = _followed(schema, root)
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_expected(form, root) for form in schema["anyOf"]))
+    if choices := _choices(schema):
+        return f"one of {', '.join(map(str, choices))}" if len(choices) > 1 else repr(choices[0])
+    words = [" or ".join(_CALLED[kind] for kind in _kinds(schema))]
+    limits = [f"{said} {schema[key]:.7g}" for key, said in _LIMITS.items() if key in schema]
+    if schema.get("minItems"):
+        limits.append(f"at least {schema['minItems']} of them")
+    if limits:
+        words.append(f"({', '.join(limits)})")
+    return " ".join(words)
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.80}"
