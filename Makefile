@@ -34,7 +34,7 @@ demo: setup ## Run the main job through its failures on a local stack; the repor
 	evenkeel demo
 
 test: lint ## Lint, then every test but test-compose; the last line is pytest's
-	pytest -p tests.beside --beside tests/unit tests/integration tests/e2e $(PYTEST_FLAGS)
+	pytest -p tests.beside --beside tests/integration/elastic --beside tests/unit tests/integration tests/e2e $(PYTEST_FLAGS)
 
 test-unit: setup ## Tests of the pure parts: no servers, some seconds
 	pytest tests/unit $(PYTEST_FLAGS)

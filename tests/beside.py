@@ -1,9 +1,10 @@
-"""A pytest plugin: one folder of tests runs in a process of its own beside the others, and all is told in one report.
+"""A pytest plugin: folders of tests run in a process of their own beside the others, and all is told in one report.
 
 Tests that wait for servers and clocks leave the processors idle for half of their time; what only computes fits into
-that time. It has less right to the processors, so that the clocks of the others stay right.
+that time. It has less right to the processors, so that the clocks of the others stay right. Tests of such a folder
+that look at the clock themselves are marked so, and stay with the others.
 
-    pytest -p tests.beside --beside tests/unit tests/integration tests/e2e
+    pytest -p tests.beside --beside tests/integration/elastic --beside tests/unit tests/integration tests/e2e
 """
 
 import json
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+CLOCK = "clock"
 NICENESS = 10
 TIMEOUT_SECONDS = 600
 """Of each test beside the others: it may have to wait long for a processor."""
@@ -24,16 +26,18 @@ ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TE
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--beside", metavar="FOLDER", help="run the tests of FOLDER in a process beside the others")
+    parser.addoption(
+        "--beside", action="append", metavar="FOLDER", help="run the tests of FOLDER in a process beside the others"
+    )
     parser.addoption("--beside-reports-to", metavar="FILE", help="for that process: where it tells its results")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    reports_to, folder = config.getoption("--beside-reports-to"), config.getoption("--beside")
+    reports_to, folders = config.getoption("--beside-reports-to"), config.getoption("--beside")
     if reports_to:
         config.pluginmanager.register(Teller(config, Path(reports_to)))
-    elif folder and not config.getoption("--collect-only"):
-        config.pluginmanager.register(Listener(config, folder))
+    elif folders and not config.getoption("--collect-only"):
+        config.pluginmanager.register(Listener(config, folders))
 
 
 class Teller:
@@ -43,6 +47,9 @@ class Teller:
         os.nice(NICENESS)
         self._config = config
         self._lines = reports_to.open("w", buffering=1)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if not item.get_closest_marker(CLOCK)]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -62,9 +69,17 @@ class Teller:
 class Listener:
     """In the process that was started: starts the other one, waits for it, and passes on what it told."""
 
-    def __init__(self, config: pytest.Config, folder: str) -> None:
+    def __init__(self, config: pytest.Config, folders: list[str]) -> None:
         self._config = config
-        self._folder = folder
+        self._folders = folders
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        beside = [self._config.invocation_params.dir / folder for folder in self._folders]
+        items[:] = [
+            item
+            for item in items
+            if item.get_closest_marker(CLOCK) or not any(item.path.is_relative_to(folder) for folder in beside)
+        ]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
@@ -82,16 +97,17 @@ class Listener:
                 if line.endswith("\n"):  # a process that was killed leaves half a line
                     self._pass_on(session, *json.loads(line))
             if status not in ENDED:
-                sys.stdout.write(f"\nthe tests of {self._folder} ended with {status}:\n{output.read_text()}")
-                raise session.Failed(f"the tests of {self._folder} ended with {status}")
+                said = f"the tests of {', '.join(self._folders)} ended with {status}"
+                sys.stdout.write(f"\n{said}:\n{output.read_text()}")
+                raise session.Failed(said)
         return result
 
     def _command(self, reports: Path) -> list[str]:
         """This process's own flags without its folders."""
         given = [str(argument) for argument in self._config.invocation_params.args]
-        left_out = {*self._config.args, "--beside", self._folder, f"--beside={self._folder}"}
+        left_out = {*self._config.args, "--beside", *self._folders, *(f"--beside={each}" for each in self._folders)}
         flags = [argument for argument in given if argument not in left_out]
-        more = [f"--beside-reports-to={reports}", f"--timeout={TIMEOUT_SECONDS}", self._folder]
+        more = [f"--beside-reports-to={reports}", f"--timeout={TIMEOUT_SECONDS}", *self._folders]
         return [sys.executable, "-m", "pytest", *flags, *more]
 
     def _pass_on(self, session: pytest.Session, hook: str, told: dict[str, Any]) -> None:

@@ -16,7 +16,15 @@ from evenkeel.telemetry.v1 import telemetry_pb2
 
 from layouts.layout import Layout
 from layouts.rank_state import RankState
-from tests.integration.elastic.rank_process import DEADLINE_SECONDS, Fate, PipeEmitter, RankProcess, fork_store, serve
+from tests.integration.elastic.rank_process import (
+    DEADLINE_SECONDS,
+    Fate,
+    Leash,
+    PipeEmitter,
+    RankProcess,
+    fork_store,
+    serve,
+)
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from trainer_sdk.devices.device import Device
@@ -26,9 +34,15 @@ from trainer_sdk.elastic.engine import Engine
 from trainer_sdk.elastic.preload import preload
 from trainer_sdk.elastic.reference import UnpacedDevice
 
+AHEAD = 2
+
 
 class Fleet:
-    """Rank processes of one job and their scheduler."""
+    """Rank processes of one job and their scheduler.
+
+    Args:
+        ahead: How many iterations the ranks may train beyond the newest that the test has read.
+    """
 
     def __init__(
         self,
@@ -39,6 +53,7 @@ class Fleet:
         make_device: Callable[[int], Device] = lambda rank: UnpacedDevice(),
         make_links: Callable[[], Links | None] = lambda: None,
         fates: Mapping[int, Mapping[str, Any]] | None = None,
+        ahead: int = AHEAD,
     ) -> None:
         self.config = config
         self.layout = layout
@@ -46,11 +61,12 @@ class Fleet:
         self.samples: dict[int, dict[int, telemetry_pb2.Sample]] = {}
         self.repeated: list[tuple[int, int]] = []
         self.events: list[telemetry_pb2.ProcessEvent] = []
-        self.arrived: dict[tuple[int, int], float] = {}
         self.reducing: set[tuple[int, int, int]] = set()
         self._make_device = make_device
         self._make_links = make_links
         self._fates = {rank: Fate(**fate) for rank, fate in (fates or {}).items()}
+        self._leash = Leash(ahead)
+        self._no_further_than = config.num_iterations
         self.ranks: dict[int, RankProcess] = {}
         self._pids: set[int] = set()
         preload(config)
@@ -95,6 +111,7 @@ class Fleet:
             store_address=self.store_address,
             initial_layout=layout,
             links=self._make_links(),
+            on_step=lambda step: self._leash.hold(mailbox, step),
         ).run()
 
     def kill(self, rank: int) -> None:
@@ -115,8 +132,14 @@ class Fleet:
 
     def stopped(self, rank: int) -> None:
         """Wait until a rank was stopped by its fate; it is ended with the fleet."""
-        _, status = os.waitpid(self.ranks[rank].pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), f"rank {rank} ended with status {status}"
+        pid, found = self.ranks[rank].pid, []
+
+        def changed() -> bool:
+            found.append(os.waitpid(pid, os.WUNTRACED | os.WNOHANG))
+            return found[-1][0] == pid
+
+        self.pump_until(changed, f"the stop of rank {rank}: {self._fates[rank]}")
+        assert os.WIFSTOPPED(found[-1][1]), f"rank {rank} ended with status {found[-1][1]}"
         del self.ranks[rank]
 
     def close(self) -> None:
@@ -126,9 +149,10 @@ class Fleet:
 
     # ---- what the ranks say
 
-    def pump_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Read what ranks write until a condition holds."""
+    def pump_until(self, condition: Callable[[], bool], what: str, no_further_than: int | None = None) -> None:
+        """Read what ranks write until a condition holds; meanwhile they do no step beyond that of an iteration."""
         deadline = time.monotonic() + DEADLINE_SECONDS
+        self._no_further_than = self.config.num_iterations if no_further_than is None else no_further_than
         while not condition():
             assert time.monotonic() < deadline, f"not reached: {what}; {self.describe()}"
             live = {process.output: process for process in self.ranks.values() if not process.output.closed}
@@ -161,7 +185,7 @@ class Fleet:
         if process.rank in of_iteration:
             self.repeated.append((process.rank, sample.iteration))
         of_iteration[process.rank] = sample
-        self.arrived[process.rank, sample.iteration] = time.monotonic()
+        self._leash.reach(sample.iteration, self._no_further_than)
 
     def reached(self, iteration: int) -> None:
         """Wait until somebody finished an iteration."""

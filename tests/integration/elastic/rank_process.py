@@ -1,9 +1,11 @@
 """One rank of a test as a process on gloo: it tells what it does through a pipe, and dies where it is told to."""
 
 import json
+import mmap
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ import torch
 from evenkeel.telemetry.v1 import telemetry_pb2
 
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from trainer_sdk.elastic.engine import Step
 from trainer_sdk.emit.progress import ProgressMark
 
 DEADLINE_SECONDS = 60.0
@@ -79,6 +82,27 @@ class PipeEmitter:
         pass
 
 
+class Leash:
+    """How far ranks may train beyond what the test has read, in memory that they share with it.
+
+    However long a test takes to act, it acts on a job that trains: the job cannot have ended meanwhile.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._last = memoryview(mmap.mmap(-1, 8)).cast("q")
+        self._last[0] = length
+
+    def reach(self, iteration: int, no_further_than: int) -> None:
+        """The test has read of an iteration."""
+        self._last[0] = max(self._last[0], min(iteration + self._length, no_further_than))
+
+    def hold(self, mailbox: Mailbox, step: Step) -> None:
+        """In a rank after a step: wait until it may do another one, or has a plan or an interrupt to follow."""
+        while step.iteration >= self._last[0] and not mailbox.interrupted() and mailbox.committed_epoch() <= step.epoch:
+            time.sleep(0.002)
+
+
 @dataclass
 class RankProcess:
     rank: int
@@ -136,6 +160,7 @@ def serve(mailbox: Mailbox, commands: Connection) -> None:
     asked: list[Future[list[float]]] = []
     handlers: dict[str, Callable[..., Any]] = {
         "ask_link": lambda link: asked.append(probes.submit(mailbox.probes.ask_link, link, DEADLINE_SECONDS)),
+        "link_answered": lambda: bool(asked) and asked[-1].done(),
         "link_answer": lambda: asked.pop().result(),
         "prepare": lambda reshape: mailbox.prepare(reshape, DEADLINE_SECONDS),
         "commit": mailbox.commit,

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from multiprocessing.connection import Pipe
 
 import pytest
@@ -41,7 +42,7 @@ CONFIG = TrainingConfig(
     model=ModelConfig(num_layers=2, num_heads=4, head_dim=4, mlp_multiple=2, max_document_length=64),
     workload=WorkloadConfig(num_micro_batches=5, token_budget=64, median_document_length=20.0, corpus_bytes=300_000),
 )
-NUM_ITERATIONS = 10
+NUM_ITERATIONS = 5
 
 
 def stage(first: int, stop: int, ranks: tuple[int, ...], shares: tuple[int, ...] | None = None) -> Stage:
@@ -144,7 +145,7 @@ LAYOUTS |= {
 
 
 def _train(config: TrainingConfig, layout: Layout, rank: int, store_address: str) -> tuple[dict, list[float]]:
-    """Ten iterations of one rank: its reduced gradients of the first, and the losses of all."""
+    """Some iterations of one rank: its reduced gradients of the first, and the losses of all."""
     torch.set_num_threads(1)
     waiter = Waiter(Mailbox(rank).interrupted)
     builder = StoreGroupBuilder(
@@ -201,6 +202,19 @@ def test_in_single_precision_only_rounding_differs(schedule: str, start_store: C
     _compare(config, chosen, _run(config, chosen, start_store()), gradient_tolerance=2e-5, loss_tolerance=1e-6)
 
 
+@lru_cache
+def _whole(config: TrainingConfig) -> tuple[dict[str, torch.Tensor], list[float]]:
+    """The first iteration's gradients of the single-process model, and the losses of all."""
+    runtime = reference_runtime(config)
+    losses, first = [], {}
+    for iteration in range(NUM_ITERATIONS):
+        losses.append(runtime.run_iteration(iteration))
+        if iteration == 0:
+            first = {name: gradient.clone() for name, gradient in runtime.sums.gradients().items()}
+        runtime.step(1.0)
+    return first, losses
+
+
 def _compare(
     config: TrainingConfig,
     layout: Layout,
@@ -209,14 +223,7 @@ def _compare(
     gradient_tolerance: float,
     loss_tolerance: float,
 ) -> None:
-    runtime = reference_runtime(config)
-    expected = []
-    whole: dict[str, torch.Tensor] = {}
-    for iteration in range(NUM_ITERATIONS):
-        expected.append(runtime.run_iteration(iteration))
-        if iteration == 0:
-            whole = {name: gradient.clone() for name, gradient in runtime.sums.gradients().items()}
-        runtime.step(1.0)
+    whole, expected = _whole(config)
     ownership = OwnershipMap(parameter_specs(config.model), layout)
     replicated: dict[str, torch.Tensor] = {}
     for rank, (gradients, losses) in results.items():

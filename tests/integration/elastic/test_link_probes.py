@@ -13,7 +13,7 @@ from tests.integration.elastic.test_reshape import UNIFORM, assert_as_if_nothing
 from trainer_sdk.control.probe import LinkProbe
 from trainer_sdk.devices.links import EmulatedLinks, LinkTable
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.clock]
 
 NUM_BYTES = 20_000
 # Tensor parallel pairs of different replicas: each has a group of two.
@@ -31,18 +31,24 @@ def ask(fleet: Fleet, links: Sequence[tuple[int, int]], *, probe_id: int = 7, of
             fleet.ranks[rank].call("ask_link", probe)
 
 
+def answer(fleet: Fleet, rank: int) -> list[float]:
+    """What a rank says of the link that it was asked for last."""
+    fleet.pump_until(lambda: fleet.ranks[rank].call("link_answered"), f"the answer of rank {rank}")
+    return fleet.ranks[rank].call("link_answer")
+
+
 def test_the_probe_tells_a_slow_link_from_a_healthy_one_and_changes_no_loss(
     start_fleet: Callable[..., Fleet], tmp_path: Path
 ) -> None:
     table = LinkTable.create(tmp_path / "links", 8)
     table.set_factor(*SUSPECT, 5.0)
     links = EmulatedLinks(bytes_per_second=1e7, factor=table.factor)
-    fleet = start_fleet(config(60), UNIFORM, make_links=lambda: links)
+    fleet = start_fleet(config(30), UNIFORM, make_links=lambda: links)
     fleet.reached(2)
     ratios = []
     for probe_id in (1, 2, 3):
         ask(fleet, [SUSPECT, PEER], probe_id=probe_id)
-        taken = {rank: fleet.ranks[rank].call("link_answer") for rank in (*SUSPECT, *PEER)}
+        taken = {rank: answer(fleet, rank) for rank in (*SUSPECT, *PEER)}
         assert all(len(seconds) in (1, 2) for seconds in taken.values())
         slow, healthy = (min(taken[first] + taken[second]) for first, second in (SUSPECT, PEER))
         assert healthy > 2 * NUM_BYTES / 1e7
@@ -50,7 +56,7 @@ def test_the_probe_tells_a_slow_link_from_a_healthy_one_and_changes_no_loss(
     # What a busy machine adds, it adds to both.
     assert 1.5 < median(ratios) < 5.5
     fleet.finish()
-    assert_as_if_nothing_happened(fleet, 60)
+    assert_as_if_nothing_happened(fleet, 30)
     # The probes are no operations of an iteration: every iteration has as many as the first.
     for rank in SUSPECT:
         counts = {tuple(of[rank].traffic.num_operations) for of in fleet.samples.values()}
@@ -58,42 +64,42 @@ def test_the_probe_tells_a_slow_link_from_a_healthy_one_and_changes_no_loss(
 
 
 def test_who_is_asked_alone_is_told_so_and_trains_on(start_fleet: Callable[..., Fleet]) -> None:
-    fleet = start_fleet(config(30), UNIFORM)
+    fleet = start_fleet(config(20), UNIFORM)
     fleet.reached(2)
     ask(fleet, [SUSPECT], of=4)
     for rank in SUSPECT:
         with pytest.raises(RuntimeError, match="not ready within 4 iterations"):
-            fleet.ranks[rank].call("link_answer")
+            answer(fleet, rank)
     ask(fleet, [(0, 7)], of=2)
     for rank in (0, 7):
         with pytest.raises(RuntimeError, match="have no group of their own"):
-            fleet.ranks[rank].call("link_answer")
+            answer(fleet, rank)
     fleet.finish()
-    assert_as_if_nothing_happened(fleet, 30)
+    assert_as_if_nothing_happened(fleet, 20)
 
 
 def test_a_rank_that_dies_in_a_probe_is_a_rank_that_dies_in_an_iteration(start_fleet: Callable[..., Fleet]) -> None:
-    in_levels = replace(config(40), vote_width=2)
+    in_levels = replace(config(24), vote_width=2)
     fleet = start_fleet(in_levels, UNIFORM, fates={1: {"iteration": ANY, "operation": "wait:probe"}})
     fleet.reached(2)
     ask(fleet, [SUSPECT, PEER])
     fleet.mourn(1)
     fleet.recover(without(1))
     with pytest.raises(RuntimeError, match="not run"):
-        fleet.ranks[0].call("link_answer")
+        answer(fleet, 0)
     ask(fleet, [PEER, (6, 7)], probe_id=8)
-    assert all(fleet.ranks[rank].call("link_answer") for rank in (*PEER, 6, 7))
+    assert all(answer(fleet, rank) for rank in (*PEER, 6, 7))
     fleet.finish()
-    assert_as_if_nothing_happened(fleet, 40)
+    assert_as_if_nothing_happened(fleet, 24)
 
 
 def test_a_plan_goes_before_a_probe_that_is_armed(start_fleet: Callable[..., Fleet]) -> None:
-    fleet = start_fleet(config(30), UNIFORM)
+    fleet = start_fleet(config(12), UNIFORM)
     fleet.reached(2)
     ask(fleet, [SUSPECT], of=4)
     fleet.boundary(without(7))
     for rank in SUSPECT:
         with pytest.raises(RuntimeError, match="not run"):
-            fleet.ranks[rank].call("link_answer")
+            answer(fleet, rank)
     fleet.finish()
-    assert_as_if_nothing_happened(fleet, 30)
+    assert_as_if_nothing_happened(fleet, 12)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 
@@ -15,7 +16,7 @@ from trainer_sdk.elastic.reference import reference_losses
 pytestmark = pytest.mark.integration
 
 CONFIG = TrainingConfig(
-    num_iterations=30,
+    num_iterations=12,
     dtype="float64",
     model=ModelConfig(num_layers=2, num_heads=4, head_dim=4, mlp_multiple=2, max_document_length=64),
     workload=WorkloadConfig(num_micro_batches=4, token_budget=64, median_document_length=12.0, corpus_bytes=300_000),
@@ -34,9 +35,13 @@ def without(layout: Layout, rank: int, mix: Mix | None) -> Layout:
     return replace(layout, replicas=tuple(replicas), mix=mix)
 
 
+@lru_cache
+def expected() -> list[float]:
+    return reference_losses(CONFIG, CONFIG.num_iterations)
+
+
 def assert_same_training(fleet) -> None:
-    expected = reference_losses(CONFIG, CONFIG.num_iterations)
-    assert fleet.losses == pytest.approx(expected, rel=1e-12)
+    assert fleet.losses == pytest.approx(expected(), rel=1e-12)
     assert not fleet.repeated
     dataset = Dataset(CONFIG)
     for iteration in range(CONFIG.num_iterations):

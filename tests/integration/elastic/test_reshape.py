@@ -91,7 +91,7 @@ def assert_every_micro_batch_was_consumed_once(fleet, num_iterations: int) -> No
 
 
 def test_a_boundary_reshape_to_an_unequal_layout_and_back_changes_no_loss(start_fleet: Callable) -> None:
-    fleet = start_fleet(config(40), UNIFORM)
+    fleet = start_fleet(config(17), UNIFORM)
     fleet.reached(3)
     fleet.boundary(SKEWED)
     fleet.pump_until(lambda: any(s.epoch == 1 for of in fleet.samples.values() for s in of.values()), "epoch 1")
@@ -99,19 +99,19 @@ def test_a_boundary_reshape_to_an_unequal_layout_and_back_changes_no_loss(start_
     fleet.boundary(UNIFORM)
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 40)
-    epochs = [max(sample.epoch for sample in fleet.samples[i].values()) for i in range(40)]
+    assert_as_if_nothing_happened(fleet, 17)
+    epochs = [max(sample.epoch for sample in fleet.samples[i].values()) for i in range(17)]
     assert epochs == sorted(epochs)
     assert set(epochs) == {0, 1, 2}
 
 
 def test_every_position_is_killed_and_replaced_in_turn_and_no_loss_changes(start_fleet: Callable) -> None:
-    fleet = start_fleet(config(90), UNIFORM)
+    fleet = start_fleet(config(60), UNIFORM)
     fleet.reached(1)
     for incarnation, rank in enumerate(UNIFORM.ranks, start=1):
         fleet.kill(rank)
         fleet.recover(without(rank))
-        fleet.reached(max(fleet.samples) + 2)
+        fleet.reached(max(fleet.samples) + 1)
         fleet.start_rank(rank, incarnation, None)
         fleet.boundary(UNIFORM)
         fleet.pump_until(
@@ -120,11 +120,11 @@ def test_every_position_is_killed_and_replaced_in_turn_and_no_loss_changes(start
         )
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 90)
+    assert_as_if_nothing_happened(fleet, 60)
 
 
 def test_a_kill_in_the_middle_of_a_reshape_is_one_more_recovery(start_fleet: Callable) -> None:
-    fleet = start_fleet(config(30), UNIFORM)
+    fleet = start_fleet(config(12), UNIFORM)
     fleet.reached(2)
     fleet.kill(1)
     reshape, states = fleet.prepare_recovery(without(1))
@@ -142,36 +142,36 @@ def test_a_kill_in_the_middle_of_a_reshape_is_one_more_recovery(start_fleet: Cal
     fleet.recover(both_gone, {0: old})
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 30)
+    assert_as_if_nothing_happened(fleet, 12)
 
 
 def test_a_stopped_rank_raises_nowhere_and_the_others_go_on_without_it(start_fleet: Callable) -> None:
-    fleet = start_fleet(config(30), UNIFORM)
+    fleet = start_fleet(config(12), UNIFORM)
     fleet.reached(2)
     stopped = fleet.ranks.pop(5)
     os.kill(stopped.pid, signal.SIGSTOP)
     fleet.recover(without(5))
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 30)
+    assert_as_if_nothing_happened(fleet, 12)
 
 
 def test_a_leaving_rank_hands_over_what_only_it_holds(start_fleet: Callable) -> None:
     wide = Layout(num_blocks=4, replicas=(replica(4, stage(0, 4, (0, 1), (1, 2))),))
     narrow = Layout(num_blocks=4, replicas=(replica(4, stage(0, 4, (1,))),), standbys=(0,))
-    fleet = start_fleet(config(30), wide)
+    fleet = start_fleet(config(20), wide)
     fleet.reached(2)
     fleet.boundary(narrow)
-    fleet.reached(12)
+    fleet.reached(8)
     fleet.boundary(wide)
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 30)
+    assert_as_if_nothing_happened(fleet, 20)
 
 
 def test_kills_at_random_moments_with_clipping_change_no_loss(start_fleet: Callable) -> None:
     chooser = random.Random(7)
-    fleet = start_fleet(config(60, max_gradient_norm=0.5), UNIFORM)
+    fleet = start_fleet(config(36, max_gradient_norm=0.5), UNIFORM)
     for incarnation in range(1, 6):
         target = max(fleet.samples, default=0) + chooser.randrange(1, 4)
         watched = chooser.choice(UNIFORM.ranks)
@@ -182,7 +182,7 @@ def test_kills_at_random_moments_with_clipping_change_no_loss(start_fleet: Calla
         fleet.recover(UNIFORM)
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 60, 0.5)
+    assert_as_if_nothing_happened(fleet, 36, 0.5)
 
 
 def test_a_rank_that_dies_at_any_operation_of_an_iteration_changes_no_loss(start_fleet: Callable) -> None:
@@ -197,7 +197,7 @@ def test_a_rank_that_dies_at_any_operation_of_an_iteration_changes_no_loss(start
         7: {"operation": "optimizer"},
     }
     fates = {rank: {"iteration": 3 + 4 * rank, "epoch": rank, **moment} for rank, moment in moments.items()}
-    fleet = start_fleet(config(40), UNIFORM, fates=fates)
+    fleet = start_fleet(config(34), UNIFORM, fates=fates)
     for rank, fate in fates.items():
         fleet.mourn(rank)
         assert fate["iteration"] - 1 in fleet.samples
@@ -205,33 +205,33 @@ def test_a_rank_that_dies_at_any_operation_of_an_iteration_changes_no_loss(start
         fleet.recover(UNIFORM)
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 40)
+    assert_as_if_nothing_happened(fleet, 34)
 
 
 def test_what_survivors_had_finished_is_not_run_again(start_fleet: Callable) -> None:
-    fleet = start_fleet(config(12), UNIFORM, fates={1: {"iteration": 5, "operation": "backward", "nth": 2}})
+    fleet = start_fleet(config(9), UNIFORM, fates={1: {"iteration": 5, "operation": "backward", "nth": 2}})
     fleet.mourn(1)
     fleet.reduce_begun([4, 5], 0, 5)
     fleet.recover(without(1))
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 12)
+    assert_as_if_nothing_happened(fleet, 9)
     kept = {batch.index for sample in fleet.samples[5].values() for batch in sample.kept_micro_batches}
     assert kept == {2, 3}, "replica 1 was through with its micro-batches, rank 1's gradients of the others are gone"
     assert fleet.num_executed(5) == 2
-    assert all(fleet.num_executed(iteration) == 4 for iteration in range(12) if iteration != 5)
+    assert all(fleet.num_executed(iteration) == 4 for iteration in range(9) if iteration != 5)
 
 
 def test_ranks_that_leave_hand_over_the_sums_of_what_they_finished(start_fleet: Callable) -> None:
     pair = Layout(num_blocks=4, replicas=(replica(2, stage(0, 4, (0, 1), (2, 1))), replica(2, stage(0, 4, (2, 3)))))
     alone = Layout(num_blocks=4, replicas=(replica(4, stage(0, 4, (2,))),), standbys=(0, 1))
-    fleet = start_fleet(config(12), pair, fates={3: {"iteration": 5, "operation": "backward", "nth": 2}})
+    fleet = start_fleet(config(9), pair, fates={3: {"iteration": 5, "operation": "backward", "nth": 2}})
     fleet.mourn(3)
     fleet.reduce_begun([0, 1], 0, 5)
     fleet.recover(alone)
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 12)
+    assert_as_if_nothing_happened(fleet, 9)
     (sample,) = fleet.samples[5].values()
     assert {batch.index for batch in sample.kept_micro_batches} == {0, 1}
     assert {batch.index for batch in sample.micro_batches} == {2, 3}
@@ -242,7 +242,7 @@ def test_a_death_in_the_recovery_iteration_is_one_more_and_keeps_what_is_kept(st
         1: {"iteration": 5, "operation": "wait:vote"},
         5: {"iteration": 5, "operation": "wait:vote", "epoch": 1},
     }
-    fleet = start_fleet(config(12, max_gradient_norm=0.5), UNIFORM, fates=fates)
+    fleet = start_fleet(config(9, max_gradient_norm=0.5), UNIFORM, fates=fates)
     fleet.mourn(1)
     fleet.recover(without(1))
     fleet.mourn(5)
@@ -250,7 +250,7 @@ def test_a_death_in_the_recovery_iteration_is_one_more_and_keeps_what_is_kept(st
     fleet.recover(Layout(num_blocks=4, replicas=narrow))
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 12, 0.5)
+    assert_as_if_nothing_happened(fleet, 9, 0.5)
     # Who dies in the vote of a first stage has reduced, so everybody was through: only its own sums may be missing.
     assert fleet.num_executed(5) <= 2
 
@@ -261,7 +261,7 @@ def test_unequal_layouts_lose_only_what_the_dead_had(start_fleet: Callable) -> N
         1: {"iteration": 9, "operation": "wait:gradient", "epoch": 1},
         3: {"iteration": 9, "operation": "backward", "epoch": 2},
     }
-    fleet = start_fleet(config(16), SKEWED, fates=fates)
+    fleet = start_fleet(config(13), SKEWED, fates=fates)
     fleet.start_rank(3, 0, None)
     fleet.mourn(5)
     fleet.reduce_begun([0, 1, 2], 0, 5)
@@ -288,12 +288,12 @@ def test_unequal_layouts_lose_only_what_the_dead_had(start_fleet: Callable) -> N
     fleet.recover(Layout(num_blocks=4, replicas=(replica(3, stage(0, 4, (2, 7))), replica(1, stage(0, 4, (4,))))))
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 16)
+    assert_as_if_nothing_happened(fleet, 13)
     assert fleet.num_executed(5) == 1, "replica 0 was through with three of four"
 
 
 def test_a_job_goes_over_to_a_split_backward_and_back_and_no_loss_changes(start_fleet: Callable) -> None:
-    fleet = start_fleet(config(40), UNIFORM)
+    fleet = start_fleet(config(17), UNIFORM)
     fleet.reached(3)
     fleet.boundary(replace(SKEWED, schedule="zb-h1"))
     fleet.pump_until(lambda: any(s.epoch == 1 for of in fleet.samples.values() for s in of.values()), "epoch 1")
@@ -301,7 +301,7 @@ def test_a_job_goes_over_to_a_split_backward_and_back_and_no_loss_changes(start_
     fleet.boundary(UNIFORM)
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 40)
+    assert_as_if_nothing_happened(fleet, 17)
     assert {max(sample.epoch for sample in of.values()) for of in fleet.samples.values()} == {0, 1, 2}
 
 
@@ -317,7 +317,7 @@ def test_deaths_between_the_parts_of_a_backward_change_no_loss(start_fleet: Call
         3: {"operation": "backward", "nth": 8},
     }
     fates = {rank: {"iteration": 3 + 4 * n, "epoch": n, **moment} for n, (rank, moment) in enumerate(moments.items())}
-    fleet = start_fleet(config(30, max_gradient_norm=0.5), split, fates=fates)
+    fleet = start_fleet(config(22, max_gradient_norm=0.5), split, fates=fates)
     for rank, fate in fates.items():
         fleet.mourn(rank)
         assert fate["iteration"] - 1 in fleet.samples
@@ -325,7 +325,7 @@ def test_deaths_between_the_parts_of_a_backward_change_no_loss(start_fleet: Call
         fleet.recover(split)
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 30, 0.5)
+    assert_as_if_nothing_happened(fleet, 22, 0.5)
 
 
 def test_what_another_replica_finished_is_kept_when_a_rank_dies_before_its_last_weights_part(
@@ -338,13 +338,13 @@ def test_what_another_replica_finished_is_kept_when_a_rank_dies_before_its_last_
     )
     # Backwards of rank 1: input of 0, input of 1, weights of 0, weights of 1. It dies with the first three done.
     fates = {1: {"iteration": 5, "operation": "backward", "nth": 4}}
-    fleet = start_fleet(config(12), pair, fates=fates)
+    fleet = start_fleet(config(9), pair, fates=fates)
     fleet.mourn(1)
     fleet.reduce_begun([2, 3], 0, 5)
     fleet.recover(replace(pair, replicas=(replica(2, stage(0, 4, (0,))), pair.replicas[1])))
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 12)
+    assert_as_if_nothing_happened(fleet, 9)
     kept = {batch.index for sample in fleet.samples[5].values() for batch in sample.kept_micro_batches}
     assert kept == {2, 3}
     assert fleet.num_executed(5) == 2
@@ -353,7 +353,7 @@ def test_what_another_replica_finished_is_kept_when_a_rank_dies_before_its_last_
 @pytest.mark.skipif(not can_reconfigure(torch.device("cpu")), reason="this torch has no reconfigure")
 def test_a_job_whose_groups_are_reconfigured_survives_a_death_and_a_stop(start_fleet: Callable) -> None:
     fates = {1: {"iteration": 3, "operation": "backward"}}
-    fleet = start_fleet(replace(config(30), groups=GroupBuilding.RECONFIGURE), UNIFORM, fates=fates)
+    fleet = start_fleet(replace(config(14), groups=GroupBuilding.RECONFIGURE), UNIFORM, fates=fates)
     fleet.mourn(1)
     fleet.start_rank(1, 1, None)
     fleet.recover(UNIFORM)
@@ -363,4 +363,4 @@ def test_a_job_whose_groups_are_reconfigured_survives_a_death_and_a_stop(start_f
     fleet.recover(without(6))
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 30)
+    assert_as_if_nothing_happened(fleet, 14)

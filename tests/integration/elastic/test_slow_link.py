@@ -27,7 +27,7 @@ from trainer_sdk.control.probe import LinkProbe
 from trainer_sdk.devices.links import EmulatedLinks, LinkTable, RealLinks
 from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.clock]
 
 CONFIG = TrainingConfig(
     job_id="slow-link",
@@ -61,7 +61,7 @@ def test_a_link_that_takes_six_times_as_long_is_named_as_the_slowest(
 ) -> None:
     table = LinkTable.create(tmp_path / "links", 4)
     links = EmulatedLinks(bytes_per_second=1e9, latency_seconds=LATENCY_SECONDS, factor=table.factor)
-    fleet = start_fleet(CONFIG, LAYOUT, make_links=lambda: links)
+    fleet = start_fleet(CONFIG, LAYOUT, make_links=lambda: links, ahead=CONFIG.num_iterations)
     fleet.reached(ONSET)
     table.set_factor(0, 1, FACTOR)
     fleet.finish()
@@ -148,7 +148,7 @@ def test_a_suspected_link_is_probed_while_the_job_trains_and_its_verdict_says_wh
 ) -> None:
     table = LinkTable.create(tmp_path / "links", 4)
     links = EmulatedLinks(bytes_per_second=1e9, latency_seconds=LATENCY_SECONDS, factor=table.factor)
-    fleet = start_fleet(CONFIG, LAYOUT, make_links=lambda: links)
+    fleet = start_fleet(CONFIG, LAYOUT, make_links=lambda: links, ahead=CONFIG.num_iterations)
     detector, sequence = JobDetector(CONFIG.job_id), count()
     probed: list[tuple[int, int, int, int]] = []
     told: list[float] = []

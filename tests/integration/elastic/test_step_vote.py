@@ -71,7 +71,7 @@ def test_a_death_at_any_moment_of_a_vote_in_levels_leaves_all_with_the_step_or_n
         death.rank: {"iteration": 3 + 4 * epoch, "epoch": epoch, "operation": VOTE, "nth": death.nth}
         for epoch, death in enumerate(DEATHS)
     }
-    fleet = start_fleet(in_levels(36), UNIFORM, fates=fates)
+    fleet = start_fleet(in_levels(30), UNIFORM, fates=fates)
     for epoch, death in enumerate(DEATHS):
         iteration = 3 + 4 * epoch
         fleet.mourn(death.rank)
@@ -89,7 +89,7 @@ def test_a_death_at_any_moment_of_a_vote_in_levels_leaves_all_with_the_step_or_n
         fleet.commit_recovery(reshape, {**states, death.rank: joined}, {})
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 36)
+    assert_as_if_nothing_happened(fleet, 30)
 
 
 def test_a_death_between_the_levels_of_the_clipping_norm_changes_no_loss(start_fleet: Callable) -> None:
@@ -99,7 +99,7 @@ def test_a_death_between_the_levels_of_the_clipping_norm_changes_no_loss(start_f
         rank: {"iteration": 3 + 4 * epoch, "epoch": epoch, "operation": VOTE, "nth": nth}
         for epoch, (rank, nth) in enumerate(moments.items())
     }
-    fleet = start_fleet(in_levels(24, max_gradient_norm=0.5), UNIFORM, fates=fates)
+    fleet = start_fleet(in_levels(18, max_gradient_norm=0.5), UNIFORM, fates=fates)
     for rank, fate in fates.items():
         fleet.mourn(rank)
         fleet.start_rank(rank, 1, None)
@@ -107,22 +107,22 @@ def test_a_death_between_the_levels_of_the_clipping_norm_changes_no_loss(start_f
         assert max(fleet.samples) == fate["iteration"] - 1, "nobody steps when one has not voted"
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 24, 0.5)
+    assert_as_if_nothing_happened(fleet, 18, 0.5)
 
 
 def test_a_leader_that_stops_between_two_levels_holds_up_nobody_who_is_told_to_go_on(start_fleet: Callable) -> None:
     fate = {"iteration": 5, "operation": VOTE, "nth": 3, "signal": signal.SIGSTOP}
-    fleet = start_fleet(in_levels(20), UNIFORM, fates={4: fate})
+    fleet = start_fleet(in_levels(9), UNIFORM, fates={4: fate})
     fleet.stopped(4)
     fleet.recover(without(4))
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 20)
+    assert_as_if_nothing_happened(fleet, 9)
 
 
 def test_a_leader_that_stops_when_it_told_some_leaves_the_others_to_catch_up(start_fleet: Callable) -> None:
     fate = {"iteration": 5, "operation": VOTE, "nth": 6, "signal": signal.SIGSTOP}
-    fleet = start_fleet(in_levels(20), UNIFORM, fates={0: fate})
+    fleet = start_fleet(in_levels(9), UNIFORM, fates={0: fate})
     fleet.stopped(0)
     fleet.reached(5)
     reshape, states = fleet.prepare_recovery(without(0))
@@ -131,7 +131,7 @@ def test_a_leader_that_stops_when_it_told_some_leaves_the_others_to_catch_up(sta
     fleet.commit_recovery(reshape, states, {})
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 20)
+    assert_as_if_nothing_happened(fleet, 9)
     assert not fleet.samples[5][1].HasField("loss"), "rank 1 stepped without having heard the outcome"
 
 
@@ -164,24 +164,24 @@ def test_two_levels_of_unequal_groups_survive_a_death_and_a_switch(start_fleet: 
         num_blocks=4,
         replicas=(replica(1, stage(0, 4, (0, 3))), replica(1, stage(0, 4, (1, 4))), replica(2, stage(0, 4, (2,)))),
     )
-    fate = {"iteration": 20, "epoch": 1, "operation": VOTE, "nth": 2}
-    fleet = start_fleet(in_levels(30, vote_width=3), three, others=(3, 4), fates={1: fate})
+    fate = {"iteration": 9, "epoch": 1, "operation": VOTE, "nth": 2}
+    fleet = start_fleet(in_levels(13, vote_width=3), three, others=(3, 4), fates={1: fate})
     fleet.reached(3)
     fleet.boundary(five)
     fleet.mourn(1)
     fleet.recover(replace(five, replicas=(five.replicas[0], replica(1, stage(0, 4, (4,))), five.replicas[2])))
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 30)
+    assert_as_if_nothing_happened(fleet, 13)
 
 
 @pytest.mark.skipif(not can_reconfigure(torch.device("cpu")), reason="this torch has no reconfigure")
 def test_groups_that_are_reconfigured_vote_in_levels_too(start_fleet: Callable) -> None:
     fates = {4: {"iteration": 3, "operation": VOTE, "nth": 3}}
-    fleet = start_fleet(replace(in_levels(16), groups=GroupBuilding.RECONFIGURE), UNIFORM, fates=fates)
+    fleet = start_fleet(replace(in_levels(7), groups=GroupBuilding.RECONFIGURE), UNIFORM, fates=fates)
     fleet.mourn(4)
     fleet.start_rank(4, 1, None)
     fleet.recover(UNIFORM)
     fleet.finish()
 
-    assert_as_if_nothing_happened(fleet, 16)
+    assert_as_if_nothing_happened(fleet, 7)

@@ -1,12 +1,16 @@
 """Two folders in two processes, one report: nothing that fails in either may get lost."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-INI = "[pytest]\naddopts = --import-mode=importlib\nasyncio_default_fixture_loop_scope = session\n"
+INI = (
+    "[pytest]\naddopts = --import-mode=importlib --strict-markers\nasyncio_default_fixture_loop_scope = session\n"
+    "markers = clock: as in tests/conftest.py\n"
+)
 PASSES = "def test_it_passes():\n    pass\n"
 FAILS = "def test_it_fails():\n    assert 1 == 2, 'one is not two'\n"
 FAILS_TO_TEAR_DOWN = (
@@ -14,6 +18,10 @@ FAILS_TO_TEAR_DOWN = (
     "def test_it_passes(thing):\n    pass\n"
 )
 CANNOT_BE_READ = "import no_such_module\n"
+CLOCKED = (
+    "\nimport os\nimport pytest\n\n@pytest.mark.clock\ndef test_its_time():\n"
+    f"    assert os.getpriority(os.PRIO_PROCESS, 0) == {os.getpriority(os.PRIO_PROCESS, 0)}\n"
+)
 ENDS = "import os\n\ndef test_it_ends_the_process():\n    os._exit(3)\n"
 
 
@@ -66,3 +74,9 @@ def test_flags_hold_for_both(run) -> None:
     status, lines = run(PASSES + FAILS, PASSES + FAILS, "-k", "passes", "-q")
     assert status == pytest.ExitCode.OK
     assert lines[-1].startswith("2 passed")
+
+
+def test_in_a_folder_beside_what_looks_at_the_clock_runs_with_the_others_and_each_test_runs_once(run) -> None:
+    status, lines = run(PASSES + CLOCKED, PASSES, "beside")
+    assert status == pytest.ExitCode.OK
+    assert "3 passed" in lines[-1]
