@@ -16,10 +16,14 @@ Ints = npt.NDArray[np.int64]
 
 
 class OperationType(StrEnum):
-    """Operations with a place in the graph; others are refused, because nobody could say what waits for them."""
+    """Operations with a place in the graph; others are refused, because nobody could say what waits for them.
+
+    Where the gradients of weights are made apart, for which nobody waits, ``BACKWARD`` is the input's alone.
+    """
 
     FORWARD = "forward-compute"
     BACKWARD = "backward-compute"
+    BACKWARD_WEIGHT = "backward-weight-compute"
     FORWARD_SEND = "forward-send"
     FORWARD_RECV = "forward-recv"
     BACKWARD_SEND = "backward-send"
@@ -35,7 +39,7 @@ class OperationType(StrEnum):
     INPUT = "input"
 
 
-COMPUTE = frozenset({OperationType.FORWARD, OperationType.BACKWARD})
+COMPUTE = frozenset({OperationType.FORWARD, OperationType.BACKWARD, OperationType.BACKWARD_WEIGHT})
 
 LOCAL = COMPUTE | {OperationType.OPTIMIZER, OperationType.GARBAGE_COLLECTION, OperationType.INPUT}
 """Operations of one device alone: their ideal duration is the mean. All others communicate: the median."""

@@ -39,7 +39,10 @@ class Wiring:
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
         self._num_stages = int(operations.stage.max()) + 1
-        self._last_chunk = int(operations.global_chunk[np.isin(operations.optype, list(COMPUTE))].max())
+        self._home = _homes(operations)
+        self._last_chunk = {
+            dp_rank: max(chunk for one, chunk in self._home if one == dp_rank) for dp_rank, _ in self._home
+        }
         self._rows: dict[tuple[int, int, str], list[int]] = {}
         for row, key in enumerate(
             zip(operations.dp_rank.tolist(), operations.stage.tolist(), operations.optype.tolist(), strict=True)
@@ -85,7 +88,7 @@ class Wiring:
 
     def _wire_worker(self, dp_rank: int, stage: int) -> None:
         kinds = OperationType
-        stream = self._of(dp_rank, stage, kinds.FORWARD, kinds.BACKWARD, kinds.GARBAGE_COLLECTION, kinds.INPUT)
+        stream = self._of(dp_rank, stage, *COMPUTE, kinds.GARBAGE_COLLECTION, kinds.INPUT)
         self._chain(stream)
         self._chain(self._of(dp_rank, stage, kinds.PARAMS_ALL_GATHER, kinds.GRADS_REDUCE_SCATTER))
         for send, compute, _ in _SENDS:
@@ -104,9 +107,8 @@ class Wiring:
         transfers = self._of(dp_rank, stage, kind)
         if not transfers or not computes:
             return
-        towards_later = (compute is OperationType.FORWARD) != receives
-        edge_chunk = self._last_chunk if towards_later else 0
-        real = [row for row in computes if self._operations.global_chunk[row] != edge_chunk]
+        step = 1 if (compute is OperationType.FORWARD) != receives else -1
+        real = [row for row in computes if self._crosses(dp_rank, stage, row, step)]
         if len(transfers) not in (len(computes), len(real)):
             # Recorders note transfers that were never launched, before the first or after the last computation.
             if receives:
@@ -125,11 +127,12 @@ class Wiring:
             raise OperationError(
                 f"step {self._operations.step[0]}: dp_rank {dp_rank} stage {stage} has {len(transfers)} {kind} for "
                 f"{len(computes)} {compute}; record all of them, or leave the step out"
-                + ("" if self._last_chunk >= self._num_stages else " (several chunks a stage? name them in mc or gmc)")
+                + (" (several chunks a stage? name them in mc or gmc)" if self._one_chunk_a_stage() else "")
             )
         before = dict(zip(computes[1:], computes, strict=False))
+        crossing = set(real)
         for transfer, owner in zip(transfers, matched, strict=True):
-            if self._operations.global_chunk[owner] != edge_chunk:
+            if owner in crossing:
                 self._computed_by[transfer] = owner
             if not receives:
                 self._edges.append((owner, transfer))
@@ -181,14 +184,26 @@ class Wiring:
         if tail:
             self._edges += [(row, tail[0]) for row in (*stream[-1:], *(reduces[-1:] if separate else ()))]
 
+    def _one_chunk_a_stage(self) -> bool:
+        return max(self._last_chunk.values()) < self._num_stages
+
+    def _crosses(self, dp_rank: int, stage: int, compute: int, step: int) -> bool:
+        """Whether the chunk after a computation's (``step`` 1), or before it, is on another stage."""
+        chunk = int(self._operations.global_chunk[compute])
+        edge = self._last_chunk[dp_rank] if step > 0 else 0
+        return chunk != edge and self._home.get((dp_rank, chunk + step)) != stage
+
     def _transfers(self) -> Iterator[Ints]:
         """Pairs each send with its receive: by chunk and micro-batch where they are known, else by order."""
         for send, _, step in _SENDS:
+            ends: dict[tuple[int, int, int], tuple[list[int], list[int]]] = {}
             for dp_rank, stage in self._workers:
-                peer = (stage + step) % self._num_stages
-                sends = [row for row in self._of(dp_rank, stage, send) if row in self._computed_by]
-                receives = self._of(dp_rank, peer, _RECEIVE_OF[send])
-                receives = [row for row in receives if row in self._computed_by]
+                for kind, end, offset in ((send, 0, step), (_RECEIVE_OF[send], 1, -step)):
+                    for row in self._of(dp_rank, stage, kind):
+                        if row in self._computed_by:
+                            peer = self._peer(dp_rank, stage, row, offset)
+                            ends.setdefault((dp_rank, *((stage, peer), (peer, stage))[end]), ([], []))[end].append(row)
+            for (dp_rank, stage, peer), (sends, receives) in ends.items():
                 if len(sends) != len(receives):
                     raise OperationError(
                         f"step {self._operations.step[0]}: dp_rank {dp_rank} has {len(sends)} {send} on stage {stage} "
@@ -196,12 +211,23 @@ class Wiring:
                     )
                 wanted = [self._data_of(row, step) for row in sends]
                 offered = {self._data_of(row, 0): row for row in receives}
-                if set(wanted) == set(offered) and len(offered) == len(sends):
-                    receives = [offered[data] for data in wanted]
-                for pair in zip(sends, receives, strict=True):
+                known = set(wanted) == set(offered) and len(offered) == len(sends)
+                for pair in zip(sends, [offered[data] for data in wanted] if known else receives, strict=True):
                     yield np.array(pair, dtype=np.int64)
+
+    def _peer(self, dp_rank: int, stage: int, transfer: int, step: int) -> int:
+        """The stage at the other end of a transfer; of a chunk that was not recorded, the neighbour."""
+        chunk = int(self._operations.global_chunk[self._computed_by[transfer]])
+        return self._home.get((dp_rank, chunk + step), (stage + step) % self._num_stages)
 
     def _data_of(self, transfer: int, step: int) -> tuple[int, int]:
         """Chunk and micro-batch of the computation at a transfer's receiving end."""
         owner = self._computed_by[transfer]
         return int(self._operations.global_chunk[owner]) + step, int(self._operations.micro_batch[owner])
+
+
+def _homes(operations: Operations) -> dict[tuple[int, int], int]:
+    """The stage of each chunk of each data-parallel rank."""
+    computes = np.isin(operations.optype, list(COMPUTE))
+    columns = (operations.dp_rank[computes], operations.global_chunk[computes], operations.stage[computes])
+    return {(dp_rank, chunk): stage for dp_rank, chunk, stage in zip(*(one.tolist() for one in columns), strict=True)}

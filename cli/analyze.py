@@ -8,7 +8,7 @@ import typer
 
 from attribution import Attribution, OperationError, analyze
 from cli.errors import CommandError
-from cli.output import OutputFormat, show_json, show_record, show_rows
+from cli.output import OutputFormat, say, show_json, show_record, show_rows
 from cli.session import OutputOption, output_of
 from offline.errors import RecordingError
 from offline.operations_file import read_operations
@@ -35,12 +35,17 @@ def analyze_recording(
     Example: evenkeel analyze trace.parquet --format ops
     """
     try:
-        found = analyze(read_operations(file))
-    except (RecordingError, OperationError) as error:
+        recorded = read_operations(file)
+        found = analyze(recorded.operations)
+    except OperationError as error:
+        raise CommandError(f"{file}: {error}", next_step="docs/offline.md describes the columns") from error
+    except RecordingError as error:
         raise CommandError(str(error), next_step="docs/offline.md describes the columns") from error
     if output_of(context, output) is OutputFormat.JSON:
-        show_json(found.to_plain())
+        show_json({**found.to_plain(), "notes": recorded.notes})
         return
+    for note in recorded.notes:
+        say(f"note: {note}")
     show_record(_summary(found), OutputFormat.TABLE)
     show_rows(_rows(found), _COLUMNS, OutputFormat.TABLE)
 

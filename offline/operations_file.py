@@ -1,14 +1,32 @@
 """Recordings of operations (``--format ops``): a row for each operation of each worker, CSV or parquet."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from attribution import OperationError, Operations
-from attribution.operations import OPTIONAL_COLUMNS, REQUIRED_COLUMNS
+from attribution.clocks import aligned
+from attribution.operations import COMPUTE, OPTIONAL_COLUMNS, REQUIRED_COLUMNS
+from attribution.torn_steps import torn_steps
 from offline.errors import RecordingError
-from offline.tables import read_table
+from offline.tables import Column, Table, read_table
 
 
-def read_operations(path: Path) -> Operations:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedOperations:
+    """A recording.
+
+    Attributes:
+        operations: Whole steps, on one clock.
+        notes: What was left out or put right.
+    """
+
+    operations: Operations
+    notes: tuple[str, ...]
+
+
+def read_operations(path: Path) -> RecordedOperations:
     """The operations in a file; columns as in :mod:`attribution.operations`.
 
     Raises:
@@ -17,7 +35,49 @@ def read_operations(path: Path) -> Operations:
     table = read_table(path, needed=REQUIRED_COLUMNS, optional=OPTIONAL_COLUMNS)
     columns = {name: cells if name == "optype" else table.numbers(name) for name, cells in table.columns.items()}
     try:
-        return Operations.from_columns(columns)
+        operations = Operations.from_columns(columns)
     except OperationError as error:
         place = f"{path}" if error.row is None else table.place(error.row)
         raise RecordingError(f"{place}: {error.problem}") from error
+    _check_repeats(table, columns)
+    _check_overlap(path, operations)
+    notes = []
+    torn = torn_steps(operations)
+    if torn:
+        operations = operations.select(~np.isin(operations.step, torn))
+        which = " and ".join(str(step) for step in torn)
+        notes.append(f"step{'s' * (len(torn) > 1)} {which} left out: operations are missing that other steps have")
+    operations, apart = aligned(operations)
+    if apart:
+        notes.append(f"clocks of workers differed by up to {apart:.4g} s: put right by the transfers between them")
+    return RecordedOperations(operations=operations, notes=tuple(notes))
+
+
+def _check_repeats(table: Table, columns: dict[str, Column]) -> None:
+    lasting = np.flatnonzero(columns["duration"] > 0)
+    _, kind = np.unique(columns["optype"][lasting], return_inverse=True)
+    names = ("step", "dp_rank", "stage", "start_ts", "duration")
+    keys = np.stack([kind.ravel().astype(np.float64), *(columns[name][lasting] for name in names)])
+    _, first, place = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[place.ravel()] != np.arange(len(lasting)))
+    if len(again):
+        row, earlier = int(lasting[again[0]]), int(lasting[first[place.ravel()[again[0]]]])
+        repeated = table.place(earlier).removeprefix(f"{table.path} ")
+        raise RecordingError(f"{table.place(row)} repeats {repeated}: keep each operation once")
+
+
+def _check_overlap(path: Path, operations: Operations) -> None:
+    """One worker computes one thing at a time; where most overlap, times are in different units."""
+    rows = np.flatnonzero(np.isin(operations.optype, list(COMPUTE)))
+    keys = (operations.start_seconds[rows], operations.stage[rows], operations.dp_rank[rows], operations.step[rows])
+    rows = rows[np.lexsort(keys)]
+    this, following = rows[:-1], rows[1:]
+    places = np.stack([operations.step, operations.dp_rank, operations.stage])
+    same = (places[:, this] == places[:, following]).all(axis=0)
+    over = operations.end_seconds[this] - operations.start_seconds[following]
+    overlapping = same & (over > 0.5 * operations.duration_seconds[this])
+    if same.any() and 2 * overlapping.sum() > same.sum():
+        raise RecordingError(
+            f"{path}: most computations begin before the one before them on the same worker is half done; are start_ts "
+            "and duration both in seconds, and workers told apart by dp_rank and stage?"
+        )

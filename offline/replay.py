@@ -40,7 +40,9 @@ def replay(
         return
     observations: Iterable[Observation]
     if kind is RecordingFormat.OPS:
-        observations = frames_of(read_operations(path), job_id=job_id)
+        recorded = read_operations(path)
+        summary.notes += recorded.notes
+        observations = frames_of(recorded.operations, job_id=job_id)
     else:
         observations = observations_of(read_messages(path, summary.skipped), summary.skipped)
     try:

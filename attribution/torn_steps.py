@@ -1,0 +1,44 @@
+"""The first or last step of a recording where the recorder came late or was stopped in the middle."""
+
+import numpy as np
+import numpy.typing as npt
+
+from attribution.operations import Operations, OperationType
+
+Ints = npt.NDArray[np.int64]
+
+_NOW_AND_THEN = (OperationType.GARBAGE_COLLECTION, OperationType.INPUT)
+
+
+def torn_steps(operations: Operations) -> tuple[int, ...]:
+    """The first and the last step, as far as they are not whole.
+
+    In a torn step a worker lacks a kind of operation that it runs in all steps between them (of two steps: in the other
+    one), or does not run as many backwards as forwards although it does so in those. Fewer micro-batches are no tear.
+    """
+    steps, step_of = np.unique(operations.step, return_inverse=True)
+    if len(steps) < 2:
+        return ()
+    counts = _counts(operations, step_of.ravel(), ~np.isin(operations.optype, _NOW_AND_THEN))
+    forwards = _counts(operations, step_of.ravel(), operations.optype == OperationType.FORWARD, by_kind=False)
+    backwards = _counts(operations, step_of.ravel(), operations.optype == OperationType.BACKWARD, by_kind=False)
+    uneven = forwards != backwards
+    between = list(range(1, len(steps) - 1))
+    torn = []
+    for place in (0, len(steps) - 1):
+        others = between or [len(steps) - 1 - place]
+        lacks = (counts[place] == 0) & (counts[others] > 0).all(axis=0)
+        if lacks.any() or (uneven[place] & ~uneven[others].any(axis=0)).any():
+            torn.append(int(steps[place]))
+    # Of two steps that lack something of one another, neither is known to be whole.
+    return tuple(torn) if len(torn) < len(steps) else ()
+
+
+def _counts(operations: Operations, step_of: Ints, wanted: npt.NDArray[np.bool_], *, by_kind: bool = True) -> Ints:
+    """How many of the wanted operations each worker runs in each step, of each kind or in all."""
+    _, kind = np.unique(operations.optype, return_inverse=True)
+    keys = np.stack([operations.dp_rank, operations.stage, kind.ravel() * by_kind])
+    _, key = np.unique(keys, axis=1, return_inverse=True)
+    found = np.zeros((int(step_of.max()) + 1, int(key.max()) + 1), dtype=np.int64)
+    np.add.at(found, (step_of[wanted], key.ravel()[wanted]), 1)
+    return found

@@ -1,0 +1,143 @@
+"""Recordings of operations as strangers make them: torn ends, clocks of their own, repeated rows, other units."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from attribution import Operations, analyze
+from cli.errors import CommandError
+from cli.main import app
+from offline.errors import RecordingError
+from offline.operations_file import read_operations
+from tests.unit.attribution.synthetic import pipeline, replayed_with
+
+Table = dict[str, np.ndarray]
+
+
+def recording(num_steps: int = 4) -> Table:
+    """Worker 4, stage 1 of the second of three replicas, is half as slow again; replicas exchange gradients."""
+    healthy = pipeline(num_steps=num_steps, num_dp=3, num_stages=3, num_micro_batches=4, seed=3)
+    del healthy["mb_id"]
+    workers = [(step, dp, stage) for step in range(num_steps) for dp in range(3) for stage in range(3)]
+    exchange = [(*place, "grads-reduce-scatter", 5.0, 0.02) for place in workers]
+    columns = zip(*exchange, strict=True)
+    healthy = {
+        name: np.concatenate([healthy[name], np.array(column)]) for name, column in zip(healthy, columns, strict=True)
+    }
+    operations = Operations.from_columns(healthy)
+    victim = (operations.dp_rank == 1) & (operations.stage == 1) & np.char.endswith(operations.optype, "compute")
+    slow = replayed_with(operations, np.where(victim, 1.5, 1.0))
+    return {
+        "step": slow.step,
+        "dp_rank": slow.dp_rank,
+        "stage": slow.stage,
+        "optype": slow.optype,
+        "start_ts": slow.start_seconds + 10.0 * slow.step,
+        "duration": slow.duration_seconds,
+    }
+
+
+def write(path: Path, table: Table) -> Path:
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(table)
+        rows.writerows(zip(*(column.tolist() for column in table.values()), strict=True))
+    return path
+
+
+def without(table: Table, gone: np.ndarray) -> Table:
+    return {name: column[~gone] for name, column in table.items()}
+
+
+def late(table: Table, seconds: float) -> np.ndarray:
+    return (table["step"] == table["step"].max()) & (table["start_ts"] > table["start_ts"].max() - seconds)
+
+
+@pytest.mark.parametrize("seconds", [0.005, 0.3, 0.6, 0.9])
+def test_a_recording_that_stops_in_the_middle_of_a_step_gives_the_answer_of_the_steps_before(
+    tmp_path: Path, seconds: float
+) -> None:
+    table = recording()
+    whole = read_operations(write(tmp_path / "a.csv", without(table, table["step"] == 3)))
+    torn = read_operations(write(tmp_path / "b.csv", without(table, late(table, seconds))))
+    assert torn.notes == ("step 3 left out: operations are missing that other steps have",)
+    assert analyze(torn.operations) == analyze(whole.operations)
+    assert analyze(torn.operations).ill_ranks == (4,)
+
+
+def test_a_whole_step_with_fewer_micro_batches_is_kept(tmp_path: Path) -> None:
+    few = pipeline(num_steps=1, num_micro_batches=2)
+    many = pipeline(num_steps=3, num_micro_batches=5)
+    many["step"] = many["step"] + 1
+    path = write(tmp_path / "ops.csv", {name: np.concatenate([few[name], many[name]]) for name in few})
+    read = read_operations(path)
+    assert read.notes == ()
+    assert set(read.operations.step.tolist()) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("apart", [0.02, 3.0])
+def test_clocks_that_differ_by_a_constant_change_no_answer(tmp_path: Path, apart: float) -> None:
+    table = recording()
+    straight = read_operations(write(tmp_path / "a.csv", table))
+    assert straight.notes == ()
+    offsets = apart * np.random.default_rng(1).uniform(-0.5, 0.5, (3, 3))
+    table["start_ts"] = table["start_ts"] + offsets[table["dp_rank"], table["stage"]]
+    moved = read_operations(write(tmp_path / "b.csv", table))
+    expected, found = analyze(straight.operations), analyze(moved.operations)
+    assert moved.notes[0].startswith("clocks of workers differed by up to ")
+    assert float(moved.notes[0].split()[7]) == pytest.approx(np.ptp(offsets), rel=0.2)
+    assert found.slowdown == pytest.approx(expected.slowdown, abs=0.002)
+    assert found.launch_slowdown == pytest.approx(expected.launch_slowdown, abs=0.01)
+    assert (found.causes, found.ill_ranks) == (expected.causes, expected.ill_ranks) == (("slow_workers",), (4,))
+
+
+def repeated(table: Table) -> Table:
+    return {name: np.concatenate([column, column[5:9]]) for name, column in table.items()}
+
+
+def in_milliseconds(table: Table) -> Table:
+    return {**table, "duration": 1000 * table["duration"]}
+
+
+def with_negative(table: Table) -> Table:
+    table["duration"][7] = -1.0
+    return table
+
+
+def with_unknown(table: Table) -> Table:
+    return {**table, "optype": np.where(np.arange(len(table["optype"])) == 4, "adam", table["optype"])}
+
+
+def without_receives(table: Table) -> Table:
+    return without(table, np.char.endswith(table["optype"], "forward-recv"))
+
+
+@pytest.mark.parametrize("command", ["analyze", "replay"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (repeated, r"ops.csv line \d+ repeats line 7: keep each operation once"),
+        (in_milliseconds, "are start_ts and duration both in seconds"),
+        (with_negative, r"ops.csv line 9: duration is -1.0; it must not be negative"),
+        (with_unknown, r"ops.csv line 6: unknown optype: adam; known are backward-compute, "),
+    ],
+)
+def test_a_recording_that_cannot_be_right_is_refused_with_its_place(
+    tmp_path: Path, command: str, change: Callable[[Table], Table], message: str
+) -> None:
+    path = write(tmp_path / "ops.csv", change(recording()))
+    with pytest.raises(RecordingError, match=message):
+        read_operations(path)
+    result = CliRunner().invoke(app, [command, str(path), "--format", "ops"])
+    assert isinstance(result.exception, CommandError)
+
+
+def test_a_transfer_of_which_one_end_is_missing_is_named_with_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "ops.csv", without_receives(recording()))
+    result = CliRunner().invoke(app, ["analyze", str(path)])
+    assert isinstance(result.exception, CommandError)
+    assert "ops.csv: step 0: dp_rank 0 has 4 forward-send on stage 0 but 0 forward-recv" in str(result.exception)
