@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from google.protobuf.message import DecodeError
 
 from services.common.kafka import RejectedRecordError
 from services.common.raw_fields import raw_message_class
@@ -28,7 +30,21 @@ _TYPES: dict[int, npt.DTypeLike] = {
     pb.FrameColumns.DESCRIPTOR.fields_by_name["peak_memory_bytes"].type: np.dtype("<i8"),
     pb.FrameColumns.DESCRIPTOR.fields_by_name["has_loss"].type: np.dtype("?"),
 }
-_DTYPES = {name: _TYPES[field.type] for name, field in _PACKED.items()}
+_DTYPES = {name: np.dtype(_TYPES[field.type]) for name, field in _PACKED.items()}
+_SEAT_COLUMNS = (
+    "ranks",
+    "incarnations",
+    "node_of",
+    "device_of",
+    "replicas",
+    "stages",
+    "shards",
+    "forward_flops_per_token",
+    "forward_flops_per_squared_length",
+    "backward_multiple",
+)
+# Jobs whose seats are remembered: some 150 bytes a rank.
+_MAX_SEATS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +60,7 @@ class FrameRows:
         marks: Number of the sample's mark.
         seconds: Columns compute, other, wall, waiting for tensor, pipeline, gradient, vote; then input, in other.
         positions: Columns replica, stage, shard.
-        flops: Columns forward per token, forward per squared length, backward multiple.
+        costs: Columns forward flops per token and per squared length, passes, whether they are known, key of the share.
         workloads: Columns micro-batches, tokens, sum of squares.
         micro_batches: One row each time that somebody names one: index, tokens, sum of squares.
         losses: NaN where none.
@@ -63,7 +79,7 @@ class FrameRows:
     marks: Ints
     seconds: Floats
     positions: Ints
-    flops: Floats
+    costs: Floats
     workloads: Floats
     micro_batches: Floats
     losses: Floats
@@ -74,13 +90,16 @@ class FrameRows:
     traffic: Sequence[pb.Traffic]
 
 
-def rows_of(frame: pb.Frame) -> FrameRows:
+def rows_of(frame: Any) -> FrameRows:
     """All entries of a frame, ascending by rank.
+
+    Args:
+        frame: The message, its columns as the bytes that they are on the wire.
 
     Raises:
         RejectedRecordError: A rank appears twice or is negative, or the columns do not fit together.
     """
-    in_columns = frame.HasField("columns")
+    in_columns = bool(frame.columns)
     rows = _of_columns(frame) if in_columns else _of_entries(frame.entries)
     if in_columns and frame.entries:
         rows = _joined(rows, _of_entries(frame.entries))
@@ -106,7 +125,7 @@ def _of_entries(entries: Iterable[pb.FrameEntry]) -> FrameRows:
         marks=np.array([sample.mark for sample in samples], dtype=np.int64),
         seconds=np.column_stack([numbers[:, :7], [sample.compute.data for sample in samples]]).reshape(-1, 8),
         positions=numbers[:, 7:10].astype(np.int64),
-        flops=numbers[:, 10:13],
+        costs=_costs(numbers[:, 10:13], numbers[:, 8]),
         workloads=numbers[:, 13:16],
         micro_batches=_named_by(samples),
         losses=numbers[:, 16],
@@ -157,28 +176,18 @@ def _named_by(samples: Iterable[pb.Sample]) -> Floats:
 class _Columns:
     """The arrays of one message, each of the wanted length."""
 
-    def __init__(self, columns: pb.FrameColumns) -> None:
-        self._raw: Any = _RawColumns.FromString(columns.SerializeToString())
-        self.names: list[str] = list(self._raw.names)
+    def __init__(self, raw: bytes) -> None:
+        try:
+            self._raw: Any = _RawColumns.FromString(raw)
+        except DecodeError as error:
+            raise RejectedRecordError("malformed", f"not a FrameColumns: {error}") from error
         self.num_entries = len(self._raw.ranks) // 4
 
     def array(self, name: str, length: int | None = None) -> npt.NDArray[Any]:
-        raw: bytes = getattr(self._raw, name)
-        dtype, wanted = np.dtype(_DTYPES[name]), self.num_entries if length is None else length
-        if not raw:
-            return np.zeros(wanted, dtype=dtype)
-        if len(raw) != wanted * dtype.itemsize:
-            raise RejectedRecordError("bad_columns", f"{name} is {len(raw)} bytes, not {wanted} x {dtype.itemsize}")
-        return np.frombuffer(raw, dtype=dtype)
+        return _array(name, getattr(self._raw, name), self.num_entries if length is None else length)
 
-    def stacked(self, *names: str) -> Floats:
-        return np.column_stack([self.array(name) for name in names]).astype(np.float64, copy=False)
-
-    def texts(self, name: str) -> list[str]:
-        names = self.names or [""]
-        indexes = self.array(name)
-        _check_indexes(name, indexes, len(names))
-        return [names[index] for index in indexes.tolist()]
+    def seats(self) -> "_Seats":
+        return _seats(tuple(self._raw.names), *(getattr(self._raw, name) for name in _SEAT_COLUMNS))
 
     def traffic(self) -> list[pb.Traffic]:
         raw: list[bytes] = list(self._raw.traffic)
@@ -208,27 +217,92 @@ class _Columns:
         return lists[indexes], np.column_stack([self.array("micro_batch_indexes", total), tokens, squares])
 
 
-def _of_columns(frame: pb.Frame) -> FrameRows:
+class _Seats(NamedTuple):
+    """Who sits where in a frame, the same in most frames of a job: shared, and not to be written to."""
+
+    ranks: Ints
+    incarnations: Ints
+    nodes: tuple[str, ...]
+    devices: tuple[str, ...]
+    positions: Ints
+    costs: Floats
+
+
+@lru_cache(maxsize=_MAX_SEATS)
+def _seats(names: tuple[str, ...], ranks: bytes, *raws: bytes) -> _Seats:
+    """The seats of a frame.
+
+    Args:
+        names: Nodes and devices.
+        ranks: First of ``_SEAT_COLUMNS``, as it is on the wire.
+        raws: The others.
+
+    Raises:
+        RejectedRecordError: They do not fit together.
+    """
+    size = len(ranks) // 4
+    columns = {name: _array(name, raw, size) for name, raw in zip(_SEAT_COLUMNS, (ranks, *raws), strict=True)}
+    texts = []
+    for name in ("node_of", "device_of"):
+        _check_indexes(name, columns[name], len(names) or 1)
+        texts.append(tuple([(names or ("",))[index] for index in columns[name].tolist()]))
+    positions = np.column_stack([columns[name] for name in ("replicas", "stages", "shards")]).astype(np.int64)
+    flops = np.column_stack([columns[name] for name in _SEAT_COLUMNS[-3:]])
+    seats = _Seats(
+        ranks=columns["ranks"].astype(np.int64),
+        incarnations=columns["incarnations"].astype(np.int64),
+        nodes=texts[0],
+        devices=texts[1],
+        positions=positions,
+        costs=_costs(flops, positions[:, 1]),
+    )
+    for each in (seats.ranks, seats.incarnations, seats.positions, seats.costs):
+        each.setflags(write=False)
+    return seats
+
+
+def _array(name: str, raw: bytes, wanted: int) -> npt.NDArray[Any]:
+    dtype = _DTYPES[name]
+    if not raw:
+        return np.zeros(wanted, dtype=dtype)
+    if len(raw) != wanted * dtype.itemsize:
+        raise RejectedRecordError("bad_columns", f"{name} is {len(raw)} bytes, not {wanted} x {dtype.itemsize}")
+    if dtype == np.bool_:  # any number but 0 is true on the wire, and none but 1 in an array
+        return np.frombuffer(raw, dtype=np.uint8).astype(np.bool_)
+    return np.frombuffer(raw, dtype=dtype)
+
+
+def _costs(flops: Floats, stages: npt.NDArray[Any]) -> Floats:
+    """``FrameRows.costs`` of columns forward per token, forward per squared length, backward multiple."""
+    per_token, per_square, multiple = flops.T
+    with np.errstate(over="ignore", invalid="ignore"):  # what is beyond numbers is thrown out where it is used
+        passes = 1.0 + multiple
+        known = (per_token > 0) | (per_square > 0)
+        keys = np.where(known, passes * (per_token + math.pi * per_square), -1.0 - stages)
+    return np.column_stack([per_token, per_square, passes, known, keys])
+
+
+def _of_columns(frame: Any) -> FrameRows:
     columns = _Columns(frame.columns)
+    seats = columns.seats()
     has_loss, has_norm = columns.array("has_loss"), columns.array("has_gradient_norm")
     workloads, micro_batches = columns.workloads()
-    seconds = np.empty((columns.num_entries, 8))
+    seconds, data_seconds = np.empty((columns.num_entries, 8)), columns.array("data_seconds")
     seconds[:, 0] = columns.array("forward_seconds") + columns.array("backward_seconds")
-    seconds[:, 1] = columns.array("optimizer_seconds") + columns.array("data_seconds")
-    seconds[:, 7] = columns.array("data_seconds")
-    seconds[:, 2:7] = columns.stacked(
-        "wall_seconds", "tensor_wait_seconds", "pipeline_wait_seconds", "gradient_wait_seconds", "vote_wait_seconds"
-    )
+    seconds[:, 1] = columns.array("optimizer_seconds") + data_seconds
+    for place, name in enumerate(("wall", "tensor_wait", "pipeline_wait", "gradient_wait", "vote_wait"), start=2):
+        seconds[:, place] = columns.array(f"{name}_seconds")
+    seconds[:, 7] = data_seconds
     return FrameRows(
-        ranks=columns.array("ranks").astype(np.int64),
-        incarnations=columns.array("incarnations").astype(np.int64),
-        nodes=columns.texts("node_of"),
-        devices=columns.texts("device_of"),
+        ranks=seats.ranks,
+        incarnations=seats.incarnations,
+        nodes=seats.nodes,
+        devices=seats.devices,
         epochs=np.full(columns.num_entries, frame.epoch, dtype=np.int64),
         marks=columns.array("marks").astype(np.int64),
         seconds=seconds,
-        positions=columns.stacked("replicas", "stages", "shards").astype(np.int64),
-        flops=columns.stacked("forward_flops_per_token", "forward_flops_per_squared_length", "backward_multiple"),
+        positions=seats.positions,
+        costs=seats.costs,
         workloads=workloads,
         micro_batches=micro_batches,
         losses=np.where(has_loss, columns.array("losses"), np.nan),
@@ -252,7 +326,7 @@ def _joined(one: FrameRows, other: FrameRows) -> FrameRows:
     values: dict[str, Any] = {}
     for field in fields(FrameRows):
         parts = getattr(one, field.name), getattr(other, field.name)
-        values[field.name] = [*parts[0], *parts[1]] if isinstance(parts[0], list) else np.concatenate(parts)
+        values[field.name] = [*parts[0], *parts[1]] if isinstance(parts[0], Sequence) else np.concatenate(parts)
     return FrameRows(**values)
 
 
@@ -260,7 +334,7 @@ def _picked(rows: FrameRows, order: Ints) -> FrameRows:
     values: dict[str, Any] = {}
     for field in fields(FrameRows):
         value = getattr(rows, field.name)
-        if isinstance(value, list):
+        if isinstance(value, Sequence):
             values[field.name] = [value[index] for index in order.tolist()] if value else []
         elif field.name == "micro_batches":
             values[field.name] = value

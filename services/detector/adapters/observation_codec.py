@@ -1,12 +1,14 @@
 """Observations from the wire: validated, and frames as arrays."""
 
 import math
+from typing import Any
 
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from services.common.kafka import ConsumedRecord, RejectedRecordError
+from services.common.raw_fields import raw_message_class
 from services.detector.adapters.frame_rows import FrameRows, rows_of
 from services.detector.adapters.traffic_codec import traffic_from_protos
 from services.detector.domain.link_suspicion import LinkProbeReport
@@ -29,6 +31,8 @@ _EVENT_KINDS = {
     pb.PROCESS_EVENT_KIND_CONNECTION_LOST: ProcessEventKind.CONNECTION_LOST,
     pb.PROCESS_EVENT_KIND_PROBED: ProcessEventKind.PROBED,
 }
+# A frame's columns are taken as they come: they are read once, as arrays.
+_RawObservation = raw_message_class(pb.DESCRIPTOR, "Observation", {"Frame": ["columns"]})
 _LARGEST_INT64 = (1 << 63) - 1
 # Beyond any seconds or operations there are, and far from where their products overflow.
 _LARGEST_NUMBER = 1e40
@@ -41,7 +45,7 @@ def decode_observation(record: ConsumedRecord) -> tuple[Observation, float]:
         RejectedRecordError: The record is not an observation that makes sense.
     """
     try:
-        message = pb.Observation.FromString(record.value or b"")
+        message = _RawObservation.FromString(record.value or b"")
     except DecodeError as error:
         raise RejectedRecordError("malformed", f"not an Observation: {error}") from error
     if not message.job_id:
@@ -63,8 +67,8 @@ def decode_observation(record: ConsumedRecord) -> tuple[Observation, float]:
             )
 
 
-def frame_from_proto(job_id: str, sequence: int, frame: pb.Frame) -> FrameObservation:
-    """A frame as arrays.
+def frame_from_proto(job_id: str, sequence: int, frame: Any) -> FrameObservation:
+    """A frame as arrays; its columns are the bytes that they are on the wire.
 
     Raises:
         RejectedRecordError: A rank appears twice, a time is not a number, or columns do not fit together.
@@ -146,18 +150,15 @@ def liveness_from_proto(job_id: str, sequence: int, liveness: pb.Liveness) -> Li
 
 def _work(rows: FrameRows) -> Floats:
     """Token flops, square flops, whether they are known, micro-batches, tokens, sum of squares, key of the share."""
-    per_token, per_square, multiple = rows.flops.T
+    per_token, per_square, passes, is_known, keys = rows.costs.T
     count, tokens, squares = rows.workloads.T
+    known, counted = is_known > 0, tokens > 0
     with np.errstate(over="ignore", invalid="ignore"):  # what is beyond numbers is thrown out by the caller
-        passes = 1.0 + multiple
-        known = (per_token > 0) | (per_square > 0)
-        counted = tokens > 0
         # A loop that does not say what its model costs: tokens stand in for flops, or each iteration is like any other.
         token_flops = np.where(known, per_token * tokens * passes, np.where(counted, tokens, 1.0))
         square_flops = np.where(known, per_square * squares * passes, 0.0)
-        keys = np.where(known, passes * (per_token + math.pi * per_square), -1.0 - rows.positions[:, 1])
     count = np.where(known | counted, count, np.maximum(count, 1.0))
-    return np.column_stack([token_flops, square_flops, known.astype(np.float64), count, tokens, squares, keys])
+    return np.column_stack([token_flops, square_flops, is_known, count, tokens, squares, keys])
 
 
 def _probe(event: pb.ProcessEvent) -> ProbeReport | LinkProbeReport:

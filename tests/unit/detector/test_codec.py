@@ -127,3 +127,21 @@ def test_a_verdict_is_published_with_its_own_id() -> None:
     assert dict(records[0].headers)["ce_id"].decode() == verdict.verdict_id
     assert len(verdict.evidence) >= 3
     assert all(one.name and one.text for one in verdict.evidence)
+
+
+def test_a_flag_of_a_column_is_true_whatever_number_but_0_it_is() -> None:
+    columns = pb.FrameColumns(ranks=[0, 1, 2], has_loss=[False, True, True], losses=[0.0, 1.0, 2.0])
+    message = pb.Observation(job_id="job", frame=pb.Frame(columns=columns))
+    spoiled = message.SerializeToString().replace(b"\x00\x01\x01", b"\x00\x01\x40")
+    assert spoiled != message.SerializeToString()
+    frame = decode_observation(consumed(spoiled))[0]
+    assert isinstance(frame, FrameObservation)
+    assert frame.has_loss.tobytes() == b"\x00\x01\x01"
+
+
+def test_jobs_with_the_same_seats_but_other_names_keep_their_own_names() -> None:
+    frames = []
+    for name in ("here", "there"):
+        columns = pb.FrameColumns(ranks=[0, 1], names=[name, "gpu"], node_of=[0, 0], device_of=[1, 1])
+        frames.append(decode(pb.Observation(job_id="job", frame=pb.Frame(columns=columns))))
+    assert [frame.nodes for frame in frames if isinstance(frame, FrameObservation)] == [("here",) * 2, ("there",) * 2]
