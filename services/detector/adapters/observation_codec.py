@@ -32,7 +32,9 @@ _EVENT_KINDS = {
     pb.PROCESS_EVENT_KIND_PROBED: ProcessEventKind.PROBED,
 }
 # A frame's columns are taken as they come: they are read once, as arrays.
-_RawObservation = raw_message_class(pb.DESCRIPTOR, "Observation", {"Frame": ["columns"]})
+_RawObservation, _RawFrame = (
+    raw_message_class(pb.DESCRIPTOR, name, {"Frame": ["columns"]}) for name in ("Observation", "Frame")
+)
 _LARGEST_INT64 = (1 << 63) - 1
 # Beyond any seconds or operations there are, and far from where their products overflow.
 _LARGEST_NUMBER = 1e40
@@ -56,7 +58,7 @@ def decode_observation(record: ConsumedRecord) -> tuple[Observation, float]:
         raise RejectedRecordError("out_of_range", f"sequence {message.sequence} is beyond 63 bits")
     match message.WhichOneof("observed"):
         case "frame":
-            frame = frame_from_proto(message.job_id, message.sequence, message.frame)
+            frame = _frame_from_raw(message.job_id, message.sequence, message.frame)
             return frame, message.frame.last_sample_at_unix_seconds
         case "liveness":
             liveness = liveness_from_proto(message.job_id, message.sequence, message.liveness)
@@ -67,12 +69,16 @@ def decode_observation(record: ConsumedRecord) -> tuple[Observation, float]:
             )
 
 
-def frame_from_proto(job_id: str, sequence: int, frame: Any) -> FrameObservation:
-    """A frame as arrays; its columns are the bytes that they are on the wire.
+def frame_from_proto(job_id: str, sequence: int, frame: pb.Frame) -> FrameObservation:
+    """A frame as arrays.
 
     Raises:
         RejectedRecordError: A rank appears twice, a time is not a number, or columns do not fit together.
     """
+    return _frame_from_raw(job_id, sequence, _RawFrame.FromString(frame.SerializeToString()))
+
+
+def _frame_from_raw(job_id: str, sequence: int, frame: Any) -> FrameObservation:
     _check_time(frame.closed_at_unix_seconds)
     rows = rows_of(frame)
     # One rank's nonsense must not spoil its frame: what cannot be a measurement is none.
