@@ -121,7 +121,7 @@ def analyze(operations: Operations) -> Attribution:
     slow = slow_workers(operations, replay.actual)
     factors, correlation = sequence_factors(operations, replay.actual, apart=slow)
     sequence_share = asked.share_of(replay.actual / factors)
-    links = np.where(replay.meets, links_of(operations), "")
+    links = links_of(replay)
     slowness = by_slowness(operations, links, replay.actual)
     slowdown = asked.replayed / asked.ideal
     named = _Named(heavy_stages=(), ill_ranks=(), slow_links=(), causes=())
@@ -211,7 +211,7 @@ def _name(
     if asked.explains(~np.isin(operations.optype, list(LOCAL))):
         causes.append("communication")
     accused = slow_links(slowness)
-    if not asked.explains(np.isin(links, accused) & replay.meets):
+    if not asked.explains(np.isin(links, accused)):
         accused = ()
     if asked.explains(pauses(operations, replay.actual / factors) & ~is_slow):
         causes.append("pauses")

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attribution.operations import Operations, OperationType
+from attribution.replay import Replay
 from attribution.sequences import medians
 
 Floats = npt.NDArray[np.float64]
@@ -16,12 +17,12 @@ SLOW = 1.3
 """A link whose operations take so many times the usual is slow."""
 
 _OF_THE_SLOWEST = 0.5
-_PEERS = {
-    OperationType.FORWARD_SEND: 1,
-    OperationType.FORWARD_RECV: -1,
-    OperationType.BACKWARD_SEND: -1,
-    OperationType.BACKWARD_RECV: 1,
-}
+_TRANSFERS = (
+    OperationType.FORWARD_SEND,
+    OperationType.FORWARD_RECV,
+    OperationType.BACKWARD_SEND,
+    OperationType.BACKWARD_RECV,
+)
 _EXCHANGES = (
     OperationType.PARAMS_ALL_GATHER,
     OperationType.GRADS_REDUCE_SCATTER,
@@ -29,21 +30,23 @@ _EXCHANGES = (
 )
 
 
-def links_of(operations: Operations) -> npt.NDArray[np.str_]:
+def links_of(replay: Replay) -> npt.NDArray[np.str_]:
     """The name of the link of each operation; empty for what goes over none, or over all of them."""
+    operations = replay.operations
     names = np.full(len(operations), "", dtype="<U48")
-    num_stages = int(operations.stage.max()) + 1
-    replica = np.unique(operations.dp_rank, return_inverse=True)[1].ravel()
-    rank_of = np.full((int(replica.max()) + 1, num_stages), -1, dtype=np.int64)
-    rank_of[replica, operations.stage] = operations.rank
-    for kind, towards in _PEERS.items():
-        rows = np.flatnonzero(operations.optype == kind)
-        own, peer = operations.rank[rows], rank_of[replica[rows], (operations.stage[rows] + towards) % num_stages]
-        ends = zip(np.minimum(own, peer).tolist(), np.maximum(own, peer).tolist(), strict=True)
-        names[rows] = [f"{low}-{high}" for low, high in ends]
-    if len(np.unique(operations.dp_rank)) > 1:
-        exchanged = np.isin(operations.optype, list(_EXCHANGES))
-        names[exchanged] = [f"replicas of stage {stage}" for stage in operations.stage[exchanged].tolist()]
+    transfers = replay.meets & np.isin(operations.optype, _TRANSFERS)
+    for structure in replay.structures:
+        group = structure.graph.group
+        low = np.full(int(group.max()) + 1, np.iinfo(np.int64).max)
+        high = np.full(int(group.max()) + 1, -1)
+        rank = operations.rank[structure.rows[:, 0]]
+        np.minimum.at(low, group, rank)
+        np.maximum.at(high, group, rank)
+        of_group = np.array([f"{one}-{other}" for one, other in zip(low.tolist(), high.tolist(), strict=True)])
+        for rows in structure.rows.T:
+            names[rows] = np.where(transfers[rows], of_group[group], "")
+    exchanges = replay.meets & np.isin(operations.optype, _EXCHANGES)
+    names[exchanges] = [f"replicas of stage {stage}" for stage in operations.stage[exchanges].tolist()]
     return names
 
 

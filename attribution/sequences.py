@@ -9,7 +9,7 @@ mean.
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import Operations, OperationType
+from attribution.operations import COMPUTE, Operations, OperationType
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -33,19 +33,22 @@ def sequence_factors(
     """
     factors = np.ones(len(operations))
     is_forward = operations.optype == OperationType.FORWARD
-    computes = (is_forward | (operations.optype == OperationType.BACKWARD)) & (operations.micro_batch >= 0)
+    computes = np.isin(operations.optype, list(COMPUTE)) & (operations.micro_batch >= 0)
     rows = np.flatnonzero(computes & (seconds > 0))
     if not len(rows):
         return factors, None
     compared = np.where(np.isin(operations.rank[rows], apart), operations.dp_rank[rows], -1)
-    place = np.stack([is_forward[rows], compared, operations.global_chunk[rows]])
+    kind = np.unique(operations.optype[rows], return_inverse=True)[1].ravel()
+    place = np.stack([kind, compared, operations.global_chunk[rows]])
     place_of = np.unique(place, axis=1, return_inverse=True)[1].ravel()
     relative = seconds[rows] / _means(place_of, seconds[rows])[place_of]
     batch = np.stack([operations.step[rows], operations.dp_rank[rows], operations.micro_batch[rows]])
     batch_of = np.unique(batch, axis=1, return_inverse=True)[1].ravel()
     middle = medians if len(np.unique(operations.stage)) > 2 else _means
     factors[rows] = np.exp(middle(batch_of, np.log(np.maximum(relative, _TINY))))[batch_of]
-    return factors, _correlation(batch_of, operations.global_chunk[rows], is_forward[rows], relative)
+    both = np.isin(operations.optype[rows], [OperationType.FORWARD, OperationType.BACKWARD])
+    chunk = operations.global_chunk[rows]
+    return factors, _correlation(batch_of[both], chunk[both], is_forward[rows][both], relative[both])
 
 
 def medians(group: Ints, values: Floats) -> Floats:
@@ -63,6 +66,8 @@ def _means(group: Ints, values: Floats) -> Floats:
 
 
 def _correlation(batch: Ints, chunk: Ints, is_forward: npt.NDArray[np.bool_], relative: Floats) -> float | None:
+    if not len(batch):
+        return None
     pair = np.unique(np.stack([batch, chunk]), axis=1, return_inverse=True)[1].ravel()
     forwards = np.full(int(pair.max()) + 1, np.nan)
     backwards = forwards.copy()
