@@ -1,7 +1,7 @@
 """Reads JSON files that people wrote, and says in one line what is wrong with one that cannot be read."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,12 @@ def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def schema_option(schema: Mapping[str, Any]) -> Any:
+def schema_option(schema: Callable[[], Mapping[str, Any]]) -> Any:
     """``--schema`` of a command that reads a file: prints what the file may hold, and nothing else is done."""
 
     def show(wanted: bool) -> None:
         if wanted:
-            show_json(schema)
+            show_json(schema())
             raise typer.Exit
 
     return typer.Option("--schema", help="Print the JSON Schema of the file and end.", callback=show, is_eager=True)

@@ -24,7 +24,7 @@ def plan(
     context: typer.Context,
     state_file: Annotated[Path, typer.Argument(metavar="STATE.json", help="The state (docs/planning.md).")],
     output: OutputOption = None,
-    _schema: Annotated[bool, schema_option(STATE_SCHEMA)] = False,
+    _schema: Annotated[bool, schema_option(lambda: STATE_SCHEMA)] = False,
 ) -> None:
     """Solve a state that a file describes and say what would be done, what lost, and why. A dry run.
 

@@ -1,12 +1,13 @@
 """``evenkeel simulate``: a fleet that does not exist, its failures, and every published system on them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from cli.documents import schema_option
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, show_json, show_rows
 from cli.session import OutputOption, output_of
@@ -35,20 +36,34 @@ EMIT_COLUMNS = {
 }
 
 
+def _scenario_schema() -> dict[str, Any]:
+    try:
+        from simulator.baselines import STRATEGIES  # noqa: PLC0415
+        from simulator.fleet.scenario_schema import scenario_schema  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"the simulator needs {error.name}", next_step="pip install 'evenkeel[simulator,services]'"
+        ) from error
+    return scenario_schema(list(STRATEGIES))
+
+
 def simulate(
     context: typer.Context,
     scenario_file: Annotated[Path, typer.Argument(metavar="SCENARIO.yaml", help="Scenario; docs/simulator.md.")],
     strategy: Annotated[
         list[str] | None, typer.Option("--strategy", "-s", help="Only this system; may be repeated.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Instead of the scenario's own seed.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Instead of the scenario's own seed.")] = None,
     segments: Annotated[bool, typer.Option(help="JSON: with the whole course of every run.")] = False,
     picture: Annotated[Path | None, typer.Option(help="Draw the runs into this file (PNG, SVG, PDF).")] = None,
     emit: Annotated[bool, typer.Option("--emit", help="Run it in real time against the services instead.")] = False,
-    speed: Annotated[float, typer.Option(help="With --emit: so many times faster than the scenario.")] = 1.0,
-    seconds: Annotated[float | None, typer.Option(help="With --emit: stop after so many real seconds.")] = None,
+    speed: Annotated[float, typer.Option(min=0.001, help="With --emit: so many times faster than the scenario.")] = 1.0,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.001, help="With --emit: stop after so many real seconds.")
+    ] = None,
     job_id: Annotated[str | None, typer.Option(help="With --emit: the job's id; else from name and time.")] = None,
     output: OutputOption = None,
+    _schema: Annotated[bool, schema_option(_scenario_schema)] = False,
 ) -> None:
     """Simulate a failing fleet and compare what Evenkeel and the published systems make of it.
 

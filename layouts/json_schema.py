@@ -6,6 +6,7 @@ Knows the part of the standard that our own schemas use: ``type``, ``enum``, ``c
 """
 
 import math
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,6 +30,8 @@ _CALLED = {
     "integer": "a whole number",
     "null": "null",
 }
+_SHORT = reprlib.Repr()  # YAML may hold a list of lists that is endless when it is written out
+_SHORT.maxstring = _SHORT.maxother = 80
 _LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}
 
 
@@ -135,4 +138,4 @@ def _expected(schema: Schema, root: Schema) -> str:
 
 
 def _shown(value: object) -> str:
-    return f"{value!r:.80}"
+    return _SHORT.repr(value)

@@ -1,17 +1,19 @@
-"""Scenarios in YAML: a job, a fleet, what breaks, who competes. The schema is in ``docs/simulator.md``.
+"""Scenarios in YAML: a job, a fleet, what breaks, who competes, in the form of :func:`scenario_schema`.
 
-Every error says where in the file it is and what is allowed there.
+The schema says what may stand where; the rest is said here: devices that the fleet has, and numbers that must go
+together. Every error says where in the file it is and what is allowed there.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
+from layouts.json_schema import complaint
 from layouts.layout import Layout, uniform_layout
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.price import TransitionCosts
@@ -19,11 +21,13 @@ from simulator.fleet.detection import DetectorModel
 from simulator.fleet.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
 from simulator.fleet.models import MODELS, TransformerShape
 from simulator.fleet.power import PowerBoost
+from simulator.fleet.scenario_schema import MOST_DEVICES, scenario_schema
 from simulator.fleet.strategy import Costs
 from simulator.fleet.topology import Scope, Topology
 
+_MOST_FAULTS = 1_000_000
 _T = TypeVar("_T")
-_E = TypeVar("_E", bound=StrEnum)
+_Section = Mapping[str, Any]
 
 
 class ScenarioError(ValueError):
@@ -75,235 +79,122 @@ class Scenario:
         return tuple(sorted((*self.faults, *drawn), key=lambda fault: (fault.at_seconds, fault.devices)))
 
 
-class _Section:
-    """A mapping of the file that knows its path, and which of its keys were read."""
-
-    def __init__(self, value: object, path: str) -> None:
-        if not isinstance(value, Mapping):
-            raise ScenarioError(f"{path or 'the file'}: expected keys and values, found {value!r}")
-        self._values, self.path = value, path
-        self._read: set[object] = set()
-
-    def at(self, key: str) -> str:
-        """Path of a key."""
-        return f"{self.path}.{key}" if self.path else key
-
-    def has(self, key: str) -> bool:
-        """Whether the file names a key."""
-        return key in self._values
-
-    def raw(self, key: str, default: object) -> Any:
-        """The value as YAML gives it."""
-        self._read.add(key)
-        return self._values.get(key, default)
-
-    def number(self, key: str, default: float | None = None) -> float:
-        """A finite number.
-
-        Raises:
-            ScenarioError: It is missing or is none.
-        """
-        value = self.raw(key, default)
-        if value is None:
-            raise ScenarioError(f"{self.at(key)}: missing, give a number")
-        if isinstance(value, str):
-            # YAML 1.1 reads 1e10 as text; everybody else reads a number.
-            try:
-                value = float(value)
-            except ValueError:
-                raise ScenarioError(f"{self.at(key)}: expected a number, found {value!r}") from None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ScenarioError(f"{self.at(key)}: expected a number, found {value!r}")
-        return float(value)
-
-    def whole(self, key: str, default: int | None = None) -> int:
-        """A whole number."""
-        value = self.number(key, default)
-        if value != int(value):
-            raise ScenarioError(f"{self.at(key)}: expected a whole number, found {value:g}")
-        return int(value)
-
-    def flag(self, key: str) -> bool:
-        """True or false; false when it is not there."""
-        value = self.raw(key, False)
-        if not isinstance(value, bool):
-            raise ScenarioError(f"{self.at(key)}: expected true or false, found {value!r}")
-        return value
-
-    def choice(self, key: str, kind: type[_E], default: _E) -> _E:
-        """One of a closed set."""
-        value = self.raw(key, default)
-        if value not in list(kind):
-            raise ScenarioError(f"{self.at(key)}: {value!r} is none of {', '.join(kind)}")
-        return kind(value)
-
-    def section(self, key: str) -> "_Section":
-        """A mapping below; empty when it is not there."""
-        return _Section(self.raw(key, {}), self.at(key))
-
-    def sections(self, key: str) -> list["_Section"]:
-        """A list of mappings below."""
-        values = self.raw(key, [])
-        if not isinstance(values, Sequence) or isinstance(values, str):
-            raise ScenarioError(f"{self.at(key)}: expected a list, found {values!r}")
-        return [_Section(value, f"{self.at(key)}[{index}]") for index, value in enumerate(values)]
-
-    def built(self, build: Callable[[], _T]) -> _T:
-        """What ``build`` makes of this section; its complaint with the path in front, and none about unknown keys."""
-        try:
-            made = build()
-        except ScenarioError:
-            raise
-        except ValueError as error:
-            raise ScenarioError(f"{self.path}: {error}") from error
-        unknown = [str(key) for key in self._values if key not in self._read]
-        if unknown:
-            known = ", ".join(sorted(map(str, self._read)))
-            raise ScenarioError(f"{self.path or 'the file'}: unknown {', '.join(unknown)}; known here: {known}")
-        return made
+def _at(path: str, build: Callable[[], _T]) -> _T:
+    """What ``build`` makes; its complaint with the path in front."""
+    try:
+        return build()
+    except ScenarioError:
+        raise
+    except ValueError as error:
+        raise ScenarioError(f"{path}: {error}") from error
 
 
-def _model(job: _Section) -> TransformerShape:
-    value = job.raw("model", None)
-    if isinstance(value, Mapping):
-        shape = job.section("model")
-        return shape.built(
-            lambda: TransformerShape(
-                num_layers=shape.whole("num_layers"),
-                hidden=shape.whole("hidden"),
-                heads=shape.whole("heads"),
-                kv_heads=shape.whole("kv_heads", shape.whole("heads")),
-                feed_forward=shape.whole("feed_forward"),
-            )
-        )
-    if value not in MODELS:
-        raise ScenarioError(f"{job.at('model')}: {value!r} is none of {', '.join(MODELS)}, nor a shape")
-    return MODELS[value]
+def _numbers(section: _Section, *names: str) -> dict[str, float]:
+    """Those of the numbers that are there."""
+    return {name: float(section[name]) for name in names if name in section}
+
+
+def _model(model: str | _Section) -> TransformerShape:
+    if isinstance(model, str):
+        return MODELS[model]
+    if model["hidden"] < model["heads"]:
+        raise ValueError(f"model: {model['hidden']} hidden units cannot be cut into {model['heads']} heads")
+    return TransformerShape(**{"kv_heads": int(model["heads"]), **{name: int(each) for name, each in model.items()}})
 
 
 def _job(job: _Section, num_spares: int) -> tuple[Layout, CostModel]:
-    shape = _model(job)
-    spec = shape.spec()
-    data, quota = job.whole("data"), job.whole("micro_batches")
+    spec = _model(job["model"]).spec()
+    tensor, pipeline, data = (int(job[degree]) for degree in ("tensor", "pipeline", "data"))
+    quota, num_ranks = int(job["micro_batches"]), tensor * pipeline * data
+    if num_ranks + num_spares > MOST_DEVICES or quota * data > MOST_DEVICES:
+        raise ValueError(f"{num_ranks + num_spares} devices, {quota * data} micro-batches: each at most {MOST_DEVICES}")
     bare = uniform_layout(
-        num_blocks=len(spec.blocks),
-        tensor=job.whole("tensor"),
-        pipeline=job.whole("pipeline"),
-        data=data,
-        num_micro_batches=quota * data,
+        num_blocks=len(spec.blocks), tensor=tensor, pipeline=pipeline, data=data, num_micro_batches=quota * data
     )
-    num_ranks = len(bare.ranks)
-    home = Layout(
-        num_blocks=bare.num_blocks,
-        replicas=bare.replicas,
-        schedule=bare.schedule,
-        standbys=tuple(range(num_ranks, num_ranks + num_spares)),
-    )
-    tokens = job.number("tokens", 8192.0)
+    home = replace(bare, standbys=tuple(range(num_ranks, num_ranks + num_spares)))
+    tokens = float(job.get("tokens", 8192.0))
     workload = Workload(
-        seconds_per_flop=1.0 / job.number("flops_per_second", 160e12),
+        seconds_per_flop=1.0 / job.get("flops_per_second", 160e12),
         tokens=tokens,
-        sum_of_squares=tokens * job.number("mean_length", tokens / 4.0),
-        fixed_seconds=job.number("fixed_seconds", 0.0),
-        transfer_seconds=job.number("transfer_seconds", 0.002),
+        sum_of_squares=tokens * job.get("mean_length", tokens / 4.0),
+        fixed_seconds=float(job.get("fixed_seconds", 0.0)),
+        transfer_seconds=float(job.get("transfer_seconds", 0.002)),
     )
     return home, CostModel(spec, workload)
 
 
+def _seconds(section: _Section) -> dict[str, float]:
+    """When something begins, and how long it lasts."""
+    return {
+        "at_seconds": 3600.0 * section["at_hours"],
+        "duration_seconds": 3600.0 * section.get("hours", math.inf),
+    }
+
+
+def _known(devices: Sequence[int], topology: Topology) -> tuple[int, ...]:
+    if not all(device < topology.num_devices for device in devices):
+        raise ValueError(f"the fleet has devices 0 to {topology.num_devices - 1}, not {max(devices)}")
+    return tuple(map(int, devices))
+
+
 def _fault(section: _Section, topology: Topology) -> Fault:
-    devices = section.raw("devices", None)
+    named = [key for key in ("devices", "node", "rack") if key in section]
+    if len(named) != 1:
+        raise ValueError(f"name devices: [..], node: or rack:, one of them, not {', '.join(named) or 'none'}")
+    devices = section.get("devices", ())
     for scope in (Scope.NODE, Scope.RACK):
-        if section.has(scope):
+        if scope in section:
             size = len(topology.members(scope, 0))
-            devices = topology.members(scope, section.whole(scope) * size)
-    whole = isinstance(devices, Sequence) and all(type(device) is int for device in devices)
-    if not devices or not whole or not all(0 <= device < topology.num_devices for device in devices):
-        raise ScenarioError(
-            f"{section.path}: name devices: [..], node: or rack: of the fleet (devices 0 to {topology.num_devices - 1})"
-        )
+            devices = topology.members(scope, int(section[scope]) * size)
+            if not devices:
+                raise ValueError(
+                    f"no {scope} {section[scope]:g}; the fleet has 0 to {(topology.num_devices - 1) // size}"
+                )
     return Fault(
-        at_seconds=3600.0 * section.number("at_hours"),
-        devices=tuple(devices),
-        throughput=section.number("throughput", 0.0),
-        duration_seconds=3600.0 * section.number("hours") if section.has("hours") else math.inf,
-        silent=section.flag("silent"),
+        **_seconds(section),
+        devices=_known(devices, topology),
+        throughput=float(section.get("throughput", 0.0)),
+        silent=section.get("silent", False),
     )
 
 
 def _link_fault(section: _Section, topology: Topology) -> LinkFault:
-    devices = section.raw("devices", None)
-    two = isinstance(devices, Sequence) and len(devices) == 2 and all(type(device) is int for device in devices)
-    if not two or not all(0 <= device < topology.num_devices for device in devices):
-        raise ScenarioError(
-            f"{section.at('devices')}: name the two ends, devices 0 to {topology.num_devices - 1}, found {devices!r}"
-        )
-    return LinkFault(
-        at_seconds=3600.0 * section.number("at_hours"),
-        devices=(devices[0], devices[1]),
-        factor=section.number("factor"),
-        duration_seconds=3600.0 * section.number("hours") if section.has("hours") else math.inf,
-    )
+    one, other = _known(section["devices"], topology)
+    return LinkFault(**_seconds(section), devices=(one, other), factor=float(section["factor"]))
 
 
-def _process(section: _Section) -> FaultProcess:
-    throughputs = section.raw("throughputs", [0.0])
-    if not isinstance(throughputs, list) or not all(isinstance(p, int | float) for p in throughputs):
-        raise ScenarioError(f"{section.at('throughputs')}: expected a list of numbers, found {throughputs!r}")
+def _process(section: _Section, hours: float) -> FaultProcess:
+    repair, most = section.get("repair_hours"), section.get("max_count")
+    if hours / section["every_hours"] > _MOST_FAULTS and (most is None or most > _MOST_FAULTS):
+        expected = hours / section["every_hours"]
+        raise ValueError(f"every_hours makes some {expected:.3g} faults; give more hours between, or max_count")
     return FaultProcess(
-        every_seconds=3600.0 * section.number("every_hours"),
-        scope=section.choice("scope", Scope, Scope.DEVICE),
-        throughputs=tuple(map(float, throughputs)),
-        mean_repair_seconds=3600.0 * section.number("repair_hours") if section.has("repair_hours") else None,
-        spacing=section.choice("spacing", Spacing, Spacing.EXPONENTIAL),
-        repair_spacing=section.choice("repair_spacing", Spacing, Spacing.EXPONENTIAL),
-        max_count=section.whole("max_count") if section.has("max_count") else None,
-        silent=section.flag("silent"),
+        every_seconds=3600.0 * section["every_hours"],
+        scope=Scope(section.get("scope", Scope.DEVICE)),
+        throughputs=tuple(map(float, section.get("throughputs", (0.0,)))),
+        mean_repair_seconds=None if repair is None else 3600.0 * repair,
+        spacing=Spacing(section.get("spacing", Spacing.EXPONENTIAL)),
+        repair_spacing=Spacing(section.get("repair_spacing", Spacing.EXPONENTIAL)),
+        max_count=None if most is None else int(most),
+        silent=section.get("silent", False),
     )
 
 
 def _costs(section: _Section, power: PowerBoost | None) -> Costs:
     return Costs(
         transition=TransitionCosts(
-            group_seconds=section.number("group_seconds", 2.0),
-            bytes_per_second=section.number("bytes_per_second", 1e10),
+            **{"group_seconds": 2.0, "bytes_per_second": 1e10, **_numbers(section, "group_seconds", "bytes_per_second")}
         ),
-        restart_seconds=section.number("restart_seconds", 180.0),
-        checkpoint_seconds=section.number("checkpoint_seconds", 1800.0),
-        device_bytes=section.number("device_bytes", 64e9),
-        replacement_seconds=section.number("replacement_seconds", 0.0),
+        restart_seconds=float(section.get("restart_seconds", 180.0)),
+        checkpoint_seconds=float(section.get("checkpoint_seconds", 1800.0)),
+        device_bytes=float(section.get("device_bytes", 64e9)),
+        replacement_seconds=float(section.get("replacement_seconds", 0.0)),
         power=power,
     )
 
 
-def _power(section: _Section) -> PowerBoost:
-    fixed = PowerBoost()
-    return PowerBoost(
-        limit=section.number("limit"),
-        linear_loss=section.number("linear_loss", fixed.linear_loss),
-        quadratic_loss=section.number("quadratic_loss", fixed.quadratic_loss),
-    )
-
-
 def _detector(section: _Section) -> DetectorModel:
-    return DetectorModel(
-        stop_seconds=section.number("stop_seconds", 2.0),
-        silent_seconds=section.number("silent_seconds") if section.has("silent_seconds") else None,
-        slow_seconds=section.number("slow_seconds", 30.0),
-        slow_miss_probability=section.number("slow_miss_probability", 0.0),
-        min_slowdown=section.number("min_slowdown", 0.0),
-        estimate_error=section.number("estimate_error", 0.0),
-        link_seconds=section.number("link_seconds") if section.has("link_seconds") else None,
-    )
-
-
-def _strategies(file: _Section, known: Sequence[str]) -> tuple[str, ...]:
-    chosen = file.raw("strategies", list(known))
-    if not isinstance(chosen, list) or not chosen:
-        raise ScenarioError(f"strategies: expected a list of names, found {chosen!r}")
-    strangers = [str(name) for name in chosen if name not in known]
-    if strangers:
-        raise ScenarioError(f"strategies: unknown {', '.join(strangers)}; known: {', '.join(known)}")
-    return tuple(chosen)
+    return DetectorModel(**{"stop_seconds": 2.0, "slow_seconds": 30.0, **_numbers(section, *section)})
 
 
 def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
@@ -316,54 +207,60 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
     Raises:
         ScenarioError: Something is missing, unknown or out of range.
     """
-    file = _Section(data, "")
+    flaw = complaint(scenario_schema(known_strategies), data)
+    if flaw:
+        raise ScenarioError(flaw)
+    assert isinstance(data, Mapping)
+    file: _Section = data
+    fleet, hours, drawn = file.get("fleet", {}), float(file["hours"]), file.get("power")
+    home, cost = _at("job", lambda: _job(file["job"], int(fleet.get("spares", 0))))
+    topology = Topology(
+        num_devices=len(home.ranks) + len(home.standbys),
+        devices_per_node=int(fleet.get("devices_per_node", 8)),
+        nodes_per_rack=int(fleet.get("nodes_per_rack", 4)),
+    )
+    power = None if drawn is None else _at("power", lambda: PowerBoost(**_numbers(drawn, *drawn)))
 
-    def build() -> Scenario:
-        job, fleet, hours = file.section("job"), file.section("fleet"), file.number("hours")
-        if hours <= 0.0:
-            raise ScenarioError(f"{file.at('hours')}: {hours:g} is too short, give more than 0")
-        num_spares, noise = fleet.whole("spares", 0), job.number("noise", 0.0)
-        if not 0.0 <= noise <= 1.0:
-            raise ScenarioError(f"{job.at('noise')}: {noise:g} is no relative deviation, give 0 to 1")
-        home, cost = job.built(lambda: _job(job, num_spares))
-        topology = fleet.built(
-            lambda: Topology(
-                num_devices=len(home.ranks) + len(home.standbys),
-                devices_per_node=fleet.whole("devices_per_node", 8),
-                nodes_per_rack=fleet.whole("nodes_per_rack", 4),
-            )
-        )
-        detector, costs = file.section("detector"), file.section("costs")
-        power = None
-        if file.has("power"):
-            drawn = file.section("power")
-            power = drawn.built(lambda: _power(drawn))
-        return Scenario(
-            name=str(file.raw("name", "scenario")),
-            seed=file.whole("seed", 0),
-            duration_seconds=3600.0 * hours,
-            home=home,
-            cost=cost,
-            topology=topology,
-            faults=tuple(
-                each.built(lambda each=each: _fault(each, topology))  # type: ignore[misc]
-                for each in file.sections("faults")
-            ),
-            processes=tuple(
-                each.built(lambda each=each: _process(each))  # type: ignore[misc]
-                for each in file.sections("processes")
-            ),
-            detector=detector.built(lambda: _detector(detector)),
-            costs=costs.built(lambda: _costs(costs, power)),
-            strategies=_strategies(file, known_strategies),
-            link_faults=tuple(
-                each.built(lambda each=each: _link_fault(each, topology))  # type: ignore[misc]
-                for each in file.sections("links")
-            ),
-            noise=noise,
-        )
+    def each(key: str, build: Callable[[_Section], _T]) -> tuple[_T, ...]:
+        found = enumerate(file.get(key, ()))
+        return tuple([_at(f"{key}[{index}]", lambda one=one: build(one)) for index, one in found])  # type: ignore[misc]
 
-    return file.built(build)
+    return Scenario(
+        name=file.get("name", "scenario"),
+        seed=int(file.get("seed", 0)),
+        duration_seconds=3600.0 * hours,
+        home=home,
+        cost=cost,
+        topology=topology,
+        faults=each("faults", lambda one: _fault(one, topology)),
+        processes=each("processes", lambda one: _process(one, hours)),
+        detector=_at("detector", lambda: _detector(file.get("detector", {}))),
+        costs=_costs(file.get("costs", {}), power),
+        strategies=tuple(file.get("strategies", known_strategies)),
+        link_faults=each("links", lambda one: _link_fault(one, topology)),
+        noise=float(file["job"].get("noise", 0.0)),
+    )
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML whose keys are there once, and which reads 1e10 as a number, as everybody else does."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """A mapping; a key that is there twice is an error."""
+        seen: set[object] = set()
+        for key, _ in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else None
+            if name in seen and name is not None:
+                raise yaml.MarkedYAMLError(problem=f"the key {name!r} is there twice", problem_mark=key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
 
 
 def load_scenario(path: Path, known_strategies: Sequence[str]) -> Scenario:
@@ -373,11 +270,13 @@ def load_scenario(path: Path, known_strategies: Sequence[str]) -> Scenario:
         ScenarioError: The file cannot be read or used.
     """
     try:
-        data = yaml.safe_load(path.read_text())
+        data = yaml.load(path.read_text(encoding="utf-8-sig"), _Loader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise ScenarioError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path} is no YAML: {error}") from error
+    except RecursionError as error:
+        raise ScenarioError(f"{path} is nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ScenarioError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
     try:
         return scenario_of(data, known_strategies)
     except ScenarioError as error:

@@ -1,10 +1,12 @@
 import json
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from cli.errors import CommandError, ExitStatus
 from cli.main import app
+from layouts.json_schema import complaint
 
 SCENARIO = """
 name: one death
@@ -48,7 +50,8 @@ def test_a_table_names_the_systems(path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [(["-s", "Magic"], "unknown system Magic"), (["--seed", "1"], "hours: missing")]
+    ("arguments", "message"),
+    [(["-s", "Magic"], "unknown system Magic"), (["--seed", "1"], "the file: missing hours, job")],
 )
 def test_what_cannot_be_simulated_is_a_usage_error(path, tmp_path, arguments, message):
     if "--seed" in arguments:
@@ -58,3 +61,9 @@ def test_what_cannot_be_simulated_is_a_usage_error(path, tmp_path, arguments, me
     assert isinstance(result.exception, CommandError)
     assert message in str(result.exception)
     assert result.exception.status is ExitStatus.USAGE
+
+
+def test_the_schema_that_the_command_prints_has_the_systems_that_may_compete():
+    printed = json.loads(CliRunner().invoke(app, ["simulate", "--schema"]).stdout)
+    assert complaint(printed, yaml.safe_load(SCENARIO)) == ""
+    assert "Evenkeel" in printed["properties"]["strategies"]["items"]["enum"]
