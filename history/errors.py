@@ -22,6 +22,14 @@ class UnknownJobError(HistoryError):
         self.job_id = job_id
 
 
+class FinishedJobError(HistoryError):
+    """The job has ended, and nothing of it begins any more."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id!r} has finished; register another one under a new id")
+        self.job_id = job_id
+
+
 class UnknownPlanError(HistoryError):
     """No plan has this id."""
 

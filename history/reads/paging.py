@@ -67,6 +67,7 @@ def decode_cursor(token: str) -> Cursor | None:
         moment = datetime.fromisoformat(at)
         if moment.tzinfo is None or not isinstance(item_id, str) or "\x00" in item_id:
             raise ValueError
+        item_id.encode()  # half of a surrogate pair is no text
     except (binascii.Error, ValueError, TypeError, RecursionError):
         raise PageError("unknown page_token: pass next_page_token of the previous response, or nothing") from None
     return Cursor(at=moment, item_id=item_id)

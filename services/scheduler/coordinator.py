@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from history.errors import JobConflictError, UnknownJobError
+from history.errors import FinishedJobError, JobConflictError, UnknownJobError
 from history.records import JobRecord, RankRecord, VerdictRecord
 from history.vocabulary import JobState
 from services.scheduler.adapters.fleet_port import JobNews, JobView
@@ -83,6 +83,10 @@ class Coordinator:
 
     async def register_rank(self, rank: RankRecord) -> None:
         """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+        if rank.job_id not in self._actors:
+            known = await self._parts.store.get_job(rank.job_id)
+            if known is not None and known.state is JobState.FINISHED:
+                raise FinishedJobError(rank.job_id)
         await self._known(rank.job_id).take_rank(rank)
 
     async def finish_job(self, job_id: str) -> None:
@@ -120,7 +124,10 @@ class Coordinator:
         actor = self._actors.get(profile.job_id)
         if actor is not None:
             self._endings[profile.job_id].all_ended(False)
-            await actor.take_profile(profile)
+            try:
+                await actor.take_profile(profile)
+            except (ArithmeticError, ValueError):  # figures that only this job can have; the next ones may be better
+                _log.exception("a profile that makes no sense", job_id=profile.job_id, iteration=profile.iteration)
 
     def take_end(self, end: JobEnded) -> None:
         """All processes of a job have ended: finished soon if nobody does that. An unknown job's end is dropped."""

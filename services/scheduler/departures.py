@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 
+import structlog
+
 from history.records import PlanRecord
 from history.vocabulary import PlanMode
 from services.scheduler.dispatch.board import StateBoard
@@ -22,6 +24,8 @@ from services.scheduler.planning.decision import Decision, decide
 from services.scheduler.planning.solution import NoPlanError, Solution
 from services.scheduler.planning.solver import solve
 
+_log = structlog.get_logger(__name__)
+
 Answer = asyncio.Task[tuple[Solution | NoPlanError, float]]
 """What :func:`solved` gives, on its way."""
 
@@ -34,6 +38,9 @@ async def solved(job: JobKnowledge, parts: Parts) -> tuple[Solution | NoPlanErro
         answer = await asyncio.to_thread(solve, job.situation(parts.transition))
     except NoPlanError as error:
         answer = error
+    except Exception as error:  # the boundary: what the planner trips over in one job must not stop the others
+        _log.exception("the planner failed", job_id=job.job_id)
+        answer = NoPlanError(f"the planner failed on this job ({type(error).__name__}: {error}); the log has more")
     return answer, time.perf_counter() - started
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from services.common.metrics import SHORT_SECONDS_BUCKETS
@@ -62,18 +63,29 @@ class FleetApiInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unu
             return handler
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
-                self._stream(method, handler.unary_stream),
-                request_deserializer=handler.request_deserializer,
+                self._stream(method, handler.request_deserializer, handler.unary_stream),
                 response_serializer=handler.response_serializer,
             )
         return grpc.unary_unary_rpc_method_handler(
-            self._unary(method, handler.unary_unary),
-            request_deserializer=handler.request_deserializer,
+            self._unary(method, handler.request_deserializer, handler.unary_unary),
             response_serializer=handler.response_serializer,
         )
 
-    def _unary(self, method: str, behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    async def _parsed(
+        self, method: str, parse: Callable[[bytes], Any], raw: bytes, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> Any:
+        """The request; left to gRPC, bytes that are none would get UNKNOWN and the name of a Python class."""
+        try:
+            return parse(raw)
+        except DecodeError as error:
+            self._metrics.calls.labels(method, grpc.StatusCode.INVALID_ARGUMENT.name).inc()
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not a request of {method}: {error}")
+
+    def _unary(
+        self, method: str, parse: Callable[[bytes], Any], behaviour: Callable[..., Awaitable[Any]]
+    ) -> Callable[..., Awaitable[Any]]:
+        async def call(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            request = await self._parsed(method, parse, raw, context)
             started = time.perf_counter()
             async with self._reported(method, request, context):
                 remaining = context.time_remaining()
@@ -92,8 +104,11 @@ class FleetApiInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unu
 
         return call
 
-    def _stream(self, method: str, behaviour: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
-        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+    def _stream(
+        self, method: str, parse: Callable[[bytes], Any], behaviour: Callable[..., AsyncIterator[Any]]
+    ) -> Callable[..., AsyncIterator[Any]]:
+        async def call(raw: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+            request = await self._parsed(method, parse, raw, context)
             with self._metrics.streams.track_inprogress():
                 async with self._reported(method, request, context):
                     await self._guard.check(method, request, bearer_token(context.invocation_metadata() or ()))

@@ -1,6 +1,5 @@
 """What a request must look like before anybody acts on it: each check names the field, and says what would do."""
 
-import math
 import re
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
@@ -14,6 +13,11 @@ _MAX_TEXT_CHARACTERS = 256
 _MAX_RANKS = 8192
 _MAX_BLOCKS = 4096
 _MAX_PASSES = 100_000
+# What the planner takes for a layout grows with a replica's micro-batches: a few seconds for so many.
+_MAX_MICRO_BATCHES = 2048
+_MAX_RANK = 1_000_000
+_MAX_WIDTH = 65_536
+_MAX_COST = 1e30
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})")
 
@@ -45,8 +49,8 @@ def check_register_rank(request: pb.RegisterRankRequest) -> None:
     """
     _check_name("job_id", request.job_id)
     for field, number in (("rank", request.rank), ("incarnation", request.incarnation)):
-        if number < 0:
-            raise InvalidRequestError(f"{field} {number}: must be 0 or more")
+        if not 0 <= number <= _MAX_RANK:
+            raise InvalidRequestError(f"{field} {number}: must be 0 to {_MAX_RANK}")
     for field, text in (("node", request.node), ("device", request.device)):
         if not text:
             raise InvalidRequestError(f"{field}: must not be empty")
@@ -88,9 +92,19 @@ def _check_text(field: str, value: str) -> None:
 
 def _check_layout(request: pb.RegisterJobRequest) -> None:
     layout = request.layout
-    num_ranks = len({rank for replica in layout.replicas for stage in replica.stages for rank in stage.ranks})
-    if num_ranks + len(layout.standbys) > _MAX_RANKS:
-        raise InvalidRequestError(f"layout: {num_ranks + len(layout.standbys)} ranks, at most {_MAX_RANKS}")
+    stages = [stage for replica in layout.replicas for stage in replica.stages]
+    ranks = {rank for stage in stages for rank in stage.ranks}
+    if len(ranks) + len(layout.standbys) > _MAX_RANKS:
+        raise InvalidRequestError(f"layout: {len(ranks) + len(layout.standbys)} ranks, at most {_MAX_RANKS}")
+    highest = max([*ranks, *layout.standbys], default=0)
+    if highest > _MAX_RANK:
+        raise InvalidRequestError(f"layout: rank {highest}, at most {_MAX_RANK}")
+    widest = max((sum(stage.shares) for stage in stages), default=0)
+    if widest > _MAX_WIDTH:
+        raise InvalidRequestError(f"layout: the shares of a stage add up to {widest}, at most to {_MAX_WIDTH}")
+    most = max((replica.num_micro_batches for replica in layout.replicas), default=0)
+    if most > _MAX_MICRO_BATCHES:
+        raise InvalidRequestError(f"layout.replicas.num_micro_batches {most}: at most {_MAX_MICRO_BATCHES} each")
     num_passes = sum(len(order.passes) for replica in layout.replicas for order in replica.orders)
     if num_passes > _MAX_PASSES:
         raise InvalidRequestError(f"layout.replicas.orders: {num_passes} passes, at most {_MAX_PASSES}")
@@ -122,7 +136,11 @@ def _check_model(request: pb.RegisterJobRequest) -> None:
             block.optimizer_bytes,
             block.activation_bytes,
         )
-        if not all(math.isfinite(cost) and cost >= 0 for cost in costs):
-            raise InvalidRequestError(f"model.blocks[{number}]: costs must be finite and 0 or more")
-        if block.max_width < 1:
-            raise InvalidRequestError(f"model.blocks[{number}].max_width {block.max_width}: must be 1 or more")
+        if not all(0 <= cost <= _MAX_COST for cost in costs):
+            raise InvalidRequestError(f"model.blocks[{number}]: costs must be 0 to {_MAX_COST:g}")
+        if not 1 <= block.max_width <= _MAX_WIDTH:
+            raise InvalidRequestError(f"model.blocks[{number}].max_width {block.max_width}: must be 1 to {_MAX_WIDTH}")
+    if not any(b.forward_flops_per_token or b.forward_flops_per_squared_length for b in blocks):
+        raise InvalidRequestError(
+            "model.blocks: none costs anything; give 1 flop per token to each where nobody knows better"
+        )

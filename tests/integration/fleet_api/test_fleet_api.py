@@ -257,8 +257,10 @@ async def test_a_malformed_message_is_an_error_of_the_caller_and_the_server_goes
         "/evenkeel.scheduler.v1.FleetService/ListJobs"
     )
 
-    await refused(raw(b"\xff\xff\xff", metadata=FLEET))
+    error = await refused(raw(b"\xff\xff\xff", metadata=FLEET))
 
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "not a request of ListJobs" in str(error.details())
     assert (await api.stub.ListJobs(pb.ListJobsRequest(), metadata=FLEET)).jobs == []
 
 

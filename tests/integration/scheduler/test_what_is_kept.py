@@ -5,8 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from history.records import VerdictRecord
+from history.errors import FinishedJobError
+from history.records import JobRecord, RankRecord, VerdictRecord
 from history.vocabulary import JobState, PlanState, VerdictKind
+from layouts.model import BlockCost, ModelSpec
 from services.scheduler.adapters.store import JobStateRecord
 from services.scheduler.domain.profiles import JobEnded
 from services.scheduler.domain.restart import resumed_job
@@ -91,6 +93,48 @@ async def test_a_job_of_which_a_process_still_answers_has_not_ended_whatever_the
     (decision,) = world.scheduler.tasks - before
     await decision
     assert (world.job.state, await state_in_history(world)) == (JobState.RUNNING, JobState.RUNNING)
+
+
+async def test_a_rank_of_a_finished_job_is_refused_with_the_reason(world: World) -> None:
+    await world.coordinator.finish_job(world.toys.job_id)
+    with pytest.raises(FinishedJobError, match="has finished; register another one under a new id"):
+        await world.register(world.toys.ranks[0])
+
+
+async def test_a_job_that_the_planner_trips_over_stands_alone(world: World) -> None:
+    free = BlockCost(forward_flops_per_token=0.0, forward_flops_per_squared_length=0.0)
+    odd = replace(world.verdict(VerdictKind.FAIL_STOP, 1), verdict_id="odd-verdict", job_id=f"{world.toys.job_id}-odd")
+    await world.coordinator.register_job(
+        JobRecord(
+            job_id=odd.job_id,
+            name="costs nothing",
+            model=ModelSpec(blocks=(free,) * world.toys.home.num_blocks),
+            layout=world.toys.home,
+            registered_at=odd.decided_at,
+            job_token=world.toys.token,
+        )
+    )
+    for rank in world.toys.home.ranks:
+        await world.coordinator.register_rank(
+            RankRecord(
+                job_id=odd.job_id,
+                rank=rank,
+                incarnation=0,
+                node="node-0",
+                device=f"gpu-{rank}",
+                address=f"127.0.0.1:{rank + 1}",
+                process_id=1,
+                registered_at=odd.decided_at,
+            )
+        )
+    await world.coordinator.take_verdicts(odd.job_id, [odd])
+    view = world.coordinator.job(odd.job_id)
+    assert view is not None
+    assert view.state is JobState.STUCK
+    await world.restart()
+    world.toys.ranks[6].kill()
+    await world.say(VerdictKind.FAIL_STOP, 6)
+    await world.until_epoch(1)
 
 
 async def test_what_a_slow_device_has_cost_is_in_the_history_while_it_costs_and_survives_a_restart(

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 import pytest
+from evenkeel.common.v1 import layout_pb2
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,10 @@ def job_request() -> pb.RegisterJobRequest:
         model=model_to_proto(ModelSpec(blocks=(block,) * 4)),
         layout=layout_to_proto(uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=1, num_micro_batches=2)),
     )
+
+
+def cost_nothing(block: layout_pb2.BlockCost) -> None:
+    block.forward_flops_per_token = block.forward_flops_per_squared_length = 0.0
 
 
 def rank_request() -> pb.RegisterRankRequest:
@@ -62,6 +67,12 @@ def test_good_requests_pass() -> None:
         ("activation_bytes_per_token", lambda request: setattr(request.model, "activation_bytes_per_token", -1)),
         ("orders: 100001 passes", lambda request: request.layout.replicas[0].orders.add(passes=[1] * 100_001)),
         ("at most 8192", lambda request: request.layout.standbys.extend(range(10, 9000))),
+        ("rank 2147483647", lambda request: request.layout.standbys.append(2**31 - 1)),
+        ("num_micro_batches", lambda request: setattr(request.layout.replicas[0], "num_micro_batches", 2**31 - 1)),
+        ("shares of a stage", lambda request: request.layout.replicas[0].stages[0].shares.append(2**31 - 1)),
+        ("max_width", lambda request: setattr(request.model.blocks[1], "max_width", 2**31 - 1)),
+        ("costs", lambda request: setattr(request.model.blocks[1], "backward_multiple", 1e308)),
+        ("none costs anything", lambda request: [cost_nothing(block) for block in request.model.blocks]),
     ],
 )
 def test_a_job_that_cannot_be_is_refused_by_field(field: str, spoil: Callable[[pb.RegisterJobRequest], None]) -> None:
@@ -78,6 +89,7 @@ def test_a_job_that_cannot_be_is_refused_by_field(field: str, spoil: Callable[[p
         ("job_id", "a b"),
         ("rank", -1),
         ("incarnation", -1),
+        ("rank", 2**31 - 1),
         ("node", ""),
         ("node", "a\x00"),
         ("device", ""),

@@ -33,7 +33,8 @@ def test_no_text_makes_the_decoder_fail_in_another_way(token: str) -> None:
 @pytest.mark.parametrize(
     "document",
     ["", "1", "[]", '["2026-11-02T08:00:00+00:00"]', '["2026-11-02T08:00:00", "no zone"]', '["x", "y"]', "[" * 9000,
-     '["2026-11-02T08:00:00+00:00", 5]', '["2026-11-02T08:00:00+00:00", "\\u0000"]', "[1, 2]", '{"a": 1, "b": 2}'],
+     '["2026-11-02T08:00:00+00:00", 5]', '["2026-11-02T08:00:00+00:00", "\\u0000"]', "[1, 2]",
+     '["2026-11-02T08:00:00+00:00", "\\ud800"]', '{"a": 1, "b": 2}'],
 )  # fmt: skip
 def test_a_forged_token_is_refused(document: str) -> None:
     token = base64.urlsafe_b64encode(document.encode()).decode() or "?"
