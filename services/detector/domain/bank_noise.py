@@ -6,7 +6,7 @@ import numpy.typing as npt
 from services.detector.domain.device_bank import WINDOW, DeviceBank
 from services.detector.domain.device_offsets import BASELINE_OBSERVATIONS, recentre
 from services.detector.domain.level import row_medians
-from services.detector.domain.noise import Noise, estimate, row_scales
+from services.detector.domain.noise import FEWEST_RESIDUALS, Noise, estimate, row_scales
 from services.detector.domain.sequential_test import NUM_TESTS
 
 Floats = npt.NDArray[np.float64]
@@ -18,22 +18,24 @@ _SHIFTING, _JUMPING = 0.5, 0.25
 _SHARES_OF_SUSPICION = np.array([*[_SHIFTING] * (NUM_TESTS - 1), _JUMPING])[:, None, None]
 
 
-def renew_noise(bank: DeviceBank, noise: Noise, *, limit: float, fresh: Ints, seasoned: bool) -> Noise:
+def renew_noise(bank: DeviceBank, noise: Noise, known: Floats, *, fresh: Ints, seasoned: bool) -> Noise:
     """Estimates the noise of a job afresh, and the scale of each of its devices, which the bank keeps.
 
     Args:
         bank: The devices.
         noise: As it was believed to be.
-        limit: Evidence that it takes to call a grown-up healthy device slow, nats.
+        known: What :func:`unsuspected` gave.
         fresh: Rows whose baseline was taken in this frame.
         seasoned: The windows are full: what is found is weighed against what was believed.
     """
-    known = unsuspected(bank, limit)
     calm = bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill
     if len(fresh):
         # A fresh baseline shows by its level alone that its row has shifted: no test has looked at it yet.
         calm[fresh] &= np.abs(row_medians(known[fresh][:, -BASELINE_OBSERVATIONS:])) <= _FAR_OFF
-    found = estimate(known, calm)
+    if seasoned and np.count_nonzero(np.isfinite(known[calm])) < FEWEST_RESIDUALS:
+        found = noise
+    else:
+        found = estimate(known, calm)
     if seasoned:
         # Up at once, down slowly: a quiet spell is no promise.
         found = Noise(
@@ -47,7 +49,7 @@ def renew_noise(bank: DeviceBank, noise: Noise, *, limit: float, fresh: Ints, se
     return found
 
 
-def unsuspected(bank: DeviceBank, limit: float) -> Floats:
+def unsuspected(bank: DeviceBank, limit: float, pair: Ints | None) -> Floats:
     """The windows without the last residuals of rows under suspicion: a victim must not widen its own noise.
 
     Weak suspicion does not count: without rows that shift a little, wandering noise would be taken for calm.
@@ -55,6 +57,7 @@ def unsuspected(bank: DeviceBank, limit: float) -> Floats:
     Args:
         bank: The devices.
         limit: Evidence that it takes to call a grown-up healthy device slow, nats.
+        pair: The only two healthy devices, if there are just two: what is seen of one is seen of the other.
     """
     suspected = bank.sums > limit * _SHARES_OF_SUSPICION
     if not np.count_nonzero(suspected):
@@ -66,4 +69,6 @@ def unsuspected(bank: DeviceBank, limit: float) -> Floats:
     left[np.abs(row_medians(left)) > _FAR_OFF] = np.nan
     known = bank.residuals.copy()
     known[rows] = left
+    if pair is not None:
+        known[pair] += 0.0 * known[pair[::-1]]  # a gap of one is one of both
     return known

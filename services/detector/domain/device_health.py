@@ -20,18 +20,22 @@ from services.detector.domain.device_offsets import (
     absorb,
     take_baseline,
 )
+from services.detector.domain.frame_centre import FrameCentre
 from services.detector.domain.frame_terms import FrameTerms, limits, youth
-from services.detector.domain.level import INTERVAL_SCALES, could_be_below, locate_change, robust_level
-from services.detector.domain.middle import lower_median, median
-from services.detector.domain.noise import Noise, block_scale
+from services.detector.domain.level import (
+    INTERVAL_SCALES,
+    SMALLEST_SLOWDOWN,
+    could_be_below,
+    locate_change,
+    robust_level,
+)
+from services.detector.domain.noise import Noise
 from services.detector.domain.sequential_test import NUM_TESTS
+from services.detector.domain.strays import Strays
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-SMALLEST_SLOWDOWN = 0.03
-"""Levels below this, in log units of time, are not an illness."""
 
 REPUBLISH_AT = 0.07
 """Change of throughput that is worth telling a planner about."""
@@ -43,7 +47,7 @@ _REFINE_AFTER = (8, 24)
 _NOISE_EVERY = 8
 # Of the way to a verdict: whoever has gone so far is not quite healthy.
 _SUSPECTED = 0.25
-_STRAYS, _STRAYS_OF_YOUTH = 4.0, 2.0
+_STRAYS, _STRAYS_OF_YOUTH = 5.0, 1.0
 _SLOWEST_RATE = 1.0 / 64.0
 
 
@@ -79,13 +83,24 @@ class DeviceHealth:
         iterations_per_false_alarm: The operator's budget for the whole job.
     """
 
-    __slots__ = ("_num_frames", "_quiet", "_reached", "_terms", "bank", "centre", "iterations_per_false_alarm", "noise")
+    __slots__ = (
+        "_centre",
+        "_num_frames",
+        "_quiet",
+        "_reached",
+        "_strays",
+        "_terms",
+        "bank",
+        "iterations_per_false_alarm",
+        "noise",
+    )
 
     def __init__(self, *, iterations_per_false_alarm: float) -> None:
         self.iterations_per_false_alarm = iterations_per_false_alarm
         self.bank = DeviceBank()
         self.noise = Noise()
-        self.centre = 0.0
+        self._centre = FrameCentre()
+        self._strays = Strays()
         self._num_frames = 0
         self._terms: FrameTerms | None = None
         self._quiet: tuple[Ints, Bools] | None = None
@@ -116,7 +131,8 @@ class DeviceHealth:
         self._num_frames += 1
         base = log_ratios - bank.shared_offset[where] - bank.own_offset[where]
         waited_for = np.count_nonzero(bank.num_to_baseline[where])
-        residuals = base - self._centre_of(where, base, all_settled=not waited_for and self._all_settled(rows))
+        all_settled = not waited_for and self._all_settled(rows)
+        residuals = self._centre.apart(bank, rows, base, noise_scale=self.noise.scale, all_settled=all_settled)
         bank.push(iteration, where, residuals)
         tested, ready = rows, rows[:0]
         if waited_for:
@@ -129,8 +145,7 @@ class DeviceHealth:
             take_baseline(bank, ready)
             self._terms = None
         if self._num_frames % _NOISE_EVERY == 0 or len(ready):
-            seasoned = self._num_frames > WINDOW
-            self.noise = renew_noise(bank, self.noise, limit=self._limit(), fresh=ready, seasoned=seasoned)
+            self._renew_noise(ready)
         if not len(tested):
             return []
         terms = self._terms = FrameTerms.of(bank, tested, self.noise, limit=self._limit(), known=self._terms)
@@ -187,33 +202,16 @@ class DeviceHealth:
         terms = self._terms
         return terms is not None and terms.lasting and terms.rows is rows and not np.count_nonzero(self.bank.ill)
 
-    def _centre_of(self, where: Ints | slice, base: Floats, *, all_settled: bool) -> float:
-        """What this frame has in common: the lower median over healthy devices, since illness only slows."""
-        bank, values, num_settled = self.bank, base, len(base)
-        if not all_settled:
-            healthy = ~bank.ill[where]
-            settled = healthy & bank.has_offset[where] & (bank.num_to_baseline[where] == 0)
-            num_settled = int(np.count_nonzero(settled))
-            if num_settled:
-                healthy = settled
-            elif not np.count_nonzero(healthy):
-                return self.centre
-            values = base[healthy]
-        centre = lower_median(values)
-        if not num_settled:
-            return centre
-        if len(values) == 1:
-            return self.centre
-        if len(values) == 2:
-            centre = min(max(centre, self.centre - 0.05), self.centre + 0.05)
-        reach = 4 * self.noise.scale
-        if centre > self.centre + reach + SMALLEST_SLOWDOWN:
-            # Most are slower than they were. Where a quarter is not, it is they who are still healthy.
-            unmoved = values[np.abs(values - self.centre) < reach]
-            if len(unmoved) >= max(2, len(values) // 4):
-                centre = median(unmoved)
-        self.centre += (min(max(centre - self.centre, -reach), reach)) / 32
-        return centre
+    def _settled(self) -> Bools:
+        """Of all rows, the healthy ones that have a baseline."""
+        bank = self.bank
+        return np.asarray(bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill)
+
+    def _renew_noise(self, fresh: Ints) -> None:
+        bank, known = self.bank, unsuspected(self.bank, self._limit(), self._centre.pair)
+        self.noise = renew_noise(bank, self.noise, known, fresh=fresh, seasoned=self._num_frames > WINDOW)
+        if self._num_frames % _NOISE_EVERY == 0:
+            self._strays.remember(known[self._settled()], scale=self.noise.scale, num_new=_NOISE_EVERY)
 
     def _begin_work(self, rows: Ints) -> None:
         """These devices hold another share now: the healthy ones get a new baseline, the ill ones keep theirs."""
@@ -229,6 +227,9 @@ class DeviceHealth:
         apart = np.empty((2, len(rows)))
         np.subtract(residuals, bank.level[where], out=apart[0])
         np.negative(apart[0], out=apart[1])
+        if self._centre.pair is not None:
+            # Whoever leaves the other of two behind need not have become faster.
+            np.minimum(apart[1], 0.0, out=apart[1], where=~bank.ill[where])
         ratios = terms.yardstick.log_ratios(sequential_test.in_doubt(apart, terms.doubt))
         sums, ages = bank.sums[:, :, where], bank.ages[:, :, where]
         highest = sequential_test.advance_rows(sums, ages, ratios, terms.most)
@@ -269,6 +270,8 @@ class DeviceHealth:
             elif not sequential_test.decides(since, scale, self.noise.freedom, self._limits(np.array([row]))):
                 return None  # Neither is certain yet: the tests stand, and the next iteration is asked again.
         if slower and not was_ill and self._could_be_wandering(row, change.level, len(columns) - change.start):
+            # Evidence beyond what decides would only take longer to go, were it nothing.
+            np.minimum(bank.sums[:, 0, row], self._limit(), out=bank.sums[:, 0, row])
             return None
         bank.clear_tests(np.array([row]))
         # What is smaller than one iteration's noise cannot be told from noise that wanders.
@@ -307,12 +310,9 @@ class DeviceHealth:
         The test's evidence holds for noise that is forgotten as fast as it was seen to be. The windows themselves know
         how noise hangs together, in whatever way.
         """
-        bank = self.bank
-        known = unsuspected(bank, self._limit())[bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill]
-        usual, count = block_scale(known, length)
-        # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
-        strays = _STRAYS + _STRAYS_OF_YOUTH * float(youth(bank, np.array([row]))[0])
-        return count > 1 and level < usual * strays * (1 + (strays**2 + 1) / (4 * (count - 1)))
+        known = unsuspected(self.bank, self._limit(), self._centre.pair)[self._settled()]
+        strays = _STRAYS + _STRAYS_OF_YOUTH * float(youth(self.bank, np.array([row]))[0])
+        return level < self._strays.reach(known, length, scale=self.noise.scale, strays=strays)
 
     def _refine(self, rows: Ints) -> list[HealthChange | None]:
         """The first estimate rests on few iterations: looks again when there are more."""
@@ -351,9 +351,13 @@ class DeviceHealth:
             steps *= _SLOWEST_RATE
         else:
             steps *= np.maximum(1.0 / (bank.num_observed[where] + 8.0), _SLOWEST_RATE)
+        most = LARGEST_OWN_OFFSET
+        if self._centre.pair is not None:
+            # Both take their half of what is between them.
+            steps, most = steps / 2, most / 2
         steps += bank.own_offset[where]
-        np.maximum(steps, -LARGEST_OWN_OFFSET, out=steps)
-        np.minimum(steps, LARGEST_OWN_OFFSET, out=steps)
+        np.maximum(steps, -most, out=steps)
+        np.minimum(steps, most, out=steps)
         if self.calm(rows, QUIET):
             bank.own_offset[where] = steps
             return
@@ -375,7 +379,8 @@ class DeviceHealth:
                 "freedom": self.noise.freedom,
                 "correlation": self.noise.correlation,
             },
-            "centre": self.centre,
+            "centre": self._centre.value,
+            "strays": self._strays.to_state(),
             "num_frames": self._num_frames,
         }
 
@@ -383,6 +388,8 @@ class DeviceHealth:
         """Takes over what ``to_state`` gave."""
         self.bank.restore(state["bank"])
         self.noise = Noise(**state["noise"])
-        self.centre = state["centre"]
+        self._centre.value = state["centre"]
+        if "strays" in state:
+            self._strays.restore(state["strays"])
         self._num_frames = state["num_frames"]
         self._terms = self._quiet = None

@@ -12,6 +12,8 @@ Floats = npt.NDArray[np.float64]
 INTERVAL_SCALES = 1.96 * 1.2
 """Half-width of a 95 % interval in scales; a trimmed mean of Student-t noise is a fifth wider than a Gaussian's."""
 
+SMALLEST_SLOWDOWN = 0.03
+"""Levels of devices below this, in log units of time, are not an illness."""
 
 _TAIL = 4.0
 _APART = 4.0

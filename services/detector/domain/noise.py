@@ -37,7 +37,7 @@ SMALLEST_SCALE = 0.003
 PRIOR_SCALE = 0.03
 _PRIOR_WEIGHT = 48.0
 _LIGHTEST_TAIL = 6.0
-_FEWEST_RESIDUALS = 24
+FEWEST_RESIDUALS = 24
 _FEWEST_OF_ROW = 8
 _PRIOR_CORRELATION = 0.4
 _PRIOR_PAIRS = 128.0
@@ -45,6 +45,7 @@ _DOUBT = 2.0
 _FAR_OFF = 0.08
 _BODY = 4.0
 _FEWEST_BLOCKS, _SHORTEST_BLOCK = 4, 4
+_MOST_ALIKE = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: 
     window = residuals if np.count_nonzero(healthy) == len(healthy) else residuals[healthy]
     known = np.isfinite(window)
     values = window.ravel() if np.count_nonzero(known) == known.size else window[known]
-    if len(values) < _FEWEST_RESIDUALS:
+    if len(values) < FEWEST_RESIDUALS:
         return Noise(scale=prior_scale)
     both_sides = quantiles(np.abs(values), _OF_BOTH_SIDES)
     found = [max(pair) for pair in zip(both_sides, quantiles(values, _OF_SLOW_SIDE), strict=True)]
@@ -131,7 +132,7 @@ def row_scales(residuals: Floats, pooled: Noise) -> Floats:
     return floored
 
 
-def block_scale(residuals: Floats, length: int) -> tuple[float, int]:
+def block_scale(residuals: Floats, length: int) -> tuple[float, float]:
     """How far the mean of ``length`` healthy residuals in a row strays from 0, whatever way they hang together.
 
     Args:
@@ -140,7 +141,8 @@ def block_scale(residuals: Floats, length: int) -> tuple[float, int]:
             stray more, if anything.
 
     Returns:
-        The root mean square of the means of all such blocks, and how many of them do not overlap; (0.0, 0) for none.
+        The root mean square of the means of all such blocks, and how many independent ones that is worth; (0.0, 0.0)
+        for none.
     """
     length = min(length, residuals.shape[1])
     known = np.isfinite(residuals)
@@ -153,9 +155,15 @@ def block_scale(residuals: Floats, length: int) -> tuple[float, int]:
             break
         length = max(length * 3 // 4, _SHORTEST_BLOCK)
     if num_apart == 0:
-        return 0.0, 0
-    means = (sums[:, length:] - sums[:, :-length])[full] / length
-    return float(np.sqrt(np.mean(means**2))), num_apart
+        return 0.0, 0.0
+    means = np.where(full, sums[:, length:] - sums[:, :-length], 0.0) / length
+    power = float(np.sum(means**2))
+    # Blocks that follow one another and are more alike than by chance tell little more than one (Bartlett 1946).
+    pairs = np.count_nonzero(full[:, length:] & full[:, :-length])
+    alike = float(np.sum(means[:, length:] * means[:, :-length]))
+    alike = alike / pairs / (power / full.sum()) - math.sqrt(length / pairs) if pairs and power > 0 else 0.0
+    alike = min(max(alike, 0.0), _MOST_ALIKE)
+    return math.sqrt(power / full.sum()), num_apart * (1 - alike**2) / (1 + alike**2)
 
 
 def _correlation(window: Floats, middle: float) -> float:
@@ -169,7 +177,7 @@ def _correlation(window: Floats, middle: float) -> float:
     within[:, :-1] = body
     kept, within = kept.ravel(), within.ravel()
     count = int(_together(within[:-1], within[1:]))
-    if count < _FEWEST_RESIDUALS:
+    if count < FEWEST_RESIDUALS:
         return _PRIOR_CORRELATION
     squares = kept * kept
     power = math.sqrt(_together(squares[:-1], within[1:]) * _together(squares[1:], within[:-1]))

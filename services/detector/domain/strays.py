@@ -1,0 +1,95 @@
+"""How far do healthy devices of a job stray: the means of their residuals over some iterations in a row.
+
+A window of residuals is short: noise that wanders for tens of iterations shows only a few of its excursions there. So
+squares of such means are remembered for longer, of devices that have since turned out to be healthy.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.noise import block_scale
+
+Floats = npt.NDArray[np.float64]
+
+LENGTHS = (4, 8, 16, 32)
+"""Iterations of the means that are remembered."""
+
+_REMEMBERED_ITERATIONS = 1024.0
+_FEWEST_BLOCKS = 4.0
+# Residuals beyond so many scales count as that: a lone outlier is no excursion, and levels do not follow it.
+_OUTLYING = 4.0
+_HALF = 0.5**0.5
+
+
+class Strays:
+    """Mean squares of the means over ``LENGTHS`` iterations, and how many of them do not overlap."""
+
+    __slots__ = ("_counts", "_squares")
+
+    def __init__(self) -> None:
+        self._squares = np.zeros(len(LENGTHS))
+        self._counts = np.zeros(len(LENGTHS))
+
+    def remember(self, residuals: Floats, *, scale: float, num_new: int) -> None:
+        """Takes the oldest of some windows: whoever is ill has mostly been found by now, and is not taken for healthy.
+
+        Args:
+            residuals: Of devices that are healthy; one row a device, one column an iteration, oldest first; NaN where
+                they shall not count.
+            scale: Scale of their noise.
+            num_new: Iterations since it was last asked for.
+        """
+        if not len(residuals):
+            return
+        # What a frame has in common is taken off, so of all its rows there is one less to learn from.
+        share = max(len(residuals) - 1, 1) / len(residuals)
+        kept = 1.0 - num_new / _REMEMBERED_ITERATIONS
+        old = _without_outliers(residuals[:, : LENGTHS[-1]], scale)
+        for index, length in enumerate(LENGTHS):
+            means = old[:, :length].mean(axis=1)
+            means = means[np.isfinite(means)]
+            weight = share * min(num_new / length, 1.0)
+            self._squares[index] = kept * self._squares[index] + weight * float(np.sum(means**2))
+            self._counts[index] = kept * self._counts[index] + weight * len(means)
+
+    def over(self, length: int) -> tuple[float, float]:
+        """Root mean square of means over ``length`` iterations, and how many it rests on; (0.0, 0.0) for none.
+
+        Means over more iterations stray less, but no less than if each iteration were by itself: what is known of
+        other lengths counts so far, too.
+        """
+        usual, count = 0.0, 0.0
+        for index, each in enumerate(LENGTHS):
+            if self._counts[index] >= _FEWEST_BLOCKS and (each <= length or index == 0):
+                found = float(np.sqrt(self._squares[index] / self._counts[index]))
+                usual, count = max(found, usual * _HALF), float(self._counts[index])
+        return usual, count
+
+    def reach(self, window: Floats, length: int, *, scale: float, strays: float) -> float:
+        """How far a healthy device's mean over ``length`` iterations may be off.
+
+        Args:
+            window: Newest residuals of healthy devices; NaN where they shall not count.
+            length: Iterations.
+            scale: Scale of the noise.
+            strays: How far, in standard deviations.
+        """
+        recent, num_recent = block_scale(_without_outliers(window, scale), length)
+        usual, count = self.over(length)
+        count += num_recent
+        # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
+        return max(recent, usual) * strays * (1 + (strays**2 + 1) / (4 * (count - 1))) if count > 1 else 0.0
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything remembered, as arrays."""
+        return {"squares": self._squares.copy(), "counts": self._counts.copy()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self._squares, self._counts = state["squares"].copy(), state["counts"].copy()
+
+
+def _without_outliers(residuals: Floats, scale: float) -> Floats:
+    return np.minimum(np.maximum(residuals, -_OUTLYING * scale), _OUTLYING * scale)

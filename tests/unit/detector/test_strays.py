@@ -1,0 +1,51 @@
+"""How far healthy devices stray is known for longer than their windows are, and victims are no part of it."""
+
+import numpy as np
+import pytest
+
+from services.detector.domain.strays import Strays
+from tests.unit.detector.synthetic import wandering
+
+WINDOW, EVERY = 48, 8
+
+
+def remembered(noise: np.ndarray, scale: float) -> Strays:
+    strays = Strays()
+    for stop in range(WINDOW, len(noise) + 1, EVERY):
+        strays.remember(noise[stop - WINDOW : stop].T, scale=scale, num_new=EVERY)
+    return strays
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.8, 0.95])
+@pytest.mark.parametrize("length", [4, 8, 16, 32])
+def test_means_stray_as_far_as_they_do(correlation: float, length: int) -> None:
+    noise = wandering(0.03, correlation)(np.random.default_rng(1), (4_000, 3))
+    means = np.lib.stride_tricks.sliding_window_view(noise, length, axis=0).mean(axis=-1)
+    usual, count = remembered(noise, 0.03).over(length)
+    assert usual == pytest.approx(np.sqrt(np.mean(means**2)), rel=0.25)
+    assert count <= 2 * 1024 / length
+
+
+def test_means_over_more_iterations_stray_at_least_as_far_as_noise_that_is_forgotten_at_once() -> None:
+    strays = remembered(np.random.default_rng(2).normal(0, 0.02, (400, 4)), 0.02)
+    assert strays.over(4)[0] / np.sqrt(2) <= strays.over(8)[0] <= strays.over(4)[0]
+    assert strays.over(5) == strays.over(4)
+    assert strays.over(1_000) == strays.over(32)
+
+
+def test_a_lone_outlier_is_no_excursion() -> None:
+    noise = np.random.default_rng(3).normal(0, 0.01, (400, 2))
+    before = remembered(noise, 0.01).over(32)[0]
+    noise[200, 0] = 3.0
+    assert remembered(noise, 0.01).over(32)[0] < 1.2 * before
+
+
+def test_iterations_that_shall_not_count_leave_no_trace() -> None:
+    noise = np.full((WINDOW, 2), np.nan)
+    assert remembered(noise, 0.01).over(8) == (0.0, 0.0)
+
+
+def test_what_is_remembered_survives_its_stored_form() -> None:
+    strays, other = remembered(np.random.default_rng(4).normal(0, 0.02, (200, 4)), 0.02), Strays()
+    other.restore(strays.to_state())
+    assert [other.over(length) for length in (4, 8, 16, 32)] == [strays.over(length) for length in (4, 8, 16, 32)]
