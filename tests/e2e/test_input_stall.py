@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
@@ -61,24 +61,23 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    with Stack("e2e-input", keep_data=False) as stack:
-        environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "input-stall"}
-        spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "job")
-        layout = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=1, num_micro_batches=8)
-        spec = replace(spec, layout=layout, logs_to_files=True, flops_per_second=2 * spec.flops_per_second)
-        with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
-            run = Run(stack, launcher)
-            run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
-            run.onset = run.iteration()
-            slow_input(spec.run_dir, VICTIM, READ_SECONDS)
-            slow_since = time.time()
-            run.until(lambda: run.seen_after(slow_since), "an iteration that was noted since")
-            run.latest = run.iteration()
-            run.until(lambda: bool(stalls(run)), "a verdict")
-            run.until(lambda: run.iteration() >= run.onset + STALLED_ITERATIONS, "iterations with slow input")
-            run.until(lambda: data_seconds(run)[VICTIM] > 3 * READ_SECONDS, "a window of them in the history")
-        yield run
+def run(stack: Stack) -> Run:
+    environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "input-stall"}
+    spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "input-stall")
+    layout = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=1, num_micro_batches=8)
+    spec = replace(spec, layout=layout, logs_to_files=True, flops_per_second=2 * spec.flops_per_second)
+    with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
+        run = Run(stack, launcher)
+        run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
+        run.onset = run.iteration()
+        slow_input(spec.run_dir, VICTIM, READ_SECONDS)
+        slow_since = time.time()
+        run.until(lambda: run.seen_after(slow_since), "an iteration that was noted since")
+        run.latest = run.iteration()
+        run.until(lambda: bool(stalls(run)), "a verdict")
+        run.until(lambda: run.iteration() >= run.onset + STALLED_ITERATIONS, "iterations with slow input")
+        run.until(lambda: data_seconds(run)[VICTIM] > 3 * READ_SECONDS, "a window of them in the history")
+    return run
 
 
 def stalls(run: Run) -> list[tuple[Any, ...]]:

@@ -1,7 +1,7 @@
 """A link of a live job gets slow: the two ranks that share it are probed beside two others, and the verdict says so."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,24 +54,23 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    with Stack("e2e-link", keep_data=False) as stack:
-        environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "link-probe"}
-        spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "job")
-        spec = replace(
-            spec,
-            layout=uniform_layout(num_blocks=8, tensor=1, pipeline=2, data=2, num_micro_batches=8),
-            logs_to_files=True,
-            flops_per_second=4 * spec.flops_per_second,
-            link_bytes_per_second=1e8,
-            link_latency_seconds=0.002,
-        )
-        with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
-            run = Run(stack, launcher)
-            run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
-            slow_link(spec.run_dir, *VICTIMS, FACTOR)
-            run.until(lambda: bool(run.probes()), "a verdict with a probe")
-        yield run
+def run(stack: Stack) -> Run:
+    environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "link-probe"}
+    spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "link-probe")
+    spec = replace(
+        spec,
+        layout=uniform_layout(num_blocks=8, tensor=1, pipeline=2, data=2, num_micro_batches=8),
+        logs_to_files=True,
+        flops_per_second=4 * spec.flops_per_second,
+        link_bytes_per_second=1e8,
+        link_latency_seconds=0.002,
+    )
+    with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
+        run = Run(stack, launcher)
+        run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
+        slow_link(spec.run_dir, *VICTIMS, FACTOR)
+        run.until(lambda: bool(run.probes()), "a verdict with a probe")
+    return run
 
 
 def test_the_verdict_names_the_link_and_holds_what_the_probe_found(run: Run) -> None:

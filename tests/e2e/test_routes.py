@@ -1,7 +1,7 @@
 """A device of a live job gets slow where only a part of one stage's work can relieve it: routes come, and go again."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
@@ -47,30 +47,29 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    with Stack("e2e-routes", keep_data=False) as stack:
-        environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "routes"}
-        spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "job")
-        # Three micro-batches a replica: one more or one less takes longer than the slow stage does.
-        layout = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=2, num_micro_batches=6)
-        config = {**spec.config, "model": {**spec.config["model"], "num_layers": 2}}
-        alike = {"median_document_length": 32.0, "length_spread": 0.05}  # or one large micro-batch decides what pays
-        config["workload"] = {**config["workload"], **alike, "num_micro_batches": layout.num_micro_batches}
-        spec = replace(
-            spec,
-            layout=replace(layout, routable=True),
-            config=config,
-            logs_to_files=True,
-            flops_per_second=spec.flops_per_second / 3,
-        )
-        with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
-            run = Run(stack, launcher)
-            run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
-            slow(spec.run_dir, VICTIM, SPEED)
-            run.until(lambda: "measured" in str(plans(run)), "a plan, applied and measured")
-            slow(spec.run_dir, VICTIM, 1.0)
-            run.until(lambda: str(plans(run)[1:]).count("applied") > 0, "a plan for the recovered device")
-        yield run
+def run(stack: Stack) -> Run:
+    environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "routes"}
+    spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "routes")
+    # Three micro-batches a replica: one more or one less takes longer than the slow stage does.
+    layout = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=2, num_micro_batches=6)
+    config = {**spec.config, "model": {**spec.config["model"], "num_layers": 2}}
+    alike = {"median_document_length": 32.0, "length_spread": 0.05}  # or one large micro-batch decides what pays
+    config["workload"] = {**config["workload"], **alike, "num_micro_batches": layout.num_micro_batches}
+    spec = replace(
+        spec,
+        layout=replace(layout, routable=True),
+        config=config,
+        logs_to_files=True,
+        flops_per_second=spec.flops_per_second / 3,
+    )
+    with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
+        run = Run(stack, launcher)
+        run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
+        slow(spec.run_dir, VICTIM, SPEED)
+        run.until(lambda: "measured" in str(plans(run)), "a plan, applied and measured")
+        slow(spec.run_dir, VICTIM, 1.0)
+        run.until(lambda: str(plans(run)[1:]).count("applied") > 0, "a plan for the recovered device")
+    return run
 
 
 def plans(run: Run) -> list[tuple[Any, ...]]:

@@ -1,6 +1,5 @@
 """A device of a live job gets slow, its ranks get several stages each, and one of them dies while they have them."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 import pytest
@@ -19,33 +18,32 @@ SLOW, SPEED, DEAD = 2, 0.6, 1
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    with Stack("e2e-virtual-stages", keep_data=False) as stack:
-        environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "virtual-stages"}
-        spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "job")
-        job = interleavable_job(1.2)
-        alike = {"median_document_length": 32.0, "length_spread": 0.05}
-        spec = replace(
-            spec,
-            layout=job.layout,
-            config={
-                "num_iterations": 2000,
-                "model": asdict(job.config.model),
-                "workload": {**asdict(job.config.workload), **alike},
-            },
-            logs_to_files=True,
-            flops_per_second=job.flops_per_second,
-        )
-        with Launcher(spec, job.model) as launcher:
-            run = Run(stack, launcher)
-            run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
-            slow(spec.run_dir, SLOW, SPEED)
-            run.until(lambda: "measured" in str(plans(run)), "a plan, applied and measured")
-            launcher.kill(DEAD)
-            run.until(lambda: str(plans(run)[1:]).count("measured") > 0, "a plan after the death, applied and measured")
-            first = run.iteration()
-            run.until(lambda: run.iteration() >= first + 3, "iterations after it")
-        yield run
+def run(stack: Stack) -> Run:
+    environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "virtual-stages"}
+    spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "virtual-stages")
+    job = interleavable_job(1.2)
+    alike = {"median_document_length": 32.0, "length_spread": 0.05}
+    spec = replace(
+        spec,
+        layout=job.layout,
+        config={
+            "num_iterations": 2000,
+            "model": asdict(job.config.model),
+            "workload": {**asdict(job.config.workload), **alike},
+        },
+        logs_to_files=True,
+        flops_per_second=job.flops_per_second,
+    )
+    with Launcher(spec, job.model) as launcher:
+        run = Run(stack, launcher)
+        run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
+        slow(spec.run_dir, SLOW, SPEED)
+        run.until(lambda: "measured" in str(plans(run)), "a plan, applied and measured")
+        launcher.kill(DEAD)
+        run.until(lambda: str(plans(run)[1:]).count("measured") > 0, "a plan after the death, applied and measured")
+        first = run.iteration()
+        run.until(lambda: run.iteration() >= first + 3, "iterations after it")
+    return run
 
 
 def test_the_plan_gives_ranks_several_stages_and_is_kept_with_what_it_brought(run: Run) -> None:
