@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from sqlalchemy import make_url, text
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -14,6 +14,8 @@ from services.common.bounded_connection import connect_bounded
 DATABASE_AWAY: tuple[type[BaseException], ...] = (
     OperationalError,
     InterfaceError,
+    # A server that only reads for a while, as a standby does until it is promoted.
+    InternalError,
     PoolTimeoutError,
     OSError,
     TimeoutError,

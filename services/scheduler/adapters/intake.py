@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from evenkeel.detector.v1 import detector_pb2
@@ -56,7 +56,17 @@ def decode_verdict(record: ConsumedRecord) -> VerdictRecord:
             raise RejectedRecordError("value", f"{name} is {getattr(message, name)}")
     if any(culprit.rank < 0 or culprit.incarnation < 0 for culprit in message.culprits):
         raise RejectedRecordError("value", "a culprit has a negative rank or incarnation")
+    if any("\0" in text for text in _texts(message)):
+        raise RejectedRecordError("value", "a text contains a zero character")
     return verdict_from_proto(message)
+
+
+def _texts(verdict: detector_pb2.Verdict) -> Iterator[str]:
+    yield verdict.verdict_id
+    for culprit in verdict.culprits:
+        yield from (culprit.node, culprit.device)
+    for fact in verdict.evidence:
+        yield from (fact.name, fact.unit, fact.text)
 
 
 def decode_profile(record: ConsumedRecord) -> JobProfile | JobEnded:

@@ -108,6 +108,13 @@ def test_a_loop_that_does_not_know_what_its_model_costs_has_a_profile_without_a_
     assert (profile.priced, profile.workload.tokens) == (False, 100.0)
 
 
+def test_a_verdict_with_a_text_that_no_database_takes_is_refused() -> None:
+    message = pb.Verdict()
+    message.CopyFrom(GOOD[VERDICTS.name])
+    message.evidence.add(name="process", text="exit\0status")
+    assert refusal(VERDICTS.name, message.SerializeToString()) == "value"
+
+
 def test_the_profile_of_a_job_that_has_ended_says_so_whatever_its_figures() -> None:
     message = pb.Profile(job_id="job", iteration=-1, seconds_per_flop=math.nan, ended=True)
     found = DECODERS[PROFILES.name](consumed(PROFILES.name, message.SerializeToString()))
