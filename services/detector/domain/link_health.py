@@ -215,10 +215,13 @@ class LinkHealth:
         )
         start, level, was_ill = int(columns[change.start]), change.level, bool(bank.ill[row])
         since = bank.residuals[row, columns[change.start :]]
+        floor = max(SMALLEST_SLOWDOWN, _SCALES_APART * scale)
+        if slower and not was_ill and level < floor and self._could_be_above(since, floor, scale):
+            return None  # Neither is certain yet: the tests stand, and the next iteration is asked again.
         bank.clear_tests(np.array([row]))
         if was_ill and not slower and could_be_below(since, scale, SMALLEST_SLOWDOWN / 2):
             level = 0.0
-        if level < max(SMALLEST_SLOWDOWN, _SCALES_APART * scale):
+        if level < floor:
             if not was_ill:
                 self._absorb(row, level)
                 return None
@@ -236,6 +239,12 @@ class LinkHealth:
             nats=nats,
             num_observations=change.num_residuals,
         )
+
+    @staticmethod
+    def _could_be_above(residuals: Floats, level: float, scale: float) -> bool:
+        """Does the interval of what was just found to be slower reach up to ``level``, as far as a window can tell?"""
+        reach = INTERVAL_SCALES * scale / float(np.sqrt(len(residuals)))
+        return len(residuals) < WINDOW and robust_level(residuals) + reach >= level
 
     def heal_too(self, row: int, first_iteration: int) -> LinkChange | None:
         """Clears a slow row if it looks as healthy as others of the same fault have been since ``first_iteration``.
