@@ -1,7 +1,7 @@
 """Which operations of a step wait for which, and which of them meet: streams, transfers and collectives."""
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +40,8 @@ class Wiring:
         self._operations = operations
         self._num_stages = int(operations.stage.max()) + 1
         self._home = _homes(operations)
-        self._last_chunk = {
-            dp_rank: max(chunk for one, chunk in self._home if one == dp_rank) for dp_rank, _ in self._home
-        }
+        self._last_chunk = dict(sorted(self._home))
+        self._in_turns = all(stage == chunk % self._num_stages for (_, chunk), stage in self._home.items())
         self._rows: dict[tuple[int, int, str], list[int]] = {}
         for row, key in enumerate(
             zip(operations.dp_rank.tolist(), operations.stage.tolist(), operations.optype.tolist(), strict=True)
@@ -93,11 +92,25 @@ class Wiring:
         self._chain(self._of(dp_rank, stage, kinds.PARAMS_ALL_GATHER, kinds.GRADS_REDUCE_SCATTER))
         for send, compute, _ in _SENDS:
             for kind, receives in ((_RECEIVE_OF[send], True), (send, False)):
-                self._chain(self._of(dp_rank, stage, kind))
+                for rows in self._streams(dp_rank, stage, kind, apart=not receives):
+                    self._chain(rows)
                 self._wire_transfers(dp_rank, stage, kind, compute, receives=receives)
         self._wire_first_backward(dp_rank, stage)
         self._wire_gather(dp_rank, stage)
         self._wire_end(dp_rank, stage, stream)
+
+    def _streams(self, dp_rank: int, stage: int, kind: OperationType, *, apart: bool) -> list[list[int]]:
+        """Transfers that follow one another: all, or of chunks that are placed at will each by itself.
+
+        Stages in turns send in the order in which the next one receives. Else what was sent first may be taken last.
+        """
+        rows = self._of(dp_rank, stage, kind)
+        if not apart or self._in_turns:
+            return [rows]
+        streams: dict[int, list[int]] = {}
+        for row in rows:
+            streams.setdefault(int(self._operations.global_chunk[row]), []).append(row)
+        return list(streams.values())
 
     def _wire_transfers(
         self, dp_rank: int, stage: int, kind: OperationType, compute: OperationType, *, receives: bool
@@ -129,17 +142,30 @@ class Wiring:
                 f"{len(computes)} {compute}; record all of them, or leave the step out"
                 + (" (several chunks a stage? name them in mc or gmc)" if self._one_chunk_a_stage() else "")
             )
+        matched = self._by_data(transfers, real) or matched
         before = dict(zip(computes[1:], computes, strict=False))
+        place = {row: number for number, row in enumerate(computes)}
+        # What is taken over a border before its turn, because it comes in another order, waits for nothing.
+        next_due = list(accumulate([place[owner] for owner in reversed(matched)], min))[::-1]
         crossing = set(real)
-        for transfer, owner in zip(transfers, matched, strict=True):
+        for transfer, owner, due in zip(transfers, matched, next_due, strict=True):
             if owner in crossing:
                 self._computed_by[transfer] = owner
             if not receives:
                 self._edges.append((owner, transfer))
                 continue
             self._edges.append((transfer, owner))
-            if owner in before:
+            if owner in before and due == place[owner]:
                 self._edges.append((before[owner], transfer))
+
+    def _by_data(self, transfers: list[int], computes: list[int]) -> list[int]:
+        """The computation of each transfer by chunk and micro-batch; empty where these do not name each once."""
+        chunk, micro_batch = self._operations.global_chunk, self._operations.micro_batch
+        named = {(int(chunk[row]), int(micro_batch[row])): row for row in computes if micro_batch[row] >= 0}
+        wanted = [(int(chunk[row]), int(micro_batch[row])) for row in transfers]
+        if len(named) != len(computes) or len(set(wanted)) != len(wanted) or named.keys() != set(wanted):
+            return []
+        return [named[data] for data in wanted]
 
     def _wire_first_backward(self, dp_rank: int, stage: int) -> None:
         """The first gradients are asked for once the forward before the last one of the warm-up is done."""

@@ -13,12 +13,14 @@ from offline.errors import RecordingError
 
 if TYPE_CHECKING:
     from offline.frames_operations import Rebuilt
+    from offline.job_shape import JobShape
 
 _COLUMNS = {"what": "WHAT", "name": "NAME", "share": "SHARE OF SLOWDOWN", "slowdown": "SLOWDOWN IF ALONE"}
 _MOST_SHOWN = 8
 _OPERATIONS = {
     "forward-compute": "forward",
     "backward-compute": "backward",
+    "backward-weight-compute": "gradients of weights",
     "forward-pp-comm": "transfer of activations",
     "backward-pp-comm": "transfer of gradients between stages",
     "grads-reduce-scatter": "gradient exchange",
@@ -38,13 +40,14 @@ def why(
 ) -> None:
     """Say what explains a job's slowdown now: which rank, stage, kind of operation or sequences, and by how much.
 
-    Replays its newest iterations with parts of them as good as the others. Reads Kafka and disturbs nobody.
+    Replays its newest iterations with parts of them as good as the others. Reads Kafka and disturbs nobody. The fleet
+    API says under which layout they ran; where that is not known it is taken for 1F1B with one stage a rank.
 
     Example: evenkeel why demo
     """
     servers = setting(context, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS")
     try:
-        rebuilt, shards = asyncio.run(_rebuilt(servers, job, iterations))
+        rebuilt, shards = asyncio.run(_rebuilt(servers, job, iterations, _shape(context, job)))
         found = analyze(rebuilt.operations)
     except (RecordingError, OperationError) as error:
         raise CommandError(str(error), next_step="evenkeel jobs list shows the jobs") from error
@@ -55,7 +58,25 @@ def why(
     show_rows(_rows(found, shards), _COLUMNS, OutputFormat.TABLE)
 
 
-async def _rebuilt(servers: str, job: str, iterations: int) -> "tuple[Rebuilt, dict[int, int]]":
+def _shape(context: typer.Context, job: str) -> "JobShape | None":
+    """The job's layout and model; None where the fleet API is away, or does not know the job."""
+    from cli.fleet_client import fleet_client  # noqa: PLC0415
+    from layouts.codec import layout_from_proto, model_from_proto  # noqa: PLC0415
+    from offline.job_shape import JobShape  # noqa: PLC0415
+
+    try:
+        with fleet_client(context) as client:
+            known = next((one for one in client.jobs() if one.job_id == job), None)
+    except CommandError:
+        return None
+    if known is None:
+        return None
+    return JobShape(epoch=known.epoch, layout=layout_from_proto(known.layout), model=model_from_proto(known.model))
+
+
+async def _rebuilt(
+    servers: str, job: str, iterations: int, shape: "JobShape | None"
+) -> "tuple[Rebuilt, dict[int, int]]":
     # Kafka's client is loaded by this command only.
     from evenkeel.telemetry.v1 import telemetry_pb2 as pb  # noqa: PLC0415
 
@@ -70,7 +91,7 @@ async def _rebuilt(servers: str, job: str, iterations: int) -> "tuple[Rebuilt, d
     frames = [pb.Observation.FromString(value).frame for value in values]
     if not frames:
         raise RecordingError(f"Kafka holds no iterations of job {job!r}")
-    rebuilt = operations_of(frames)
+    rebuilt = operations_of(frames, shape)
     used = set(rebuilt.iterations)
     return rebuilt, slowest_shards(frame for frame in frames if frame.iteration in used)
 
@@ -92,6 +113,7 @@ def answer(job: str, rebuilt: "Rebuilt", found: Attribution, shards: dict[int, i
         "last_iteration": rebuilt.iterations[-1],
         "num_iterations": len(rebuilt.iterations),
         "num_left_out": rebuilt.num_left_out,
+        "laid_along": rebuilt.laid_along,
         "measured_seconds": rebuilt.wall_seconds,
         **plain,
     }
@@ -103,6 +125,7 @@ def _summary(job: str, rebuilt: "Rebuilt", found: Attribution, shards: dict[int,
         "job": job,
         "iterations": f"{said['first_iteration']} to {said['last_iteration']}, {said['num_iterations']} of them, epoch "
         f"{said['epoch']}",
+        "laid_along": said["laid_along"],
         "seconds_per_iteration": f"{rebuilt.wall_seconds:.4f} measured, {found.replayed_seconds:.4f} replayed, "
         f"{found.ideal_seconds:.4f} with all alike",
         "slowdown": f"{found.slowdown:.4f} ({100 * found.waste:.1f} % of the devices' time lost)",

@@ -1,7 +1,8 @@
 """Frames as operations: what each worker ran in an iteration, rebuilt from what its ranks measured.
 
-A rank reports sums over the iteration. They are dealt out over its micro-batches by predicted cost and laid along the
-schedule, so what waits for what is as it was; only how the sums were spread within the iteration is an estimate. A
+A rank reports sums over the iteration. They are dealt out over its micro-batches, and where it has several stages over
+these, by predicted cost and laid along the programs of the layout, so what waits for what is as it was; only how the
+sums were spread within the iteration is an estimate. Where the layout is not known it is 1F1B, one stage a rank. A
 worker takes as long as its slowest tensor shard and the exchange between them. What the pipeline waited beyond that is
 put down to transfers, equally.
 """
@@ -15,21 +16,30 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from attribution import Operations
 from attribution.operations import OperationType
 from layouts.instructions import Op
-from layouts.schedules import one_f_one_b
 from offline.errors import RecordingError
+from offline.job_shape import Course, JobShape, course_of, obstacle, plain_course
 from offline.rank_rows import RankRow, rank_rows
 
 _SENDS = {
-    Op.SEND_ACTIVATION: (OperationType.FORWARD_SEND, OperationType.FORWARD_RECV, 1),
-    Op.SEND_GRADIENT: (OperationType.BACKWARD_SEND, OperationType.BACKWARD_RECV, -1),
+    Op.SEND_ACTIVATION: (OperationType.FORWARD_SEND, OperationType.FORWARD_RECV),
+    Op.SEND_GRADIENT: (OperationType.BACKWARD_SEND, OperationType.BACKWARD_RECV),
 }
 _RECEIVES = {Op.RECEIVE_ACTIVATION: (Op.SEND_ACTIVATION, -1), Op.RECEIVE_GRADIENT: (Op.SEND_GRADIENT, 1)}
-_Row = tuple[int, int, int, int, str, float, float, int]
+_PASSES = {
+    Op.FORWARD: OperationType.FORWARD,
+    Op.BACKWARD: OperationType.BACKWARD,
+    Op.BACKWARD_INPUT: OperationType.BACKWARD,
+    Op.BACKWARD_WEIGHT: OperationType.BACKWARD_WEIGHT,
+}
+_ROUNDS = 8
+_CLOSE = 0.01
+_Row = tuple[int, int, int, int, str, float, float, int, int]
+_COLUMNS = ("step", "dp_rank", "stage", "rank", "optype", "start_ts", "duration", "mb_id", "gmc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Worker:
-    """One stage of one replica in one iteration; seconds."""
+    """The stages of one replica that the same ranks hold, in one iteration; seconds."""
 
     rank: int
     forward: float
@@ -52,6 +62,7 @@ class Rebuilt:
         epoch: Epoch of all of them.
         wall_seconds: Mean iteration as the ranks measured it.
         num_left_out: Frames that were no plain, complete iterations of that epoch.
+        laid_along: Along what they were laid, for people.
     """
 
     operations: Operations
@@ -59,15 +70,24 @@ class Rebuilt:
     epoch: int
     wall_seconds: float
     num_left_out: int
+    laid_along: str
 
 
-def operations_of(frames: Sequence[pb.Frame]) -> Rebuilt:
+def operations_of(frames: Sequence[pb.Frame], shape: JobShape | None = None) -> Rebuilt:
     """The operations in some frames, oldest first; only those of the newest epoch are used.
 
+    Args:
+        frames: Frames.
+        shape: The job's layout, if that is known; of another epoch it says nothing of these.
+
     Raises:
-        RecordingError: No frame is a plain, complete iteration.
+        RecordingError: No frame is a plain, complete iteration, or the layout is one that cannot be laid out.
     """
     epoch = max((frame.epoch for frame in frames), default=0)
+    if shape is not None and shape.epoch != epoch:
+        shape = None
+    if shape is not None and (why := obstacle(shape)):
+        raise RecordingError(f"iterations of epoch {epoch} cannot be taken apart: {why}")
     rows: list[_Row] = []
     walls: list[float] = []
     iterations: list[int] = []
@@ -78,24 +98,27 @@ def operations_of(frames: Sequence[pb.Frame]) -> Rebuilt:
         if not complete or any(row.planned or not row.micro_batches or row.forward <= 0 for row in ranks):
             continue
         workers = _workers(ranks)
-        if not _is_grid(workers):
+        courses = _courses(workers, shape)
+        if courses is None:
             continue
         columns.add(tuple(workers))
-        rows += _lay_out(frame.iteration, workers)
+        rows += _lay_out(frame.iteration, workers, courses)
         walls.append(max(row.wall for row in ranks))
         iterations.append(frame.iteration)
+    if not iterations and shape is not None:
+        return operations_of(frames)  # a loop of one's own may name other positions than it was registered with
     if not iterations or len(columns) > 1:
         raise RecordingError(
             f"none of the {len(frames)} newest iterations is plain and complete: wait for some, or ask for more"
         )
-    names = ("step", "dp_rank", "stage", "rank", "optype", "start_ts", "duration", "mb_id")
-    table = {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    table = {name: np.array(column) for name, column in zip(_COLUMNS, zip(*rows, strict=True), strict=True)}
     return Rebuilt(
         operations=Operations.from_columns(table),
         iterations=tuple(iterations),
         epoch=epoch,
         wall_seconds=float(np.mean(walls)),
         num_left_out=len(frames) - len(iterations),
+        laid_along=shape.words if shape else f"1f1b, one stage a rank: the layout of epoch {epoch} is not known",
     )
 
 
@@ -138,68 +161,80 @@ def _workers(ranks: Iterable[RankRow]) -> dict[tuple[int, int], _Worker]:
     return found
 
 
-def _is_grid(workers: dict[tuple[int, int], _Worker]) -> bool:
-    """Every replica has all stages, and each of its stages the same micro-batches."""
-    replicas, stages = {place[0] for place in workers}, {place[1] for place in workers}
-    if len(workers) != len(replicas) * len(stages) or stages != set(range(len(stages))):
-        return False
-    indices = {(d, tuple(index for index, _ in one.micro_batches)) for (d, _), one in workers.items()}
-    return len(indices) == len(replicas)
+def _courses(workers: dict[tuple[int, int], _Worker], shape: JobShape | None) -> dict[int, Course] | None:
+    """How each replica ran; None where workers or micro-batches are not those of the layout, as after a failure."""
+    replicas = sorted({d for d, _ in workers})
+    stages = sorted({s for _, s in workers})
+    batches = {(d, tuple(index for index, _ in one.micro_batches)) for (d, _), one in workers.items()}
+    if len(workers) != len(replicas) * len(stages) or len(batches) != len(replicas):
+        return None
+    if shape is None:
+        run = dict(batches)
+        return {d: plain_course(len(stages), run[d]) for d in replicas} if stages == [*range(len(stages))] else None
+    layout = shape.layout
+    known = {(d, cell[0]) for d, one in enumerate(layout.replicas) if one.num_micro_batches for cell in one.cells}
+    due = {(d, tuple(layout.micro_batches_of(d))) for d in replicas if d < len(layout.replicas)}
+    if known != workers.keys() or due != {(d, tuple(sorted(run))) for d, run in batches}:
+        return None
+    return {d: course_of(shape, d) for d in replicas}
 
 
-def _lay_out(step: int, workers: dict[tuple[int, int], _Worker]) -> list[_Row]:
+def _lay_out(step: int, workers: dict[tuple[int, int], _Worker], courses: dict[int, Course]) -> list[_Row]:
     """One iteration's operations, with transfers as long as the pipeline's waiting leaves room for."""
-    replicas = sorted({place[0] for place in workers})
     rows: list[_Row] = []
-    for d in replicas:
-        stages = [workers[place] for place in sorted(workers) if place[0] == d]
-        bare, waited = _run(step, d, stages, 0.0)
-        num_receives = sum(row[4].endswith("recv") for row in bare)
-        unexplained = sum(max(one.wait_pipeline - wait, 0.0) for one, wait in zip(stages, waited, strict=True))
-        transfer = unexplained / num_receives if num_receives else 0.0
-        rows += bare if transfer <= 0 else _run(step, d, stages, transfer)[0]
+    for d, course in courses.items():
+        mine = [workers[place] for place in sorted(workers) if place[0] == d]
+        transfer, measured = 0.0, sum([one.wait_pipeline for one in mine])
+        for _ in range(_ROUNDS):
+            found, waited = _run(step, d, mine, course, transfer)
+            num_receives = sum([row[4].endswith("recv") for row in found])
+            if not num_receives or abs(missing := measured - sum(waited)) <= _CLOSE * measured:
+                break
+            transfer = max(transfer + missing / num_receives, 0.0)
+        rows += found
     return rows + _tail(step, workers, rows)
 
 
-def _run(step: int, d: int, stages: Sequence[_Worker], transfer: float) -> tuple[list[_Row], list[float]]:
-    """One replica's pipeline, operation by operation; and how long each stage waited in it."""
-    indices = [index for index, _ in stages[0].micro_batches]
-    programs = [one_f_one_b(s, len(stages), indices) for s in range(len(stages))]
-    costs = [dict(one.micro_batches) for one in stages]
-    clocks, positions, waited = [0.0] * len(stages), [0] * len(stages), [0.0] * len(stages)
+def _run(
+    step: int, d: int, workers: Sequence[_Worker], course: Course, transfer: float
+) -> tuple[list[_Row], list[float]]:
+    """One replica's pipeline, operation by operation; and how long each worker waited in it."""
+    costs = [dict(one.micro_batches) for one in workers]
+    home = {stage: number for number, cell in enumerate(course.cells) for stage in cell}
+    clocks, positions, waited = [0.0] * len(workers), [0] * len(workers), [0.0] * len(workers)
     sent: dict[tuple[Op, int, int], float] = {}
     rows: list[_Row] = []
 
-    def note(s: int, kind: str, start: float, end: float, batch: int) -> None:
-        rows.append((step, d, s, stages[s].rank, kind, start, end - start, batch))
+    def note(worker: int, kind: str, start: float, end: float, batch: int, stage: int) -> None:
+        rows.append((step, d, worker, workers[worker].rank, kind, start, end - start, batch, stage))
 
-    for s, one in enumerate(stages):
-        note(s, OperationType.INPUT, 0.0, one.data, -1)
-        clocks[s] = one.data
-    while any(position < len(program) for position, program in zip(positions, programs, strict=True)):
-        for s, program in enumerate(programs):
-            while positions[s] < len(program):
-                op, batch = program[positions[s]].op, program[positions[s]].micro_batch
+    for number, one in enumerate(workers):
+        note(number, OperationType.INPUT, 0.0, one.data, -1, course.cells[number][0])
+        clocks[number] = one.data
+    while any(position < len(program) for position, program in zip(positions, course.programs, strict=True)):
+        for w, program in enumerate(course.programs):
+            while positions[w] < len(program):
+                instruction = program[positions[w]]
+                op, batch, stage = instruction.op, instruction.micro_batch, instruction.stage
                 if op in _RECEIVES:
                     send, offset = _RECEIVES[op]
-                    begun = sent.get((send, s + offset, batch))
+                    begun = sent.get((send, stage + offset, batch))
                     if begun is None:
                         break
-                    end = max(begun, clocks[s]) + transfer
-                    sends, receives, _ = _SENDS[send]
-                    note(s + offset, sends, begun, end, batch)
-                    note(s, receives, clocks[s], end, batch)
-                    waited[s] += end - clocks[s]
-                    clocks[s] = end
+                    end = max(begun, clocks[w]) + transfer
+                    sends, receives = _SENDS[send]
+                    note(home[stage + offset], sends, begun, end, batch, stage + offset)
+                    note(w, receives, clocks[w], end, batch, stage)
+                    waited[w] += end - clocks[w]
+                    clocks[w] = end
                 elif op in _SENDS:
-                    sent[op, s, batch] = clocks[s]
-                elif op in (Op.FORWARD, Op.BACKWARD):
-                    forward = op is Op.FORWARD
-                    seconds = (stages[s].forward if forward else stages[s].backward) * costs[s][batch]
-                    kind = OperationType.FORWARD if forward else OperationType.BACKWARD
-                    note(s, kind, clocks[s], clocks[s] + seconds, batch)
-                    clocks[s] += seconds
-                positions[s] += 1
+                    sent[op, stage, batch] = clocks[w]
+                elif op in _PASSES:
+                    whole = workers[w].forward if op is Op.FORWARD else workers[w].backward
+                    seconds = whole * costs[w][batch] * course.parts[op, stage]
+                    note(w, _PASSES[op], clocks[w], clocks[w] + seconds, batch, stage)
+                    clocks[w] += seconds
+                positions[w] += 1
     return rows, waited
 
 
@@ -207,16 +242,20 @@ def _tail(step: int, workers: dict[tuple[int, int], _Worker], rows: Sequence[_Ro
     """The gradient exchange of each stage, the vote of all, and the optimizer."""
     ends: dict[tuple[int, int], float] = {}
     for row in rows:
-        if row[4] in (OperationType.FORWARD, OperationType.BACKWARD):
+        if row[4] in _PASSES.values():
             ends[row[1], row[2]] = max(ends.get((row[1], row[2]), 0.0), row[5] + row[6])
+    numbers = {stage: number for number, stage in enumerate(sorted({s for _, s in workers}))}
     exchanged: dict[int, float] = {}
     for (d, s), one in workers.items():
-        exchanged[s] = max(exchanged.get(s, 0.0), ends[d, s] + one.gradient)
+        exchanged[s] = max(exchanged.get(s, 0.0), ends[d, numbers[s]] + one.gradient)
     voted = max(exchanged.values()) + max(one.vote for one in workers.values())
     found: list[_Row] = []
     for (d, s), one in workers.items():
-        end, reduced = ends[d, s], exchanged[s]
-        found.append((step, d, s, one.rank, OperationType.GRADS_REDUCE_SCATTER, end, reduced - end, -1))
-        found.append((step, d, s, one.rank, OperationType.CLIP_GRADS, reduced, voted - reduced, -1))
-        found.append((step, d, s, one.rank, OperationType.OPTIMIZER, voted, one.optimizer, -1))
+        end, reduced = ends[d, numbers[s]], exchanged[s]
+        for kind, start, seconds in (
+            (OperationType.GRADS_REDUCE_SCATTER, end, reduced - end),
+            (OperationType.CLIP_GRADS, reduced, voted - reduced),
+            (OperationType.OPTIMIZER, voted, one.optimizer),
+        ):
+            found.append((step, d, numbers[s], one.rank, kind, start, seconds, -1, s))
     return found

@@ -1,16 +1,27 @@
 """Frames become operations whose replay takes as long as the iterations did, and that say who is to blame."""
 
+from dataclasses import replace
+
 import pytest
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from attribution import analyze
 from benchmarks.detection.kinds import kind_trace
 from benchmarks.detection.traces import Trace, make_trace
 from cli.why import answer
+from layouts.instructions import Instruction, Op
+from layouts.layout import Layout, Replica, uniform_layout
+from layouts.model import BlockCost, ModelSpec
+from layouts.routes import Route
+from layouts.timeline import timeline_of
 from offline.errors import RecordingError
 from offline.frames_operations import operations_of, slowest_shards
+from offline.job_shape import JobShape
 from offline.rank_rows import rank_rows
 from simulator.afflictions import Affliction
+from tests.unit.layouts.strategies import ordered_replicas
 
 COUNT = 12
 
@@ -132,3 +143,77 @@ def test_ranks_of_a_loop_that_names_no_positions_are_compared_with_one_another()
     assert said["num_workers"] == 4
     assert said["ill_ranks"] == [2]
     assert said["slowdown"] == pytest.approx(0.16 / 0.115, rel=0.01)
+
+
+NUM_BLOCKS = 6
+MODEL = ModelSpec(
+    blocks=tuple([BlockCost(forward_flops_per_token=n + 1.0, forward_flops_per_squared_length=0.0) for n in range(6)])
+)
+
+
+def frames_under(layout: Layout, tokens: int = 100, epoch: int = 3) -> tuple[list[pb.Frame], float]:
+    """Two iterations of a job that runs a layout, one rank a worker, and seconds of one; transfers take no time."""
+
+    def seconds_of(replica: int, stage: int, instruction: Instruction) -> float:
+        one = layout.replicas[replica].stages[stage]
+        blocks = MODEL.blocks[one.first_block : one.stop_block]
+        forward = sum(block.forward_flops(tokens, 0.0) for block in blocks) * 1e-3
+        parts = {Op.FORWARD: 1.0, Op.BACKWARD: 2.0, Op.BACKWARD_INPUT: 1.0, Op.BACKWARD_WEIGHT: 1.0}
+        return forward * parts[instruction.op]
+
+    timeline, found = timeline_of(layout, seconds_of), []
+    for iteration in range(2):
+        frame = pb.Frame(iteration=iteration, epoch=epoch)
+        for d, replica in enumerate(layout.replicas):
+            for number, cell in enumerate(replica.cells):
+                at = timeline.stages[d][number]
+                sample = pb.Sample(iteration=iteration, epoch=epoch, wall_seconds=timeline.iteration_seconds)
+                sample.position.replica, sample.position.stage = d, cell[0]
+                sample.compute.forward, sample.compute.backward = at.busy_seconds / 3, at.busy_seconds * 2 / 3
+                sample.waiting.pipeline = at.end_seconds - at.busy_seconds
+                for index in layout.micro_batches_of(d):
+                    sample.micro_batches.add(index=index, tokens=tokens)
+                frame.entries.add(rank=replica.stages[cell[0]].ranks[0], sample=sample)
+        found.append(frame)
+    return found, timeline.iteration_seconds
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_ranks_with_several_stages_are_replayed_whatever_their_places_and_orders(data: st.DataObject) -> None:
+    replica = data.draw(ordered_replicas(NUM_BLOCKS, [(0,), (1,), (2,)], max_quota=3))
+    layout = Layout(num_blocks=NUM_BLOCKS, replicas=(replica,))
+    recorded, seconds = frames_under(layout)
+    rebuilt = operations_of(recorded, JobShape(epoch=3, layout=layout, model=MODEL))
+    assert "stages a rank" in rebuilt.laid_along or max(map(len, replica.cells)) == 1
+    assert analyze(rebuilt.operations).replayed_seconds == pytest.approx(seconds, rel=1e-6)
+
+
+def test_another_schedule_is_replayed_too_and_of_another_epoch_it_says_nothing() -> None:
+    layout = uniform_layout(num_blocks=6, tensor=1, pipeline=3, data=2, num_micro_batches=6, schedule="zb-h1")
+    recorded, seconds = frames_under(layout)
+    known = operations_of(recorded, JobShape(epoch=3, layout=layout, model=MODEL))
+    assert analyze(known.operations).replayed_seconds == pytest.approx(seconds, rel=1e-6)
+    assert known.laid_along == "zb-h1, the schedule of epoch 3"
+    older = operations_of(recorded, JobShape(epoch=2, layout=layout, model=MODEL))
+    assert older.laid_along == "1f1b, one stage a rank: the layout of epoch 3 is not known"
+    assert analyze(older.operations).replayed_seconds > 1.02 * seconds
+
+
+def test_a_loop_that_names_other_positions_than_it_was_registered_with_is_replayed_as_it_says() -> None:
+    recorded, seconds = frames_under(uniform_layout(num_blocks=6, tensor=1, pipeline=3, data=1, num_micro_batches=6))
+    registered = uniform_layout(num_blocks=6, tensor=1, pipeline=1, data=3, num_micro_batches=3)
+    rebuilt = operations_of(recorded, JobShape(epoch=3, layout=registered, model=MODEL))
+    assert analyze(rebuilt.operations).replayed_seconds == pytest.approx(seconds, rel=1e-6)
+    assert rebuilt.laid_along.endswith("not known")
+
+
+def test_what_cannot_be_taken_apart_is_refused_with_the_reason() -> None:
+    layout = uniform_layout(num_blocks=6, tensor=1, pipeline=2, data=2, num_micro_batches=4)
+    routed = replace(layout, routes=(Route(micro_batch=3, stage=0, replica=0),))
+    first = layout.replicas[0]
+    whole = replace(first.stages[0], stop_block=6)
+    uneven = replace(layout, replicas=(Replica(stages=(whole,), num_micro_batches=2), layout.replicas[1]))
+    for other, reason in ((routed, "one another's micro-batches"), (uneven, "different depths")):
+        with pytest.raises(RecordingError, match=reason):
+            operations_of([pb.Frame(epoch=3)], JobShape(epoch=3, layout=other, model=MODEL))
