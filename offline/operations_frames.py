@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attribution import Operations
-from attribution.operations import OperationType
+from attribution.operations import COMPUTE, OperationType
 from services.detector.domain.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ def frames_of(operations: Operations, *, job_id: str) -> Iterator[FrameObservati
         found: Floats = flat.astype(np.float64).reshape(shape)
         return found
 
-    compute = seconds_of(OperationType.FORWARD, OperationType.BACKWARD)
+    compute = seconds_of(*COMPUTE)
     waits = np.stack(
         [np.zeros(shape), seconds_of(*_PIPELINE), seconds_of(*_GRADIENT), seconds_of(OperationType.CLIP_GRADS)], axis=2
     )
