@@ -3,11 +3,12 @@
 The expectation comes from the workload where it is given, else from the series' own recent past. It follows slow drift,
 but not beyond ``LARGEST_DRIFT`` above the long run. The residual goes through the same sequential test as a device's,
 with the same budget; one iteration may carry at most ``_ONE_STEP_SHARE`` of the way: two slow ones decide nothing, and
-where iterations pause now and then, more of them do not (see :mod:`services.detector.domain.pauses`).
+where iterations pause now and then, more of them do not (see :mod:`services.detector.domain.pauses`). After a short
+spell of slowness only a longer one is told: it may be another evaluation that nobody marked.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -44,6 +45,7 @@ _REPUBLISH_AT = 0.07
 _DRIFT_RATE = 1 / 24
 _LONG_RUN_RATE = 1 / 1000
 _PRIOR_ODDS = 1e-4
+_LONGEST_SHORT_SPELL = 7
 _FEATURES = ("tokens", "squares", "constant")
 
 
@@ -118,6 +120,11 @@ class SeriesDetector:
         self._level = 0.0
         self._published = 1.0
         self._num_relapses = 0
+        self._slow_since = 0
+        # Iterations of the longest of the short spells so far; what is held back while it may be one more of them.
+        self._short_spell = 0
+        self._held: SeriesVerdict | None = None
+        self._told_slow = False
         self._noise = Noise(scale=_PRIOR_SCALE)
         self._pauses = Pauses()
         self._residuals: Floats = np.full(_WINDOW, np.nan)
@@ -167,7 +174,7 @@ class SeriesDetector:
         verdict = self._change(one, expected) if decided else None
         if not decided:
             self._follow(one, expected, residual)
-        return [] if verdict is None else [verdict]
+        return self._told(one, verdict)
 
     def _expected(self, one: Iteration) -> float:
         if one.tokens is None or self._model.mass == 0:
@@ -240,6 +247,7 @@ class SeriesDetector:
         self._sums[:], self._ages[:] = 0.0, 0
         self._scatter[columns[change.start] :] -= change.level - self._level
         self._local += change.level - self._level
+        since = self._num_observed - (_WINDOW - int(columns[change.start]))
         was_slow, room = self.slow, self._long_run + max(LARGEST_DRIFT, self._scale()) - self._centre
         # What the long run leaves no room for is no drift, however small the last step was.
         if change.level < max(SMALLEST_SLOWDOWN, self._scale()) and (was_slow or change.level <= max(room, 0.0)):
@@ -247,9 +255,12 @@ class SeriesDetector:
                 self._shift(change.level)
                 return None
             self._level = 0.0
+            if since - self._slow_since <= _LONGEST_SHORT_SPELL:
+                self._short_spell = max(self._short_spell, since - self._slow_since)
             self._residuals[: columns[change.start]] = np.nan
         else:
-            self._num_relapses += not was_slow
+            if not was_slow:
+                self._slow_since = since
             self._level = change.level
         throughput = math.exp(-self._level)
         if was_slow and self.slow and abs(throughput - self._published) < _REPUBLISH_AT:
@@ -258,6 +269,24 @@ class SeriesDetector:
         margin = 2.35 * self._scale() / math.sqrt(max(change.num_residuals, 1)) * throughput
         first = int(self._iterations[columns[change.start]])
         return self._verdict(one, expected, first=first, margin=margin, nats=nats, count=change.num_residuals)
+
+    def _told(self, one: Iteration, verdict: SeriesVerdict | None) -> list[SeriesVerdict]:
+        """The verdict to tell now: one on a spell that may be as short as others were waits until it is longer."""
+        if not self.slow:
+            told, self._told_slow, self._held = self._told_slow, False, None
+            return [verdict] if told and verdict is not None else []
+        self._held = self._held if verdict is None else verdict
+        if self._held is None:
+            return []
+        if self._short_spell and not self._told_slow:
+            lasted = self._num_observed - self._slow_since + 1
+            over = float(self._residuals[-1]) < self._level / 2
+            if over or lasted <= self._short_spell + 1:
+                return []
+        held, self._held = self._held, None
+        self._num_relapses += not self._told_slow
+        self._told_slow = True
+        return [replace(held, decided_iteration=one.iteration)]
 
     def _shift(self, level: float) -> None:
         """The series turned out to stand a little higher or lower than thought."""

@@ -76,6 +76,17 @@ def test_a_job_that_is_fast_again_has_recovered() -> None:
     assert 250 <= found[1].decided_iteration < 260
 
 
+def test_an_evaluation_that_nobody_marked_is_told_once_and_hides_no_slowdown() -> None:
+    seconds = np.exp(noise("gaussian", 800, seed=9))
+    for start in range(100, 700, 100):
+        seconds[start : start + 5] *= 1.5
+    seconds[640:] *= 1.1
+    found = verdicts(seconds)
+    assert [(one.kind.value, one.first_iteration) for one in found[:2]] == [("job_slow", 100), ("job_recovered", 105)]
+    assert found[2].kind is SeriesVerdictKind.JOB_SLOW
+    assert 640 <= found[2].decided_iteration < 655
+
+
 def test_planned_pauses_are_left_out() -> None:
     seconds = np.exp(noise("gaussian", 300, seed=6))
     planned = np.zeros(300, dtype=bool)
