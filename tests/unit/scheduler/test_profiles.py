@@ -3,11 +3,13 @@ from dataclasses import replace
 import pytest
 
 from layouts.interleaved import interleaved_orders
-from layouts.layout import Replica, Stage
+from layouts.layout import Layout, Replica, Stage
 from services.scheduler.domain.job_state import AppliedPlan
 from services.scheduler.domain.profiles import JobProfile, on_profile
 from services.scheduler.domain.transitions import on_verdict
 from services.scheduler.planning.cost_model import CostModel
+from services.scheduler.planning.recent import RecentIteration
+from services.scheduler.planning.replay import usual_seconds
 from tests.unit.scheduler.planning_cases import WORKLOAD
 from tests.unit.scheduler.test_transitions import fresh_job, verdict
 
@@ -91,7 +93,7 @@ def test_without_a_price_and_with_nothing_to_make_one_of_nothing_is_learned() ->
     assert on_profile(fresh_job(), unpriced) == (fresh_job(), None)
 
 
-def test_transfers_are_not_learned_from_ranks_with_several_stages() -> None:
+def test_without_iterations_to_replay_ranks_with_several_stages_say_nothing_of_transfers() -> None:
     job, _ = on_profile(fresh_job(), profile(10))
     (first, *_) = job.layout.replicas
     ranks = first.stages[0].ranks, first.stages[1].ranks
@@ -106,3 +108,34 @@ def test_transfers_are_not_learned_from_ranks_with_several_stages() -> None:
     there, _ = on_profile(replace(job, layout=replace(job.layout, replicas=(alone,))), told)
     assert there.workload == replace(WORKLOAD, fixed_seconds=0.02)
     assert on_profile(job, told)[0].workload == told.workload
+
+
+def test_several_stages_a_rank_teach_what_transfers_take_and_the_way_home_is_predicted_from_it() -> None:
+    job, num = fresh_job(), fresh_job().layout.num_micro_batches
+    truth = replace(
+        WORKLOAD,
+        transfer_seconds=0.02,
+        recent=(RecentIteration(wall_seconds=1.0, tokens=(1000,) * num, sums_of_squares=(10_000,) * num),) * 8,
+    )
+
+    def told(layout: Layout, iteration: int, epoch: int) -> JobProfile:
+        seconds = usual_seconds(CostModel(job.model, truth), layout, everybody)
+        ran = replace(truth, transfer_seconds=0.0, recent=tuple(replace(r, wall_seconds=seconds) for r in truth.recent))
+        return replace(profile(iteration, epoch=epoch, seconds=seconds), workload=ran)
+
+    everybody = dict.fromkeys(job.layout.ranks, 1.0)
+    stages = tuple(
+        Stage(first_block=2 * s, stop_block=2 * s + 2, ranks=(s % 2,), shares=(1,))
+        for s in range(job.layout.num_blocks // 2)
+    )
+    orders = interleaved_orders(2, len(stages) // 2, num)
+    several = replace(job.layout, replicas=(Replica(stages=stages, num_micro_batches=num, orders=orders),))
+    knowing = replace(job, workload=replace(truth, transfer_seconds=0.004, transfers_in_line=2.0))
+    there = replace(knowing, layout=several, epoch=1)
+    for iteration in (10, 15):
+        there, _ = on_profile(there, told(several, iteration, epoch=1))
+    assert there.workload is not None
+    assert there.workload.transfer_seconds == pytest.approx(truth.transfer_seconds, rel=0.1)
+    assert there.correction == pytest.approx(1.0, rel=0.02)
+    home = usual_seconds(CostModel(job.model, there.workload, there.correction), job.layout, everybody)
+    assert home == pytest.approx(usual_seconds(CostModel(job.model, truth), job.layout, everybody), rel=0.02)
