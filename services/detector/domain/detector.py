@@ -94,12 +94,11 @@ class JobDetector:
         self._last_sequence, self._last_at = observation.sequence, max(at, self._last_at)
         if isinstance(observation, FrameObservation):
             return self._on_frame(observation)
-        was_finished = self.finished
-        found: list[Finding] = [*self._on_liveness(observation)]
-        return found if was_finished or not self.finished else [*found, self._last_profile()]
+        was_finished, found = self.finished, self._on_liveness(observation)
+        return [*found, self._last_profile()] if self.finished and not was_finished else [*found]
 
     def _last_profile(self) -> Profile:
-        """What tells those who were away at the end that nothing more is to come."""
+        """Tells those who are away now that nothing more is to come; a late frame's profile tells it again."""
         known = self._profile.profile(self.job_id, self._iteration, ())
         return replace(known or Profile.unknown(self.job_id, self._iteration, self._profile.epoch), ended=True)
 
@@ -235,7 +234,7 @@ class JobDetector:
         if verdicts or self._num_frames % PROFILE_EVERY == 0 or self._profile.num_frames == 1:
             profile = self._profile.profile(self.job_id, frame.iteration, self._throughputs(frame, rows))
             if profile is not None:
-                found.append(profile)
+                found.append(replace(profile, ended=self.finished))
         return found
 
     def _watch_links(self, frame: FrameObservation) -> list[LinkFinding]:

@@ -1,5 +1,7 @@
 """Deaths and replacements: each once, and nobody for a lost connection alone."""
 
+from dataclasses import replace
+
 import pytest
 
 from services.detector.domain.detector import JobDetector
@@ -122,6 +124,12 @@ def test_the_end_of_the_last_process_is_told_once_with_what_was_known_of_the_job
     assert (last.ended, last.iteration, last.iteration_seconds > 0.0) == (True, num_frames - 1, num_frames > 0)
     story.event(FINISHED, 3)
     assert len(story.profiles) == 1
+    frames = SyntheticJob(places=cube()).frames(num_frames, num_frames + 12)
+    late = [
+        found for frame in frames for found in story.detector.observe(replace(frame, sequence=frame.iteration + 20_000))
+    ]
+    assert late
+    assert all(isinstance(one, Profile) and one.ended for one in late)
 
 
 def test_a_replacement_is_reported_once() -> None:
