@@ -1,6 +1,7 @@
 """The entries of a frame message as arrays, whichever way it carries them: entry by entry, or in columns."""
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -119,8 +120,8 @@ def _of_entries(entries: Iterable[pb.FrameEntry]) -> FrameRows:
     return FrameRows(
         ranks=np.array([entry.rank for entry in entries], dtype=np.int64),
         incarnations=np.array([entry.incarnation for entry in entries], dtype=np.int64),
-        nodes=[entry.node for entry in entries],
-        devices=[entry.device for entry in entries],
+        nodes=[sys.intern(entry.node) for entry in entries],
+        devices=[sys.intern(entry.device) for entry in entries],
         epochs=np.array([sample.epoch for sample in samples], dtype=np.int64),
         marks=np.array([sample.mark for sample in samples], dtype=np.int64),
         seconds=np.column_stack([numbers[:, :7], [sample.compute.data for sample in samples]]).reshape(-1, 8),

@@ -4,7 +4,7 @@ A row belongs to one incarnation of a rank on one device; when either changes it
 process speaks against its replacement. Memory is fixed per row and rows are never more than the ranks of the job.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from services.detector.domain.pipeline_grid import same_numbers
 from services.detector.domain.sequential_test import NUM_TESTS
 
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 WINDOW = 48
@@ -38,7 +39,7 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
     ("published", (), np.float64, 1.0),
     ("num_relapses", (), np.int64, 0),
     ("scale", (), np.float64, 0.0),
-    ("residuals", (WINDOW,), np.float64, np.nan),
+    ("residuals", (WINDOW,), np.float32, np.nan),
 )
 
 # What is counted together: a row each, so that a frame of all devices is one addition.
@@ -83,7 +84,8 @@ class DeviceBank:
         scale: Scale of its noise.
         sums: The sequential tests' sums by test, direction (slower, faster) and row, so that a frame is one addition.
         ages: Observations in each of these sums.
-        residuals: The newest residuals against peers, ``level`` included, oldest first.
+        residuals: The newest residuals against peers, ``level`` included, oldest first; in single precision, as they
+            are most of a row and far from exact.
         iterations: Iteration of each column of ``residuals``.
     """
 
@@ -105,7 +107,7 @@ class DeviceBank:
     ages: Ints
 
     def __init__(self) -> None:
-        self._wide: Floats = np.full((0, _WIDE), np.nan)
+        self._wide: Singles = np.full((0, _WIDE), np.nan, dtype=np.float32)
         self._stop = WINDOW
         self._everyone: Ints | None = None
         self.nodes: list[str] = []
@@ -125,11 +127,12 @@ class DeviceBank:
     @property
     def residuals(self) -> Floats:
         """A view of the newest residuals; it holds until the next :meth:`push`."""
-        return self._wide[:, self._stop - WINDOW : self._stop]
+        view = self._wide[:, self._stop - WINDOW : self._stop]
+        return cast(Floats, view)  # worked with as all other numbers are, whatever their precision
 
     @residuals.setter
     def residuals(self, values: Floats) -> None:
-        self._wide = np.full((len(values), _WIDE), np.nan)
+        self._wide = np.full((len(values), _WIDE), np.nan, dtype=np.float32)
         self._wide[:, :WINDOW] = values
         self._stop = WINDOW
 

@@ -10,6 +10,9 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
+_COLUMNS = ("replicas", "stages", "shards", "num_micro_batches", "work_keys", "has_flops", "epochs")
+
+
 class FrameLayout:
     """Who holds which part of the model and how much of the work: the columns that seldom change.
 
@@ -47,18 +50,22 @@ class FrameLayout:
     )
 
     def __init__(self, frame: FrameObservation, entries: Bools | None = None) -> None:
-        where: Bools | slice = slice(None) if entries is None else entries
-        # Copies: a column may be a view that keeps all of its frame alive.
-        self.replicas, self.stages = frame.replicas[where].copy(), frame.stages[where].copy()
-        self.shards, self.work_keys = frame.shards[where].copy(), frame.work_keys[where].copy()
-        self.num_micro_batches = frame.num_micro_batches[where].copy()
-        self.has_flops = frame.has_flops[where].copy()
-        at_work = (self.num_micro_batches > 0) & (frame.epochs[where] == frame.epoch)
+        self._known = frame.epoch, _columns(frame)
+        # Over the bytes that are kept anyway: a frame's column may be a view that keeps all of its frame alive.
+        column = {
+            name: np.frombuffer(raw, dtype=getattr(frame, name).dtype)
+            for name, raw in zip(_COLUMNS, self._known[1], strict=True)
+        }
+        if entries is not None:
+            column = {name: values[entries] for name, values in column.items()}
+        self.replicas, self.stages, self.shards = column["replicas"], column["stages"], column["shards"]
+        self.num_micro_batches, self.work_keys = column["num_micro_batches"], column["work_keys"]
+        self.has_flops = column["has_flops"]
+        at_work = (self.num_micro_batches > 0) & (column["epochs"] == frame.epoch)
         self.all_at_work = bool(np.count_nonzero(at_work) == len(at_work))
         self.all_priced = bool(np.count_nonzero(self.has_flops) == len(at_work))
         self.alike = bool(np.ptp(self.num_micro_batches) == 0)
         self.everybody: Bools = np.ones(len(at_work), dtype=np.bool_)
-        self._known = frame.epoch, _columns(frame)
 
     @classmethod
     def of(cls, frame: FrameObservation, known: "FrameLayout | None") -> "FrameLayout":
@@ -81,12 +88,4 @@ class FrameLayout:
 
 
 def _columns(frame: FrameObservation) -> tuple[bytes, ...]:
-    return (
-        frame.replicas.tobytes(),
-        frame.stages.tobytes(),
-        frame.shards.tobytes(),
-        frame.num_micro_batches.tobytes(),
-        frame.work_keys.tobytes(),
-        frame.has_flops.tobytes(),
-        frame.epochs.tobytes(),
-    )
+    return tuple([getattr(frame, name).tobytes() for name in _COLUMNS])

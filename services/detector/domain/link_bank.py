@@ -139,6 +139,14 @@ class LinkBank:
         self.iterations[:-1] = self.iterations[1:].copy()
         self.iterations[-1] = iteration
 
+    def rows_of_rank(self) -> dict[int, list[int]]:
+        """Rows that each rank takes part in; made when it is asked for, which is seldom."""
+        found: dict[int, list[int]] = {}
+        for row, tie in enumerate(self.ties):
+            for rank in tie.ranks:
+                found.setdefault(rank, []).append(row)
+        return found
+
     def clear_tests(self, rows: Ints) -> None:
         """Starts the sequential tests of some rows again."""
         for column in (self.sums_slower, self.sums_faster, self.ages_slower, self.ages_faster):

@@ -122,7 +122,6 @@ class LinkWatch:
         self._health = LinkHealth(iterations_per_false_alarm=_SHARE_OF_BUDGET * iterations_per_false_alarm)
         self._doubts: dict[int, tuple[int, LinkChange]] = {}
         self._complaints: list[_Complaint] = []
-        self._rows_of_rank: dict[int, list[int]] = {}
         self._pairs = np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
         self._num_frames = 0
         self._new_epoch = False
@@ -141,7 +140,7 @@ class LinkWatch:
         if self._new_epoch:
             self._forget_others(rows)
             rows = self._health.bank.locate(transfers.ties, num_to_reference=REFERENCE_OBSERVATIONS)
-        if self._new_epoch or known != len(self._health.bank) or not self._rows_of_rank:
+        if self._new_epoch or known != len(self._health.bank):
             self._index()
         first_of_epoch, self._new_epoch = self._new_epoch, False
         operations = rows[transfers.tie_of]
@@ -204,13 +203,12 @@ class LinkWatch:
                 for row in sorted(complaint.slow):
                     healed = self._health.heal_too(row, complaint.healing_since)
                     found += [] if healed is None else self._recover(healed, usual)
+        rows_of_rank = self._health.bank.rows_of_rank() if self._doubts else {}
         for row in list(self._doubts):
             if row not in self._doubts:
                 continue
             age, change = self._doubts[row]
-            why = explain(
-                self._health.bank, row, rows_of_rank=self._rows_of_rank, first_iteration=change.first_iteration
-            )
+            why = explain(self._health.bank, row, rows_of_rank=rows_of_rank, first_iteration=change.first_iteration)
             if why.lead_nats < _DECISIVE_NATS and age < _LONGEST_DOUBT:
                 self._doubts[row] = (age + 1, change)
                 continue
@@ -305,10 +303,6 @@ class LinkWatch:
         self._complaints = kept
 
     def _index(self) -> None:
-        self._rows_of_rank = {}
-        for row, tie in enumerate(self._health.bank.ties):
-            for rank in tie.ranks:
-                self._rows_of_rank.setdefault(rank, []).append(row)
         pairs = [(row, *tie.ranks) for row, tie in enumerate(self._health.bank.ties) if len(tie.ranks) == 2]
         table = np.array(pairs, dtype=np.int64).reshape(len(pairs), 3)
         self._pairs = table[:, 0], table[:, 1:]

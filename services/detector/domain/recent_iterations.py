@@ -1,6 +1,5 @@
 """The newest plain iterations of an epoch with their micro-batches: a planner replays them under other layouts."""
 
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,8 @@ class RecentIterations:
     """
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[int, float, Floats]] = deque(maxlen=_MOST_ITERATIONS)
+        # Of each: iteration, seconds of its slowest rank, then tokens and sum of squares of each micro-batch.
+        self._kept: list[Floats] = []
         self._named: Floats = np.zeros(0)
         self._places: Ints | None = None
 
@@ -34,7 +34,7 @@ class RecentIterations:
     def forget_before(self, iteration: int) -> None:
         """What ran before an iteration was of other devices, or of the same at another speed."""
         while self._kept and self._kept[0][0] < iteration:
-            self._kept.popleft()
+            del self._kept[0]
 
     def append(self, iteration: int, wall_seconds: float, micro_batches: Floats | None) -> None:
         """Takes one iteration.
@@ -48,15 +48,19 @@ class RecentIterations:
             return
         places = self._each_once(micro_batches[:, 0])
         if places is not None:
-            self._kept.append((iteration, wall_seconds, micro_batches[places, 1:]))
+            self._keep(np.concatenate([(iteration, wall_seconds), micro_batches[places, 1:].ravel()]))
 
     def iterations(self) -> tuple[ProfiledIteration, ...]:
         """Oldest first; those in which a micro-batch is missing are left out."""
-        most = max([len(sizes) for _, _, sizes in self._kept], default=0)
+        most = max([_num_micro_batches(one) for one in self._kept], default=0)
         # A last micro-batch that is missing does not show in the indexes of the others.
-        whole = [one for one in self._kept if len(one[2]) == most]
+        whole = [one for one in self._kept if _num_micro_batches(one) == most]
         newest = whole[-(_MOST_MICRO_BATCHES // most) :] if 0 < most <= _MOST_MICRO_BATCHES else []
-        return tuple([_profiled(*one) for one in newest])
+        return tuple([_profiled(one) for one in newest])
+
+    def _keep(self, one: Floats) -> None:
+        del self._kept[: max(len(self._kept) + 1 - _MOST_ITERATIONS, 0)]
+        self._kept.append(one)
 
     def _each_once(self, indexes: Floats) -> Ints | None:
         """Where each micro-batch is named first, by index; None when one is missing. Mostly that of the one before."""
@@ -68,18 +72,24 @@ class RecentIterations:
 
     def to_state(self) -> list[Any]:
         """Everything remembered, as plain values."""
-        every = [_profiled(*one) for one in self._kept]
+        every = [_profiled(one) for one in self._kept]
         return [[one.iteration, one.wall_seconds, one.tokens, one.sums_of_squares] for one in every]
 
     def restore(self, state: list[Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self.clear()
         for iteration, wall_seconds, tokens, squares in state:
-            self._kept.append((iteration, wall_seconds, np.array([tokens, squares], dtype=np.float64).T))
+            self._keep(np.concatenate([(iteration, wall_seconds), np.array([tokens, squares]).T.ravel()]))
 
 
-def _profiled(iteration: int, wall_seconds: float, sizes: Floats) -> ProfiledIteration:
-    tokens, squares = sizes.T.astype(np.int64).tolist()
+def _num_micro_batches(one: Floats) -> int:
+    return len(one) // 2 - 1
+
+
+def _profiled(one: Floats) -> ProfiledIteration:
     return ProfiledIteration(
-        iteration=iteration, wall_seconds=wall_seconds, tokens=tuple(tokens), sums_of_squares=tuple(squares)
+        iteration=int(one[0]),
+        wall_seconds=float(one[1]),
+        tokens=tuple(one[2::2].astype(np.int64).tolist()),
+        sums_of_squares=tuple(one[3::2].astype(np.int64).tolist()),
     )

@@ -18,6 +18,8 @@ WORTH_TELLING = 0.05
 _CALM_TO_REARM = 48
 _MOST_RANKS = 64
 
+_Stall = tuple[int, int, float, tuple[int, ...]]
+
 
 class InputStall(KindWatch):
     """Tells stalls once, until there were none for a while."""
@@ -25,8 +27,10 @@ class InputStall(KindWatch):
     name = "input_stall"
 
     def __init__(self) -> None:
-        # A list: an empty deque is as large as sixty-four entries.
-        self._recent: list[tuple[int, float, list[int]]] = []
+        # Frames that are counted, and the newest stalls: number of the frame, iteration, share of it, ranks. A list: an
+        # empty deque is as large as sixty-four entries.
+        self._num_seen = 0
+        self._stalls: list[_Stall] = []
         self._num_calm = _CALM_TO_REARM
 
     def observe(self, look: Look) -> list[KindFinding]:
@@ -38,43 +42,51 @@ class InputStall(KindWatch):
         known = look.usable & np.isfinite(frame.data_seconds)
         shares = np.where(known, frame.data_seconds, 0.0) / max(wall, 1e-9)
         stalled = frame.ranks[shares > WORTH_TELLING].tolist()
-        del self._recent[: max(len(self._recent) + 1 - _WINDOW, 0)]
-        self._recent.append((frame.iteration, float(shares.max()), stalled[:_MOST_RANKS]))
-        stalls = [each for each in self._recent if each[2]]
+        self._num_seen += 1
+        stalls = [each for each in self._stalls if each[0] > self._num_seen - _WINDOW]
+        if stalled:
+            stalls.append((self._num_seen, frame.iteration, float(shares.max()), tuple(stalled[:_MOST_RANKS])))
+        self._stalls = stalls
         armed = self._num_calm >= _CALM_TO_REARM
         self._num_calm = 0 if len(stalls) >= _STALLS or (stalls and not armed) else self._num_calm + 1
         if len(stalls) < _STALLS or not armed:
             self._num_calm = max(self._num_calm, _CALM_TO_REARM) if armed else self._num_calm
             return []
-        return [_finding(stalls, len(self._recent))]
+        return [_finding(stalls, min(self._num_seen, _WINDOW))]
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
-        return {"recent": [list(each) for each in self._recent], "num_calm": self._num_calm}
+        stalls = [[number, iteration, share, list(ranks)] for number, iteration, share, ranks in self._stalls]
+        return {"num_seen": self._num_seen, "stalls": stalls, "num_calm": self._num_calm}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._recent = [(int(a), float(b), list(c)) for a, b, c in state["recent"]]
+        # An older snapshot has every frame of the window, those without a stall with nobody in them.
+        every = (
+            state["stalls"] if "stalls" in state else [[n, *each] for n, each in enumerate(state["recent"], start=1)]
+        )
+        self._num_seen = int(state["num_seen"]) if "num_seen" in state else len(every)
+        self._stalls = [(int(n), int(a), float(b), tuple(c)) for n, a, b, c in every if c]
         self._num_calm = state["num_calm"]
 
 
-def _finding(stalls: list[tuple[int, float, list[int]]], num_seen: int) -> KindFinding:
-    by_rank = Counter(rank for _, _, ranks in stalls for rank in ranks)
+def _finding(stalls: list[_Stall], num_seen: int) -> KindFinding:
+    by_rank = Counter(rank for _, _, _, ranks in stalls for rank in ranks)
     ranks = tuple(sorted(rank for rank, count in by_rank.items() if 2 * count >= len(stalls)))
-    share = float(np.mean([each[1] for each in stalls]))
+    share = float(np.mean([share for _, _, share, _ in stalls]))
     lost = share * len(stalls) / num_seen
     return KindFinding(
         kind=VerdictKind.INPUT_STALL,
         ranks=ranks,
         throughput=1 - lost,
         confidence=0.99,
-        first_iteration=stalls[0][0],
+        first_iteration=stalls[0][1],
         evidence=(
             Evidence(
                 name="input",
                 value=100 * share,
                 unit="%",
-                text=f"of the iteration, in {len(stalls)} of {num_seen} iterations since iteration {stalls[0][0]}",
+                text=f"of the iteration, in {len(stalls)} of {num_seen} iterations since iteration {stalls[0][1]}",
             ),
             Evidence(
                 name="ranks that waited for it", value=float(len(by_rank)), unit="ranks", text=_listed(sorted(by_rank))
