@@ -272,9 +272,11 @@ def records_of(job_id: str, samples: Mapping[int, Mapping[int, pb.Sample]]) -> I
 def _decoded(profile: Profile) -> JobProfile:
     """The profile as the scheduler gets it."""
     value = profile_to_proto(profile).SerializeToString()
-    return decode_profile(
+    decoded = decode_profile(
         ConsumedRecord(partition=_WHERE, offset=0, timestamp_seconds=0.0, key=profile.job_id.encode(), value=value)
     )
+    assert isinstance(decoded, JobProfile), "a job that goes on"
+    return decoded
 
 
 def _cells(row: Row) -> list[str]:
