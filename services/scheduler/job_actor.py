@@ -22,7 +22,13 @@ from services.scheduler.adapters.store import Change
 from services.scheduler.advising import advise
 from services.scheduler.departures import Answer, dispatch_of, flight_again, new_flight, solved, weigh
 from services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError
-from services.scheduler.dispatch.protocol import Decision, RankAwayError, RankCalls, RankRefusedError
+from services.scheduler.dispatch.protocol import (
+    CannotReshapeError,
+    Decision,
+    RankAwayError,
+    RankCalls,
+    RankRefusedError,
+)
 from services.scheduler.dispatch.two_phase import Flight
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
 from services.scheduler.domain.profiles import JobProfile, on_profile
@@ -32,12 +38,7 @@ from services.scheduler.domain.transitions import on_applied, on_verdict
 from services.scheduler.news import Newsroom
 from services.scheduler.parts import Parts
 from services.scheduler.plan_log import PlanLog
-from services.scheduler.plan_records import (
-    decision_from_document,
-    decision_to_document,
-    note_of,
-    plan_record,
-)
+from services.scheduler.plan_records import decision_from_document, decision_to_document, note_of, plan_record
 from services.scheduler.planning.decision import Choice
 from services.scheduler.planning.solution import NoPlanError
 from services.scheduler.processes import Processes
@@ -324,6 +325,8 @@ class JobActor:
             _log.warning("plan failed", job_id=self.job.job_id, plan_id=flight.plan_id, error=str(error))
             highest = max([flight.epoch, *(state.epoch for state in self._processes.board.states.values())])
             self.job = replace(self.job, flight=None, changed=True, top_epoch=max(self.job.top_epoch, highest))
+            if isinstance(error, CannotReshapeError):
+                self.job = self.job.with_rank(replace(self.job.ranks[error.rank], can_reshape=False))
             decided, self._decided = self._decided, False
             self._flying, self._participants = None, {}
             # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.

@@ -13,6 +13,7 @@ from layouts.rank_codec import rank_state_from_proto
 from layouts.rank_state import RankState
 from services.scheduler.adapters.rank_tls import RankTls, tls_advice
 from services.scheduler.dispatch.protocol import (
+    CannotReshapeError,
     Decision,
     LinkProbe,
     RankAwayError,
@@ -21,6 +22,8 @@ from services.scheduler.dispatch.protocol import (
     Reshape,
 )
 
+# In these words since the first version of the SDK.
+_CANNOT_RESHAPE = "training loop cannot be reshaped"
 _MODES = {PlanMode.BOUNDARY: pb.APPLY_MODE_BOUNDARY, PlanMode.RECOVER: pb.APPLY_MODE_RECOVER}
 _AWAY = frozenset(
     (
@@ -180,6 +183,8 @@ class RankClient:
         text = f"{who}: {error.code().name}: {details}"
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return RankTimeoutError(text)
+        if error.code() is grpc.StatusCode.FAILED_PRECONDITION and details.endswith(_CANNOT_RESHAPE):
+            return CannotReshapeError(self.rank, text)
         return RankAwayError(text) if error.code() in _AWAY else RankRefusedError(text)
 
     async def _answer(self, call: Awaitable[Answer]) -> Answer:

@@ -55,6 +55,18 @@ class RankRefusedError(Exception):
     """A rank's controller refuses: the plan is stale there, the token is wrong, or it cannot be reshaped."""
 
 
+class CannotReshapeError(RankRefusedError):
+    """A rank's training loop cannot apply plans, which its registration did not say: its SDK is from before it could.
+
+    Attributes:
+        rank: The rank.
+    """
+
+    def __init__(self, rank: int, text: str) -> None:
+        super().__init__(text)
+        self.rank = rank
+
+
 class RankCalls(Protocol):
     """Calls to one process of a rank. Every call has a deadline.
 
