@@ -205,6 +205,7 @@ def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Map
     )
     detector, epoch = JobDetector(job.config.job_id), 0
     predicted = measured = settled = 0.0
+    found: Mapping[int, float] = {}
     for observation in observations_of(records_of(job.config.job_id, samples)):
         if isinstance(observation, FrameObservation) and observation.epoch != epoch:
             if epoch:
@@ -215,28 +216,31 @@ def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Map
                     settled_seconds=settled,
                 )
             epoch, measured = observation.epoch, 0.0
-            knowledge, predicted = _applied(knowledge, segments[epoch], epoch, observation.iteration)
+            live = _live(segments[epoch], found)
+            knowledge, predicted = _applied(knowledge, segments[epoch], live, epoch, observation.iteration)
             planned_for, last = knowledge.workload, observation.iteration + segments[epoch].num_iterations
         for finding in detector.observe(observation):
             if not isinstance(finding, Profile):
                 continue
-            knowledge, effect = on_profile(knowledge, _decoded(finding))
+            profile = _decoded(finding)
+            knowledge, effect = on_profile(knowledge, profile)
+            found = profile.throughputs
             measured = measured if effect is None else effect.seconds
             if epoch and finding.iteration < last and knowledge.workload is not None:
                 cost = CostModel(job.model, knowledge.workload)
-                settled = for_equal_work(
-                    cost, knowledge.layout, _live(segments[epoch]), planned_for, finding.iteration_seconds
-                )
+                settled = for_equal_work(cost, knowledge.layout, live, planned_for, finding.iteration_seconds)
     yield Row(
         plan=segments[epoch].name, predicted_seconds=predicted, measured_seconds=measured, settled_seconds=settled
     )
 
 
-def _applied(job: JobKnowledge, segment: Segment, epoch: int, first_iteration: int) -> tuple[JobKnowledge, float]:
+def _applied(
+    job: JobKnowledge, segment: Segment, live: Mapping[int, float], epoch: int, first_iteration: int
+) -> tuple[JobKnowledge, float]:
     """The job under its next layout, and what that was predicted to take."""
     if job.workload is None:
         raise SystemExit("the job had no profile when its layout changed: give it more --iterations")
-    cost, live = CostModel(job.model, job.workload, job.correction), _live(segment)
+    cost = CostModel(job.model, job.workload, job.correction)
     predicted = usual_seconds(cost, segment.layout, live, job.layout.mix)
     flight = PlanInFlight(
         plan_id=f"plan-{epoch}",
@@ -258,8 +262,12 @@ def _applied(job: JobKnowledge, segment: Segment, epoch: int, first_iteration: i
     return applied.job, predicted
 
 
-def _live(segment: Segment) -> dict[int, float]:
-    return {rank: segment.speeds.get(rank, 1.0) for rank in segment.layout.ranks}
+def _live(segment: Segment, found: Mapping[int, float]) -> dict[int, float]:
+    """Speeds as the detector has found them; as they are of devices that it has nothing to say of, or not yet."""
+    actual = {rank: segment.speeds.get(rank, 1.0) for rank in segment.layout.ranks}
+    return {
+        rank: found[rank] if speed < 1.0 and found.get(rank, 1.0) < 1.0 else speed for rank, speed in actual.items()
+    }
 
 
 def records_of(job_id: str, samples: Mapping[int, Mapping[int, pb.Sample]]) -> Iterator[pb.Record]:
