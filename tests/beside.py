@@ -7,8 +7,10 @@ that look at the clock themselves are marked so, and stay with the others.
     pytest -p tests.beside --beside tests/integration/elastic --beside tests/unit tests/integration tests/e2e
 """
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ CLOCK = "clock"
 NICENESS = 10
 TIMEOUT_SECONDS = 600
 """Of each test beside the others: it may have to wait long for a processor."""
+GRACE_SECONDS = 20.0
 ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 
 
@@ -91,8 +94,7 @@ class Listener:
                 result = yield
                 status = beside.wait()
             finally:
-                beside.kill()
-                beside.wait()
+                self._end(beside)
             for line in reports.read_text().splitlines(keepends=True) if reports.exists() else ():
                 if line.endswith("\n"):  # a process that was killed leaves half a line
                     self._pass_on(session, *json.loads(line))
@@ -101,6 +103,16 @@ class Listener:
                 sys.stdout.write(f"\n{said}:\n{output.read_text()}")
                 raise session.Failed(said)
         return result
+
+    @staticmethod
+    def _end(beside: subprocess.Popen[bytes]) -> None:
+        """Where the tests were interrupted: its own are too, so that they end the processes that they started."""
+        if beside.poll() is None:
+            beside.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                beside.wait(GRACE_SECONDS)
+        beside.kill()
+        beside.wait()
 
     def _command(self, reports: Path) -> list[str]:
         """This process's own flags without its folders."""

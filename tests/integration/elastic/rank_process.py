@@ -19,7 +19,7 @@ from trainer_sdk.control.mailbox import Mailbox, StalePlanError
 from trainer_sdk.elastic.engine import Step
 from trainer_sdk.emit.progress import ProgressMark
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 150.0
 ANY = -1
 
 

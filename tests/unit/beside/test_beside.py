@@ -22,6 +22,15 @@ CLOCKED = (
     "\nimport os\nimport pytest\n\n@pytest.mark.clock\ndef test_its_time():\n"
     f"    assert os.getpriority(os.PRIO_PROCESS, 0) == {os.getpriority(os.PRIO_PROCESS, 0)}\n"
 )
+WAITS = (
+    "import pathlib\nimport threading\nimport pytest\n\n@pytest.fixture\ndef thing():\n    yield\n"
+    "    pathlib.Path('tidied').touch()\n\n"
+    "def test_it_waits(thing):\n    pathlib.Path('started').touch()\n    threading.Event().wait()\n"
+)
+INTERRUPTS = (
+    "import pathlib\n\ndef test_it_interrupts():\n    while not pathlib.Path('started').exists():\n        pass\n"
+    "    raise KeyboardInterrupt\n"
+)
 ENDS = "import os\n\ndef test_it_ends_the_process():\n    os._exit(3)\n"
 
 
@@ -80,3 +89,9 @@ def test_in_a_folder_beside_what_looks_at_the_clock_runs_with_the_others_and_eac
     status, lines = run(PASSES + CLOCKED, PASSES, "beside")
     assert status == pytest.ExitCode.OK
     assert "3 passed" in lines[-1]
+
+
+def test_an_interrupt_lets_the_tests_beside_tidy_up(run, tmp_path: Path) -> None:
+    status, _ = run(WAITS, INTERRUPTS)
+    assert status == pytest.ExitCode.INTERRUPTED
+    assert (tmp_path / "tidied").exists()
