@@ -82,6 +82,12 @@ def _replay_ranks(observations: Iterable[Observation], summary: Summary, budget:
         if detector is None:
             detector = JobDetector(observation.job_id, iterations_per_false_alarm=budget)
             detectors[observation.job_id] = detector
+        if detector.has_taken(observation):
+            number = observation.sequence
+            summary.skipped.add(
+                "repeated", f"number {number} of job {observation.job_id}, or a later one, was read before"
+            )
+            continue
         if isinstance(observation, FrameObservation):
             planned = bool(observation.planned.any())
             summary.saw(observation.job_id, observation.iteration, planned=planned, num_ranks=len(observation))

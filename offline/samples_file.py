@@ -5,9 +5,11 @@ message after message, each preceded by its length in bytes as a protobuf varint
 first line may be missing; the first message then says what it is.
 """
 
+import gzip
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
@@ -20,6 +22,7 @@ Message = pb.Record | pb.Observation
 OBSERVATION_LINE = f"{pb.Observation.DESCRIPTOR.full_name}\n".encode()
 RECORD_LINE = f"{pb.Record.DESCRIPTOR.full_name}\n".encode()
 
+_GZIP_MAGIC = b"\x1f\x8b"
 _LARGEST_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
@@ -51,7 +54,7 @@ def read_messages(path: Path, skipped: Skipped | None = None) -> Iterator[Messag
             ``skipped`` also one that cannot be read, or a file that is cut off. Names the message.
     """
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             line = file.readline(max(len(OBSERVATION_LINE), len(RECORD_LINE)))
             kind: type[Message] | None = {OBSERVATION_LINE: pb.Observation, RECORD_LINE: pb.Record}.get(line)
             if kind is None:
@@ -70,8 +73,21 @@ def read_messages(path: Path, skipped: Skipped | None = None) -> Iterator[Messag
             if num_read == 0:
                 none = f"{path} holds no messages" if not skipped or not skipped.count else f"{path}: {skipped.text}"
                 raise RecordingError(f"{none}; is it a samples file?")
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise RecordingError(f"{path} is damaged, or cut off, as a gzip file: {error}") from error
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    """The file, decompressed where it is compressed with gzip."""
+    file = path.open("rb")
+    zipped = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+    file.seek(0)
+    if not zipped:
+        return file
+    file.close()
+    return cast(BinaryIO, gzip.open(path))
 
 
 def _contents(path: Path, file: BinaryIO, skipped: Skipped | None) -> Iterator[tuple[int, int, bytes]]:
@@ -95,7 +111,12 @@ def _contents(path: Path, file: BinaryIO, skipped: Skipped | None) -> Iterator[t
             raise RecordingError(f"{path}: message {number} at byte {at} claims {size} bytes; is it a samples file?")
         content = file.read(size)
         if len(content) < size:
-            if skipped is None or number == 1:
+            if number == 1:
+                raise RecordingError(
+                    f"{path}: message 1 at byte {at} claims {size} bytes and the file ends after {len(content)}; is it "
+                    "a samples file, and whole?"
+                )
+            if skipped is None:
                 raise RecordingError(
                     f"{path} is cut off in message {number} at byte {at}; drop the end or record it again"
                 )

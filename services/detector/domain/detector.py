@@ -78,20 +78,20 @@ class JobDetector:
         """Newest iteration seen; -1 before the first."""
         return self._iteration
 
+    def has_taken(self, observation: Observation) -> bool:
+        """The observation, or one after it, was taken before."""
+        # A telemetry service that starts over counts from 0 again, but its clock does not go back.
+        return observation.sequence <= self._last_sequence and observation.at_unix_seconds <= self._last_at
+
     def observe(self, observation: Observation) -> list[Finding]:
         """Takes the job's next observation; one that was taken before changes nothing and finds nothing.
 
         Returns:
             What was found, in the order it should be published.
         """
-        if isinstance(observation, FrameObservation):
-            at = observation.closed_at_unix_seconds
-        else:
-            at = observation.at_unix_seconds
-        # A telemetry service that starts over counts from 0 again, but its clock does not go back.
-        if observation.sequence <= self._last_sequence and at <= self._last_at:
+        if self.has_taken(observation):
             return []
-        self._last_sequence, self._last_at = observation.sequence, max(at, self._last_at)
+        self._last_sequence, self._last_at = observation.sequence, max(observation.at_unix_seconds, self._last_at)
         if isinstance(observation, FrameObservation):
             return self._on_frame(observation)
         was_finished, found = self.finished, self._on_liveness(observation)

@@ -92,6 +92,11 @@ class FrameObservation:
     data_seconds: Floats | None = None
     micro_batches: Floats | None = None
 
+    @property
+    def at_unix_seconds(self) -> float:
+        """When it was made: when the frame closed."""
+        return self.closed_at_unix_seconds
+
     def __len__(self) -> int:
         return len(self.ranks)
 

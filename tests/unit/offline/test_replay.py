@@ -195,6 +195,26 @@ def test_observations_among_records_are_skipped_by_what_the_first_line_says(tmp_
     assert summary.skipped.reasons == {"other_kind": 20}
 
 
+def test_observations_that_were_read_before_are_skipped_and_told(tmp_path: Path) -> None:
+    observed = frames(slow_rank=5, slow_from=30)
+    clean, _ = run(samples_file(tmp_path / "job.a", OBSERVATION_LINE, observed), RecordingFormat.SAMPLES)
+    found, summary = run(samples_file(tmp_path / "job.b", OBSERVATION_LINE, observed * 2), RecordingFormat.SAMPLES)
+    assert [one.verdict_id for one in found] == [one.verdict_id for one in clean]
+    assert summary.num_iterations == 60
+    assert summary.skipped.reasons == {"repeated": 60}
+    assert summary.skipped.first.startswith("message 61 at byte ")
+
+
+def test_a_recording_compressed_with_gzip_is_read_and_one_that_is_cut_off_is_called_so(tmp_path: Path) -> None:
+    path = samples_file(tmp_path / "job", OBSERVATION_LINE, frames(slow_rank=5, slow_from=30))
+    zipped = gzip.compress(path.read_bytes())
+    path.write_bytes(zipped)
+    assert run(path, RecordingFormat.SAMPLES)[1].accused_ranks == {"job": [5]}
+    path.write_bytes(zipped[:-40])
+    with pytest.raises(RecordingError, match="damaged, or cut off, as a gzip file"):
+        run(path, RecordingFormat.SAMPLES)
+
+
 @pytest.mark.parametrize("content", [b"", b"iteration,seconds\n1,2\n", b"evenkeel.telemetry.v9.Thing\n", b"\xff" * 40])
 def test_something_that_is_no_samples_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "job").write_bytes(content)
