@@ -28,6 +28,7 @@ from services.detector.domain.level import (
     could_be_below,
     locate_change,
     robust_level,
+    throughput_at,
 )
 from services.detector.domain.noise import Noise
 from services.detector.domain.sequential_test import NUM_TESTS
@@ -144,13 +145,14 @@ class DeviceHealth:
         if len(ready):
             take_baseline(bank, ready)
             self._terms = None
+        changes: list[HealthChange] = []
+        if len(tested):
+            terms = self._terms = FrameTerms.of(bank, tested, self.noise, limit=self._limit(), known=self._terms)
+            changes = self._test(tested, residuals, terms)
+            self._follow(tested, residuals, terms)
+        # After the tests: what has just come under suspicion is no noise.
         if self._num_frames % _NOISE_EVERY == 0 or len(ready):
             self._renew_noise(ready)
-        if not len(tested):
-            return []
-        terms = self._terms = FrameTerms.of(bank, tested, self.noise, limit=self._limit(), known=self._terms)
-        changes = self._test(tested, residuals, terms)
-        self._follow(tested, residuals, terms)
         return changes
 
     def calm(self, rows: Ints, share: float) -> bool:
@@ -278,6 +280,8 @@ class DeviceHealth:
         if level >= max(SMALLEST_SLOWDOWN, scale):
             if not was_ill:
                 bank.num_relapses[row] += 1
+                # What the other of two was ahead of this one says nothing of its own noise.
+                bank.residuals[self._centre.other_than(row), start:] = np.nan
             bank.level[row] = level
             bank.ill[row] = True
             bank.num_since_change[row] = change.num_residuals
@@ -289,7 +293,7 @@ class DeviceHealth:
             bank.ill[row] = False
             bank.residuals[row, :start] = np.nan
             bank.num_since_change[row] = change.num_residuals
-        throughput, margin = self._with_margin(float(bank.level[row]), scale, change.num_residuals)
+        throughput, margin = throughput_at(float(bank.level[row]), scale, change.num_residuals)
         if was_ill and bank.ill[row] and abs(throughput - bank.published[row]) < REPUBLISH_AT:
             return None
         bank.published[row] = throughput
@@ -315,8 +319,11 @@ class DeviceHealth:
         return level < self._strays.reach(known, length, scale=self.noise.scale, strays=strays)
 
     def _refine(self, rows: Ints) -> list[HealthChange | None]:
-        """The first estimate rests on few iterations: looks again when there are more."""
-        return [self._refined(int(row)) for row in rows if int(self.bank.num_since_change[row]) in _REFINE_AFTER]
+        """The first estimate rests on few iterations: looks again when there are more, and none of another level."""
+        bank = self.bank
+        steady = np.maximum.reduce(bank.sums[:, 1, rows]) <= _SUSPECTED * self._limit()
+        due = steady & np.isin(bank.num_since_change[rows], _REFINE_AFTER)
+        return [self._refined(int(row)) for row in rows[due]]
 
     def _refined(self, row: int) -> HealthChange | None:
         bank = self.bank
@@ -328,7 +335,7 @@ class DeviceHealth:
             return None
         bank.level[row] = level
         scale = float(bank.scale[row])
-        throughput, margin = self._with_margin(level, scale, len(columns))
+        throughput, margin = throughput_at(level, scale, len(columns))
         if abs(throughput - bank.published[row]) < REPUBLISH_AT:
             return None
         bank.published[row] = throughput
@@ -364,11 +371,6 @@ class DeviceHealth:
         calm = self.quiet(rows)
         self._quiet = rows, calm
         bank.own_offset[rows[calm]] = steps[calm]
-
-    @staticmethod
-    def _with_margin(level: float, scale: float, count: int) -> tuple[float, float]:
-        throughput = float(np.exp(-level))
-        return throughput, INTERVAL_SCALES * scale / float(np.sqrt(count)) * throughput
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""

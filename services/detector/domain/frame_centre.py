@@ -63,6 +63,12 @@ class FrameCentre:
                 residuals[two] = first - second, second - first
         return residuals
 
+    def other_than(self, row: int) -> Ints:
+        """The other one, if this row is one of the only two healthy devices; else none."""
+        if self.pair is None or row not in self.pair:
+            return np.zeros(0, dtype=np.int64)
+        return np.asarray(self.pair[self.pair != row])
+
     def _follow(self, values: Floats, noise_scale: float) -> float:
         """The centre of at least two healthy devices that stand at these values."""
         centre = usual = lower_median(values)

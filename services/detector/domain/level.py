@@ -78,6 +78,12 @@ def robust_level(residuals: Floats) -> float:
     return float(np.mean(np.sort(residuals)[cut : len(residuals) - cut]))
 
 
+def throughput_at(level: float, scale: float, count: int) -> tuple[float, float]:
+    """Throughput of a device at a level that rests on so many residuals, and half of its 95 % interval."""
+    throughput = float(np.exp(-level))
+    return throughput, INTERVAL_SCALES * scale / float(np.sqrt(count)) * throughput
+
+
 def could_be_below(residuals: Floats, scale: float, level: float) -> bool:
     """Does the interval of a device that just became faster reach down to ``level``?
 
