@@ -23,6 +23,7 @@ from services.scheduler.parts import Parts
 from services.scheduler.planning.decision import Decision, decide
 from services.scheduler.planning.solution import NoPlanError, Solution
 from services.scheduler.planning.solver import solve
+from services.scheduler.planning.taken_up import taken_up
 
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +47,7 @@ async def solved(job: JobKnowledge, parts: Parts) -> tuple[Solution | NoPlanErro
 
 def weigh(job: JobKnowledge, solution: Solution, mode: PlanMode, parts: Parts) -> Decision:
     """Whether a solution is worth its cost now."""
-    levers = [action.lever for action in solution.actions]
+    levers = taken_up(solution)
     # The way home leads to a layout that was measured: hindsight is about layouts that never ran.
     is_home = solution.layout.replicas == job.home.replicas and not solution.layout.routes
     decision = decide(

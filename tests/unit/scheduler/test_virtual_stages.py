@@ -22,6 +22,7 @@ from services.scheduler.planning.replay import Replay
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import NoPlanError
 from services.scheduler.planning.solver import TIE, solve
+from services.scheduler.planning.taken_up import taken_up
 from services.scheduler.planning.virtual import bare, has_orders
 from tests.unit.layouts.strategies import ordered_replicas
 from tests.unit.scheduler.planning_cases import WORKLOAD, gpt, situation_of, situations
@@ -186,6 +187,15 @@ def test_a_plan_that_ends_it_says_so() -> None:
     assert LEVER.describe(interleaved(home), home) == "every rank has one stage again"
     solution = solve(situation_of(home, layout=interleaved(home), dead=(3,)))
     assert "every rank has one stage again" in solution.reason
+
+
+def test_hindsight_of_several_stages_is_asked_by_plans_that_bring_them_and_not_by_those_that_end_them() -> None:
+    brings = solve(replace(situation_of(job(), speeds={5: 0.6}), device_bytes=1e12))
+    home = job(interleavable=False)
+    ends = solve(situation_of(home, layout=interleaved(home), dead=(3,)))
+    for solution, asked in ((brings, True), (ends, False)):
+        assert NAME in [action.lever for action in solution.actions]
+        assert (NAME in taken_up(solution)) is asked
 
 
 @settings(max_examples=15, deadline=None)
