@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-INI = (
-    "[pytest]\naddopts = --import-mode=importlib --strict-markers\nasyncio_default_fixture_loop_scope = session\n"
-    "markers = clock: as in tests/conftest.py\n"
-)
+INI = "[pytest]\naddopts = --import-mode=importlib --strict-markers\nmarkers = clock: as in tests/conftest.py\n"
+# Other plugins take longer to load than all the rest of a run.
+ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 PASSES = "def test_it_passes():\n    pass\n"
 FAILS = "def test_it_fails():\n    assert 1 == 2, 'one is not two'\n"
 FAILS_TO_TEAR_DOWN = (
@@ -41,8 +40,9 @@ def run(tmp_path: Path):
             (tmp_path / name).mkdir()
             (tmp_path / name / f"test_{name}.py").write_text(content)
         (tmp_path / "pytest.ini").write_text(INI)
-        command = [sys.executable, "-m", "pytest", "-p", "tests.beside", "--beside", "beside", "own", *flags]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        plugins = ("-p", "pytest_timeout", "-p", "tests.beside")
+        command = [sys.executable, "-m", "pytest", *plugins, "--beside", "beside", "own", *flags]
+        done = subprocess.run(command, cwd=tmp_path, env=ALONE, capture_output=True, text=True, check=False)
         assert not done.stderr
         return done.returncode, done.stdout.splitlines()
 
