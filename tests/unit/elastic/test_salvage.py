@@ -156,7 +156,7 @@ def with_quota(replica: Replica, quota: int) -> Replica:
     return replace(replica, num_micro_batches=quota, orders=orders)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_whoever_dies_whenever_each_micro_batch_counts_once_everywhere(
     data: st.DataObject, any_layout: st.SearchStrategy
