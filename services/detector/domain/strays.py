@@ -68,7 +68,7 @@ class Strays:
         return usual, count
 
     def reach(self, window: Floats, length: int, *, scale: float, strays: float) -> float:
-        """How far a healthy device's mean over ``length`` iterations may be off.
+        """How far a healthy device's mean over ``length`` iterations may be off; infinite where nothing is known.
 
         Args:
             window: Newest residuals of healthy devices; NaN where they shall not count.
@@ -80,7 +80,7 @@ class Strays:
         usual, count = self.over(length)
         count += num_recent
         # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
-        return max(recent, usual) * strays * (1 + (strays**2 + 1) / (4 * (count - 1))) if count > 1 else 0.0
+        return max(recent, usual) * strays * (1 + (strays**2 + 1) / (4 * (count - 1))) if count > 1 else np.inf
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as arrays."""
