@@ -129,7 +129,7 @@ def test_a_slow_simulated_device_is_found_and_the_job_reshaped(stack: Stack, rep
     assert sum(after) / len(after) < 0.85 * max(before)
     incidents = told(stack, "incidents", "list", "--job", "simulated-slow")
     assert [incident["culprits"] for incident in incidents] == [["rank 3 (node-0/gpu-3)"]]
-    assert report.waited_seconds < 2.0
+    assert report.waited_seconds < 10.0, "a plan for a slow device is no standstill"
 
 
 @pytest.mark.parametrize("job_id", ["simulated-dead-told", "simulated-dead-silent"])
