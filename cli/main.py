@@ -11,7 +11,7 @@ import typer
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, say
 from cli.session import DEFAULT_STACK, Session
-from stack.errors import StackError
+from stack.errors import ServerAwayError, StackError
 
 GROUPS = ("stack", "jobs", "incidents", "verdicts", "plans", "topics", "db", "inject")
 COMMANDS = {
@@ -106,7 +106,7 @@ def main() -> NoReturn:
         sys.exit(error.status)
     except StackError as error:
         say(f"evenkeel: {error}")
-        sys.exit(ExitStatus.FAILURE)
+        sys.exit(ExitStatus.UNHEALTHY if isinstance(error, ServerAwayError) else ExitStatus.FAILURE)
     sys.exit(ExitStatus.OK)
 
 

@@ -7,14 +7,14 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
-from stack.errors import StackError
+from stack.errors import ServerAwayError
 
 
 def upgrade_database(database_url: str) -> None:
     """Brings the schema to the newest migration; does nothing when it is there. Blocks.
 
     Raises:
-        StackError: The server does not answer or refuses.
+        ServerAwayError: The server does not answer or refuses.
     """
     # By name and late: Alembic and SQLAlchemy are only loaded by who needs them.
     migrate = importlib.import_module("history.migrate")
@@ -22,7 +22,8 @@ def upgrade_database(database_url: str) -> None:
         with psycopg.connect(database_url, connect_timeout=20):
             pass
     except psycopg.OperationalError as error:
-        raise StackError(f"PostgreSQL does not answer: {error}; check EVENKEEL_DATABASE_URL") from error
+        problem = " ".join(str(error).split())
+        raise ServerAwayError(f"PostgreSQL does not answer: {problem}; check EVENKEEL_DATABASE_URL") from error
     migrate.upgrade(database_url)
 
 

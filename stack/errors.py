@@ -7,6 +7,10 @@ class StackError(RuntimeError):
     """A part of the stack is missing, did not start, or died; the message says what to do next."""
 
 
+class ServerAwayError(StackError):
+    """A server that somebody else runs, or the stack itself, does not answer."""
+
+
 def log_tail(path: Path, *, num_lines: int = 15) -> str:
     """The last lines of a log, indented for an error message; a hint when there is none."""
     try:

@@ -10,7 +10,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from contracts.topics import DEFAULT_MAX_MESSAGE_BYTES, TOPICS, Topic
-from stack.errors import StackError
+from stack.errors import ServerAwayError, StackError
 from stack.loops import Result, run_on_own_loop
 
 TIMEOUT_SECONDS = 120.0
@@ -108,7 +108,8 @@ def apply_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = 
         Names of the topics that were created.
 
     Raises:
-        StackError: Kafka does not answer or refuses.
+        ServerAwayError: Kafka does not answer.
+        StackError: Kafka refuses.
     """
     return _run(_apply(bootstrap_servers, tuple(wanted_topics() if wanted is None else wanted)))
 
@@ -117,7 +118,7 @@ def check_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = 
     """Differences between the table and the cluster. Blocks; safe beside a running event loop.
 
     Raises:
-        StackError: Kafka does not answer.
+        ServerAwayError: Kafka does not answer.
     """
     return _run(_check(bootstrap_servers, tuple(wanted_topics() if wanted is None else wanted)))
 
@@ -182,4 +183,4 @@ def _run(work: Coroutine[Any, Any, Result]) -> Result:
     try:
         return run_on_own_loop(work, timeout_seconds=TIMEOUT_SECONDS)
     except (KafkaError, OSError) as error:
-        raise StackError(f"Kafka says no: {error!r}; check EVENKEEL_KAFKA_BOOTSTRAP_SERVERS") from error
+        raise ServerAwayError(f"Kafka says no: {error!r}; check EVENKEEL_KAFKA_BOOTSTRAP_SERVERS") from error

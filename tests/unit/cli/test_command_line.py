@@ -99,6 +99,18 @@ def test_without_addresses_a_command_is_unhealthy_and_says_what_to_do(
     assert "next: evenkeel stack up" in shown.err
 
 
+@pytest.mark.parametrize("words", [("db", "upgrade"), ("db", "prune", "--older-than-days", "7")])
+def test_a_database_that_does_not_answer_is_one_line_and_unhealthy(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EVENKEEL_DATABASE_URL", "postgresql://nobody:secret@127.0.0.1:1/nothing")
+    assert run_main(monkeypatch, *words) == ExitStatus.UNHEALTHY
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert "Connection refused" in first
+    assert "secret" not in first
+    assert all(line.startswith("next: ") for line in rest)
+
+
 def test_status_of_no_stack_is_unhealthy(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(monkeypatch, "stack", "status") == ExitStatus.UNHEALTHY
     assert "no stack runs" in capsys.readouterr().err
