@@ -64,7 +64,7 @@ def _case(situation: Situation, replica: Replica, limit: float | None) -> Case:
         layers.append(
             Layer(
                 forward=forward,
-                backward_input=of_input,
+                backward_input=max(0.0, of_input),  # the difference of two times
                 backward_weight=of_weights,
                 activation=float(sizes.activation_bytes or 1),
             )

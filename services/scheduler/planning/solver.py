@@ -3,11 +3,11 @@
 For each structure (the layout without its dead, the full shape as far as it lives, standbys placed) widths, splits and
 quotas are solved together; the fastest structure is then solved for every subset of the tuning levers, so that the
 answer is never slower than any lever alone and equal answers can be told apart: among layouts within 0.5 % of the
-fastest, the one that moves the fewest bytes wins, which keeps the parts of the layout that need not change. Where the
-job may have other schedules, structures are tuned under the one that is best for the full shape. Where its engine runs
-routes, the fastest layouts and the structures under them are tried with routes too, and likewise with several stages a
-rank. "Fast" is
-:meth:`Situation.judged_seconds`: predicted time with a margin for structural risks. Pure and deterministic.
+fastest, the one that moves the fewest bytes wins, which keeps the parts of the layout that need not change. The fastest
+are dealt anew before that: ranks that tuning left without work, stages in a weak place. Where the job may have other
+schedules, structures are tuned under the one that is best for the full shape; where its engine runs routes or several
+stages a rank, the fastest are tried with these too. "Fast" is :meth:`Situation.judged_seconds`: predicted time with a
+margin for structural risks. Pure and deterministic.
 """
 
 import math
@@ -39,6 +39,7 @@ _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_ALTERNATIVES = 8
 _IDLE = "do nothing"
 _MAX_TIED = 2
+_MAX_DEALT_ANEW, _DEALERS = 2, ("placement", "standby")
 _MAX_COMPARED = 3
 _MOVERS = frozenset(("move_ranks", "placement", "depths"))
 
@@ -140,6 +141,8 @@ def solve(situation: Situation) -> Solution:
         if min(under, default=math.inf) <= best * (1.0 + _SCHEDULE_MARGIN):
             for names, base in _under(structures, (schedule,)):
                 add(names, base, tuner.tuned(base, tuning))
+    for names, base in _again(situation, candidates):
+        add(names, base, tuner.tuned(base, tuning))
     for refined in (_routed, _with_orders):
         for candidate, layout in refined(situation, candidates):
             add(_structural(candidate), candidate.base, layout)
@@ -182,6 +185,14 @@ def _same(one: Layout, other: Layout) -> bool:
 def _structural(candidate: _Candidate) -> tuple[str, ...]:
     """Levers that led to the structure of a candidate."""
     return tuple(name for name in candidate.levers if REGISTRY[name].structural or name == _SCHEDULE)
+
+
+def _again(situation: Situation, candidates: Sequence[_Candidate]) -> Iterator[_Structure]:
+    """The fastest layouts with their ranks dealt anew: tuning leaves some without work, and others in a weak place."""
+    for candidate in sorted(candidates, key=lambda c: c.judged)[:_MAX_DEALT_ANEW]:
+        for name in _DEALERS if not candidate.excess_bytes else ():
+            for layout in REGISTRY[name].propose(situation, bare(candidate.layout)):
+                yield (*_structural(candidate), name), layout
 
 
 def _routed(situation: Situation, candidates: Sequence[_Candidate]) -> Iterator[tuple[_Candidate, Layout]]:

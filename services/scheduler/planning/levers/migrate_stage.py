@@ -11,6 +11,7 @@ soonest. Which ones those are decides how long pipelines stall for one another: 
 then moved one by one, as long as the joint run of the replicas concerned gets shorter and the budget lasts.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +47,7 @@ def least_routed_seconds(situation: Situation, layout: Layout) -> float:
         ):
             place = s, stage.first_block, stage.stop_block
             work[place] = work.get(place, 0.0) + size
-            rate[place] = rate.get(place, 0.0) + 1.0 / sum(parts)
+            rate[place] = rate.get(place, 0.0) + (1.0 / sum(parts) if sum(parts) else math.inf)
             if size:
                 least[place] = min(least.get(place, ahead * scale), ahead * scale)
             ahead += parts[0] + parts[1]
