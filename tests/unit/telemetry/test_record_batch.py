@@ -217,7 +217,7 @@ def reports(draw: st.DrawFn) -> pb.Progress:
     )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(reports(), max_size=3), min_size=1, max_size=5))
 def test_progress_is_believed_or_refused_as_that_of_records_one_by_one(told: list[list[pb.Progress]]) -> None:
     sent = [pb.Record(job_id="job", rank=rank, progress=progress) for rank, progress in enumerate(told)]
