@@ -84,14 +84,14 @@ def schedule(
         "seconds": round(time.monotonic() - begin, 3),
         "interrupted": waiting.budget.is_stopped,
     }
-    if layout_file is not None:
-        _write_layout(layout_of(plan, replicas), layout_file)
     if output_of(context, output) is OutputFormat.JSON:
         show_json(document)
     else:
         show_rows(document["devices"], COLUMNS, OutputFormat.TABLE)
         verdict = "proven optimal" if is_optimal else f"{document['gap']:.2%} above the lower bound {found.bound:g}"
         say(f"makespan {document['makespan']:g}, {len(plan.partition)} stages: {verdict}; -o json shows the order")
+    if layout_file is not None:
+        _write_layout(layout_of(plan, replicas), layout_file)
     if proof:
         say(f"not proven: {proof}")
     if waiting.budget.is_stopped:

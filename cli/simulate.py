@@ -111,13 +111,13 @@ def simulate(
             seed=seed,
             on_progress=lambda name, done: progress.update(bars[name], completed=done),
         )
-    if picture is not None:
-        _draw(picture, scenario.name, results)
     if as_json:
         rows = [result_row(result, segments=segments) for result in results]
         show_json({"scenario": scenario.name, "seed": scenario.seed if seed is None else seed, "results": rows})
     else:
         show_rows([_shown(result) for result in results], COLUMNS, OutputFormat.TABLE)
+    if picture is not None:
+        _draw(picture, scenario.name, results)
 
 
 def _shown(result: "RunResult") -> dict[str, object]:

@@ -46,12 +46,13 @@ def test_a_plan_is_written_as_a_layout_that_a_job_starts_with(tmp_path: Path) ->
     assert sum(len(order) for order in layout.replicas[0].orders) == sum(map(len, plan["schedule"]))
 
 
-def test_a_layout_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_layout_that_cannot_be_written_is_told_after_the_plan(tmp_path: Path) -> None:
     case = tmp_path / "case.json"
     case.write_text(json.dumps(CASE))
     where = tmp_path / "nowhere" / "layout.json"
     result = CliRunner().invoke(app, ["schedule", str(case), "--evaluations", "20", "--layout", str(where)])
     assert "cannot write" in str(result.exception)
+    assert "PEAK ACTIVATION" in result.stdout
 
 
 def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

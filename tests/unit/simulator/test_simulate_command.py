@@ -67,3 +67,9 @@ def test_the_schema_that_the_command_prints_has_the_systems_that_may_compete():
     printed = json.loads(CliRunner().invoke(app, ["simulate", "--schema"]).stdout)
     assert complaint(printed, yaml.safe_load(SCENARIO)) == ""
     assert "Evenkeel" in printed["properties"]["strategies"]["items"]["enum"]
+
+
+def test_a_picture_that_cannot_be_drawn_is_told_after_the_results(path, tmp_path):
+    result = CliRunner().invoke(app, ["simulate", path, "--picture", str(tmp_path / "nowhere" / "runs.png")])
+    assert "cannot draw" in str(result.exception)
+    assert "% OF BOUND" in result.stdout
