@@ -104,7 +104,8 @@ class _Waiting:
 
     def __init__(self, evaluations: int, deadline_seconds: float | None) -> None:
         columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        console = Console(stderr=True)
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         bar = self._progress.add_task("searching, Ctrl-C ends it with the best plan so far", total=1.0)
         self.budget = Budget(
             evaluations,
