@@ -43,16 +43,17 @@ class Strays:
         """
         if not len(residuals):
             return
-        # What a frame has in common is taken off, so of all its rows there is one less to learn from.
-        share = max(len(residuals) - 1, 1) / len(residuals)
+        shown = _share_shown(len(residuals))
+        # Two rows are each other's mirror image.
+        weight_of_row = 0.5 if len(residuals) == 2 else 1.0
         kept = 1.0 - num_new / _REMEMBERED_ITERATIONS
         old = _without_outliers(residuals[:, : LENGTHS[-1]], scale)
         for index, length in enumerate(LENGTHS):
             means = old[:, :length].mean(axis=1)
             means = means[np.isfinite(means)]
-            weight = share * min(num_new / length, 1.0)
+            weight = weight_of_row * min(num_new / length, 1.0)
             self._squares[index] = kept * self._squares[index] + weight * float(np.sum(means**2))
-            self._counts[index] = kept * self._counts[index] + weight * len(means)
+            self._counts[index] = kept * self._counts[index] + shown * weight * len(means)
 
     def over(self, length: int) -> tuple[float, float]:
         """Root mean square of means over ``length`` iterations, and how many it rests on; (0.0, 0.0) for none.
@@ -78,7 +79,7 @@ class Strays:
         """
         recent, num_recent = block_scale(_without_outliers(window, scale), length)
         usual, count = self.over(length)
-        count += num_recent
+        recent, count = recent / _share_shown(len(window)) ** 0.5, count + num_recent
         # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
         return max(recent, usual) * strays * (1 + (strays**2 + 1) / (4 * (count - 1))) if count > 1 else np.inf
 
@@ -93,3 +94,11 @@ class Strays:
 
 def _without_outliers(residuals: Floats, scale: float) -> Floats:
     return np.minimum(np.maximum(residuals, -_OUTLYING * scale), _OUTLYING * scale)
+
+
+def _share_shown(num_rows: int) -> float:
+    """Share of the residuals that show noise: of three or four rows one is the frame's centre and shows nothing.
+
+    Of two each is compared with the other; of many, one more or less makes no difference.
+    """
+    return (num_rows - 1) / num_rows if num_rows in (3, 4) else 1.0
