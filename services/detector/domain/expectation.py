@@ -116,6 +116,31 @@ class ForgettingLeastSquares(base.Regressor):
         picked = [column for column, _ in columns]
         return np.asarray(rows[:, picked] @ weights[[index for _, index in columns]])
 
+    def doubt(self, names: Sequence[Any], row: Floats, *, noise: float, believed: float) -> float:
+        """How far off the expected target of a row may be, in units of the targets learned: small within the data.
+
+        The root of the mean squared error of a ridge regression, variance and shrinkage, where each scaled weight but
+        the primary one is of size ``believed`` (Hoerl and Kennard, Technometrics 12, 1970).
+
+        Args:
+            names: What was learned under these names.
+            row: One row.
+            noise: Scale of one target's noise, in the targets' units.
+            believed: How large a scaled weight may be, in the targets' units.
+        """
+        if list(self._index) != list(names) or self._mass <= 0:
+            return math.inf
+        sizes = np.sqrt(np.diag(self._moments)[1:])
+        if np.any(row[sizes == 0] != 0):
+            return math.inf
+        sizes[sizes == 0] = 1.0
+        data = self._moments[1:, 1:] / np.outer(sizes, sizes)
+        ridge = np.array([0.0 if name == self.primary else self.ridge for name in self._index])
+        inverse = np.linalg.inv(data + np.diag(ridge + 1e-9))
+        reach = inverse @ (row / sizes * math.sqrt(self._mass))
+        variance = noise**2 / self._mass * float(reach @ data @ reach)
+        return math.sqrt(variance + believed**2 * float(((ridge * reach) ** 2).sum()))
+
     def learn_rows(self, names: Sequence[Any], rows: Floats, targets: Floats, weights: Floats | None = None) -> None:
         """Learns many rows as one batch: they are forgotten together, as one step of time.
 

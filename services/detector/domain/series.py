@@ -1,10 +1,11 @@
 """A job seen as one series of iteration times: is it slower than it should be? No ranks, so nobody is accused.
 
-The expectation comes from the workload where it is given, else from the series' own recent past. It follows slow drift,
-but not beyond ``LARGEST_DRIFT`` above the long run. The residual goes through the same sequential test as a device's,
-with the same budget; one iteration may carry at most ``_ONE_STEP_SHARE`` of the way: two slow ones decide nothing, and
-where iterations pause now and then, more of them do not (see :mod:`services.detector.domain.pauses`). After a short
-spell of slowness only a longer one is told: it may be another evaluation that nobody marked.
+The expectation comes from the workload where it is given, else from the series' own recent past. Workloads unlike any
+before are learned and not judged. It follows slow drift, but not beyond ``LARGEST_DRIFT`` above the long run. The
+residual goes through the same sequential test as a device's, with the same budget; one iteration may carry at most
+``_ONE_STEP_SHARE`` of the way: two slow ones decide nothing, and where iterations pause now and then, more of them do
+not (see :mod:`services.detector.domain.pauses`). After a short spell of slowness only a longer one is told: it may be
+another evaluation that nobody marked.
 """
 
 import math
@@ -46,6 +47,10 @@ _DRIFT_RATE = 1 / 24
 _LONG_RUN_RATE = 1 / 1000
 _PRIOR_ODDS = 1e-4
 _LONGEST_SHORT_SPELL = 7
+# Beyond what was seen a fit may say anything: what it is not sure of within so many scales is learned and not judged.
+_SCALES_OF_DOUBT = 2.0
+_SMALLEST_DOUBT = SMALLEST_SLOWDOWN / 2
+_SHARE_OF_A_FEATURE = 1.0
 _FEATURES = ("tokens", "squares", "constant")
 
 
@@ -167,6 +172,9 @@ class SeriesDetector:
         if self._num_observed < _BASELINE:
             self._begin(one, expected, base)
             return []
+        if not self.slow and self._is_new_ground(one, expected):
+            self._learn(one, expected * math.exp(self._centre))
+            return []
         self._num_observed += 1
         residual = base - self._centre
         self._push(one.iteration, residual)
@@ -183,12 +191,22 @@ class SeriesDetector:
         # Far from what was seen the fit may say anything; a hundredth of the truth is never plausible.
         return max(found, 0.01 * one.seconds)
 
+    def _is_new_ground(self, one: Iteration, expected: float) -> bool:
+        """Its workload is too far from what was seen for its time to be expected."""
+        if one.tokens is None:
+            return False
+        row = _row(one)[0] / expected
+        doubt = self._model.doubt(_FEATURES, row, noise=self._scale(), believed=_SHARE_OF_A_FEATURE)
+        return doubt > max(_SCALES_OF_DOUBT * self._scale(), _SMALLEST_DOUBT)
+
+    def _learn(self, one: Iteration, unit: float) -> None:
+        self._model.learn_rows(_FEATURES, _row(one) / unit, np.array([one.seconds / unit]))
+
     def _begin(self, one: Iteration, expected: float, base: float) -> None:
         """The first iterations say where the series stands and how much it scatters."""
         self._num_observed += 1
         if one.tokens is not None:
-            unit = one.seconds if self._model.mass == 0 else expected
-            self._model.learn_rows(_FEATURES, _row(one) / unit, np.array([one.seconds / unit]))
+            self._learn(one, one.seconds if self._model.mass == 0 else expected)
             # While the fit is young its errors are not the noise's.
             if self._num_observed <= _BASELINE // 3:
                 return
@@ -311,8 +329,7 @@ class SeriesDetector:
         self._centre = min(self._centre + step, self._long_run + max(LARGEST_DRIFT, self._scale()))
         self._long_run += _LONG_RUN_RATE * (self._centre - self._long_run)
         if one.tokens is not None and abs(residual) < 5 * self._scale() + 0.1:
-            unit = expected * math.exp(self._centre)
-            self._model.learn_rows(_FEATURES, _row(one) / unit, np.array([one.seconds / unit]))
+            self._learn(one, expected * math.exp(self._centre))
 
     def _verdict(
         self, one: Iteration, expected: float, *, first: int, margin: float, nats: float, count: int

@@ -120,3 +120,26 @@ def test_the_interval_of_a_short_run_that_starts_slowly_is_not_too_wide() -> Non
                 held.append(low <= seconds <= high)
             model.learn_one({"one": 1.0}, seconds)
     assert 0.93 <= np.mean(held) <= 0.97
+
+
+def test_its_doubt_is_small_within_the_data_and_as_large_as_its_errors_beyond() -> None:
+    random, names = np.random.default_rng(5), ("tokens", "constant")
+    model = ForgettingLeastSquares(forgetting=1.0, ridge=1e-3, primary="tokens")
+    rows = np.column_stack([random.uniform(0.9, 1.1, 200), np.ones(200)])
+    for row in rows:
+        model.learn_rows(names, row[None, :], np.array([0.5 * row[0] + 0.5 + 0.01 * random.standard_normal()]))
+    within, beyond = np.array([1.05, 1.0]), np.array([2.0, 1.0])
+    assert model.doubt(names, within, noise=0.01, believed=1.0) < 0.02
+    doubt = model.doubt(names, beyond, noise=0.01, believed=1.0)
+    assert abs(float(model.predict_rows(names, beyond[None, :])[0]) - 1.5) < doubt < 1.0
+    for _ in range(20):
+        model.learn_rows(names, beyond[None, :], np.array([1.5]))
+    assert model.doubt(names, beyond, noise=0.01, believed=1.0) < 0.03
+
+
+def test_a_feature_that_was_never_there_leaves_it_in_doubt() -> None:
+    model = ForgettingLeastSquares()
+    model.learn_rows(("tokens", "squares"), np.array([[1.0, 0.0]]), np.array([1.0]))
+    assert np.isfinite(model.doubt(("tokens", "squares"), np.array([1.0, 0.0]), noise=0.01, believed=1.0))
+    assert model.doubt(("tokens", "squares"), np.array([1.0, 2.0]), noise=0.01, believed=1.0) == np.inf
+    assert model.doubt(("tokens",), np.array([1.0]), noise=0.01, believed=1.0) == np.inf

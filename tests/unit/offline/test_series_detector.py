@@ -108,6 +108,24 @@ def test_a_workload_that_explains_the_time_is_no_slowdown() -> None:
     assert 500 <= first.decided_iteration < 508
 
 
+@pytest.mark.parametrize("fixed_share", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize("jump", [0.5, 2.0])
+@pytest.mark.parametrize("size", [1.0, 1.05])
+def test_a_workload_unlike_any_before_is_learned_and_hides_no_later_slowdown(
+    fixed_share: float, jump: float, size: float
+) -> None:
+    random = np.random.default_rng(8)
+    tokens = 1e5 * random.uniform(0.9, 1.1, 600)
+    tokens[300:] *= jump
+    squares = tokens * random.uniform(400, 600, 600)
+    seconds = fixed_share + (1 - fixed_share) * (8e-6 * tokens + 4e-9 * squares)
+    seconds[450:] *= size
+    found = verdicts(seconds * np.exp(noise("gaussian", 600, seed=8)), tokens=tokens, sum_of_squares=squares)
+    slow = [one for one in found if one.kind is SeriesVerdictKind.JOB_SLOW]
+    assert all(one.first_iteration >= 447 for one in slow)
+    assert bool(slow) == (size > 1)
+
+
 def test_a_slowdown_that_creeps_in_is_found_once_it_is_more_than_drift() -> None:
     seconds = np.exp(noise("gaussian", 1200, seed=8) / 2)
     seconds[300:] *= np.exp(np.minimum(np.arange(900) / 400 * 0.10, 0.10))
