@@ -74,9 +74,17 @@ QUESTIONS: tuple[tuple[str, LiteralString], ...] = (
 
 
 def read_history(
-    database_url: str, job_id: str, *, ranks: frozenset[int], last_iteration: int, until: float, wait_seconds: float
+    database_url: str,
+    job_id: str,
+    *,
+    processes: frozenset[tuple[int, int, int]],
+    last_iteration: int,
+    until: float,
+    wait_seconds: float,
 ) -> HistoryFacts:
-    """What SQL holds of a job, read once ``ranks`` have rollups to ``last_iteration`` or ``wait_seconds`` have passed.
+    """What SQL holds of a job, read once rollups reach ``last_iteration`` or ``wait_seconds`` have passed.
+
+    Rollups are waited for from each of ``processes``: rank, incarnation and epoch of those that ran the last iteration.
 
     Verdicts and plan states count up to ``until`` (Unix seconds): when the recording ended.
 
@@ -86,7 +94,7 @@ def read_history(
     deadline = time.monotonic() + wait_seconds
     with psycopg.connect(database_url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection:
         rollups = _rollups(connection, job_id)
-        while not _reaches(rollups, ranks, last_iteration) and time.monotonic() < deadline:
+        while not _reaches(rollups, processes, last_iteration) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
             rollups = _rollups(connection, job_id)
         verdicts = connection.execute(
@@ -124,9 +132,10 @@ def _rollups(connection: psycopg.Connection[tuple[Any, ...]], job_id: str) -> tu
     )
 
 
-def _reaches(rollups: Sequence[RollupWindow], ranks: frozenset[int], last_iteration: int) -> bool:
-    """Whether every one of ``ranks`` has a rollup that holds ``last_iteration``."""
-    return ranks <= {rollup.rank for rollup in rollups if rollup.stop_iteration > last_iteration}
+def _reaches(rollups: Sequence[RollupWindow], processes: frozenset[tuple[int, int, int]], last_iteration: int) -> bool:
+    """Whether every process has a rollup that holds ``last_iteration``; a window of an older epoch may only span it."""
+    found = {(one.rank, one.incarnation, one.epoch) for one in rollups if one.stop_iteration > last_iteration}
+    return processes <= found
 
 
 def _ask(connection: psycopg.Connection[tuple[Any, ...]], title: str, sql: LiteralString, job_id: str) -> QueryResult:

@@ -162,7 +162,7 @@ def _history(database_url: str, log: RunLog, last_iteration: int, ended_at: floa
         return read_history(
             database_url,
             log.job_id,
-            ranks=frozenset(sample.rank for sample in log.samples_of(last_iteration)),
+            processes=frozenset((one.rank, one.incarnation, one.epoch) for one in log.samples_of(last_iteration)),
             last_iteration=last_iteration,
             until=ended_at,
             wait_seconds=ROLLUP_WAIT_SECONDS,

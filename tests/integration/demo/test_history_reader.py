@@ -24,7 +24,7 @@ def seeded_url(fresh_database_url: str) -> str:
 
 
 def test_the_history_of_a_job_is_read_back_as_it_was_written(seeded_url: str) -> None:
-    facts = read_history(seeded_url, "llama", ranks=frozenset(), last_iteration=0, until=4e9, wait_seconds=0.0)
+    facts = read_history(seeded_url, "llama", processes=frozenset(), last_iteration=0, until=4e9, wait_seconds=0.0)
     with psycopg.connect(seeded_url) as connection:
         (num_verdicts,) = connection.execute("SELECT count(*) FROM verdicts WHERE job_id = 'llama'").fetchone() or (0,)
         (num_states,) = connection.execute(
@@ -38,7 +38,7 @@ def test_the_history_of_a_job_is_read_back_as_it_was_written(seeded_url: str) ->
 
 
 def test_every_question_has_an_answer_with_the_sql_that_gave_it(seeded_url: str) -> None:
-    facts = read_history(seeded_url, "llama", ranks=frozenset(), last_iteration=0, until=4e9, wait_seconds=0.0)
+    facts = read_history(seeded_url, "llama", processes=frozenset(), last_iteration=0, until=4e9, wait_seconds=0.0)
     assert [query.title for query in facts.queries] == [title for title, _ in QUESTIONS]
     assert all(query.rows for query in facts.queries)
     assert all(len(row) == len(query.columns) for query in facts.queries for row in query.rows)
@@ -49,6 +49,6 @@ def test_every_question_has_an_answer_with_the_sql_that_gave_it(seeded_url: str)
 
 
 def test_what_came_after_the_recording_does_not_count(seeded_url: str) -> None:
-    facts = read_history(seeded_url, "llama", ranks=frozenset(), last_iteration=0, until=0.0, wait_seconds=0.0)
+    facts = read_history(seeded_url, "llama", processes=frozenset(), last_iteration=0, until=0.0, wait_seconds=0.0)
     assert facts.verdict_ids == frozenset()
     assert facts.plan_states == frozenset()
