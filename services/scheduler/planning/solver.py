@@ -4,7 +4,7 @@ For each structure (the layout without its dead, the full shape as far as it liv
 quotas are solved together; the fastest structure is then solved for every subset of the tuning levers, so that the
 answer is never slower than any lever alone and equal answers can be told apart: among layouts within 0.5 % of the
 fastest, the one that moves the fewest bytes wins, which keeps the parts of the layout that need not change. The fastest
-are dealt anew before that: ranks that tuning left without work, stages in a weak place. Where the job may have other
+is dealt anew before that: ranks that tuning left without work, stages in a weak place. Where the job may have other
 schedules, structures are tuned under the one that is best for the full shape; where its engine runs routes or several
 stages a rank, the fastest are tried with these too. "Fast" is :meth:`Situation.judged_seconds`: predicted time with a
 margin for structural risks. Pure and deterministic.
@@ -39,7 +39,7 @@ _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_ALTERNATIVES = 8
 _IDLE = "do nothing"
 _MAX_TIED = 2
-_MAX_DEALT_ANEW, _DEALERS = 2, ("placement", "standby")
+_DEALERS = ("placement", "standby")
 _MAX_COMPARED = 3
 _MOVERS = frozenset(("move_ranks", "placement", "depths"))
 
@@ -188,11 +188,13 @@ def _structural(candidate: _Candidate) -> tuple[str, ...]:
 
 
 def _again(situation: Situation, candidates: Sequence[_Candidate]) -> Iterator[_Structure]:
-    """The fastest layouts with their ranks dealt anew: tuning leaves some without work, and others in a weak place."""
-    for candidate in sorted(candidates, key=lambda c: c.judged)[:_MAX_DEALT_ANEW]:
-        for name in _DEALERS if not candidate.excess_bytes else ():
-            for layout in REGISTRY[name].propose(situation, bare(candidate.layout)):
-                yield (*_structural(candidate), name), layout
+    """The fastest layout with its ranks dealt anew: tuning leaves some without work, and others in a weak place."""
+    fastest = min(candidates, key=lambda c: c.judged, default=None)
+    if fastest is None or fastest.excess_bytes:
+        return
+    for name in _DEALERS:
+        for layout in REGISTRY[name].propose(situation, bare(fastest.layout)):
+            yield (*_structural(fastest), name), layout
 
 
 def _routed(situation: Situation, candidates: Sequence[_Candidate]) -> Iterator[tuple[_Candidate, Layout]]:
