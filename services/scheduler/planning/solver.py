@@ -189,10 +189,8 @@ def _structural(candidate: _Candidate) -> tuple[str, ...]:
 
 def _again(situation: Situation, candidates: Sequence[_Candidate]) -> Iterator[_Structure]:
     """The fastest layout with its ranks dealt anew: tuning leaves some without work, and others in a weak place."""
-    fastest = min(candidates, key=lambda c: c.judged, default=None)
-    if fastest is None or fastest.excess_bytes:
-        return
-    for name in _DEALERS:
+    fastest = min(candidates, key=lambda c: c.judged)
+    for name in _DEALERS if not fastest.excess_bytes else ():
         for layout in REGISTRY[name].propose(situation, bare(fastest.layout)):
             yield (*_structural(fastest), name), layout
 

@@ -1,7 +1,7 @@
 """What becomes of suspicions: answers are reported, and each end is counted under its own name."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import pytest
@@ -31,14 +31,9 @@ DEVICE = Suspicion(
     at_unix_seconds=0.0,
     matrix_size=64,
 )
-LINK = Suspicion(
-    job_id="job",
-    rank=0,
-    incarnation=0,
-    peer_rank=1,
-    peer_incarnation=0,
-    iteration=7,
-    at_unix_seconds=0.0,
+LINK = replace(
+    DEVICE,
+    matrix_size=0,
     link=SuspectedLink(
         partner_rank=2, partner_incarnation=0, peer_partner_rank=3, peer_partner_incarnation=0, num_bytes=1000
     ),
