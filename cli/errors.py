@@ -25,3 +25,12 @@ class CommandError(Exception):
         super().__init__(message)
         self.next_step = next_step
         self.status = status
+
+
+def kafka_away(error: Exception) -> CommandError:
+    """Kafka does not answer; ``error`` says where it should be."""
+    return CommandError(
+        str(error),
+        next_step="evenkeel stack status, or check EVENKEEL_KAFKA_BOOTSTRAP_SERVERS",
+        status=ExitStatus.UNHEALTHY,
+    )

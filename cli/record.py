@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from cli.errors import CommandError
+from cli.errors import CommandError, kafka_away
 from cli.output import say
 from cli.session import setting
 from contracts.topics import OBSERVATIONS, RECORDS
-from offline.errors import RecordingError
+from offline.errors import KafkaAwayError, RecordingError
 
 
 def record_job(
@@ -27,7 +27,6 @@ def record_job(
     """
     count = asyncio.run(_record(setting(context, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"), job, file, records))
     if not count:
-        file.unlink(missing_ok=True)
         raise CommandError(f"Kafka holds nothing of job {job!r}", next_step="evenkeel jobs list shows the jobs")
     say(f"{count} messages of job {job} in {file}")
 
@@ -39,13 +38,21 @@ async def _record(bootstrap_servers: str, job: str, file: Path, records: bool) -
 
     topic, line = (RECORDS, RECORD_LINE) if records else (OBSERVATIONS, OBSERVATION_LINE)
     count = 0
+    # A recording that is there is replaced by a whole one, or by none.
+    unfinished = file.with_name(f".{file.name}.unfinished")
     try:
-        with file.open("wb") as opened:
+        with unfinished.open("wb") as opened:
             write_messages(opened, line, ())
             async for value in values_of_job(bootstrap_servers, topic, job):
                 count += write_messages(opened, b"", (value,))
+        if count:
+            unfinished.replace(file)
+    except KafkaAwayError as error:
+        raise kafka_away(error) from error
     except RecordingError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(f"{file} cannot be written: {error.strerror}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
     return count

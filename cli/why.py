@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attribution import Attribution, OperationError, analyze
-from cli.errors import CommandError
+from cli.errors import CommandError, kafka_away
 from cli.output import OutputFormat, show_json, show_record, show_rows
 from cli.session import OutputOption, output_of, setting
-from offline.errors import RecordingError
+from offline.errors import KafkaAwayError, RecordingError
 
 if TYPE_CHECKING:
     from offline.frames_operations import Rebuilt
@@ -49,6 +49,8 @@ def why(
     try:
         rebuilt, shards = asyncio.run(_rebuilt(servers, job, iterations, _shape(context, job)))
         found = analyze(rebuilt.operations)
+    except KafkaAwayError as error:
+        raise kafka_away(error) from error
     except (RecordingError, OperationError) as error:
         raise CommandError(str(error), next_step="evenkeel jobs list shows the jobs") from error
     if output_of(context, output) is OutputFormat.JSON:

@@ -1,13 +1,13 @@
 """Reads what a topic holds of one job: all of it, or the newest."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from contracts.topics import Topic
-from offline.errors import RecordingError
+from offline.errors import KafkaAwayError, RecordingError
 
 _TIMEOUT_SECONDS = 30.0
 _POLL_MS = 1000
@@ -21,7 +21,8 @@ async def values_of_job(bootstrap_servers: str, topic: Topic, job_id: str) -> As
     Joins no group and commits nothing, so it disturbs no service.
 
     Raises:
-        RecordingError: Kafka cannot be reached, or the topic is not there.
+        KafkaAwayError: Kafka does not answer, or stops to.
+        RecordingError: The topic is not there.
     """
     consumer = _consumer(bootstrap_servers, topic)
     try:
@@ -31,15 +32,16 @@ async def values_of_job(bootstrap_servers: str, topic: Topic, job_id: str) -> As
             ends = await consumer.end_offsets(partitions)
         key = job_id.encode()
         while True:
-            waiting = [one for one in partitions if await consumer.position(one) < ends[one]]
-            if not waiting:
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                fetched = await _more(consumer, ends)
+            if not fetched:
                 return
-            for partition, records in (await consumer.getmany(*waiting, timeout_ms=_POLL_MS)).items():
+            for partition, records in fetched.items():
                 for record in records:
                     if record.key == key and record.value and record.offset < ends[partition]:
                         yield record.value
     except (KafkaError, OSError, TimeoutError) as error:
-        raise RecordingError(f"Kafka at {bootstrap_servers} cannot be read: {error or 'no answer in time'}") from error
+        raise _away(bootstrap_servers, error) from error
     finally:
         await consumer.stop()
 
@@ -59,7 +61,8 @@ async def newest_values_of_job(
         wanted: Which values count.
 
     Raises:
-        RecordingError: Kafka cannot be reached, or the topic is not there.
+        KafkaAwayError: Kafka does not answer, or stops to.
+        RecordingError: The topic is not there.
     """
     consumer = _consumer(bootstrap_servers, topic)
     key = job_id.encode()
@@ -76,7 +79,7 @@ async def newest_values_of_job(
                     return kept[-count:]
                 window *= _WIDER
     except (KafkaError, OSError, TimeoutError) as error:
-        raise RecordingError(f"Kafka at {bootstrap_servers} cannot be read: {error or 'no answer in time'}") from error
+        raise _away(bootstrap_servers, error) from error
     finally:
         await consumer.stop()
 
@@ -91,16 +94,31 @@ async def _values_between(
     for partition, start in starts.items():
         consumer.seek(partition, start)
     found: list[bytes] = []
-    while True:
-        waiting = [one for one in starts if await consumer.position(one) < ends[one]]
-        if not waiting:
-            return found
-        for partition, records in (await consumer.getmany(*waiting, timeout_ms=_POLL_MS)).items():
+    while fetched := await _more(consumer, ends):
+        for partition, records in fetched.items():
             found += [
                 record.value
                 for record in records
                 if record.key == key and record.value and record.offset < ends[partition]
             ]
+    return found
+
+
+async def _more(
+    consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, Sequence[ConsumerRecord]]:
+    """What comes next before ``ends``; empty once they are reached, so a Kafka that stops to answer holds it up."""
+    while waiting := [one for one, end in ends.items() if await consumer.position(one) < end]:
+        fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]] = await consumer.getmany(
+            *waiting, timeout_ms=_POLL_MS
+        )
+        if fetched:
+            return fetched
+    return {}
+
+
+def _away(bootstrap_servers: str, error: Exception) -> KafkaAwayError:
+    return KafkaAwayError(f"Kafka at {bootstrap_servers} cannot be read: {error or 'no answer in time'}")
 
 
 def _consumer(bootstrap_servers: str, topic: Topic) -> AIOKafkaConsumer:

@@ -111,6 +111,18 @@ def test_a_database_that_does_not_answer_is_one_line_and_unhealthy(
     assert all(line.startswith("next: ") for line in rest)
 
 
+@pytest.mark.parametrize("words", [("why", "job"), ("record", "job", "-o", "kept"), ("topics", "check")])
+def test_a_kafka_that_does_not_answer_is_unhealthy_and_costs_no_recording(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("kept").write_text("an earlier recording")
+    monkeypatch.setenv("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    assert run_main(monkeypatch, *words) == ExitStatus.UNHEALTHY
+    assert "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS" in capsys.readouterr().err
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("kept", "an earlier recording")]
+
+
 def test_status_of_no_stack_is_unhealthy(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(monkeypatch, "stack", "status") == ExitStatus.UNHEALTHY
     assert "no stack runs" in capsys.readouterr().err
