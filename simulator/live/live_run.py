@@ -161,6 +161,10 @@ class LiveRun:
                 await asyncio.to_thread(server.stop, 0.2)
         return self.report
 
+    def repair(self, fault: Fault) -> None:
+        """The devices of a fault that has begun are back with the next step, whatever its duration."""
+        self._moments = [(0.0, 0, fault), *(moment for moment in self._moments if moment[1] or moment[2] != fault)]
+
     async def _step(self, producer: AIOKafkaProducer, elapsed: float, begun: float) -> None:
         now = time.time()
         records = [*self._faults_until(elapsed, now), *self.job.evicted(now)]
