@@ -2,16 +2,15 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, LiteralString
+from typing import Any
 
-import psycopg
 import pytest
 
 from layouts.layout import uniform_layout
 from stack.paths import checkout_root
 from stack.stack import Stack
+from tests.e2e.live_run import LiveRun
 from trainer_sdk.elastic.config import config_from_json
 from trainer_sdk.elastic.model import model_spec
 from trainer_sdk.launcher.inject import slow_input
@@ -24,50 +23,33 @@ VICTIM = 2
 READ_SECONDS = 0.04
 HEALTHY_ITERATIONS = 12
 STALLED_ITERATIONS = 20
-PATIENCE_SECONDS = 180.0
 
 
 @dataclass
-class Run:
-    """A stack with a job of four ranks, one of whose inputs was slow for a while.
+class StalledRun(LiveRun):
+    """A job of four ranks, one of whose inputs was slow for a while.
 
     Attributes:
         onset: Last iteration that was seen before the input got slow.
         latest: First iteration that was seen afterwards; ranks tell how far they are only now and then.
     """
 
-    stack: Stack
-    launcher: Launcher
     onset: int = -1
     latest: int = -1
-
-    def ask(self, sql: LiteralString) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.stack.addresses.database_url, connect_timeout=5) as connection:
-            return connection.execute(sql, (self.launcher.spec.job_id,)).fetchall()
-
-    def iteration(self) -> int:
-        note = self.launcher.progress.newest()
-        return -1 if note is None else note.iteration
 
     def seen_after(self, unix_seconds: float) -> bool:
         note = self.launcher.progress.newest()
         return note is not None and note.at_unix_seconds > unix_seconds
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        began = time.monotonic()
-        while not condition():
-            assert time.monotonic() - began < PATIENCE_SECONDS, f"waited in vain: {what}"
-            assert self.launcher.wait(0.05) is None, "the job ended"
-
 
 @pytest.fixture(scope="module")
-def run(stack: Stack) -> Run:
+def run(stack: Stack) -> StalledRun:
     environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "input-stall"}
     spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "input-stall")
     layout = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=1, num_micro_batches=8)
     spec = replace(spec, layout=layout, logs_to_files=True, flops_per_second=2 * spec.flops_per_second)
     with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
-        run = Run(stack, launcher)
+        run = StalledRun(stack, launcher)
         run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
         run.onset = run.iteration()
         slow_input(spec.run_dir, VICTIM, READ_SECONDS)
@@ -80,7 +62,7 @@ def run(stack: Stack) -> Run:
     return run
 
 
-def stalls(run: Run) -> list[tuple[Any, ...]]:
+def stalls(run: StalledRun) -> list[tuple[Any, ...]]:
     return run.ask(
         "SELECT v.first_iteration, v.throughput, v.evidence, array_agg(c.rank) FROM verdicts v "
         "JOIN verdict_culprits c USING (verdict_id) WHERE v.job_id = %s AND v.kind = 'input_stall' "
@@ -88,13 +70,13 @@ def stalls(run: Run) -> list[tuple[Any, ...]]:
     )
 
 
-def data_seconds(run: Run) -> dict[int, float]:
+def data_seconds(run: StalledRun) -> dict[int, float]:
     """Of each rank, the mean of an iteration's data in the window where that was most."""
     found = run.ask("SELECT rank, max(data_seconds) FROM rank_rollups WHERE job_id = %s GROUP BY rank")
     return defaultdict(float, found)
 
 
-def test_the_stall_is_told_once_with_the_rank_and_how_much_it_costs(run: Run) -> None:
+def test_the_stall_is_told_once_with_the_rank_and_how_much_it_costs(run: StalledRun) -> None:
     ((first_iteration, throughput, evidence, ranks),) = stalls(run)
     assert ranks == [VICTIM]
     assert run.onset <= first_iteration <= run.latest + 4
@@ -103,16 +85,16 @@ def test_the_stall_is_told_once_with_the_rank_and_how_much_it_costs(run: Run) ->
     assert evidence[0]["value"] > 5
 
 
-def test_there_is_advice_and_no_plan(run: Run) -> None:
+def test_there_is_advice_and_no_plan(run: StalledRun) -> None:
     assert run.ask("SELECT plan_id FROM plans WHERE job_id = %s") == []
     assert "look at the storage" in str(stalls(run)[0])
 
 
-def test_nobody_is_called_slow(run: Run) -> None:
+def test_nobody_is_called_slow(run: StalledRun) -> None:
     assert run.ask("SELECT kind FROM verdicts WHERE job_id = %s AND kind LIKE '%%_slow'") == []
 
 
-def test_the_history_has_the_seconds(run: Run) -> None:
+def test_the_history_has_the_seconds(run: StalledRun) -> None:
     seconds = data_seconds(run)
     assert seconds.pop(VICTIM) > 3 * READ_SECONDS
     assert 0.0 < max(seconds.values()) < READ_SECONDS

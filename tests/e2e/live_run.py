@@ -1,0 +1,105 @@
+"""A live job beside the services, and what a test asks of it while it runs and afterwards."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import psycopg
+
+from stack.stack import Stack
+from trainer_sdk.launcher.launcher import Launcher
+
+PATIENCE_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadePlan:
+    """A plan of the job as the history has it; measured seconds are None where another one came before its effect."""
+
+    epoch: int
+    layout: dict[str, Any]
+    levers: frozenset[str]
+    idle_seconds: float
+    predicted_seconds: float
+    measured_seconds: float | None
+    states: frozenset[str]
+
+
+@dataclass
+class LiveRun:
+    """A stack with a job.
+
+    On a busy machine a plan may be overtaken by a better one before it is measured, and a rank that nobody slowed down
+    may be slow for a while and be called so, rightly: ask for the plan that did something, not for the first.
+    """
+
+    stack: Stack
+    launcher: Launcher
+
+    def ask(self, sql: LiteralString, *arguments: Any) -> list[tuple[Any, ...]]:
+        """Rows of the history; the statement's first parameter is the job."""
+        with psycopg.connect(self.stack.addresses.database_url, connect_timeout=5) as connection:
+            return connection.execute(sql, (self.launcher.spec.job_id, *arguments)).fetchall()
+
+    def iteration(self) -> int:
+        """Newest iteration that a rank has noted; -1 = none yet."""
+        note = self.launcher.progress.newest()
+        return -1 if note is None else note.iteration
+
+    def until(self, condition: Callable[[], bool], what: str) -> float:
+        """Waits; returns for how many seconds. A database that is away is asked again."""
+
+        def holds() -> bool:
+            with contextlib.suppress(psycopg.OperationalError):
+                return condition()
+            return False
+
+        began = time.monotonic()
+        while not holds():
+            assert time.monotonic() - began < PATIENCE_SECONDS, f"waited in vain: {what}; plans: {self.plans()}"
+            assert self.launcher.wait(0.05) is None, "the job ended"
+        return time.monotonic() - began
+
+    def plans(self) -> list[MadePlan]:
+        """Every plan with its levers and states, by epoch."""
+        rows = self.ask(
+            "SELECT p.epoch, p.layout, ARRAY(SELECT lever FROM plan_actions WHERE plan_id = p.plan_id), "
+            "p.idle_seconds, p.predicted_seconds, max(e.measured_seconds), array_agg(e.state) "
+            "FROM plans p JOIN plan_events e USING (plan_id) WHERE p.job_id = %s GROUP BY p.plan_id ORDER BY p.epoch"
+        )
+        return [
+            MadePlan(
+                epoch=epoch,
+                layout=layout,
+                levers=frozenset(levers),
+                idle_seconds=idle_seconds,
+                predicted_seconds=predicted_seconds,
+                measured_seconds=measured_seconds,
+                states=frozenset(states),
+            )
+            for epoch, layout, levers, idle_seconds, predicted_seconds, measured_seconds, states in rows
+        ]
+
+    def measured_plan(self, is_wanted: Callable[[MadePlan], bool]) -> MadePlan:
+        """Waits for a plan of this kind that was applied and whose effect is known; the first such one."""
+
+        def found() -> list[MadePlan]:
+            return [plan for plan in self.plans() if plan.measured_seconds is not None and is_wanted(plan)]
+
+        self.until(lambda: bool(found()), "a plan of the wanted kind, applied and measured")
+        return found()[0]
+
+    def accused(self) -> set[tuple[str, int]]:
+        """Kind and rank of everybody whom a verdict named."""
+        return set(
+            self.ask(
+                "SELECT DISTINCT v.kind, c.rank FROM verdicts v JOIN verdict_culprits c USING (verdict_id) "
+                "WHERE v.job_id = %s"
+            )
+        )
+
+    def lost(self) -> set[int]:
+        """Ranks that were taken for dead or stuck."""
+        return {rank for kind, rank in self.accused() if kind in ("fail_stop", "hang")}
