@@ -66,20 +66,18 @@ async def test_records_become_frames_events_pictures_and_rollups(
         await ranks.send(launcher)
         await seen.until(lambda: len(seen.events) == 1)
         began_seconds = time.monotonic()
-        while not seen.pictures:
+        while not (stuck := pictures_of(seen, [0, 1, 2])):
             await ranks.send(*ranks.progress(9, range(3), "wait:tensor"))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(0.1):
-                    await seen.until(lambda: bool(seen.pictures))
+                    await seen.until(lambda: bool(pictures_of(seen, [0, 1, 2])))
             assert time.monotonic() - began_seconds < 200
         await service.until_metric('evenkeel_telemetry_rollups_total{outcome="written"}', lambda rows: rows >= 9)
     assert [(each.epoch, each.iteration) for each in seen.frames] == [(0, iteration) for iteration in range(9)]
     assert all(ranks_in(each) == [0, 1, 2, 3] for each in seen.frames)
     assert_numbered_without_gap(seen)
     assert seen.events[0].detail == "signal 9"
-    picture = seen.pictures[0]
-    assert [each.rank for each in picture.progress] == [0, 1, 2]
-    assert picture.seconds_without_progress > 1.0
+    assert stuck[0].seconds_without_progress > 1.0
     engine = create_engine(fresh_database_url, application_name="test")
     async with engine.connect() as connection:
         rows = (
@@ -93,9 +91,15 @@ async def test_records_become_frames_events_pictures_and_rollups(
         ).all()
     await engine.dispose()
     full_windows = [(rank, first, 4, 400) for rank in range(4) for first in (0, 4)]
-    # A dead rank's window is written as far as it got.
-    assert [tuple(row[:4]) for row in rows] == [*full_windows, (3, 8, 1, 100)]
+    assert [tuple(row[:4]) for row in rows if row.first_iteration < 8] == full_windows
+    # A dead rank's window is written as far as it got; those of the others after a while.
+    assert (3, 8, 1, 100) in [tuple(row[:4]) for row in rows]
     assert all(row[4] == pytest.approx(0.01) and row[5] == 2.0 for row in rows)
+
+
+def pictures_of(seen: Observations, ranks: list[int]) -> list[pb.Liveness]:
+    """Where these ranks stand still; before the death is heard of there may be one of all."""
+    return [each for each in seen.pictures if [one.rank for one in each.progress] == ranks]
 
 
 @pytest.mark.asyncio
@@ -105,7 +109,8 @@ async def test_after_kill_9_the_stream_goes_on_without_hole_or_repetition(
     async with running(service, kafka_bootstrap, job_id) as (ranks, seen):
         for iteration in range(20):
             await ranks.iteration(iteration, range(4))
-        await ranks.iteration(20, range(2))
+        # Together: where the ranks are heard to go on, a frame does not wait half a second for two of them.
+        await ranks.send(*ranks.samples(20, range(2)), *ranks.progress(20, range(4)))
         await seen.until(lambda: len(seen.frames) >= 20)
         await service.kill()
         await ranks.iteration(20, range(2, 4))
