@@ -98,18 +98,19 @@ class Replay:
         return found
 
 
-def _structures(operations: Operations) -> tuple[Structure, ...]:
+def alike_steps(operations: Operations) -> list[Ints]:
+    """Steps with the same operations in the same order: the rows of each such set, one column a step."""
     borders = np.flatnonzero(np.diff(operations.step)) + 1
     alike: dict[bytes, list[Ints]] = {}
     for rows in np.split(np.arange(len(operations)), borders):
         alike.setdefault(_signature(operations, rows), []).append(rows)
+    return [np.stack(members, axis=1) for members in alike.values()]
+
+
+def _structures(operations: Operations) -> tuple[Structure, ...]:
     return tuple(
-        Structure(
-            graph=build_graph(operations.select(members[0])),
-            rows=np.stack(members, axis=1),
-            steps=operations.step[[rows[0] for rows in members]],
-        )
-        for members in alike.values()
+        Structure(graph=build_graph(operations.select(rows[:, 0])), rows=rows, steps=operations.step[rows[0]])
+        for rows in alike_steps(operations)
     )
 
 

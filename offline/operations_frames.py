@@ -4,7 +4,7 @@ A recording of operations does not say what a stage's work costs, so the stage's
 slow from the first step on is still told from its peers of the same stage.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from attribution import Operations
 from attribution.operations import COMPUTE, OperationType
 from services.detector.domain.observation import FrameObservation
+from services.detector.domain.traffic import TrafficObservation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -33,8 +34,16 @@ _PIPELINE = (
 _OTHER = (OperationType.OPTIMIZER, OperationType.GARBAGE_COLLECTION, OperationType.INPUT)
 
 
-def frames_of(operations: Operations, *, job_id: str) -> Iterator[FrameObservation]:
-    """The frames of a recording, in the order of its steps; time starts at 0 and runs by the steps' lengths."""
+def frames_of(
+    operations: Operations, *, job_id: str, traffic: Mapping[int, TrafficObservation]
+) -> Iterator[FrameObservation]:
+    """The frames of a recording, in the order of its steps; time starts at 0 and runs by the steps' lengths.
+
+    Args:
+        operations: The recording.
+        job_id: What to call the job.
+        traffic: Traffic of each step, as far as it is known; its entries are the step's workers.
+    """
     steps, step_of = np.unique(operations.step, return_inverse=True)
     ranks, first, rank_of = np.unique(operations.rank, return_index=True, return_inverse=True)
     shape = (len(steps), len(ranks))
@@ -53,16 +62,18 @@ def frames_of(operations: Operations, *, job_id: str) -> Iterator[FrameObservati
     waits = np.stack(
         [np.zeros(shape), seconds_of(*_PIPELINE), seconds_of(*_GRADIENT), seconds_of(OperationType.CLIP_GRADS)], axis=2
     )
-    other = seconds_of(*_OTHER)
+    other, data = seconds_of(*_OTHER), seconds_of(OperationType.INPUT)
     forwards = operations.optype == OperationType.FORWARD
     batches = np.bincount(step_of[forwards] * shape[1] + rank_of[forwards], minlength=shape[0] * shape[1])
     batches = batches.reshape(shape).astype(np.int64)
     wall, lengths = _walls(operations, step_of, rank_of, shape)
+    present = np.zeros(shape, dtype=np.bool_)
+    present[step_of, rank_of] = True
     stages = operations.stage[first]
     work = batches * _stage_costs(compute, batches, stages)[stages]
     closed_at = np.cumsum(lengths)
     for row, step in enumerate(steps.tolist()):
-        there = np.flatnonzero(wall[row] > 0)
+        there = np.flatnonzero(present[row])
         yield _frame(
             job_id=job_id,
             sequence=row,
@@ -72,9 +83,10 @@ def frames_of(operations: Operations, *, job_id: str) -> Iterator[FrameObservati
             there=there,
             stages=stages,
             replicas=operations.dp_rank[first],
-            columns=(compute[row], other[row], wall[row], work[row]),
+            columns=(compute[row], other[row], data[row], wall[row], work[row]),
             waits=waits[row],
             batches=batches[row],
+            traffic=traffic.get(step),
         )
 
 
@@ -110,11 +122,12 @@ def _frame(
     there: Ints,
     stages: Ints,
     replicas: Ints,
-    columns: tuple[Floats, Floats, Floats, Floats],
+    columns: tuple[Floats, Floats, Floats, Floats, Floats],
     waits: Floats,
     batches: Ints,
+    traffic: TrafficObservation | None,
 ) -> FrameObservation:
-    compute, other, wall, work = (column[there] for column in columns)
+    compute, other, data, wall, work = (column[there] for column in columns)
     count = len(there)
     nothing, nowhere = np.zeros(count), np.zeros(count, dtype=np.int64)
     unknown, no = np.full(count, np.nan), np.zeros(count, dtype=np.bool_)
@@ -150,4 +163,6 @@ def _frame(
         has_loss=no,
         gradient_norms=unknown,
         has_gradient_norm=no,
+        data_seconds=data,
+        traffic=traffic,
     )

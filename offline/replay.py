@@ -8,6 +8,7 @@ from offline.findings import Summary
 from offline.formats import RecordingFormat
 from offline.operations_file import read_operations
 from offline.operations_frames import frames_of
+from offline.operations_traffic import traffic_of
 from offline.samples_file import read_messages
 from offline.samples_stream import observations_of
 from offline.series_file import read_series
@@ -41,8 +42,9 @@ def replay(
     observations: Iterable[Observation]
     if kind is RecordingFormat.OPS:
         recorded = read_operations(path)
-        summary.notes += recorded.notes
-        observations = frames_of(recorded.operations, job_id=job_id)
+        traffic = traffic_of(recorded.operations)
+        summary.notes += (*recorded.notes, *traffic.notes)
+        observations = frames_of(recorded.operations, job_id=job_id, traffic=traffic.by_step)
     else:
         observations = observations_of(read_messages(path, summary.skipped), summary.skipped)
     try:
