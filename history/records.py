@@ -251,6 +251,7 @@ class RestartRecord:
         plans: Plans that are proposed, committed or applied, and not yet measured or aborted, oldest first.
         effects: What came of the plans that were measured, oldest first.
         planned_for: Throughputs that each decided epoch was planned for, by epoch, as far as they are recorded.
+        running_since: When a plan was last seen to run; None before the first.
     """
 
     job: JobStatus
@@ -261,6 +262,7 @@ class RestartRecord:
     plans: tuple[PlanStatus, ...]
     effects: tuple[PlanEffect, ...] = ()
     planned_for: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
+    running_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

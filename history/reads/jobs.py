@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from history.documents import layout_from_document, model_from_document
 from history.reads.incidents import job_verdicts, open_incidents
 from history.reads.paging import Page, read_page
-from history.reads.plans import measured_effects, planned_throughputs, unfinished_plans
+from history.reads.plans import measured_effects, planned_throughputs, running_since, unfinished_plans
 from history.records import JobStatus, RankRecord, RestartRecord
 from history.tables import JobLayoutRow, JobSecretRow
 from history.vocabulary import JobState
@@ -120,6 +120,7 @@ async def load_jobs(connection: AsyncConnection) -> list[RestartRecord]:
                 plans=await unfinished_plans(connection, job.job_id),
                 effects=await measured_effects(connection, job.job_id),
                 planned_for=await planned_throughputs(connection, job.job_id),
+                running_since=await running_since(connection, job.job_id),
             )
         )
     return loaded

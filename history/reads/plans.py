@@ -1,5 +1,6 @@
 """Plans as they stand."""
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, text
@@ -41,6 +42,13 @@ _PLANNED_FOR = text(
     """
 SELECT l.epoch, p.throughputs FROM job_layouts AS l JOIN plans AS p USING (plan_id)
 WHERE l.job_id = :job_id AND p.throughputs IS NOT NULL
+"""
+)
+
+_RUNNING_SINCE = text(
+    """
+SELECT max(e.at) FROM plans AS p JOIN plan_events AS e ON e.plan_id = p.plan_id AND e.state = 'applied'
+WHERE p.job_id = :job_id
 """
 )
 
@@ -121,3 +129,9 @@ async def planned_throughputs(connection: AsyncConnection, job_id: str) -> dict[
     """Throughputs that each decided epoch of a job was planned for, by epoch; epochs without a record are left out."""
     rows = await connection.execute(_PLANNED_FOR, {"job_id": job_id})
     return {row.epoch: throughputs_from_document(row.throughputs) or {} for row in rows}
+
+
+async def running_since(connection: AsyncConnection, job_id: str) -> datetime | None:
+    """When one of a job's plans was last seen to run; None before the first."""
+    at: datetime | None = await connection.scalar(_RUNNING_SINCE, {"job_id": job_id})
+    return at

@@ -69,23 +69,27 @@ class IncidentCulpritRow(Base):
     device: Mapped[str]
 
 
-def _newest(column: str) -> Index:
-    """Finds the newest event of an incident that says something about a column."""
-    return Index(
-        f"ix_incident_events_{column}",
-        "incident_id",
-        "at",
-        "recorded_at",
-        postgresql_include=[column],
-        postgresql_where=text(f"{column} IS NOT NULL"),
-    )
-
-
 class IncidentEventRow(Base):
     """One thing that happened to an incident; unique by (incident, kind, reference)."""
 
     __tablename__ = "incident_events"
-    __table_args__ = (_newest("lost_seconds"), _newest("throughput"))
+    # They find the newest throughput of an incident, and its largest loss, which is the newest.
+    __table_args__ = (
+        Index(
+            "ix_incident_events_throughput",
+            "incident_id",
+            "at",
+            "recorded_at",
+            postgresql_include=["throughput"],
+            postgresql_where=text("throughput IS NOT NULL"),
+        ),
+        Index(
+            "ix_incident_events_lost_seconds",
+            "incident_id",
+            "lost_seconds",
+            postgresql_where=text("lost_seconds IS NOT NULL"),
+        ),
+    )
 
     incident_id: Mapped[str] = mapped_column(ForeignKey("incidents.incident_id"), primary_key=True)
     kind: Mapped[TextKey]

@@ -18,7 +18,6 @@ from services.scheduler.dispatch.protocol import RankCalls, Reshape
 from services.scheduler.dispatch.two_phase import Flight
 from services.scheduler.domain.flips import num_flips
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
-from services.scheduler.domain.replacements import GONE
 from services.scheduler.parts import Parts
 from services.scheduler.planning.decision import Decision, decide
 from services.scheduler.planning.solution import NoPlanError, Solution
@@ -71,19 +70,12 @@ def new_flight(job: JobKnowledge, solution: Solution, mode: PlanMode, parts: Par
         epoch=epoch,
         layout=solution.layout,
         incident_id=job.cause,
-        started_at_unix_seconds=_started_at(job, mode, job.cause, parts.clock()),
+        started_at_unix_seconds=parts.clock(),
         throughputs=job.usable,
     )
 
 
-def _started_at(job: JobKnowledge, mode: PlanMode, incident_id: str | None, now_unix_seconds: float) -> float:
-    """Since when a job waits for a plan: where it stands still, since the death or hang that none has answered yet."""
-    opened = [i.opened_at.timestamp() for i in job.incidents if i.incident_id == incident_id and i.kind in GONE]
-    stands = mode is PlanMode.RECOVER and opened and opened[0] > job.running_since_unix_seconds
-    return min(opened[0], now_unix_seconds) if stands else now_unix_seconds
-
-
-def flight_again(job: JobKnowledge, plan: PlanRecord) -> PlanInFlight:
+def flight_again(plan: PlanRecord) -> PlanInFlight:
     """A plan that was decided before the scheduler restarted."""
     return PlanInFlight(
         plan_id=plan.plan_id,
@@ -91,7 +83,7 @@ def flight_again(job: JobKnowledge, plan: PlanRecord) -> PlanInFlight:
         epoch=plan.epoch,
         layout=plan.layout,
         incident_id=plan.incident_id,
-        started_at_unix_seconds=_started_at(job, plan.mode, plan.incident_id, plan.proposed_at.timestamp()),
+        started_at_unix_seconds=plan.proposed_at.timestamp(),
         throughputs=plan.throughputs or {},
     )
 

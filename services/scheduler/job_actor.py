@@ -16,7 +16,6 @@ from history.records import PlanEventRecord, PlanRecord, RankRecord, VerdictReco
 from history.vocabulary import JobState, PlanMode, PlanState
 from layouts.rank_state import RankPhase
 from services.common.backoff import Backoff
-from services.scheduler.accounts import LossAccounts
 from services.scheduler.adapters.fleet_port import JobNews, JobView
 from services.scheduler.adapters.store import Change
 from services.scheduler.advising import advise
@@ -31,6 +30,7 @@ from services.scheduler.dispatch.protocol import (
 )
 from services.scheduler.dispatch.two_phase import Flight
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
+from services.scheduler.domain.losses import due_accounts, with_standstill
 from services.scheduler.domain.profiles import JobProfile, on_profile
 from services.scheduler.domain.replacements import in_their_places, on_rank_registered, promoted
 from services.scheduler.domain.restart import Resumed
@@ -68,7 +68,6 @@ class JobActor:
         self._news = Newsroom()
         self._log = PlanLog(parts.store, parts.metrics, self._news, parts.clock)
         self._states = StateLog(job.state, parts, self._news)
-        self._accounts = LossAccounts()
         self._flying: asyncio.Task[None] | None = None
         self._record: PlanRecord | None = None
         self._unmeasured: PlanRecord | None = None
@@ -115,7 +114,8 @@ class JobActor:
         """The job's newest profile."""
         async with self._lock:
             self.job, measured = on_profile(self.job, profile)
-            if accounts := self._accounts.due(self.job, self._now()):
+            self.job, accounts = due_accounts(self.job, self._now())
+            if accounts:
                 await self._parts.store.save_patiently(accounts)
             if measured is None:
                 return
@@ -160,7 +160,8 @@ class JobActor:
             if self.job.finished:
                 return
             await self._ground("the job finished")
-            changes: list[Change] = [one.resolved(self._now(), "the job finished") for one in self.job.incidents]
+            job = with_standstill(self.job, self._now()) if self.job.need is PlanNeed.RECOVER else self.job
+            changes: list[Change] = [one.resolved(self._now(), "the job finished") for one in job.incidents]
             changes += self._log.overtaken_ends("the job finished before every rank was seen to run it")
             changes.append(self._states.record(self.job.job_id, JobState.FINISHED, "finished"))
             await self._parts.store.save(changes)
@@ -187,9 +188,7 @@ class JobActor:
             if decided is not None and decided.decision is not None:
                 plan = decided.plan
                 _log.info("finishing a decided plan", job_id=self.job.job_id, plan_id=plan.plan_id, epoch=plan.epoch)
-                self._take_off(
-                    flight_again(self.job, plan), plan, decision_from_document(decided.decision, self.job.layouts)
-                )
+                self._take_off(flight_again(plan), plan, decision_from_document(decided.decision, self.job.layouts))
             await self._react()
 
     def watch(self) -> AsyncIterator[JobNews]:

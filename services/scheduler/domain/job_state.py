@@ -78,7 +78,10 @@ class Newcomer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenIncident:
-    """An unresolved incident; fields as in :class:`history.records.IncidentState`."""
+    """An unresolved incident; fields as in :class:`history.records.IncidentState`.
+
+    ``told_seconds`` is how much of ``lost_seconds`` the history knows.
+    """
 
     incident_id: str
     kind: str
@@ -86,6 +89,7 @@ class OpenIncident:
     throughput: float
     opened_at: datetime
     lost_seconds: float = 0.0
+    told_seconds: float = 0.0
 
     def accuses(self, rank: int) -> bool:
         """True when ``rank`` is among the culprits."""

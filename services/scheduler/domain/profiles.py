@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge
-from services.scheduler.domain.transitions import with_loss
+from services.scheduler.domain.losses import with_loss
 from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, with_transfers
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.replay import usual_seconds

@@ -86,6 +86,7 @@ def resumed_job(record: RestartRecord) -> Resumed:
                 throughput=incident.throughput,
                 opened_at=incident.opened_at,
                 lost_seconds=incident.lost_seconds,
+                told_seconds=incident.lost_seconds,
             )
             for incident in record.incidents
         ),
@@ -99,7 +100,7 @@ def resumed_job(record: RestartRecord) -> Resumed:
         else None,
         changed=True,
         cause=_cause(record),
-        running_since_unix_seconds=_running_since(record),
+        running_since_unix_seconds=0.0 if record.running_since is None else record.running_since.timestamp(),
     )
     job = promoted(_with_processes(job, record))
     return Resumed(
@@ -117,13 +118,6 @@ def _cause(record: RestartRecord) -> str | None:
     """The incident that the next plan answers: the newest death or hang, else whatever is newest."""
     gone = [incident for incident in record.incidents if incident.kind in GONE]
     return next((incident.incident_id for incident in reversed(gone or record.incidents)), None)
-
-
-def _running_since(record: RestartRecord) -> float:
-    """Unix seconds before which nothing of a standstill is left to be charged."""
-    applied = [plan.at.timestamp() for plan in record.plans if plan.state is PlanState.APPLIED]
-    charged = [incident.opened_at.timestamp() for incident in record.incidents if incident.lost_seconds > 0.0]
-    return max([*applied, *charged], default=0.0)
 
 
 def _hanging(record: RestartRecord) -> tuple[RankInfo, ...]:

@@ -15,10 +15,11 @@ from history.records import (
     IncidentRecord,
     VerdictRecord,
 )
-from history.vocabulary import IncidentEventKind, VerdictKind
+from history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
 from layouts.layout import Layout
 from services.scheduler.domain.flips import flipped
 from services.scheduler.domain.job_state import HEALTHY, AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
+from services.scheduler.domain.losses import all_accounts, with_standstill
 from services.scheduler.domain.replacements import GONE, in_their_places, promoted, replaced
 from services.scheduler.planning.outlook import Outlook
 
@@ -273,10 +274,8 @@ def on_applied(
 ) -> Transition:
     """Every rank of the new layout runs it. Deaths whose rank is back in its place are resolved."""
     flight = job.flight
-    if flight is not None and flight.epoch == epoch:
-        pause = max(0.0, at.timestamp() - flight.started_at_unix_seconds)
-        if flight.mode == "recover":
-            job = with_loss(job, flight.incident_id, pause)
+    if flight is not None and flight.epoch == epoch and flight.mode is PlanMode.RECOVER:
+        job = with_standstill(job, at)
     job = replace(
         job,
         epoch=epoch,
@@ -297,30 +296,5 @@ def on_applied(
         running_since_unix_seconds=at.timestamp(),
     )
     job, over = replaced(job, at)
-    records: list[IncidentChange] = [
-        *over,
-        *(
-            IncidentEventRecord(
-                incident_id=incident.incident_id,
-                kind=IncidentEventKind.LOSS,
-                reference=str(first_iteration),
-                at=at,
-                lost_seconds=incident.lost_seconds,
-            )
-            for incident in job.incidents
-            if incident.lost_seconds > 0.0
-        ),
-    ]
-    return Transition(job=promoted(job), records=tuple(records))
-
-
-def with_loss(job: JobKnowledge, incident_id: str | None, seconds: float) -> JobKnowledge:
-    """Training time lost, charged to one incident, or in equal parts to all that are open."""
-    charged = [i for i in job.incidents if incident_id is None or i.incident_id == incident_id]
-    if not charged or seconds <= 0.0:
-        return job
-    part = seconds / len(charged)
-    return replace(
-        job,
-        incidents=tuple(replace(i, lost_seconds=i.lost_seconds + part) if i in charged else i for i in job.incidents),
-    )
+    job, accounts = all_accounts(job, at, reference=plan_id)
+    return Transition(job=promoted(job), records=(*over, *accounts))

@@ -1,10 +1,12 @@
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history import reads, writes
-from history.records import IncidentEventRecord
+from history.records import CulpritRecord, IncidentEventRecord
 from history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState, VerdictKind
 from tests.integration.history.seed import (
     BERT_TOKEN,
@@ -144,6 +146,43 @@ async def test_an_incident_carries_its_newest_account_and_its_plans(seeded: Asyn
     assert [one.rank for one in known.culprits] == [5]
     assert known.resolved_at is not None
     assert (newer.throughput, newer.lost_seconds, newer.resolved_at) == (0.25, 10.0, None)
+
+
+async def test_losses_of_incidents_nodes_and_jobs_add_up_to_the_same_whatever_clocks_said(
+    seeded: AsyncConnection,
+) -> None:
+    ends = replace(
+        verdict("v20", VerdictKind.COMMUNICATION_SLOW, rank("llama", 1, START), START + timedelta(days=9), 7, 0.5),
+        culprits=(
+            CulpritRecord(rank=1, incarnation=0, node="node-a", device="gpu1"),
+            CulpritRecord(rank=5, incarnation=0, node="node-b", device="gpu1"),
+        ),
+    )
+    await writes.record_verdict(seeded, ends)
+    await writes.open_incident(seeded, incident("i20", ends))
+    # The verdict that resolved it was decided before the account that the scheduler had told meanwhile.
+    for kind, minutes, lost in ((IncidentEventKind.LOSS, 9, 30.0), (IncidentEventKind.RESOLVED, 5, 36.0)):
+        at = ends.decided_at + timedelta(minutes=minutes)
+        await writes.append_incident_event(
+            seeded, IncidentEventRecord(incident_id="i20", kind=kind, reference="", at=at, lost_seconds=lost)
+        )
+    known = await reads.get_incident(seeded, "i20")
+    assert known is not None
+    assert known.lost_seconds == 36.0
+    by_node = await seeded.execute(
+        text("SELECT node, incidents, lost_seconds FROM failures_by_node_week WHERE kind = 'communication_slow'")
+    )
+    assert sorted(tuple(row) for row in by_node) == [("node-a", 1, 18.0), ("node-b", 1, 18.0)]
+    totals = [
+        float(await seeded.scalar(text(f"SELECT sum(lost_seconds) FROM {view}")) or 0.0)
+        for view in ("current_incidents", "lost_time_by_incident", "lost_time_by_job", "failures_by_node_week")
+    ]
+    assert totals == pytest.approx([1620.0 + 81.5 + 30.0 + 10.0 + 4.0 + 36.0] * 4)
+
+
+async def test_a_restart_knows_since_when_the_newest_plan_runs(seeded: AsyncConnection) -> None:
+    (llama,) = [one for one in await reads.load_jobs(seeded) if one.job.job_id == "llama"]
+    assert llama.running_since == START + timedelta(days=1, hours=2, minutes=5, seconds=1.55)
 
 
 async def test_what_does_not_exist_is_none(seeded: AsyncConnection) -> None:

@@ -185,7 +185,7 @@ def test_what_a_decided_plan_is_for_survives_the_restart_that_finishes_it() -> N
     again = resumed_job(history(layouts={0: HOME, 1: HOME}, plans=(status,), planned_for={1: speeds}))
     assert again.decided is status
     assert (again.job.epoch, again.job.answered) == (0, {})
-    assert flight_again(again.job, plan).throughputs == speeds
+    assert flight_again(plan).throughputs == speeds
 
 
 def test_a_job_whose_loop_cannot_be_reshaped_is_known_as_such_after_a_restart() -> None:

@@ -1,0 +1,85 @@
+"""What incidents cost, in training seconds, and when the history is told. Pure.
+
+Each second is charged once. A standstill is charged from the death or hang on until a plan is seen to run; what
+iterations take longer than healthy ones, to all incidents that are open, in equal parts. The history gets accounts: how
+much an incident has cost, all in all. Without them while it is open, a scheduler that starts again would have forgotten
+what a slow device had cost until then.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import datetime
+
+from history.records import IncidentEventRecord
+from history.vocabulary import IncidentEventKind
+from services.scheduler.domain.job_state import JobKnowledge, OpenIncident
+from services.scheduler.domain.replacements import GONE
+
+_LEAST_SECONDS = 1.0
+# Each account is larger than the last one by a part of it: an incident that is open for weeks has some dozens of rows.
+_GROWTH = 1.1
+
+
+def with_loss(job: JobKnowledge, incident_id: str | None, seconds: float) -> JobKnowledge:
+    """Training time lost, charged to one incident, or in equal parts to all that are open."""
+    charged = [i.incident_id for i in job.incidents if incident_id is None or i.incident_id == incident_id]
+    if not charged or seconds <= 0.0:
+        return job
+    part = seconds / len(charged)
+    return _with_incidents(job, charged, lambda one: replace(one, lost_seconds=one.lost_seconds + part))
+
+
+def with_standstill(job: JobKnowledge, at: datetime) -> JobKnowledge:
+    """The job when it goes on, or ends, after somebody whom the layout in force counts on was gone.
+
+    Each of the deaths and hangs since that layout was seen to run is charged until the next one, the last one until
+    ``at``. Where there is none, a plan in flight had to be replaced: its incident is charged from its start on.
+    """
+    end = at.timestamp()
+    gone = sorted(
+        (one.opened_at.timestamp(), one.incident_id)
+        for one in job.incidents
+        if one.kind in GONE
+        and one.opened_at.timestamp() > job.running_since_unix_seconds
+        and any(one.accuses(rank) for rank in job.layout.ranks)
+    )
+    if not gone and job.flight is not None:
+        return with_loss(job, job.flight.incident_id, end - job.flight.started_at_unix_seconds)
+    for (begin, incident_id), (until, _) in zip(gone, [*gone[1:], (end, "")], strict=True):
+        job = with_loss(job, incident_id, min(until, end) - begin)
+    return job
+
+
+def due_accounts(job: JobKnowledge, at: datetime) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
+    """Accounts of the open incidents that have cost a second, and a tenth more than the history knows."""
+    grown = [i for i in job.incidents if i.lost_seconds >= max(_LEAST_SECONDS, i.told_seconds * _GROWTH)]
+    return _told(job, grown, at, reference=str(job.iteration))
+
+
+def all_accounts(job: JobKnowledge, at: datetime, *, reference: str) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
+    """Accounts of all open incidents that have cost more than the history knows; ``reference`` names the occasion."""
+    return _told(job, [i for i in job.incidents if i.lost_seconds > i.told_seconds], at, reference=reference)
+
+
+def _told(
+    job: JobKnowledge, incidents: Collection[OpenIncident], at: datetime, *, reference: str
+) -> tuple[JobKnowledge, list[IncidentEventRecord]]:
+    records = [
+        IncidentEventRecord(
+            incident_id=one.incident_id,
+            kind=IncidentEventKind.LOSS,
+            reference=reference,
+            at=at,
+            lost_seconds=one.lost_seconds,
+        )
+        for one in incidents
+    ]
+    ids = [one.incident_id for one in incidents]
+    return _with_incidents(job, ids, lambda one: replace(one, told_seconds=one.lost_seconds)), records
+
+
+def _with_incidents(
+    job: JobKnowledge, incident_ids: Collection[str], changed: Callable[[OpenIncident], OpenIncident]
+) -> JobKnowledge:
+    incidents = tuple(changed(one) if one.incident_id in incident_ids else one for one in job.incidents)
+    return replace(job, incidents=incidents)
