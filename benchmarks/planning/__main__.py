@@ -49,6 +49,7 @@ PARTS = {
     ),
     "fig2": Part(module="amplification"),
     "availability": Part(module="availability", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
+    "spare_domains": Part(module="spare_domains", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
     "half_lost": Part(module="half_lost", full=("--every", "32"), quick=("--every", "256")),
     "plan_time": Part(module="plan_time", quick=("--states", "10", "--large-states", "2")),
     "fidelity": Part(module="fidelity", quick=("--iterations", "10")),

@@ -54,6 +54,17 @@ class Job:
         """Micro-batches of each replica of the healthy job."""
         return self.home.replicas[0].num_micro_batches
 
+    def with_replicas(self, num_replicas: int) -> "Job":
+        """The same batch on another number of replicas; without a mix, quotas are whole micro-batches."""
+        home = uniform_layout(
+            num_blocks=self.home.num_blocks,
+            tensor=self.width,
+            pipeline=PIPELINE,
+            data=num_replicas,
+            num_micro_batches=self.home.num_micro_batches,
+        )
+        return replace(self, home=home)
+
 
 def job(width: int, num_devices: int = NUM_DEVICES, *, fine_attention: bool = False) -> Job:
     """The 480B job on domains of a width; the batch is 16 M tokens on 32 K devices.

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from benchmarks.planning.amplification import busy_seconds, waiting
-from benchmarks.planning.availability import dropped, job, nonuniform, packed, widths_after
+from benchmarks.planning.availability import dropped, healthy_seconds, job, nonuniform, packed, widths_after
 from benchmarks.planning.cases import case_of
 from benchmarks.planning.half_lost import course
+from benchmarks.planning.spare_domains import lost
 from simulator.fleet.operation import operation_of, operation_seconds
 
 
@@ -67,3 +68,12 @@ def test_packing_keeps_every_domain():
     together = packed(where, left)
     assert sorted(width for row in left for width in row) == sorted(width for row in together for width in row)
     assert sum(min(row) < 32 for row in together) <= sum(min(row) < 32 for row in left)
+
+
+def test_a_spare_replica_gives_every_system_back_what_it_can_use_of_it():
+    where = job(32, 8192)
+    healthy = healthy_seconds(where)
+    without, with_one = (lost(where, spare, 4e-3, 1, healthy) for spare in (0, 1))
+    assert where.with_replicas(33).home.num_micro_batches == where.home.num_micro_batches
+    assert all(with_one[name] < without[name] for name in without)
+    assert with_one["Evenkeel"] < with_one["NTP"] < with_one["drop"]
