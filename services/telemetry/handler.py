@@ -21,13 +21,15 @@ from services.telemetry.adapters.rollup_writer import RollupWriter
 from services.telemetry.domain.frames import Outcome
 from services.telemetry.domain.job_stream import JobStream
 from services.telemetry.domain.observed import ClosedFrame, EventKind, Numbered, Picture
-from services.telemetry.domain.rollups import RollupAggregator
+from services.telemetry.domain.rollups import RollupAggregator, RollupHold
 from services.telemetry.domain.sample_block import SampleBlock
 from services.telemetry.domain.sequences import RecordSequences
 from services.telemetry.metrics import TelemetryMetrics
 
-# A restart makes an unwritten rollup again if it is not older than this: it bounds what is read again.
+# A restart makes an unwritten rollup again if it is not older than this, or begins within so many newest records of its
+# partition. That bounds what is read again: 30 s of many ranks, or a second or two of work for windows of slow jobs.
 ROLLUP_HOLD_SECONDS = 30.0
+ROLLUP_HOLD_RECORDS = 50_000
 _HOUSEKEEPING_SECONDS = 5.0
 _ENDS = frozenset((EventKind.DIED, EventKind.FINISHED))
 
@@ -165,10 +167,11 @@ class TelemetryHandler:
             shard = self._shards.get(partition.number)
             if shard is None:
                 continue
-            offsets = [position, self._rollup_writer.oldest_offset(shard.jobs, opened_after_seconds=since_seconds)]
+            hold = RollupHold(opened_after_seconds=since_seconds, from_offset=position - ROLLUP_HOLD_RECORDS)
+            offsets = [position, self._rollup_writer.oldest_offset(shard.jobs, hold)]
             for job in shard.jobs.values():
                 offsets.append(job.stream.frames.oldest_offset)
-                offsets.append(job.rollups.oldest_offset(opened_after_seconds=since_seconds))
+                offsets.append(job.rollups.oldest_offset(hold))
             allowed[partition] = min(offset for offset in offsets if offset is not None)
         return allowed
 

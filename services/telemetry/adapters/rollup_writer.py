@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from history.writes import insert_rollups
 from services.common.backoff import Backoff, Reachability
 from services.common.database import DATABASE_AWAY, is_database_away
-from services.telemetry.domain.rollups import FinishedWindow
+from services.telemetry.domain.rollups import FinishedWindow, RollupHold
 from services.telemetry.metrics import TelemetryMetrics
 
 _BATCH_ROWS = 1000
@@ -61,13 +61,14 @@ class RollupWriter:
             self._news.set()
         self._metrics.rollups_waiting.set(len(self._waiting))
 
-    def oldest_offset(self, job_ids: Iterable[str], *, opened_after_seconds: float) -> int | None:
-        """Offset of the oldest record in a row of these jobs that is not written and was opened after a time."""
+    def oldest_offset(self, job_ids: Iterable[str], hold: RollupHold) -> int | None:
+        """Offset of the oldest record in a row of these jobs that is not written and that a restart makes again."""
         wanted = set(job_ids)
         offsets = [
             each.first_offset
             for each in self._waiting
-            if each.opened_at_seconds > opened_after_seconds and each.record.job_id in wanted
+            if (each.opened_at_seconds > hold.opened_after_seconds or each.first_offset >= hold.from_offset)
+            and each.record.job_id in wanted
         ]
         return min(offsets, default=None)
 

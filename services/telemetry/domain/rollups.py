@@ -66,6 +66,19 @@ class FinishedWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RollupHold:
+    """Which rows a restart makes again: those that are young, and those that begin late, whatever their age.
+
+    Attributes:
+        opened_after_seconds: A row is young whose first record came after this, Unix seconds.
+        from_offset: A row begins late whose first record has this offset or a later one.
+    """
+
+    opened_after_seconds: float
+    from_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Runs:
     """Consecutive samples of one process in one window, process by process.
 
@@ -143,10 +156,11 @@ class RollupAggregator:
         self._state["open"][:] = False
         return self._finish(slots)
 
-    def oldest_offset(self, *, opened_after_seconds: float) -> int | None:
-        """Offset of the oldest record in a window that was opened after a time; None if there is none."""
+    def oldest_offset(self, hold: RollupHold) -> int | None:
+        """Offset of the oldest record in an open window that a restart makes again; None if there is none."""
         state = self._state
-        offsets = state["first_offset"][state["open"] & (state["opened_at_seconds"] > opened_after_seconds)]
+        young = state["opened_at_seconds"] > hold.opened_after_seconds
+        offsets = state["first_offset"][state["open"] & (young | (state["first_offset"] >= hold.from_offset))]
         return int(offsets.min()) if len(offsets) else None
 
     def _end(self, slots: Ints) -> list[FinishedWindow]:

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from contracts.topics import RECORDS
 from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition
 from services.common.kafka.records import Message
-from services.telemetry.domain.rollups import FinishedWindow
+from services.telemetry.domain.rollups import FinishedWindow, RollupHold
 from services.telemetry.handler import TelemetryHandler
 from services.telemetry.metrics import TelemetryMetrics
 
@@ -33,7 +33,7 @@ class Rollups:
     def put(self, rows: Iterable[FinishedWindow]) -> None:
         self.rows.extend(rows)
 
-    def oldest_offset(self, jobs: Collection[str], *, opened_after_seconds: float) -> int | None:
+    def oldest_offset(self, jobs: Collection[str], hold: RollupHold) -> int | None:
         return None
 
 

@@ -7,7 +7,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.telemetry.domain.rollups import FinishedWindow, RollupAggregator
+from services.telemetry.domain.rollups import FinishedWindow, RollupAggregator, RollupHold
 from services.telemetry.domain.sequences import RecordSequences
 from tests.unit.telemetry.blocks import block_of
 
@@ -107,10 +107,10 @@ def test_what_a_process_sent_before_its_end_does_not_wait_long_when_it_arrives_a
 def test_the_oldest_offset_is_what_a_restart_must_read_again() -> None:
     aggregator = RollupAggregator("job", window_iterations=4)
     feed(aggregator, [0, 1, 2], now_seconds=100.0)
-    assert aggregator.oldest_offset(opened_after_seconds=99.0) == 0
+    assert aggregator.oldest_offset(RollupHold(opened_after_seconds=99.0, from_offset=9)) == 0
     feed(aggregator, [3, 4, 5], now_seconds=100.0)
-    assert aggregator.oldest_offset(opened_after_seconds=99.0) == 4
-    assert aggregator.oldest_offset(opened_after_seconds=100.0) is None
+    assert aggregator.oldest_offset(RollupHold(opened_after_seconds=99.0, from_offset=9)) == 4
+    assert aggregator.oldest_offset(RollupHold(opened_after_seconds=100.0, from_offset=5)) is None
 
 
 def test_gaps_in_record_numbers_are_counted_per_process() -> None:
