@@ -1,6 +1,7 @@
 """Entry point of ``evenkeel``."""
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -97,6 +98,8 @@ def options(
 
 def main() -> NoReturn:
     """Runs the command line; the exit status is one of :class:`cli.errors.ExitStatus`, or 130 after Ctrl-C."""
+    # What went wrong is told in one line of ours; the client would say it before that in its own words.
+    logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:
         app()
     except CommandError as error:

@@ -11,6 +11,8 @@ import typer
 
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat
+from stack.addresses import wrong_address
+from stack.paths import stack_names
 from stack.state import Phase, read_state
 
 OutputOption = Annotated[
@@ -50,17 +52,25 @@ def settings_of_stack(context: typer.Context) -> dict[str, str]:
     return state.addresses.environment() if state is not None and state.phase is Phase.RUNNING else {}
 
 
+def _runs(stack_name: str) -> bool:
+    state = read_state(stack_name)
+    return state is not None and state.phase is Phase.RUNNING
+
+
 def setting(context: typer.Context, name: str) -> str:
     """A setting, from the environment or from the local stack.
 
     Raises:
-        CommandError: Neither has it.
+        CommandError: Neither has it, or it is no address.
     """
     value = os.environ.get(name) or settings_of_stack(context).get(name)
     if not value:
+        others = [f"evenkeel --stack {other} ..., " for other in stack_names() if _runs(other)]
         raise CommandError(
             f"{name} is not set, and the local stack {session_of(context).stack_name!r} does not run",
-            next_step=f"evenkeel stack up, or export {name}=...",
+            next_step=f"{''.join(others)}evenkeel stack up, or export {name}=...",
             status=ExitStatus.UNHEALTHY,
         )
+    if problem := wrong_address(name, value):
+        raise CommandError(problem, status=ExitStatus.USAGE)
     return value

@@ -44,3 +44,7 @@ class UnknownIncidentError(HistoryError):
     def __init__(self, incident_id: str) -> None:
         super().__init__(f"no incident {incident_id!r}")
         self.incident_id = incident_id
+
+
+class MigrationError(HistoryError):
+    """The schema cannot be brought to the newest migration."""

@@ -9,8 +9,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import ProgrammingError
 
+from history.errors import MigrationError
 from history.tables import Base
 
 _CONNECT_TIMEOUT_SECONDS = 10
@@ -47,12 +50,17 @@ def upgrade(database_url: str, revision: str = "head") -> None:
 
     Raises:
         sqlalchemy.exc.OperationalError: The database cannot be reached.
-        sqlalchemy.exc.ProgrammingError: The user lacks a right.
+        MigrationError: The user lacks a right, or the schema is that of a newer version.
     """
     engine = _engine(database_url)
     try:
         with _one_at_a_time, engine.begin() as connection:
             command.upgrade(_config(connection), revision)
+    except ProgrammingError as error:
+        problem = " ".join(str(error.orig).split())
+        raise MigrationError(f"the schema cannot be changed: {problem}; use a user who owns the database") from error
+    except CommandError as error:
+        raise MigrationError(f"the schema is not one of this version's: {error}; update Evenkeel first") from error
     finally:
         engine.dispose()
 

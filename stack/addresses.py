@@ -1,7 +1,13 @@
 """Where the parts of a running stack are, and the settings that lead a process to them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+_FORMS = {
+    "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": (r"[^\s,]+:\d{1,5}(\s*,\s*[^\s,]+:\d{1,5})*", "host:port[,host:port]"),
+    "EVENKEEL_DATABASE_URL": (r"postgresql://\S+", "postgresql://user:password@host:port/database"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,3 +37,16 @@ class Addresses:
             "EVENKEEL_FLEET_TOKEN": self.fleet_token,
         }
         return {name: value for name, value in settings.items() if value}
+
+
+def wrong_address(name: str, value: str) -> str:
+    """What is wrong with the value of a setting, or nothing; a database's address is not repeated, it has a password.
+
+    Args:
+        name: Of the setting, as ``EVENKEEL_DATABASE_URL``; others than the addresses of servers are never wrong.
+        value: Not empty.
+    """
+    pattern, form = _FORMS.get(name, ("", ""))
+    if not form or re.fullmatch(pattern, value.strip()):
+        return ""
+    return f"{name} is not {form}" + ("" if "password" in form else f": {value[:100]!r}")

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
-from stack.errors import ServerAwayError
+from history.errors import MigrationError
+from stack.errors import ServerAwayError, StackError
 
 
 def upgrade_database(database_url: str) -> None:
@@ -15,6 +16,7 @@ def upgrade_database(database_url: str) -> None:
 
     Raises:
         ServerAwayError: The server does not answer or refuses.
+        StackError: The schema cannot be changed: the user lacks a right, or it is a newer version's.
     """
     # By name and late: Alembic and SQLAlchemy are only loaded by who needs them.
     migrate = importlib.import_module("history.migrate")
@@ -24,7 +26,10 @@ def upgrade_database(database_url: str) -> None:
     except psycopg.OperationalError as error:
         problem = " ".join(str(error).split())
         raise ServerAwayError(f"PostgreSQL does not answer: {problem}; check EVENKEEL_DATABASE_URL") from error
-    migrate.upgrade(database_url)
+    try:
+        migrate.upgrade(database_url)
+    except MigrationError as error:
+        raise StackError(str(error)) from error
 
 
 def create_database(server_url: str, name: str, *, template: str | None = None) -> str:

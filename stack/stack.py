@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from stack.addresses import Addresses
+from stack.addresses import Addresses, wrong_address
 from stack.databases import upgrade_database
 from stack.errors import StackError
 from stack.kafka import Kafka
@@ -175,8 +175,9 @@ class Stack:
         self._lock = None
 
     def _start_servers(self) -> None:
-        kafka_address = os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "")
-        database_url = os.environ.get("EVENKEEL_DATABASE_URL", "")
+        kafka_address, database_url = (
+            _address_in_environment(f"EVENKEEL_{name}") for name in ("KAFKA_BOOTSTRAP_SERVERS", "DATABASE_URL")
+        )
         if not kafka_address:
             self._kafka = Kafka(self.folder / "kafka", self._watchdog)
         if not database_url:
@@ -244,3 +245,11 @@ class Stack:
     def _remove_data(self) -> None:
         for part in ("kafka", "postgres"):
             shutil.rmtree(self.folder / part, ignore_errors=True)
+
+
+def _address_in_environment(name: str) -> str:
+    """Where a server runs that is to be used, or nothing."""
+    value = os.environ.get(name, "")
+    if value and (problem := wrong_address(name, value)):
+        raise StackError(problem)
+    return value

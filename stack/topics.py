@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
 
 from contracts.topics import DEFAULT_MAX_MESSAGE_BYTES, TOPICS, Topic
 from stack.errors import ServerAwayError, StackError
@@ -111,7 +111,7 @@ def apply_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = 
         ServerAwayError: Kafka does not answer.
         StackError: Kafka refuses.
     """
-    return _run(_apply(bootstrap_servers, tuple(wanted_topics() if wanted is None else wanted)))
+    return _run(bootstrap_servers, _apply(bootstrap_servers, tuple(wanted_topics() if wanted is None else wanted)))
 
 
 def check_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = None) -> tuple[TopicDrift, ...]:
@@ -120,7 +120,7 @@ def check_topics(bootstrap_servers: str, wanted: Iterable[WantedTopic] | None = 
     Raises:
         ServerAwayError: Kafka does not answer.
     """
-    return _run(_check(bootstrap_servers, tuple(wanted_topics() if wanted is None else wanted)))
+    return _run(bootstrap_servers, _check(bootstrap_servers, tuple(wanted_topics() if wanted is None else wanted)))
 
 
 async def _apply(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tuple[str, ...]:
@@ -179,8 +179,12 @@ async def _check(bootstrap_servers: str, wanted: tuple[WantedTopic, ...]) -> tup
         await client.close()
 
 
-def _run(work: Coroutine[Any, Any, Result]) -> Result:
+def _run(bootstrap_servers: str, work: Coroutine[Any, Any, Result]) -> Result:
     try:
         return run_on_own_loop(work, timeout_seconds=TIMEOUT_SECONDS)
+    except KafkaConnectionError as error:
+        raise ServerAwayError(
+            f"Kafka at {bootstrap_servers} does not answer; check EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"
+        ) from error
     except (KafkaError, OSError) as error:
         raise ServerAwayError(f"Kafka says no: {error!r}; check EVENKEEL_KAFKA_BOOTSTRAP_SERVERS") from error

@@ -1,10 +1,14 @@
 import multiprocessing
+import secrets
 from concurrent.futures import ProcessPoolExecutor
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from history import migrate
+from history.errors import MigrationError
 
 pytestmark = pytest.mark.integration
 
@@ -43,6 +47,28 @@ def test_each_migration_can_be_applied_to_a_database_with_data(empty_database_ur
 
     with psycopg.connect(empty_database_url) as connection:
         assert connection.execute("SELECT job_id FROM jobs").fetchall() == [("old",)]
+
+
+def test_a_schema_of_a_newer_version_is_refused(empty_database_url: str) -> None:
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num varchar(32) PRIMARY KEY)")
+        connection.execute("INSERT INTO alembic_version VALUES ('9999')")
+
+    with pytest.raises(MigrationError, match=r"9999.*; update Evenkeel first"):
+        migrate.upgrade(empty_database_url)
+
+
+def test_a_user_who_may_not_make_tables_is_told_so(empty_database_url: str) -> None:
+    role = f"guest_{secrets.token_hex(4)}"
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'guest'").format(sql.Identifier(role)))
+    address = urlsplit(empty_database_url)
+    guest_url = urlunsplit(address._replace(netloc=f"{role}:guest@{address.hostname}:{address.port}"))
+
+    with pytest.raises(MigrationError, match=r"permission denied.*; use a user who owns the database"):
+        migrate.upgrade(guest_url)
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
 
 
 def test_migrators_at_the_same_time_wait_for_one_another(empty_database_url: str) -> None:

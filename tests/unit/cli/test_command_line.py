@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from cli.errors import ExitStatus
 from cli.main import app, main
 from stack import paths
-from stack.state import Phase, StackState, write_state
+from stack.locks import try_lock
+from stack.state import Phase, StackState, lock_path, write_state
 
 ROOT_COMMAND: Any = typer.main.get_command(app)
 
@@ -111,6 +112,38 @@ def test_a_database_that_does_not_answer_is_one_line_and_unhealthy(
     assert all(line.startswith("next: ") for line in rest)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("DATABASE_URL", "mysql://nobody:secret@127.0.0.1:1/nothing"),
+        ("DATABASE_URL", "secret"),
+        ("KAFKA_BOOTSTRAP_SERVERS", "kafka"),
+        ("KAFKA_BOOTSTRAP_SERVERS", "kafka:9092,kafka:port"),
+    ],
+)
+def test_an_address_that_is_none_is_one_line_that_says_its_form_and_no_password(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(f"EVENKEEL_{name}", value)
+    words = ("db", "upgrade") if name == "DATABASE_URL" else ("topics", "check")
+    assert run_main(monkeypatch, *words) == ExitStatus.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"EVENKEEL_{name} is not " in line
+    assert "secret" not in line
+
+
+def test_a_stack_of_another_name_is_pointed_at(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("demo", "ended"):
+        write_state(StackState(name=name, phase=Phase.RUNNING, owner_id=1))
+    owner = try_lock(lock_path("demo"), timeout_seconds=1.0)
+    assert owner is not None
+    with owner:
+        assert run_main(monkeypatch, "jobs", "list") == ExitStatus.UNHEALTHY
+    assert "next: evenkeel --stack demo ..., evenkeel stack up, or " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [("why", "job"), ("record", "job", "-o", "kept"), ("topics", "check")])
 def test_a_kafka_that_does_not_answer_is_unhealthy_and_costs_no_recording(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -119,7 +152,8 @@ def test_a_kafka_that_does_not_answer_is_unhealthy_and_costs_no_recording(
     Path("kept").write_text("an earlier recording")
     monkeypatch.setenv("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
     assert run_main(monkeypatch, *words) == ExitStatus.UNHEALTHY
-    assert "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS" in capsys.readouterr().err
+    first, *_rest = capsys.readouterr().err.splitlines()
+    assert first.startswith("evenkeel: Kafka at 127.0.0.1:1 ")
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("kept", "an earlier recording")]
 
 
