@@ -78,6 +78,8 @@ class Operations:
         micro_batch: Micro-batch, -1 where there is none.
         start_seconds: Start, on a clock that all workers of a step share.
         duration_seconds: End minus start, waiting included.
+        work: How much a computation had to do, in units of one's own; 0 where that is not known, and then workers of
+            the same stage are taken to do the same.
     """
 
     step: Ints
@@ -91,6 +93,7 @@ class Operations:
     micro_batch: Ints
     start_seconds: Floats
     duration_seconds: Floats
+    work: Floats
 
     def __len__(self) -> int:
         return len(self.step)
@@ -106,7 +109,8 @@ class Operations:
         """Checks a table and puts it in order: by step, rank of the pipeline, type and start.
 
         Args:
-            columns: Arrays by the names of :data:`REQUIRED_COLUMNS` and :data:`OPTIONAL_COLUMNS`; others are ignored.
+            columns: Arrays by the names of :data:`REQUIRED_COLUMNS`, :data:`OPTIONAL_COLUMNS` and ``work``; others are
+                ignored.
 
         Raises:
             OperationError: Columns are missing, or values make no sense.
@@ -145,6 +149,7 @@ class Operations:
             micro_batch=_optional(columns, "mb_id", order, np.full(count, -1, dtype=np.int64)),
             start_seconds=start[order],
             duration_seconds=duration[order],
+            work=np.asarray(columns["work"], dtype=np.float64)[order] if "work" in columns else np.zeros(count),
         )
 
     def select(self, rows: npt.NDArray[np.bool_] | Ints) -> "Operations":

@@ -1,5 +1,6 @@
 """Workers that compute more slowly than others who do the same: the same stage in other replicas.
 
+Where replicas share their layers out unequally the same stage is not the same work: known work is divided out.
 A replica may be slow because its sequences are long, which all of its stages share and which changes from one
 micro-batch to the next. So a worker counts as slow by what its replica's other stages do not share, or where the whole
 replica is slower by more than micro-batches differ. One step of many, or one micro-batch of each step, decides nothing.
@@ -77,6 +78,10 @@ def _batches(operations: Operations, seconds: Floats) -> _Batches:
     keys = np.stack([operations.dp_rank[rows], operations.stage[rows], operations.step[rows], batch])
     (dp_rank, stage, step, batch), place = np.unique(keys, axis=1, return_inverse=True)
     spent = np.log(np.bincount(place.ravel(), weights=seconds[rows]))
+    if (operations.work[rows] > 0).all():
+        # Each row of a micro-batch says what all of them are worth together.
+        work = np.bincount(place.ravel(), weights=operations.work[rows]) / np.bincount(place.ravel())
+        spent -= np.log(work)
     return _Batches(seconds=spent, step=step, dp_rank=dp_rank, stage=stage, batch=batch)
 
 

@@ -33,13 +33,16 @@ _PASSES = {
 }
 _ROUNDS = 8
 _CLOSE = 0.01
-_Row = tuple[int, int, int, int, str, float, float, int, int]
-_COLUMNS = ("step", "dp_rank", "stage", "rank", "optype", "start_ts", "duration", "mb_id", "gmc")
+_Row = tuple[int, int, int, int, str, float, float, int, int, float]
+_COLUMNS = ("step", "dp_rank", "stage", "rank", "optype", "start_ts", "duration", "mb_id", "gmc", "work")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Worker:
-    """The stages of one replica that the same ranks hold, in one iteration; seconds."""
+    """The stages of one replica that the same ranks hold, in one iteration; seconds.
+
+    ``work`` is that of its slowest shard, 0 where it is not known: replicas may share out layers and widths unequally.
+    """
 
     rank: int
     forward: float
@@ -50,6 +53,7 @@ class _Worker:
     gradient: float
     vote: float
     micro_batches: tuple[tuple[int, float], ...]
+    work: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +151,8 @@ def _workers(ranks: Iterable[RankRow]) -> dict[tuple[int, int], _Worker]:
         forward, backward = max(row.forward for row in members), max(row.backward for row in members)
         together = max(row.forward + row.backward + row.wait_tensor for row in members)
         stretch = max(together / (forward + backward), 1.0) if forward + backward > 0 else 1.0
+        paces = [(row.forward + row.backward) / row.work for row in members if row.work > 0]
+        known = len(paces) == len(members) and max(paces) > 0
         found[place] = _Worker(
             rank=min(row.rank for row in members),
             forward=forward * stretch,
@@ -157,6 +163,7 @@ def _workers(ranks: Iterable[RankRow]) -> dict[tuple[int, int], _Worker]:
             gradient=exchange[place[1]],
             vote=vote,
             micro_batches=members[0].micro_batches,
+            work=(forward + backward) / max(paces) if known else 0.0,
         )
     return found
 
@@ -206,7 +213,8 @@ def _run(
     rows: list[_Row] = []
 
     def note(worker: int, kind: str, start: float, end: float, batch: int, stage: int) -> None:
-        rows.append((step, d, worker, workers[worker].rank, kind, start, end - start, batch, stage))
+        work = workers[worker].work * costs[worker].get(batch, 0.0)
+        rows.append((step, d, worker, workers[worker].rank, kind, start, end - start, batch, stage, work))
 
     for number, one in enumerate(workers):
         note(number, OperationType.INPUT, 0.0, one.data, -1, course.cells[number][0])
@@ -257,5 +265,5 @@ def _tail(step: int, workers: dict[tuple[int, int], _Worker], rows: Sequence[_Ro
             (OperationType.CLIP_GRADS, reduced, voted - reduced),
             (OperationType.OPTIMIZER, voted, one.optimizer),
         ):
-            found.append((step, d, numbers[s], one.rank, kind, start, seconds, -1, s))
+            found.append((step, d, numbers[s], one.rank, kind, start, seconds, -1, s, 0.0))
     return found

@@ -50,6 +50,7 @@ class RankRow:
         wait_vote: Waiting for the step vote.
         wall: The whole iteration.
         micro_batches: Index and cost of each, relative to one another.
+        work: Operations of all of them on the rank's share of the model; 0 where that is not known.
     """
 
     rank: int
@@ -67,6 +68,7 @@ class RankRow:
     wait_vote: float
     wall: float
     micro_batches: tuple[tuple[int, float], ...]
+    work: float
 
 
 def rank_rows(frame: pb.Frame) -> list[RankRow]:
@@ -104,6 +106,7 @@ def _of_sample(rank: int, sample: pb.Sample) -> RankRow:
         wait_vote=waiting.vote,
         wall=sample.wall_seconds,
         micro_batches=_costs(batches, price),
+        work=_work(batches, price),
     )
 
 
@@ -134,15 +137,21 @@ def _of_columns(columns: pb.FrameColumns) -> Iterator[RankRow]:
     for (rank, replica, stage, shard, mark), (per_token, per_square, workload), spent in zip(
         places, prices, seconds, strict=True
     ):
+        batches, price = workloads[workload] if workloads else [], (per_token, per_square)
         yield RankRow(
             rank=rank,
             replica=replica,
             stage=stage,
             shard=shard,
             planned=mark != pb.MARK_UNSPECIFIED,
-            micro_batches=_costs(workloads[workload] if workloads else [], (per_token, per_square)),
+            micro_batches=_costs(batches, price),
+            work=_work(batches, price),
             **dict(zip(_FIELDS, spent, strict=True)),
         )
+
+
+def _work(batches: list[tuple[int, int, float]], price: tuple[float, float]) -> float:
+    return sum([price[0] * tokens + price[1] * squares for _, tokens, squares in batches])
 
 
 def _costs(batches: list[tuple[int, int, float]], price: tuple[float, float]) -> tuple[tuple[int, float], ...]:

@@ -52,6 +52,36 @@ def test_a_slow_rank_is_named_by_the_shard_that_it_is() -> None:
     assert said["worker_share"] > 0.5
 
 
+def unequal(frames: list[pb.Frame], layers: dict[tuple[int, int], float], pace: dict[int, float]) -> list[pb.Frame]:
+    """The frames of replicas that share their layers out so, with ranks that take so many times as long for theirs."""
+    for frame in frames:
+        for entry in frame.entries:
+            position, compute = entry.sample.position, entry.sample.compute
+            share = layers.get((position.replica, position.stage), 1.0)
+            position.forward_flops_per_token *= share
+            position.forward_flops_per_squared_length *= share
+            factor = share * pace.get(entry.rank, 1.0)
+            compute.forward *= factor
+            compute.backward *= factor
+    return frames
+
+
+@pytest.mark.parametrize(
+    ("pace", "ill"), [({}, []), ({4: 1.6}, [4]), ({0: 1.6}, [0])], ids=["nobody", "of the light stage", "of another"]
+)
+def test_replicas_that_share_their_layers_out_unequally_are_compared_by_their_work(
+    pace: dict[int, float], ill: list[int]
+) -> None:
+    trace = make_trace(6, shape="4x2x2", num_iterations=60)
+    shared_out = unequal(frames(trace, 20), {(1, 0): 0.7, (1, 1): 1.3}, pace)
+    rebuilt = operations_of(shared_out)
+    found = analyze(rebuilt.operations)
+    said = answer("job", rebuilt, found, slowest_shards(shared_out))
+    assert found.slowdown > 1.1
+    assert said["ill_ranks"] == ill
+    assert ("slow_workers" in found.causes) == bool(ill)
+
+
 def test_frames_in_columns_say_the_same_as_frames_in_entries() -> None:
     _, slow = slow_run()
     for frame in slow:
