@@ -1,0 +1,140 @@
+"""The engine's own iterations and votes, recorded rank by rank, against groups as strict as groups may be."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layouts.layout import Layout
+from layouts.schedules import SCHEDULES
+from layouts.spread import spread_micro_batches
+from tests.unit.elastic.rendezvous import Ask, Await, RecordedBackend, RecordedGroup, Trace, Vote, play
+from tests.unit.layouts.strategies import routed_layouts
+from trainer_sdk.elastic.clock import Clock
+from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.data import Dataset
+from trainer_sdk.elastic.exchange import plan_exchange
+from trainer_sdk.elastic.model import parameter_specs
+from trainer_sdk.elastic.ownership import OwnershipMap
+from trainer_sdk.elastic.peer_copies import PeerCopies
+from trainer_sdk.elastic.reference import UnpacedDevice
+from trainer_sdk.elastic.remainder import Remainder
+from trainer_sdk.elastic.runtime import EpochRuntime
+from trainer_sdk.elastic.shard_state import empty_state
+from trainer_sdk.elastic.step_vote import StepVote
+from trainer_sdk.elastic.topology import groups_of
+from trainer_sdk.emit.progress import ProgressMark
+from trainer_sdk.groups.builder import GroupSpec
+from trainer_sdk.groups.waiting import Waiter
+
+VOTE_WIDTH = 4
+DATASETS: dict[int, Dataset] = {}
+
+
+def assert_nobody_waits_for_ever(
+    config: TrainingConfig, layout: Layout, remainder: Remainder | None = None, *, accelerator: bool = False
+) -> None:
+    """Record two iterations of every rank, the first of which may be the rest of an interrupted one."""
+    workload = replace(config.workload, num_micro_batches=layout.num_micro_batches)
+    model = replace(config.model, num_layers=layout.num_blocks - 2)
+    config = replace(config, workload=workload, model=model, vote_width=VOTE_WIDTH)
+    buckets = plan_exchange(parameter_specs(model), layout)
+    specs = groups_of(layout, buckets, (), VOTE_WIDTH)
+    specs = (*specs, *copies_of(config, 0).groups_of(layout))
+    traces = {rank: record(config, layout, specs, rank, remainder, accelerator) for rank in layout.ranks}
+    play(traces, {spec.name: spec.ranks for spec in specs})
+
+
+def copies_of(config: TrainingConfig, rank: int) -> PeerCopies:
+    return PeerCopies(parameter_specs(config.model), rank, every_iterations=1)
+
+
+def record(
+    config: TrainingConfig,
+    layout: Layout,
+    specs: tuple[GroupSpec, ...],
+    rank: int,
+    remainder: Remainder | None,
+    accelerator: bool,
+) -> Trace:
+    trace: Trace = []
+    groups = {}
+    for spec in specs:
+        if rank in spec.ranks:
+            backend = RecordedBackend(spec.name, trace)
+            groups[spec.name] = RecordedGroup(spec.name, spec.ranks, rank, backend, Waiter(lambda: False))
+            groups[spec.name].accelerator = accelerator
+    ownership = OwnershipMap(parameter_specs(config.model), layout)
+    state = empty_state(config, ownership, rank, epoch=0, steps_applied=0)
+    for parameter in state.parameters.values():
+        for tensor in parameter.tensors():
+            tensor.zero_()
+    clock = Clock(UnpacedDevice(), ProgressMark())
+    dataset = DATASETS.setdefault(layout.num_micro_batches, Dataset(config))
+    runtime = EpochRuntime(config, dataset, layout, rank, state, groups, clock, None, remainder)
+    vote = StepVote(config, layout, rank, groups, clock)
+    copies = copies_of(config, rank)
+    copies.enter(layout, groups, state)
+    if remainder is not None:
+        runtime.sums.begin(remainder.iteration)
+    for iteration in range(2):
+        runtime.run_iteration(iteration)
+        vote.gradient_norm(1.0)
+        copies.finish()
+        trace.append(Vote())
+        vote.hold(0, 0.0, 1.0)
+        runtime.step(1.0)
+        copies.voted()
+        if iteration == 0:
+            copies.stepped(state)
+    return trace
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data(), accelerator=st.booleans())
+def test_in_no_layout_do_ranks_wait_in_a_circle(
+    data: st.DataObject, accelerator: bool, any_layout: st.SearchStrategy, small_config: TrainingConfig
+) -> None:
+    layout = replace(data.draw(any_layout), schedule=data.draw(st.sampled_from(sorted(SCHEDULES))))
+    assert_nobody_waits_for_ever(small_config, layout, accelerator=accelerator)
+
+
+@settings(max_examples=10, deadline=None)
+@given(layout=routed_layouts(max_stages=4, max_replicas=3, max_quota=4).filter(lambda layout: layout.num_blocks > 2))
+def test_in_no_layout_with_routes_do_ranks_wait_in_a_circle(layout: Layout, small_config: TrainingConfig) -> None:
+    assert_nobody_waits_for_ever(small_config, layout)
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_what_is_left_of_an_iteration_lets_nobody_wait_for_ever(
+    data: st.DataObject, any_layout: st.SearchStrategy, small_config: TrainingConfig
+) -> None:
+    layout = replace(data.draw(any_layout), schedule=data.draw(st.sampled_from(sorted(SCHEDULES))))
+    again = sorted(data.draw(st.sets(st.sampled_from(range(layout.num_micro_batches)))))
+    kept = tuple(sorted({*range(layout.num_micro_batches)} - {*again}))
+    rest = Remainder(
+        iteration=0, kept=kept, kept_loss=0.0, by_replica=spread_micro_batches(layout, again), mix=layout.mix
+    )
+    assert_nobody_waits_for_ever(small_config, layout, rest)
+
+
+GROUPS = {"a": (0, 1), "b": (0, 1)}
+
+
+def test_a_circle_is_found() -> None:
+    first: Trace = [Ask("a", "x"), Await("a", 0), Ask("b", "x"), Await("b", 0)]
+    second: Trace = [Ask("b", "x"), Await("b", 0), Ask("a", "x"), Await("a", 0)]
+    with pytest.raises(AssertionError, match="wait for ever"):
+        play({0: first, 1: second}, GROUPS)
+    ahead: Trace = [Ask("a", "x"), Ask("b", "x"), Await("b", 0), Await("a", 0)]
+    play({0: ahead, 1: second}, GROUPS)
+
+
+def test_operations_that_do_not_fit_or_are_left_behind_are_found() -> None:
+    one: Trace = [Ask("a", "x"), Await("a", 0), Vote()]
+    with pytest.raises(AssertionError, match="different things"):
+        play({0: one, 1: [Ask("a", "y"), Await("a", 0)]}, GROUPS)
+    with pytest.raises(AssertionError, match="on their way"):
+        play({0: one, 1: [Ask("a", "x"), Vote(), Await("a", 0)]}, GROUPS)
