@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from demo.lateness import is_true_of_the_machine
 from demo.observations import Observations
 from demo.run_log import PlanSeen, VerdictSeen
 from demo.timeline import CommittedIteration, median_seconds
@@ -192,12 +193,30 @@ def during_iterations(phase: Phase) -> Sequence[CommittedIteration]:
 
 def false_verdicts(seen: Observations) -> tuple[VerdictSeen, ...]:
     """Verdicts that no truth explains: a healthy rank accused, or the wrong thing said about a sick one."""
+    held_up = held_up_verdicts(seen)
     return tuple(
         verdict
         for verdict in seen.log.verdicts
         if verdict.kind not in WORKLOAD_KINDS
+        and verdict not in held_up
         and not (verdict.culprits and all(_explained(seen, verdict, culprit.rank) for culprit in verdict.culprits))
     )
+
+
+def held_up_verdicts(seen: Observations) -> tuple[VerdictSeen, ...]:
+    """Verdicts about devices that nobody slowed down but this machine held up: slow, and recovered afterwards."""
+    found: list[VerdictSeen] = []
+    ranks: set[int] = set()
+    for verdict in sorted(seen.log.verdicts, key=lambda verdict: verdict.decided_at):
+        culprits = {culprit.rank for culprit in verdict.culprits}
+        if not culprits or all(_explained(seen, verdict, rank) for rank in culprits):
+            continue
+        if verdict.kind is VerdictKind.COMPUTE_SLOW and is_true_of_the_machine(seen, verdict):
+            found.append(verdict)
+            ranks |= culprits
+        elif verdict.kind is VerdictKind.RECOVERED and culprits <= ranks:
+            found.append(verdict)
+    return tuple(found)
 
 
 def _explained(seen: Observations, verdict: VerdictSeen, rank: int) -> bool:

@@ -34,7 +34,11 @@ FLOPS_PER_SECOND = 1.2e8
 
 @dataclass
 class Run:
-    """Builds a run step by step; ``finish`` turns it into observations."""
+    """Builds a run step by step; ``finish`` turns it into observations.
+
+    Attributes:
+        held_up: How many times as long as it should a device's compute takes, because of this machine.
+    """
 
     seed: int = 7
     now: float = START
@@ -44,6 +48,7 @@ class Run:
     incarnations: list[int] = field(default_factory=lambda: [0] * NUM_RANKS)
     layout_gain: float = 0.0
     lateness: float = 1.0
+    held_up: dict[int, float] = field(default_factory=dict)
     truths: list[Truth] = field(default_factory=list)
     outcomes: list[StepOutcome] = field(default_factory=list)
     reference: list[float] = field(default_factory=list)
@@ -84,7 +89,8 @@ class Run:
                     compute_seconds=flops
                     / FLOPS_PER_SECOND
                     / self.speeds[rank]
-                    * self.random.gauss(self.lateness, 0.01),
+                    * self.random.gauss(self.lateness, 0.01)
+                    * self.held_up.get(rank, 1.0),
                     flops=flops,
                     replica=d,
                     stage=s,
