@@ -2,48 +2,35 @@
 
 Step m runs, stage by stage, forward m and then backward ``m - (stages - 1 - s)``. That is each stage's own order, and
 both inputs are there: the forward's from the stage before in this step, the backward's from the stage after in the step
-before. How it starts and runs does not hang on the number of micro-batches, only when it ends: quotas near each other,
-as the search for quotas asks for, share nearly all steps, and how a full pipeline drains is worked out once.
+before.
 """
 
 import math
-from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
 
-_KEPT = 16
+from services.scheduler.planning.pipeline_run import PipelineRun
+
 _Seconds = tuple[tuple[float, float], ...]
 
 
-class _Run:
-    """One pipeline on its way: clocks after the newest steps, and when gradients of each stage arrive before it."""
+class _Run(PipelineRun):
+    """A 1F1B pipeline."""
 
     def __init__(self, stage_seconds: Sequence[tuple[float, float]], border_seconds: Sequence[float]) -> None:
+        ups = (0.0, *border_seconds)
+        super().__init__(len(stage_seconds), ups)
         # Of each stage: its number, forward, backward, transfer to the stage after it, transfer to the one before.
         self._numbered = [
             (s, forward, backward, down, up)
             for s, ((forward, backward), down, up) in enumerate(
-                zip(stage_seconds, (*border_seconds, 0.0), (0.0, *border_seconds), strict=True)
+                zip(stage_seconds, (*border_seconds, 0.0), ups, strict=True)
             )
         ]
-        self._from_clocks: list[float] = []
-        self._from_gradients: list[float] = []
-        self._states: OrderedDict[int, tuple[list[float], list[float]]] = OrderedDict()
 
-    def seconds(self, num_micro_batches: int) -> float:
-        """When the last backward of the last micro-batch ends."""
-        last = len(self._numbered) - 1
+    def _few(self, num_micro_batches: int) -> float:
+        last = self._last
         clocks, gradients = self._state(num_micro_batches)
-        if num_micro_batches < last:
-            return self._drained(num_micro_batches, clocks, gradients)
-        if not self._from_clocks:
-            self._from_clocks, self._from_gradients = self._rest()
-        ends = [at + rest for at, rest in zip(clocks, self._from_clocks, strict=True)]
-        return max(ends + [at + rest for at, rest in zip(gradients, self._from_gradients, strict=True)])
-
-    def _drained(self, num_micro_batches: int, clocks: list[float], gradients: list[float]) -> float:
-        """The end when forwards stop before the last stage has begun."""
-        last = len(self._numbered) - 1
         for step in range(num_micro_batches, num_micro_batches + last):
             for s, _, backward, _, up in self._numbered[max(0, last - step) : num_micro_batches + last - step]:
                 clock = max(clocks[s], gradients[s + 1]) + backward
@@ -52,11 +39,7 @@ class _Run:
         return max(clocks)
 
     def _rest(self) -> tuple[list[float], list[float]]:
-        """From each clock and from each gradient, when the last forward is done, the longest way to the end.
-
-        Once the pipeline is full it drains in the same way whatever has run before: from the end backwards.
-        """
-        last = len(self._numbered) - 1
+        last = self._last
         from_clocks, from_gradients = [0.0] * (last + 1), [-math.inf] * (last + 2)
         for step in range(last - 1, -1, -1):
             for s, _, backward, _, up in self._numbered[last - step - 1 :: -1]:
@@ -66,31 +49,8 @@ class _Run:
                 from_gradients[s + 1] = max(from_gradients[s + 1], rest)
         return from_clocks, from_gradients
 
-    def _state(self, num_steps: int) -> tuple[list[float], list[float]]:
-        """Clocks and gradients after so many steps, for the caller to change."""
-        last = len(self._numbered) - 1
-        begun = max([step for step in self._states if step <= num_steps], default=0)
-        if begun:
-            clocks, gradients = self._states[begun]
-            clocks, gradients = clocks.copy(), gradients.copy()
-        else:
-            clocks, gradients = [0.0] * (last + 1), [0.0] * (last + 2)
-        for step in range(begun, num_steps):
-            if step < last:
-                self._fill(step, clocks, gradients)
-            else:
-                self._steady(clocks, gradients)
-            if num_steps - step <= _KEPT // 2:
-                self._keep(step + 1, clocks, gradients)
-        return clocks, gradients
-
-    def _keep(self, num_steps: int, clocks: list[float], gradients: list[float]) -> None:
-        self._states[num_steps] = clocks.copy(), gradients.copy()
-        if len(self._states) > _KEPT:
-            self._states.popitem(last=False)
-
     def _fill(self, step: int, clocks: list[float], gradients: list[float]) -> None:
-        last, arrival = len(self._numbered) - 1, 0.0
+        last, arrival = self._last, -math.inf
         for s, forward, backward, down, up in self._numbered:
             clock = clocks[s]
             clock = (arrival if arrival > clock else clock) + forward  # noqa: FURB136
@@ -102,7 +62,7 @@ class _Run:
             clocks[s] = clock
 
     def _steady(self, clocks: list[float], gradients: list[float]) -> None:
-        arrival = 0.0
+        arrival = -math.inf
         for s, forward, backward, down, up in self._numbered:
             clock = clocks[s]
             clock = (arrival if arrival > clock else clock) + forward  # noqa: FURB136

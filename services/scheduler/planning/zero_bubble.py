@@ -13,37 +13,21 @@ from functools import lru_cache
 from layouts.instructions import Instruction, Op
 from layouts.schedules import SCHEDULES
 from layouts.timeline import run_programs
+from services.scheduler.planning.pipeline_run import PipelineRun
 
-_KEPT = 16
 _PLACES = {Op.FORWARD: 0, Op.BACKWARD_INPUT: 1, Op.BACKWARD_WEIGHT: 2}
 _Parts = tuple[float, float, float]
 
 
-class _Run:
-    """One ZB-H1 pipeline: clocks after some steps, and when gradients of each stage arrive before it.
-
-    Nothing before the drain hangs on the number of micro-batches, so quotas near each other share nearly all steps.
-    """
+class _Run(PipelineRun):
+    """A ZB-H1 pipeline."""
 
     def __init__(self, stage_seconds: tuple[_Parts, ...], transfer_seconds: float) -> None:
+        super().__init__(len(stage_seconds), [transfer_seconds - weight for _, _, weight in stage_seconds])
         self._numbered = [(s, *parts) for s, parts in enumerate(stage_seconds)]
-        self._last, self._transfer = len(stage_seconds) - 1, transfer_seconds
-        self._states: dict[int, tuple[list[float], list[float]]] = {}
-        self._rests: tuple[list[float], list[float]] | None = None
-
-    def seconds(self, num_micro_batches: int) -> float:
-        """When the last weights' part of the last stage to end is done."""
-        if num_micro_batches < self._last:
-            return self._few(num_micro_batches)
-        clocks, gradients = self._state(num_micro_batches)
-        if self._rests is None:
-            self._rests = self._rest()
-        from_clocks, from_gradients = self._rests
-        ends = [at + rest for at, rest in zip(clocks, from_clocks, strict=True)]
-        return max(ends + [at + rest for at, rest in zip(gradients, from_gradients, strict=True)])
+        self._transfer = transfer_seconds
 
     def _few(self, num_micro_batches: int) -> float:
-        """The end when forwards stop before the last stage has begun: step by step."""
         clocks, gradients = [0.0] * (self._last + 1), [0.0] * (self._last + 2)
         for step in range(num_micro_batches + self._last):
             arrival = 0.0
@@ -57,40 +41,29 @@ class _Run:
                     clocks[s] += weight * (step >= self._last)
         return max([clocks[s] + min(s, num_micro_batches) * weight for s, _, _, weight in self._numbered])
 
-    def _state(self, num_steps: int) -> tuple[list[float], list[float]]:
-        """Clocks and gradients after the steps in which there are forwards."""
-        found = self._states.get(num_steps)
-        if found is not None:
-            return found
-        begun = max([step for step in self._states if step < num_steps], default=0)
-        start = self._states.get(begun) or ([0.0] * (self._last + 1), [0.0] * (self._last + 2))
-        clocks, gradients = start[0].copy(), start[1].copy()
-        for step in range(begun, num_steps):
-            self._step(step, clocks, gradients)
-            if num_steps - step <= _KEPT // 2:
-                self._states[step + 1] = clocks.copy(), gradients.copy()
-        while len(self._states) > _KEPT:
-            del self._states[next(iter(self._states))]
-        return clocks, gradients
-
-    def _step(self, step: int, clocks: list[float], gradients: list[float]) -> None:
-        transfer, arrival, full = self._transfer, 0.0, step >= self._last
-        for s, forward, backward, weight in self._numbered:
+    def _fill(self, step: int, clocks: list[float], gradients: list[float]) -> None:
+        transfer, arrival = self._transfer, -math.inf
+        for s, forward, backward, _ in self._numbered:
             clock = clocks[s]
             clock = (arrival if arrival > clock else clock) + forward  # noqa: FURB136 - twice as fast as max()
             arrival = clock + transfer
-            if full:
-                gradient = gradients[s + 1]
-                clock = (gradient if gradient > clock else clock) + backward  # noqa: FURB136
-                gradients[s] = clock + transfer
-                clock += weight
-            elif step + s >= self._last:
+            if step + s >= self._last:
                 clock = max(clock, gradients[s + 1]) + backward
                 gradients[s] = clock + transfer
             clocks[s] = clock
 
+    def _steady(self, clocks: list[float], gradients: list[float]) -> None:
+        transfer, arrival = self._transfer, -math.inf
+        for s, forward, backward, weight in self._numbered:
+            clock = clocks[s]
+            clock = (arrival if arrival > clock else clock) + forward  # noqa: FURB136 - twice as fast as max()
+            arrival = clock + transfer
+            gradient = gradients[s + 1]
+            clock = (gradient if gradient > clock else clock) + backward  # noqa: FURB136
+            gradients[s] = clock + transfer
+            clocks[s] = clock + weight
+
     def _rest(self) -> tuple[list[float], list[float]]:
-        """From each clock and from each gradient, when the last forward is done, the longest way to the end."""
         from_clocks = [s * weight for s, _, _, weight in self._numbered]
         from_gradients = [-math.inf] * (self._last + 2)
         for step in range(self._last - 1, -1, -1):
