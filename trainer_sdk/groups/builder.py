@@ -4,11 +4,14 @@ Building blocks in the transport, so a helper thread does it while the training 
 that was interrupted is left to its thread, which frees what it built.
 """
 
+import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -21,11 +24,16 @@ from trainer_sdk.groups.group import Group, make_backend
 from trainer_sdk.groups.rendezvous import Rendezvous
 from trainer_sdk.groups.waiting import Waiter
 
-CONNECT_TIMEOUT_SECONDS = 20.0
-"""For one group's connections once everybody is ready: takes milliseconds unless somebody dies in it."""
+_log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_SECONDS = 60.0
+"""For one group's connections once everybody is ready: takes milliseconds unless somebody dies in it, which interrupts
+it where somebody watches; a rank that gives up parks all others too, so a busy machine may take its time."""
 
 OPERATION_TIMEOUT_SECONDS = 600.0
 """Bounds how long the pending operation of an abandoned group keeps its thread when a hung peer keeps its socket."""
+
+_REOPEN_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +151,9 @@ class StoreGroupBuilder:
         build = _Build(self, epoch, mine)
         build.start()
         try:
+            for number, spec in enumerate(mine, start=1):
+                what = f"group {spec.name} of epoch {epoch}"
+                self._waiter.until(partial(build.has, number), CONNECT_TIMEOUT_SECONDS, what)
             self._waiter.until(build.done.is_set, CONNECT_TIMEOUT_SECONDS, f"groups of epoch {epoch}")
         except (Interrupted, PeerLost):
             build.give_up()
@@ -182,8 +193,18 @@ class StoreGroupBuilder:
 
     def replace_spare(self) -> None:
         """A build was given up and may hold its connection for minutes: open another, in the background."""
-        opening = threading.Thread(target=lambda: self._spare.put(self._rendezvous.another()), daemon=True)
-        opening.start()
+        threading.Thread(target=self._open_spare, name="evenkeel-spare", daemon=True).start()
+
+    def _open_spare(self) -> None:
+        """Until it is open: without it this rank would never build a group again."""
+        while True:
+            try:
+                self._spare.put(self._rendezvous.another())
+            except RuntimeError as error:  # what torch raises for a store that does not answer
+                _log.warning("rank %d cannot reach the store at %s: %s", self._rank, self._rendezvous.address, error)
+                time.sleep(_REOPEN_SECONDS)
+            else:
+                return
 
 
 class _Build(threading.Thread):
@@ -217,6 +238,10 @@ class _Build(threading.Thread):
                 self._builder.return_spare(rendezvous)
             else:
                 self._builder.replace_spare()
+
+    def has(self, number: int) -> bool:
+        """Whether so many groups are built, or no more will be."""
+        return self.done.is_set() or len(self.groups) >= number
 
     def give_up(self) -> None:
         """The training thread does not want the groups any more."""
