@@ -21,6 +21,8 @@ from trainer_sdk.control.probe import ProbeDesk
 from trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 _SAFE_PHASES = frozenset({RankPhase.PARKED, RankPhase.JOINING})
+_MOST_EPOCHS_AHEAD = 1_000_000
+"""An attempt at a plan uses one epoch up: nobody is so far ahead, and a rank that believed it would refuse the rest."""
 
 
 class StalePlanError(Exception):
@@ -148,9 +150,11 @@ class Mailbox:
             StalePlanError: A newer epoch, or another plan for this epoch, is committed, prepared or in force; the plan
                 was aborted; or the plan wants a boundary while a commit still waits for its own.
             TimeoutError: Mode RECOVER, and the training thread did not park in time; the plan stays prepared.
+            ValueError: No plan can have that epoch.
         """
         deadline = time.monotonic() + timeout_seconds
         with self._changed:
+            self._refuse_far(reshape.epoch)
             key = _key(reshape)
             if self._prepare_answer is not None and key == self._prepare_answer[0]:
                 return self._prepare_answer[1]
@@ -182,9 +186,11 @@ class Mailbox:
 
         Raises:
             StalePlanError: As for :meth:`prepare`, or another plan is prepared for this epoch.
+            ValueError: No plan can have that epoch.
         """
         reshape = commit.reshape
         with self._changed:
+            self._refuse_far(reshape.epoch)
             key = _key(reshape)
             if key == self._newest and self._epoch <= reshape.epoch:
                 return self._commit_answer or self._state
@@ -214,8 +220,10 @@ class Mailbox:
 
         Raises:
             StalePlanError: The plan is committed already: it can only be superseded.
+            ValueError: No plan can have that epoch.
         """
         with self._changed:
+            self._refuse_far(epoch)
             if (epoch, plan_id) == self._newest:
                 raise StalePlanError(f"plan {plan_id} for epoch {epoch} is committed and cannot be aborted")
             if self._prepared is not None and _key(self._prepared) == (epoch, plan_id):
@@ -229,6 +237,8 @@ class Mailbox:
     def interrupt(self, epoch: int, *, leave: bool) -> RankState:
         """Ask the training thread to stop waiting and park, or to end the process.
 
+        An epoch that this rank has not heard of stands for the newest that it has: plans to come are not interrupted.
+
         Raises:
             StalePlanError: The rank is already beyond ``epoch``.
         """
@@ -236,7 +246,8 @@ class Mailbox:
             beyond = self._epoch if leave else self._position()
             if epoch < beyond:
                 raise StalePlanError(f"interrupt for epoch {epoch}, but this rank is at epoch {beyond}")
-            self._interrupt_epoch = max(self._interrupt_epoch, epoch)
+            known = max(self._position(), self._newest[0])
+            self._interrupt_epoch = max(self._interrupt_epoch, min(epoch, known))
             self._leaving = self._leaving or leave
             self._refresh()
             return self._state
@@ -287,6 +298,14 @@ class Mailbox:
         self._set_state(replace(self._state, phase=RankPhase.RESHAPING))
         self._refresh()
         return commit
+
+    def _refuse_far(self, epoch: int) -> None:
+        known = max(self._epoch, self._newest[0], 0)
+        if epoch > known + _MOST_EPOCHS_AHEAD:
+            raise ValueError(
+                f"epoch {epoch} is more than {_MOST_EPOCHS_AHEAD} beyond epoch {known} of rank {self._state.rank}: "
+                "use one that is above all that the job's plans have used"
+            )
 
     def _refuse_stale(self, reshape: Reshape) -> None:
         prepared_epoch = -1 if self._prepared is None else self._prepared.epoch

@@ -33,6 +33,7 @@ _log = logging.getLogger(__name__)
 MAX_WATCHES = 2  # the scheduler that is, and the one before it whose connection has not broken yet
 _NUM_THREADS = MAX_WATCHES + 3
 _DEFAULT_DEADLINE_SECONDS = 10.0
+_LONGEST_DEADLINE_SECONDS = 60.0  # a call that waits holds one of the few threads
 _WATCH_SLICE_SECONDS = 0.5
 _Response = TypeVar("_Response")
 
@@ -262,7 +263,11 @@ def _link_probe(request: pb.ProbeRequest) -> LinkProbe:
 def _seconds_left(context: grpc.ServicerContext) -> float:
     remaining = context.time_remaining()
     # A little less than the caller waits, so that it gets our message and not its own.
-    return _DEFAULT_DEADLINE_SECONDS if remaining is None else max(min(remaining, 3600.0) * 0.95 - 0.01, 0.0)
+    return (
+        _DEFAULT_DEADLINE_SECONDS
+        if remaining is None
+        else max(min(remaining, _LONGEST_DEADLINE_SECONDS) * 0.95 - 0.01, 0.0)
+    )
 
 
 def _abort(context: grpc.ServicerContext, code: grpc.StatusCode, message: str) -> NoReturn:

@@ -111,17 +111,26 @@ def commit_from_proto(message: pb.CommitRequest) -> Commit:
     """The decision in a request.
 
     Raises:
-        ValueError: The plan or a layout is invalid, or RECOVER does not say how many steps are applied.
+        ValueError: The plan or a layout is invalid, RECOVER does not say how many steps are applied, or slices are
+            to be read from ranks that their layout does not have, or from nobody.
     """
     reshape = reshape_from_proto(message.reshape)
     if reshape.mode is ApplyMode.RECOVER and message.steps_applied < 0:
         raise ValueError(f"plan {reshape.plan_id!r} recovers: steps_applied must say which step all ranks have applied")
     if not 0 <= message.from_epoch < reshape.epoch:
         raise ValueError(f"plan {reshape.plan_id!r} reads epoch {message.from_epoch} to make epoch {reshape.epoch}")
+    from_layout = layout_from_proto(message.from_layout)
+    strangers = {*message.sources, *(one.owner for one in message.stand_ins)}.difference(from_layout.ranks)
+    if strangers or not (message.sources or message.stand_ins or message.from_checkpoint):
+        raise ValueError(
+            f"plan {reshape.plan_id!r} reads from ranks {sorted(message.sources)} and copies of ranks "
+            f"{sorted(one.owner for one in message.stand_ins)}, but epoch {message.from_epoch} is that of ranks "
+            f"{list(from_layout.ranks)}: name some of these, or a checkpoint"
+        )
     return Commit(
         reshape=reshape,
         from_epoch=message.from_epoch,
-        from_layout=layout_from_proto(message.from_layout),
+        from_layout=from_layout,
         sources=tuple(message.sources),
         steps_applied=message.steps_applied,
         group_handles=tuple(message.group_handles),

@@ -277,11 +277,11 @@ class Engine:
         self._after_reshape = True
         self._emitter.progress.enter("reshaping")
         self._publish(RankPhase.RESHAPING)
-        self._catch_up(commit)
-        self._abandon_groups()
-        source = self._held.get(commit.from_epoch) if self._rank in commit.sources else None
-        sums = self._sums.get(commit.from_epoch) if source is not None else None
         try:
+            self._catch_up(commit)
+            self._abandon_groups()
+            source = self._held.get(commit.from_epoch) if self._rank in commit.sources else None
+            sums = self._sums.get(commit.from_epoch) if source is not None else None
             arrival = self._transition.follow(commit, source, sums)
         except MissingSliceError as error:
             _log.error("rank %d parks: plan %s cannot be carried out: %s", self._rank, commit.reshape.plan_id, error)
@@ -316,7 +316,7 @@ class Engine:
             _log.warning("rank %d goes back from step %d to %d", self._rank, self._steps_applied, earlier.steps_applied)
             self._held[commit.from_epoch], self._steps_applied = earlier, earlier.steps_applied
         if commit.from_epoch in self._held and self._steps_applied != commit.steps_applied:
-            raise RuntimeError(
+            raise MissingSliceError(
                 f"plan {commit.reshape.plan_id} says {commit.steps_applied} steps are applied, but rank {self._rank} "
                 f"is at {self._steps_applied} and holds no voted gradients: its state does not fit the plan"
             )

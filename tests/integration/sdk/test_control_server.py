@@ -90,7 +90,7 @@ def test_a_recovery_goes_from_prepare_over_parking_to_the_training_thread(
             pass
         mailbox.publish(replace(TRAINING, phase=RankPhase.PARKED, voted=True))
         assert answer.result(timeout=60).state.voted
-    decision = Commit(reshape=recover, from_epoch=0, from_layout=LAYOUT, sources=(3,), steps_applied=8)
+    decision = Commit(reshape=recover, from_epoch=0, from_layout=LAYOUT, sources=(0,), steps_applied=8)
     stub.Commit(commit_to_proto(decision), timeout=60, metadata=METADATA)
     assert mailbox.wait_for_commit(60.0) == decision
 
@@ -107,6 +107,12 @@ def test_our_errors_are_status_codes(mailbox: Mailbox, stub: control_pb2_grpc.Ra
     assert code_of(stub.Interrupt, interrupt, timeout=60, metadata=METADATA) is grpc.StatusCode.FAILED_PRECONDITION
     probe = pb.ProbeRequest(job_id="job", matrix_size=0, repetitions=1)
     assert code_of(stub.Probe, probe, timeout=60, metadata=METADATA) is grpc.StatusCode.INVALID_ARGUMENT
+    far = pb.PrepareRequest(reshape=reshape_to_proto(plan(2**62, ApplyMode.BOUNDARY)))
+    assert code_of(stub.Prepare, far, timeout=60, metadata=METADATA) is grpc.StatusCode.INVALID_ARGUMENT
+    large = pb.AbortRequest(job_id="job", plan_id="x" * 10_000_000)
+    assert code_of(stub.Abort, large, timeout=60, metadata=METADATA) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    for empty, call in ((pb.PrepareRequest(), stub.Prepare), (pb.CommitRequest(), stub.Commit)):
+        assert code_of(call, empty, timeout=60, metadata=METADATA) is grpc.StatusCode.NOT_FOUND
 
 
 def test_watch_sends_the_state_at_open_and_at_each_change_and_the_last_one_at_the_end(
