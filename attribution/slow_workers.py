@@ -26,6 +26,7 @@ _FEWEST_MICRO_BATCHES = 8
 _STANDARD_ERRORS = 5.0
 _SPREADS = 1.0
 _SMALLEST_SPREAD = 1e-3
+_MOST_STAGES = 1 << 20
 # Variance of the difference of two medians, in variances of one value over their number.
 _MEDIANS = 2 * np.pi / 2
 
@@ -56,17 +57,25 @@ def slow_workers(operations: Operations, seconds: Floats) -> tuple[int, ...]:
     num_replicas, num_stages = len(np.unique(batches.dp_rank)), len(np.unique(batches.stage))
     if num_stages > 1:
         own = excess - _shared(batches, excess)
-        if num_stages == 2 and num_replicas > 2:
-            # The two stages may have been referred to replicas with other sequences.
-            own = own - _reference(batches, own)
-        slow |= _stands_out(batches, own, against=excess, spreads=1.0 if num_stages == num_replicas == 2 else 0.0)
+        # The stages may have been referred to replicas with other sequences.
+        apart = _stands_out(batches, own - _reference(batches, own), against=excess, spreads=0.0)
+        apart_in = {one // _MOST_STAGES for one in apart}, {one % _MOST_STAGES for one in apart}
+        told = (num_stages > 2 or _is_told(len(apart_in[0]), num_replicas)) and (
+            num_replicas > 2 or _is_told(len(apart_in[1]), num_stages)
+        )
+        slow |= apart if told else _stands_out(batches, own, against=excess, spreads=_SPREADS)
     ranks = operations.rank[np.isin(_worker(operations.dp_rank, operations.stage), list(slow))]
     return tuple(np.unique(ranks).tolist())
 
 
 def _worker(dp_rank: Ints, stage: Ints) -> Ints:
-    found: Ints = dp_rank * (1 << 20) + stage
+    found: Ints = dp_rank * _MOST_STAGES + stage
     return found
+
+
+def _is_told(num_apart: int, num_pairs: int) -> bool:
+    """Whether it is known who of pairs that differ is slow, and not the other one quick: most pairs must be alike."""
+    return num_pairs > 2 and 2 * num_apart <= num_pairs
 
 
 def _batches(operations: Operations, seconds: Floats) -> _Batches:
