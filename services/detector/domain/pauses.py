@@ -18,6 +18,8 @@ _FAR = 8.0
 _LEAST_FAR = 0.012
 _MOST_OFTEN = 0.15
 _DOUBT = 1.5
+# Some three iterations in a row are a pause; a slowdown that goes on for longer must outweigh them at last.
+_MOST_LIKELY_TO_GO_ON = 0.35
 _PRIOR_PAIRS = 2.0
 
 
@@ -26,7 +28,8 @@ class Pauses:
     """Pauses among healthy iterations.
 
     Attributes:
-        share: Part of the iterations that pause, or of those right after a pause if that is more; with doubt.
+        share: Part of the iterations that pause, or of those right after a pause if that is more; with doubt, and not
+            above ``_MOST_LIKELY_TO_GO_ON``.
     """
 
     share: float = 0.01
@@ -43,7 +46,7 @@ class Pauses:
 def set_apart(residuals: Floats) -> tuple[Floats, Pauses]:
     """Residuals without the pauses among them (NaN in their place), and how often these come.
 
-    What is far off more than about one time in seven, or comes in rows, is noise with two modes: it stays.
+    What is far off more than about one time in seven is noise with two modes: it stays.
 
     Args:
         residuals: In order, log units of time; NaN where there is none.
@@ -58,6 +61,6 @@ def set_apart(residuals: Floats) -> tuple[Floats, Pauses]:
     # A pause may be part of a longer one.
     before, after = far[:-1] & known[1:], far[1:]
     again = float((before & after).sum() + _PRIOR_PAIRS * share) / (float(before.sum()) + _PRIOR_PAIRS)
-    if share > _MOST_OFTEN or _DOUBT * again > 0.5:
+    if share > _MOST_OFTEN:
         return residuals, Pauses(share=_DOUBT * 0.5 / (count + 1))
-    return np.where(far, np.nan, residuals), Pauses(share=_DOUBT * max(share, again))
+    return np.where(far, np.nan, residuals), Pauses(share=min(_DOUBT * max(share, again), _MOST_LIKELY_TO_GO_ON))

@@ -33,6 +33,14 @@ def test_pauses_that_come_in_rows_are_expected_to_go_on() -> None:
     assert set_apart(in_rows)[1].share > 2 * set_apart(alone)[1].share
 
 
+def test_a_stall_of_a_few_iterations_is_set_apart_and_not_taken_for_noise() -> None:
+    residuals = 0.01 * np.random.default_rng(3).standard_normal(128)
+    residuals[60:64] += 0.4
+    body, pauses = set_apart(residuals)
+    assert np.flatnonzero(np.isnan(body)).tolist() == [60, 61, 62, 63]
+    assert 0.2 < pauses.share < 0.4
+
+
 def test_noise_with_two_modes_stays_as_it_is() -> None:
     rng = np.random.default_rng(2)
     residuals = 0.003 * rng.standard_normal(128) + 0.1 * (rng.random(128) < 0.25)

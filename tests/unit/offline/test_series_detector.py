@@ -59,6 +59,18 @@ def test_pauses_now_and_then_hide_no_slowdown(size: float, seed: int) -> None:
     assert 1 / found[-1].throughput == pytest.approx(size, abs=0.12)
 
 
+@pytest.mark.parametrize("size", [1.05, 1.25])
+def test_stalls_of_a_few_iterations_hide_no_later_slowdown(size: float) -> None:
+    seconds = np.exp(noise("gaussian", 420, seed=10))
+    for start in (120, 230):
+        seconds[start : start + 3] *= 1.4
+    seconds[300:] *= size
+    found = [one for one in verdicts(seconds) if one.first_iteration >= 290]
+    assert [one.kind for one in found] == [SeriesVerdictKind.JOB_SLOW]
+    assert 300 <= found[0].decided_iteration < 325
+    assert 1 / found[0].throughput == pytest.approx(size, abs=0.02)
+
+
 @pytest.mark.parametrize("length", [1, 2])
 @pytest.mark.parametrize("factor", [1.3, 4.0, 100.0])
 def test_one_or_two_slow_iterations_are_no_verdict(factor: float, length: int) -> None:
