@@ -7,6 +7,7 @@ id: when the detector is heard again and says the same, nothing is counted twice
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
@@ -35,17 +36,26 @@ StreamBroken = Callable[[int, int, str], Awaitable[None]]
 class Eyewitness:
     """Looks after broken streams of one job. Belongs to the event loop's thread."""
 
-    def __init__(self, report: StreamBroken, spawn: Spawn, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        report: StreamBroken,
+        spawn: Spawn,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             report: The usual way: tells telemetry, waits for as long as Kafka is away.
             spawn: Starts tasks that the service owns.
             patience_seconds: How long the usual way may take.
+            clock: Unix seconds.
         """
         self._report = report
         self._spawn = spawn
         self._patience_seconds = patience_seconds
+        self._clock = clock
         self._actor: JobActor | None = None
         self._board: StateBoard | None = None
 
@@ -98,7 +108,7 @@ class Eyewitness:
             confidence=_CONFIDENCE,
             first_iteration=iteration,
             decided_iteration=iteration,
-            decided_at=datetime.now(UTC),
+            decided_at=datetime.fromtimestamp(self._clock(), UTC),
             evidence=(EvidenceRecord(name="process", value=1.0, unit="", text=text),),
         )
         await self._actor.take_verdicts([verdict])

@@ -10,6 +10,7 @@ from services.common.kafka.loop import LoopConfig
 from services.common.lifecycle import run_service
 from services.common.metrics import KafkaMetrics, create_registry
 from services.common.settings import load_settings
+from services.common.steady_clock import SteadyClock
 from services.scheduler.adapters.fleet_api_server import FleetServer, TlsFiles, fleet_server
 from services.scheduler.adapters.intake import DECODERS, Intake
 from services.scheduler.adapters.job_events import JobEvents
@@ -29,7 +30,7 @@ GROUP = "evenkeel-scheduler"
 
 async def serve(settings: SchedulerSettings) -> None:
     """Run the service until cancelled; waits for PostgreSQL and Kafka for as long as they are away."""
-    registry = create_registry()
+    registry, clock = create_registry(), SteadyClock()
     health = Health("postgres", "kafka", "partitions")
     engine = create_engine(settings.database_url.get_secret_value(), application_name="evenkeel-scheduler")
     config = KafkaClientConfig.from_settings(settings, service=SERVICE)
@@ -54,8 +55,9 @@ async def serve(settings: SchedulerSettings) -> None:
                         group_seconds=settings.plan_group_seconds, bytes_per_second=settings.plan_bytes_per_second
                     ),
                     rank_tls=rank_tls,
+                    clock=clock,
                 ),
-                lambda job_id: JobEvents(producer, job_id),
+                lambda job_id: JobEvents(producer, job_id, clock=clock),
             )
             await persist(coordinator.load, transient=DATABASE_AWAY, reachability=postgres)
             outbox = OutboxPublisher(engine, producer, store.outbox_filled, reachability=postgres)
@@ -64,12 +66,13 @@ async def serve(settings: SchedulerSettings) -> None:
                 KafkaConsumer(
                     config, topics=list(DECODERS), group=GROUP, on_change=health.witness("kafka", "consumer")
                 ),
-                Intake(coordinator),
+                Intake(coordinator, clock=clock),
                 decoders=DECODERS,
                 dead_letters=DeadLetters(producer, metrics, group=GROUP),
                 metrics=metrics,
                 # A verdict should not wait for a commit interval after a restart, nor a tick for the next poll.
                 config=LoopConfig(checkpoint_seconds=0.2),
+                clock=clock,
                 on_assigned=lambda partitions: health.report(
                     "partitions", ready=True, detail=f"{len(partitions)} partitions"
                 ),

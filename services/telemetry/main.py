@@ -11,6 +11,7 @@ from services.common.kafka.tail import KafkaTail
 from services.common.lifecycle import run_service
 from services.common.metrics import KafkaMetrics, create_registry
 from services.common.settings import load_settings
+from services.common.steady_clock import SteadyClock
 from services.telemetry.adapters.rollup_writer import RollupWriter
 from services.telemetry.handler import TelemetryHandler
 from services.telemetry.metrics import TelemetryMetrics
@@ -26,6 +27,7 @@ async def serve(settings: TelemetrySettings) -> None:
     """
     registry = create_registry()
     kafka_metrics, metrics = KafkaMetrics(registry), TelemetryMetrics(registry)
+    clock = SteadyClock()
     health = Health("kafka", "consumer")
     config = KafkaClientConfig.from_settings(settings, service=SERVICE)
     async with AsyncExitStack() as stack:
@@ -65,6 +67,7 @@ async def serve(settings: TelemetrySettings) -> None:
             metrics,
             rollup_iterations=settings.rollup_iterations,
             job_idle_seconds=settings.job_idle_seconds,
+            clock=clock,
         )
         loop = ConsumeLoop(
             consumer,
@@ -75,6 +78,7 @@ async def serve(settings: TelemetrySettings) -> None:
             on_assigned=lambda partitions: health.report(
                 "consumer", ready=True, detail=f"{len(partitions)} partitions"
             ),
+            clock=clock,
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(rollup_writer.run())
