@@ -23,6 +23,7 @@ from services.scheduler.job_actor import JobActor
 from services.scheduler.parts import Parts
 from services.scheduler.probing import Prober
 from services.scheduler.processes import Processes
+from services.scheduler.standstill import Standstill
 
 _log = structlog.get_logger(__name__)
 
@@ -153,13 +154,14 @@ class Coordinator:
 
     def _add(self, job: JobKnowledge, token: str) -> JobActor:
         reports = self._reports(job.job_id)
-        witness = Eyewitness(reports.stream_broken, self._parts.spawn)
+        witness = Eyewitness(reports.stream_broken, self._parts.spawn, clock=self._parts.clock)
         endings = Endings(lambda: self.finish_job(job.job_id), self._parts)
         processes = Processes(
             job.job_id, token, witness.stream_broken, self._parts.spawn, self._parts.rank_tls, ended=endings.ended
         )
         actor = JobActor(job, processes, self._parts)
         witness.attend(actor, processes.board)
+        Standstill(self._parts.spawn).attend(actor, processes.board)
         endings.attend(actor)
         self._actors[job.job_id] = actor
         self._endings[job.job_id] = endings

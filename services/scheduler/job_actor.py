@@ -76,19 +76,16 @@ class JobActor:
         self._retries = Backoff(first_seconds=0.1, longest_seconds=5.0)
         self._second_looks = Backoff(first_seconds=parts.second_look_seconds, longest_seconds=_LONGEST_SECOND_LOOK)
         self._second_look: asyncio.Task[None] | None = None
-        for info in job.ranks.values():
-            if info.alive:
-                processes.add(info)
-        for newcomer in job.newcomers.values():
-            processes.add(newcomer.info)
+        alive = [info for info in job.ranks.values() if info.alive]
+        for info in (*alive, *(newcomer.info for newcomer in job.newcomers.values())):
+            processes.add(info)
 
     # ---- events
 
     async def take_verdicts(self, verdicts: Sequence[VerdictRecord]) -> None:
         """Verdicts of this job, in order; durable on return, and a plan that they need is on its way."""
         async with self._lock:
-            job, changes = self.job, list[Change]()
-            evict: set[tuple[int, int]] = set()
+            job, changes, evict = self.job, list[Change](), set[tuple[int, int]]()
             for verdict in verdicts:
                 outcome = on_verdict(job, verdict)
                 job = outcome.job
@@ -104,9 +101,8 @@ class JobActor:
             for verdict in fresh:
                 self._parts.metrics.verdicts.labels(str(verdict.kind)).inc()
                 self._news.publish(verdict)
-            for rank, info in before.ranks.items():
-                if info.alive and not job.ranks[rank].alive:
-                    key = (rank, info.incarnation)
+            for key in [(rank, info.incarnation) for rank, info in before.ranks.items() if info.alive]:
+                if not job.ranks[key[0]].alive:
                     self._processes.drop(key, evict_in_epoch=job.top_epoch if key in evict else None)
             await self._react(likely)
 
@@ -144,6 +140,12 @@ class JobActor:
             if not self.job.can_reshape and not self.job.finished and info.incarnation == incarnation:
                 self.job = self.job.with_rank(replace(info, ended=True))
                 self._news.publish(self.view())
+
+    async def recover(self) -> None:
+        """Ranks wait for a recovery though nobody is gone: make one."""
+        async with self._lock:
+            self._must_recover = not self.job.finished and not self.job.stuck
+            await self._react()
 
     def calls_to(self, processes: Collection[tuple[int, int]]) -> Mapping[int, RankCalls]:
         """Clients of those of the processes (rank, incarnation) that are alive and registered, by rank."""

@@ -1,15 +1,20 @@
 """Newest state of every process of one job's ranks, for whoever waits for ranks to get somewhere."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from layouts.rank_state import RankPhase, RankState
 
 
 class StateBoard:
-    """Filled by Watch streams and answers to calls. Belongs to the event loop's thread."""
+    """Filled by Watch streams and answers to calls. Belongs to the event loop's thread.
+
+    Attributes:
+        on_post: Told each state that is taken in; None = nobody.
+    """
 
     def __init__(self) -> None:
+        self.on_post: Callable[[RankState], None] | None = None
         self._states: dict[int, RankState] = {}
         self._changed = asyncio.Event()
 
@@ -25,6 +30,8 @@ class StateBoard:
             return
         self._states[state.rank] = state
         self._changed.set()
+        if self.on_post is not None:
+            self.on_post(state)
 
     def refusal(self, ranks: Iterable[int], epoch: int) -> str:
         """Why some of ``ranks`` could not carry out the plan of ``epoch``; empty when none said so."""

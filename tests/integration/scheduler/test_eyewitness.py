@@ -6,7 +6,7 @@ import pytest
 
 from contracts.verdict_ids import verdict_id
 from history.vocabulary import PlanMode, PlanState, VerdictKind
-from tests.integration.scheduler.conftest import World
+from tests.integration.scheduler.conftest import HOME, World
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
@@ -34,6 +34,17 @@ async def test_a_death_that_nobody_else_tells_is_recovered_from_and_told_later_c
     await world.coordinator.take_verdicts(world.toys.job_id, [same])
     assert len(await world.incidents()) == 1
     assert len(await world.plans()) == 1
+    world.steps_are_gapless()
+
+
+async def test_ranks_that_park_though_nobody_is_gone_go_on_in_the_shape_that_they_had(world: World) -> None:
+    await world.until(lambda: all(toy.steps > 2 for toy in world.toys.ranks.values()), "some steps")
+    await park_all_but(world, -1)
+    await world.until_epoch(1)
+    (plan,) = await world.plans()
+    assert (plan.plan.mode, plan.state) == (PlanMode.RECOVER, PlanState.APPLIED)
+    assert plan.plan.layout.replicas == HOME.replicas
+    assert await world.incidents() == []
     world.steps_are_gapless()
 
 
