@@ -19,6 +19,7 @@ from services.common.metrics import create_registry
 from services.scheduler.adapters.fleet_port import JobView
 from services.scheduler.adapters.store import Store
 from services.scheduler.coordinator import Coordinator
+from services.scheduler.dispatch.two_phase import FlightTimes
 from services.scheduler.domain.profiles import JobProfile
 from services.scheduler.domain.suspicion import ProbeOutcome
 from services.scheduler.metrics import SchedulerMetrics
@@ -28,6 +29,8 @@ from tests.unit.scheduler.planning_cases import WORKLOAD, gpt
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 DEADLINE_SECONDS = 200.0
+# Ranks and scheduler share a process here: while that has no processor, nobody answers, and nobody is ill.
+PATIENT = FlightTimes(boundary_prepare=60.0)
 
 
 @dataclass
@@ -172,6 +175,7 @@ def new_scheduler(engine: AsyncEngine, **settings: Any) -> Scheduler:
         async def probed(self, outcome: ProbeOutcome) -> None:
             probes.append(outcome)
 
+    settings = {"times": PATIENT, **settings}
     parts = Parts(store=store, metrics=SchedulerMetrics(create_registry()), spawn=spawn, **settings)
     coordinator = Coordinator(parts, lambda _: Reports())
     return Scheduler(store=store, coordinator=coordinator, tasks=tasks, broken=broken, probes=probes)

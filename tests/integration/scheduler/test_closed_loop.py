@@ -6,6 +6,7 @@ import time
 import pytest
 
 from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from services.scheduler.dispatch.two_phase import FlightTimes
 from services.scheduler.domain.flips import FLIP_MEMORY_SECONDS
 from tests.integration.scheduler.conftest import DEADLINE_SECONDS, World
 
@@ -204,6 +205,7 @@ async def test_verdicts_that_come_twice_or_about_an_earlier_process_change_nothi
 
 @pytest.mark.asyncio
 async def test_a_rank_that_does_not_answer_a_boundary_plan_lets_nobody_change(world: World) -> None:
+    await world.restart(times=FlightTimes(boundary_prepare=1.0))
     world.toys.ranks[6].kill()
     await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
 

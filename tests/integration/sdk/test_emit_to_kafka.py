@@ -150,6 +150,8 @@ def test_a_plain_loop_reaches_kafka(kafka_bootstrap: str, job_id: str) -> None:
     for batch in ([1.0, 2.0], [3.0, 5.0]):
         with run.iteration(tokens=len(batch)) as iteration:
             iteration.loss = sum(batch)
+    # Its end is told within a second, which a busy machine may need to reach the broker for the first time.
+    read_until(kafka_bootstrap, job_id, lambda records: len(iterations(records)) == 2)
     evenkeel.stop()
     records = decoded(
         read_until(kafka_bootstrap, job_id, lambda records: len(iterations(records)) == len(events(records)) == 2)
