@@ -36,6 +36,10 @@ COLUMNS = {
 }
 INTERRUPTED = 130
 _SEARCH_PART = 0.5  # of a deadline, where a proof is to follow
+_BOUND_PART = 0.1  # of a deadline that is long enough to load the solver
+_LOADING_SECONDS = 3.0
+_BOUND_SECONDS = 1.0  # as the solver counts; the profiled models take 0.1 or less
+_MOST_DEALS = 2000  # devices times layers for which the solver is asked
 
 
 def schedule(
@@ -70,7 +74,7 @@ def schedule(
     part = _SEARCH_PART if proves and deadline is not None else 1.0
     with _Waiting(evaluations, None if deadline is None else part * deadline) as waiting:
         try:
-            found = generate(case, waiting.budget, seed=seed)
+            found = generate(case, waiting.budget, seed=seed, bound=_known_bound(case, deadline))
         except ValueError as error:
             raise CommandError(f"{case_file}: {error}", status=ExitStatus.FAILURE) from error
         plan, is_optimal, proof = found.plan, found.gap <= 1e-9, ""
@@ -152,6 +156,21 @@ def _write_layout(layout: Layout, path: Path) -> None:
         path.write_text(json.dumps(message) + "\n", encoding="utf-8")
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}", status=ExitStatus.USAGE) from error
+
+
+def _known_bound(case: Case, deadline: float | None) -> float:
+    """What whole layers make certain; 0 where that is not known to be more than the search's own bound."""
+    is_large = case.devices * len(case.layers) > _MOST_DEALS
+    if is_large or not case.has_equal_devices or case.stage_bias is not None:
+        return 0.0
+    if deadline is not None and deadline < _LOADING_SECONDS:
+        return 0.0
+    try:
+        from pipelines.placement_bound import placement_bound  # noqa: PLC0415 - needs ortools, which may be missing
+    except ModuleNotFoundError:
+        return 0.0
+    part = None if deadline is None else _BOUND_PART * deadline
+    return placement_bound(case, seconds=_BOUND_SECONDS, deadline_seconds=part)
 
 
 def _prove(case: Case, plan: Plan, is_over: Callable[[], bool]) -> tuple[Plan, bool, str]:

@@ -1,13 +1,15 @@
 """What no plan of whole layers can beat.
 
-Five bounds; the largest counts. *Work*: all work plus the idle time that devices cannot avoid at the start (the k-th
+Six bounds; the largest counts. *Work*: all work plus the idle time that devices cannot avoid at the start (the k-th
 device to begin needs k layers done before it, and k messages; for fused backward as much at the end), over the speed of
 the devices in use, and with them the *chain*: one micro-batch through the model and back, with the messages between
-that many devices. *Layer*: one layer sits on one device, so its passes of all micro-batches follow one another, after
-the way to it and before the way back from it. *Count*: of any ``j * devices + 1`` layers some device has j + 1.
-*Memory*: an activation is held from its F at least until the way to the last layer and back is over.
+that many devices. *Queue*: the same, knowing that the first layers let one micro-batch through after another, and that
+a micro-batch is at one device at a time. *Layer*: one layer sits on one device, so its passes of all micro-batches
+follow one another, after the way to it and before the way back from it. *Count*: of any ``j * devices + 1`` layers some
+device has j + 1. *Memory*: an activation is held from its F at least until the way to the last layer and back is over.
 """
 
+from collections.abc import Sequence
 from itertools import accumulate
 from math import ceil
 
@@ -16,12 +18,44 @@ from pipelines.case import Backward, Case, PlacementRule, allowed
 
 def lower_bound(case: Case) -> float:
     """The least time that any plan of a case can take, whatever its partition, placement and order."""
-    return max(work_bound(case), _layer_bound(case), _count_bound(case), _memory_bound(case))
+    return max(_queue_bound(case), _layer_bound(case), _count_bound(case), _memory_bound(case))
 
 
 def work_bound(case: Case) -> float:
     """All work plus the unavoidable start (for fused backward also the end), or the chain of one micro-batch."""
     return min(_used_bound(case, used) for used in _numbers_of_devices(case))
+
+
+def waits(times: Sequence[float], micro_batches: int, devices: int) -> list[float]:
+    """For k = 0, 1, ... devices: until when no more than k of them can be at work at the start.
+
+    Layers up to the i-th are on i + 1 devices at most; all others at work have a micro-batch each that has come out of
+    them, and these come out one after another. Once a micro-batch is through it can be at several devices (its W).
+
+    Args:
+        times: F of the layers; or their backward, for the end of a fused one: it is the start seen from the end.
+        micro_batches: Their number.
+        devices: Their number.
+    """
+    through, result = sum(times), [0.0]
+    for k in range(1, devices):
+        way = heaviest = latest = 0.0
+        for i, time in enumerate(times[:k]):
+            way, heaviest = way + time, max(heaviest, time)
+            waiting = k - i
+            latest = max(latest, way + (waiting - 1) * heaviest) if waiting <= micro_batches else through
+        result.append(min(latest, through))
+    return result
+
+
+def _queue_bound(case: Case) -> float:
+    numbers, count = _numbers_of_devices(case), case.micro_batches
+    starts = waits([layer.forward for layer in case.layers], count, numbers[-1])
+    ends = [0.0] * len(starts)
+    if case.backward is Backward.FUSED:
+        ends = waits([_back(case, index) for index in range(len(case.layers))], count, numbers[-1])
+    queues = [(start / max(case.speeds), end / max(case.speeds)) for start, end in zip(starts, ends, strict=True)]
+    return min(_used_bound(case, used, queues) for used in numbers)
 
 
 def useful_devices(case: Case) -> int:
@@ -41,7 +75,7 @@ def _back(case: Case, index: int) -> float:
     return layer.backward_input + weight
 
 
-def _used_bound(case: Case, used: int) -> float:
+def _used_bound(case: Case, used: int, queues: Sequence[tuple[float, float]] | None = None) -> float:
     """Work and chain of plans on this many devices; the fastest ones, which begin first."""
     speeds = sorted(case.speeds, reverse=True)[:used]
     roles = _role_work(case, used)
@@ -51,7 +85,8 @@ def _used_bound(case: Case, used: int) -> float:
         if k:
             lead += case.layers[k - 1].forward / speeds[0] + case.communication
             tail += _back(case, k - 1) / speeds[0] + case.communication if case.backward is Backward.FUSED else 0.0
-        idle += speed * (lead + tail)
+        start, end = queues[k] if queues else (0.0, 0.0)
+        idle += speed * (max(lead, start) + max(tail, end))
     chain = sum(layer.forward + _back(case, i) for i, layer in enumerate(case.layers)) + roles
     return max((work + idle) / sum(speeds), chain / speeds[0] + 2 * (used - 1) * case.communication)
 

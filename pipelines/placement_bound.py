@@ -3,85 +3,112 @@
 It also knows the window of the model's last layer, its head, in large vocabularies many layers' work: before its
 first F a device can only do F of its other layers, after its last B only their backward and weights, so a device
 ends no sooner than ``F and B of the head + max(way to it, F of the others) + max(way back, their B and W and its W)``.
+And it knows how few devices can be at work at the start, whichever they are (:func:`pipelines.bounds.waits`).
 Solved by CP-SAT, so it is a bound at any time and tight when the search ends. Needs the extra ``pipelines`` (ortools).
 """
 
 from collections import Counter
-from itertools import accumulate
 
 from ortools.sat.python import cp_model
 
-from pipelines.bounds import lower_bound
+from pipelines.bounds import lower_bound, waits
 from pipelines.case import Backward, Case, Layer
 
 _SCALE = 1000
 _Times = tuple[float, float, float]
 
 
-def placement_bound(case: Case, *, seconds: float = 10.0) -> float:
-    """The least possible time of the fullest device, with the start (fused: and end) that it cannot avoid.
+def placement_bound(case: Case, *, seconds: float = 10.0, deadline_seconds: float | None = None) -> float:
+    """The least possible time of the fullest device, with the start (fused: and end) that devices cannot avoid.
+
+    Args:
+        case: The case.
+        seconds: About how long the solver may search; counted by its work, so that the bound is the same each time.
+        deadline_seconds: Time after which it ends whatever it has done; None is no limit.
 
     Raises:
         ValueError: The devices are unequal, or stages have costs of their own.
     """
     if not case.has_equal_devices or case.stage_bias is not None:
         raise ValueError("the placement bound is for equal devices and stages without costs of their own")
-    layers, devices = case.layers, case.devices
-    edges = [sum(_parts(case, layer)[:2]) if _is_fused(case) else _parts(case, layer)[0] for layer in layers]
-    # The k-th device to begin has none of the first k layers; equal layers are told apart by nothing, so counts do.
-    idle = [0.0, *accumulate(edges)]
-    model = cp_model.CpModel()
-    counts: list[list[cp_model.IntVar]] = [[] for _ in range(devices)]
-    kinds = Counter(_parts(case, layer) for layer in layers[1:])
-    for number, (_, count) in enumerate(kinds.items()):
-        row = [model.new_int_var(0, count, f"n{number}.{device}") for device in range(devices)]
-        model.add(sum(row) == count)
-        for device, variable in enumerate(row):
-            counts[device].append(variable)
-    first = _parts(case, layers[0])
-    horizon = _down(case.micro_batches * sum(sum(_parts(case, layer)) for layer in layers) + idle[-1])
-    makespan = model.new_int_var(0, horizon, "makespan")
-    for device, own in enumerate(counts):
-        work = _sum(case, kinds, own, (0, 1, 2)) + (0 if device else _down(case.micro_batches * sum(first)))
-        model.add(work + _down(idle[min(device, len(layers))]) <= makespan)
-    if len(layers) > 1:
-        _add_window(model, case, kinds, counts, makespan, horizon)
-    model.minimize(makespan)
+    if len(case.layers) == 1:
+        return lower_bound(case)
+    deal = _Deal(case)
+    deal.add_work()
+    deal.add_window()
+    deal.model.minimize(deal.makespan)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
-    solver.parameters.max_time_in_seconds = seconds
-    solver.solve(model)
+    solver.parameters.catch_sigint_signal = False
+    solver.parameters.max_deterministic_time = seconds
+    if deadline_seconds is not None:
+        solver.parameters.max_time_in_seconds = deadline_seconds
+    solver.solve(deal.model)
     return max(lower_bound(case), solver.best_objective_bound / _SCALE)
 
 
-def _add_window(
-    model: cp_model.CpModel,
-    case: Case,
-    kinds: Counter[_Times],
-    counts: list[list[cp_model.IntVar]],
-    makespan: cp_model.IntVar,
-    horizon: int,
-) -> None:
-    """The device of the last layer, whichever it is: its other layers are all before the last one."""
-    times = [_parts(case, layer) for layer in case.layers]
-    first, last = times[0], times[-1]
-    place, places = list(kinds).index(last), []
-    core = _down(case.micro_batches * (last[0] + last[1]))
-    for device, own in enumerate(counts):
-        has_last = model.new_bool_var(f"last{device}")
-        model.add(own[place] >= 1).only_enforce_if(has_last)
-        if kinds[last] == 1:
-            model.add(own[place] == 0).only_enforce_if(~has_last)
-        before = model.new_int_var(_down(sum(f for f, _, _ in times[:-1])), horizon, f"before{device}")
-        after = model.new_int_var(_down(sum(b for _, b, _ in times[:-1])), horizon, f"after{device}")
-        of_first = case.micro_batches if not device else 0
-        forwards = _sum(case, kinds, own, (0,)) + _down(of_first * first[0])
-        backwards = _sum(case, kinds, own, (1, 2)) + _down(of_first * (first[1] + first[2]))
-        model.add(before >= forwards - _up(case.micro_batches * last[0]))
-        model.add(after >= backwards - _up(case.micro_batches * last[1]))
-        model.add(core + before + after <= makespan).only_enforce_if(has_last)
-        places.append(has_last)
-    model.add_exactly_one(places)
+class _Deal:
+    """The layers dealt to the devices: device 0 has the last, device 0 or 1 the first; the others begin in turn."""
+
+    def __init__(self, case: Case) -> None:
+        self._case, self._times = case, [_parts(case, layer) for layer in case.layers]
+        self.model = model = cp_model.CpModel()
+        self._with_last = model.new_bool_var("first_with_last") if case.devices > 1 else model.new_constant(1)
+        # Equal layers are told apart by nothing, so counts do.
+        self._kinds = Counter(self._times[1:-1])
+        self._counts: list[list[cp_model.IntVar]] = [[] for _ in range(case.devices)]
+        for number, count in enumerate(self._kinds.values()):
+            row = [model.new_int_var(0, count, f"n{number}.{device}") for device in range(case.devices)]
+            model.add(sum(row) == count)
+            for device, variable in enumerate(row):
+                self._counts[device].append(variable)
+        edges = [[f for f, _, _ in self._times]] + [[b for _, b, _ in self._times]] * _is_fused(case)
+        # The k-th device to begin has none of the first k layers, and cannot be at work while k are all that can.
+        self._ways = [[sum(times[:device]) for device in range(case.devices + 1)] for times in edges]
+        self._idle = [waits(times, case.micro_batches, case.devices) for times in edges]
+        self._horizon = _up(sum(map(sum, self._idle)) + 2 * case.micro_batches * sum(map(sum, self._times)))
+        self.makespan = model.new_int_var(0, self._horizon, "makespan")
+
+    def add_work(self) -> None:
+        """A device works, and it waits while the first micro-batches come: one after another, for one device each."""
+        case, model, lost = self._case, self.model, []
+        most, starts = sum(idle[-1] for idle in self._idle), [sum(ways) for ways in zip(*self._ways, strict=True)]
+        for device in range(case.devices):
+            lost.append(model.new_int_var(0, _up(most), f"lost{device}"))
+            # Where the first layer is with the last, those before this device are one more.
+            before, after = (starts[1], starts[0]) if not device else (starts[device - 1], starts[device])
+            model.add(lost[device] >= _down(before)).only_enforce_if(~self._with_last)
+            model.add(lost[device] >= _down(after)).only_enforce_if(self._with_last)
+            model.add(lost[device] + self._time(device, (0, 1, 2), with_last=not device) <= self.makespan)
+        model.add(sum(lost) >= _down(sum(map(sum, self._idle))))
+
+    def add_window(self) -> None:
+        """What the device of the last layer can only do before its first F, and after its last B."""
+        times, model = self._times, self.model
+        before = model.new_int_var(_down(sum(f for f, _, _ in times[:-1])), self._horizon, "before")
+        after = model.new_int_var(_down(sum(b for _, b, _ in times[:-1])), self._horizon, "after")
+        start, *end = (_down(ways[1]) for ways in self._ways)
+        forwards, backwards, rest = self._time(0, (0,)), self._time(0, (1, 2)), self._passes(times[-1], (2,))
+        model.add(before >= forwards)
+        model.add(before >= forwards + start).only_enforce_if(~self._with_last)
+        model.add(after >= backwards + rest)
+        model.add(after >= backwards + rest + sum(end)).only_enforce_if(~self._with_last)
+        model.add(self._passes(times[-1], (0, 1)) + before + after <= self.makespan)
+
+    def _passes(self, times: _Times, parts: tuple[int, ...]) -> int:
+        return _down(self._case.micro_batches * sum(times[part] for part in parts))
+
+    def _time(self, device: int, parts: tuple[int, ...], *, with_last: bool = False) -> cp_model.IntVar:
+        """Some of F, B and W of a device's layers over all micro-batches, rounded down; without the last layer's."""
+        each = [self._passes(times, parts) for times in self._kinds]
+        first, fixed = self._passes(self._times[0], parts), self._passes(self._times[-1], parts) * with_last
+        variables = [*self._counts[device], self._with_last]
+        if device == 1:
+            first, fixed = -first, fixed + first
+        dealt = cp_model.LinearExpr.weighted_sum(variables, [*each, first if device < 2 else 0])
+        time = self.model.new_int_var(0, self._horizon, f"time{device}.{parts}")
+        self.model.add(time == dealt + fixed)
+        return time
 
 
 def _is_fused(case: Case) -> bool:
@@ -94,14 +121,6 @@ def _parts(case: Case, layer: Layer) -> _Times:
     if _is_fused(case):
         return layer.forward / speed, (layer.backward_input + layer.backward_weight) / speed, 0.0
     return layer.forward / speed, layer.backward_input / speed, layer.backward_weight / speed
-
-
-def _sum(
-    case: Case, kinds: Counter[_Times], own: list[cp_model.IntVar], parts: tuple[int, ...]
-) -> cp_model.LinearExprT:
-    """Some of F, B and W of a device's layers over all micro-batches, rounded down."""
-    each = [_down(case.micro_batches * sum(times[part] for part in parts)) for times in kinds]
-    return cp_model.LinearExpr.weighted_sum(own, each)
 
 
 def _down(time: float) -> int:

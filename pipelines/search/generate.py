@@ -87,29 +87,31 @@ def _climber(assignment: Assignment, ordering: Ordering, network: Network) -> _C
     )
 
 
-def generate(case: Case, budget: Budget | None = None, *, seed: int = 0) -> Generated:
+def generate(case: Case, budget: Budget | None = None, *, seed: int = 0, bound: float = 0.0) -> Generated:
     """The best plan that the budget finds.
 
     Args:
         case: The case.
         budget: What to spend; by default a fixed number of schedules.
         seed: Of the random changes.
+        bound: A bound that is known, such as :func:`pipelines.placement_bound.placement_bound`'s; a plan as short as
+            the stronger of it and :func:`pipelines.bounds.lower_bound` ends the search.
 
     Raises:
         ValueError: No assignment that fits the memory limit was found.
     """
     budget = budget or Budget(DEFAULT_EVALUATIONS)
-    search = _Search(case, budget, Random(seed))
+    search = _Search(case, budget, Random(seed), max(bound, lower_bound(case)))
     network, ordering = search.run()
     plan = plan_of(network, ordering.schedule.starts)
     return Generated(plan=plan, evaluation=evaluate(case, plan), bound=search.bound, evaluations=budget.evaluations)
 
 
 class _Search:
-    def __init__(self, case: Case, budget: Budget, random: Random) -> None:
+    def __init__(self, case: Case, budget: Budget, random: Random, bound: float) -> None:
         self._case, self._budget, self._random = case, budget, random
         self._balance = WindowBalance(case)
-        self.bound = lower_bound(case)
+        self.bound = bound
 
     def run(self) -> tuple[Network, Ordering]:
         climbers = sorted(self._starts(), key=lambda climber: climber.makespan)

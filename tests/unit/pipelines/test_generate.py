@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from pipelines.bounds import lower_bound, work_bound
+from pipelines.bounds import lower_bound, waits, work_bound
 from pipelines.case import Backward, Case, Layer, RoleCost, StageBias
 from pipelines.case_file import case_from_json
 from pipelines.evaluate import evaluate
@@ -33,6 +33,29 @@ def test_a_plan_covers_all_work_within_memory_and_is_no_shorter_than_the_bounds(
         assert evaluation.makespan >= placement_bound(case, seconds=1.0) - 0.01
     if case.memory_limit is not None:
         assert max(evaluation.peak_activation) <= case.memory_limit
+
+
+@settings(max_examples=25, deadline=None)
+@given(small_cases())
+def test_while_a_queue_forms_no_more_devices_are_at_work_than_it_lets(case: Case) -> None:
+    for proposal in proposals(case):
+        network = network_of(case, proposal.partition, proposal.placement)
+        starts = dispatch(network, first_priorities(network)).starts
+        spans = [(start, start + length) for start, length in zip(starts, network.durations, strict=True)]
+        forwards = [layer.forward / max(case.speeds) for layer in case.layers]
+        for most, until in enumerate(waits(forwards, case.micro_batches, case.devices)):
+            for moment in (start for start in starts if start < until - 1e-9):
+                assert sum(start <= moment < end - 1e-9 for start, end in spans) <= most
+
+
+def test_of_a_queue_behind_a_heavy_first_layer_each_waits_longer_for_its_turn() -> None:
+    assert waits([10, 2, 2, 2], 8, 4) == [0, 10, 16, 16]
+    assert waits([10, 2, 2, 30], 2, 4) == [0, 10, 20, 44]
+    heavy = Layer(forward=10, backward_input=2, backward_weight=2)
+    light = Layer(forward=2, backward_input=2, backward_weight=2)
+    case = Case(name="queue", devices=3, micro_batches=4, layers=(heavy, *[light] * 20))
+    assert work_bound(case) == pytest.approx((4 * (14 + 120) + 10 + 12) / 3)
+    assert lower_bound(case) == pytest.approx((4 * (14 + 120) + 10 + 20) / 3)
 
 
 @settings(max_examples=25, deadline=None)
