@@ -34,6 +34,7 @@ def rank_state_to_proto(state: RankState) -> pb.RankState:
         checkpoint_steps=state.checkpoint_steps,
         refused_epoch=state.refused_epoch,
         refusal=state.refusal,
+        promised_epoch=state.promised_epoch,
     )
 
 
@@ -57,4 +58,5 @@ def rank_state_from_proto(message: pb.RankState) -> RankState:
         checkpoint_steps=tuple(message.checkpoint_steps),
         refused_epoch=message.refused_epoch,
         refusal=message.refusal,
+        promised_epoch=message.promised_epoch,
     )

@@ -59,6 +59,7 @@ class RankState:
         checkpoint_steps: Steps of the complete checkpoints on disk that it can read, ascending.
         refused_epoch: Epoch of the newest committed plan that it could not carry out; 0 = none.
         refusal: Why not.
+        promised_epoch: Newest epoch beyond the one in force that it was asked about, whoever asked; 0 = none.
     """
 
     rank: int
@@ -76,3 +77,9 @@ class RankState:
     checkpoint_steps: tuple[int, ...] = ()
     refused_epoch: int = 0
     refusal: str = ""
+    promised_epoch: int = 0
+
+    @property
+    def newest_epoch(self) -> int:
+        """The next plan must lead beyond it, or the rank refuses it."""
+        return max(self.epoch, self.promised_epoch)

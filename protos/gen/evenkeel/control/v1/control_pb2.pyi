@@ -101,6 +101,7 @@ class RankState(_message.Message):
     CHECKPOINT_STEPS_FIELD_NUMBER: _builtins.int
     REFUSED_EPOCH_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    PROMISED_EPOCH_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Rank."""
     incarnation: _builtins.int
@@ -123,6 +124,10 @@ class RankState(_message.Message):
     """Epoch of the newest committed plan that the rank could not carry out; 0 = none."""
     refusal: _builtins.str
     """Why not, for a person; empty = no plan was refused."""
+    promised_epoch: _builtins.int
+    """Newest epoch beyond the one in force that a plan was prepared or committed for, whoever asked; 0 = none. The next
+    plan must lead beyond it.
+    """
     @_builtins.property
     def held_epochs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Epochs whose parameter slices the rank holds completely, newest last."""
@@ -157,10 +162,11 @@ class RankState(_message.Message):
         checkpoint_steps: _abc.Iterable[_builtins.int] | None = ...,
         refused_epoch: _builtins.int = ...,
         refusal: _builtins.str = ...,
+        promised_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_steps", b"checkpoint_steps", "copies", b"copies", "earlier", b"earlier", "epoch", b"epoch", "group_handle", b"group_handle", "held_epochs", b"held_epochs", "incarnation", b"incarnation", "iteration", b"iteration", "last_step_at_unix_seconds", b"last_step_at_unix_seconds", "phase", b"phase", "rank", b"rank", "refusal", b"refusal", "refused_epoch", b"refused_epoch", "steps_applied", b"steps_applied", "voted", b"voted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_steps", b"checkpoint_steps", "copies", b"copies", "earlier", b"earlier", "epoch", b"epoch", "group_handle", b"group_handle", "held_epochs", b"held_epochs", "incarnation", b"incarnation", "iteration", b"iteration", "last_step_at_unix_seconds", b"last_step_at_unix_seconds", "phase", b"phase", "promised_epoch", b"promised_epoch", "rank", b"rank", "refusal", b"refusal", "refused_epoch", b"refused_epoch", "steps_applied", b"steps_applied", "voted", b"voted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
