@@ -324,7 +324,7 @@ class JobActor:
             if self.job.flight is not flight:
                 return
             _log.warning("plan failed", job_id=self.job.job_id, plan_id=flight.plan_id, error=str(error))
-            highest = max([flight.epoch, *(state.epoch for state in self._processes.board.states.values())])
+            highest = max([flight.epoch, *(state.newest_epoch for state in self._processes.board.states.values())])
             self.job = replace(self.job, flight=None, changed=True, top_epoch=max(self.job.top_epoch, highest))
             if isinstance(error, CannotReshapeError):
                 self.job = self.job.with_rank(replace(self.job.ranks[error.rank], can_reshape=False))

@@ -137,9 +137,9 @@ class Mailbox:
 
     @property
     def state(self) -> RankState:
-        """The newest state."""
+        """The newest state, with the newest epoch that anybody asked about."""
         with self._changed:
-            return self._state
+            return self._told_state()
 
     def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
         """Take note of a plan and answer with the rank's state; in mode RECOVER once the rank is parked.
@@ -232,7 +232,7 @@ class Mailbox:
             if epoch >= self._aborted[0]:
                 self._aborted = (epoch, plan_id)
             self._refresh()
-            return self._state
+            return self._told_state()
 
     def interrupt(self, epoch: int, *, leave: bool) -> RankState:
         """Ask the training thread to stop waiting and park, or to end the process.
@@ -282,6 +282,10 @@ class Mailbox:
             self._changed.notify_all()
 
     # ---- under the lock
+
+    def _told_state(self) -> RankState:
+        promised = max(self._newest[0], -1 if self._prepared is None else self._prepared.epoch)
+        return replace(self._state, promised_epoch=promised if promised > self._epoch else 0)
 
     def _position(self) -> int:
         """The epoch in force, or the one that the training thread is moving to."""

@@ -108,10 +108,11 @@ class RankClient:
         answer = await self._answer(self._stub.Commit(request, timeout=timeout_seconds, metadata=self._metadata))
         return self._checked(answer.state)
 
-    async def abort(self, reshape: Reshape, timeout_seconds: float) -> None:
+    async def abort(self, reshape: Reshape, timeout_seconds: float) -> RankState:
         """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
         request = pb.AbortRequest(job_id=self._job_id, plan_id=reshape.plan_id, epoch=reshape.epoch)
-        await self._answer(self._stub.Abort(request, timeout=timeout_seconds, metadata=self._metadata))
+        answer = await self._answer(self._stub.Abort(request, timeout=timeout_seconds, metadata=self._metadata))
+        return self._checked(answer.state)
 
     async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
         """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""

@@ -81,7 +81,7 @@ class RankCalls(Protocol):
         """Phase two. The same commit twice is one commit."""
         ...
 
-    async def abort(self, reshape: Reshape, timeout_seconds: float) -> None:
+    async def abort(self, reshape: Reshape, timeout_seconds: float) -> RankState:
         """Forget a prepared plan."""
         ...
 

@@ -187,12 +187,14 @@ class Flight:
         return states
 
     async def _abort_all(self) -> None:
-        """Best effort: a rank that misses it drops the plan when the next one comes."""
+        """Best effort: who misses it drops the plan when the next one comes. The answers say which epochs ranks know."""
         outcomes = await asyncio.gather(
             *(calls.abort(self.reshape, self.times.commit) for calls in self.calls.values()), return_exceptions=True
         )
-        failed = sum(isinstance(outcome, Exception) for outcome in outcomes)
-        _log.info("plan aborted", plan_id=self.reshape.plan_id, not_told=failed)
+        states = [outcome for outcome in outcomes if isinstance(outcome, RankState)]
+        for state in states:
+            self.board.post(state)
+        _log.info("plan aborted", plan_id=self.reshape.plan_id, not_told=len(outcomes) - len(states))
 
     async def _until_applied(self) -> None:
         """Until every rank of the new layout runs the new epoch; streams tell, and a poll for those that do not."""

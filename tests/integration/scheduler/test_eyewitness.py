@@ -7,6 +7,7 @@ import pytest
 from contracts.verdict_ids import verdict_id
 from history.vocabulary import PlanMode, PlanState, VerdictKind
 from tests.integration.scheduler.conftest import HOME, World
+from trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
@@ -39,9 +40,13 @@ async def test_a_death_that_nobody_else_tells_is_recovered_from_and_told_later_c
 
 async def test_ranks_that_park_though_nobody_is_gone_go_on_in_the_shape_that_they_had(world: World) -> None:
     await world.until(lambda: all(toy.steps > 2 for toy in world.toys.ranks.values()), "some steps")
+    # Somebody else's plan, which no other rank has heard of: the next one must go beyond it.
+    away = Reshape(job_id="", plan_id="another", epoch=40, mode=ApplyMode.BOUNDARY, to_layout=HOME)
+    world.toys.ranks[3].mailbox.commit(Commit(reshape=away, from_epoch=0, from_layout=HOME, sources=HOME.ranks))
     await park_all_but(world, -1)
-    await world.until_epoch(1)
-    (plan,) = await world.plans()
+    await world.until_epoch(41)
+    *refused, plan = sorted(await world.plans(), key=lambda one: one.plan.epoch)
+    assert [one.state for one in refused] == [PlanState.ABORTED]
     assert (plan.plan.mode, plan.state) == (PlanMode.RECOVER, PlanState.APPLIED)
     assert plan.plan.layout.replicas == HOME.replicas
     assert await world.incidents() == []
