@@ -8,6 +8,7 @@ Solved by CP-SAT, so it is a bound at any time and tight when the search ends. N
 """
 
 from collections import Counter
+from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
@@ -48,12 +49,16 @@ def placement_bound(case: Case, *, seconds: float = 10.0, deadline_seconds: floa
 
 
 class _Deal:
-    """The layers dealt to the devices: device 0 has the last, device 0 or 1 the first; the others begin in turn."""
+    """The layers dealt to the devices: device 0 has the last; the others begin in turn, and it somewhere among them."""
 
     def __init__(self, case: Case) -> None:
         self._case, self._times = case, [_parts(case, layer) for layer in case.layers]
         self.model = model = cp_model.CpModel()
-        self._with_last = model.new_bool_var("first_with_last") if case.devices > 1 else model.new_constant(1)
+        # Whether device 0 begins before the others, one by one; if before the first of them it has the first layer.
+        self._is_before = [model.new_bool_var(f"before{device}") for device in range(1, case.devices)]
+        for sooner, later in pairwise(self._is_before):
+            model.add_implication(sooner, later)
+        self._with_last = self._is_before[0] if self._is_before else model.new_constant(1)
         # Equal layers are told apart by nothing, so counts do.
         self._kinds = Counter(self._times[1:-1])
         self._counts: list[list[cp_model.IntVar]] = [[] for _ in range(case.devices)]
@@ -75,11 +80,11 @@ class _Deal:
         most, starts = sum(idle[-1] for idle in self._idle), [sum(ways) for ways in zip(*self._ways, strict=True)]
         for device in range(case.devices):
             lost.append(model.new_int_var(0, _up(most), f"lost{device}"))
-            # Where the first layer is with the last, those before this device are one more.
-            before, after = (starts[1], starts[0]) if not device else (starts[device - 1], starts[device])
-            model.add(lost[device] >= _down(before)).only_enforce_if(~self._with_last)
-            model.add(lost[device] >= _down(after)).only_enforce_if(self._with_last)
+            if device:
+                longer = _down(starts[device]) - _down(starts[device - 1])
+                model.add(lost[device] >= _down(starts[device - 1]) + longer * self._is_before[device - 1])
             model.add(lost[device] + self._time(device, (0, 1, 2), with_last=not device) <= self.makespan)
+        model.add(lost[0] >= sum(self._wait(ways) for ways in self._ways))
         model.add(sum(lost) >= _down(sum(map(sum, self._idle))))
 
     def add_window(self) -> None:
@@ -87,13 +92,17 @@ class _Deal:
         times, model = self._times, self.model
         before = model.new_int_var(_down(sum(f for f, _, _ in times[:-1])), self._horizon, "before")
         after = model.new_int_var(_down(sum(b for _, b, _ in times[:-1])), self._horizon, "after")
-        start, *end = (_down(ways[1]) for ways in self._ways)
-        forwards, backwards, rest = self._time(0, (0,)), self._time(0, (1, 2)), self._passes(times[-1], (2,))
-        model.add(before >= forwards)
-        model.add(before >= forwards + start).only_enforce_if(~self._with_last)
-        model.add(after >= backwards + rest)
-        model.add(after >= backwards + rest + sum(end)).only_enforce_if(~self._with_last)
+        to_first, *from_last = map(self._wait, self._ways)
+        model.add(before >= self._time(0, (0,)) + to_first)
+        model.add(after >= self._time(0, (1, 2)) + self._passes(times[-1], (2,)) + sum(from_last))
         model.add(self._passes(times[-1], (0, 1)) + before + after <= self.makespan)
+
+    def _wait(self, ways: list[float]) -> cp_model.IntVar:
+        """How far from the start (or the end) device 0 is: as far as there are devices before it."""
+        wait = self.model.new_int_var(0, self._horizon, "wait")
+        steps = [_down(there) - _down(here) for here, there in pairwise(ways[: self._case.devices])]
+        self.model.add(wait == sum(steps) - cp_model.LinearExpr.weighted_sum(self._is_before, steps))
+        return wait
 
     def _passes(self, times: _Times, parts: tuple[int, ...]) -> int:
         return _down(self._case.micro_batches * sum(times[part] for part in parts))
