@@ -26,6 +26,7 @@ from trainer_sdk.elastic.shard_state import ShardState
 from trainer_sdk.elastic.stage_model import StageModel
 from trainer_sdk.elastic.tensor_parallel import TensorRegion
 from trainer_sdk.elastic.topology import collective_name
+from trainer_sdk.elastic.transfer_order import Sent, transfer_order
 from trainer_sdk.elastic.weight_tape import WeightTape
 from trainer_sdk.elastic.weights import DirectWeights
 from trainer_sdk.groups.group import Group
@@ -121,6 +122,8 @@ class EpochRuntime:
             dtype=torch.float64 if config.dtype == "float64" else torch.float32,
             device=device,
         )
+        self._planned = transfer_order(layout, position.replica) if self._pipeline.takes_turns else {}
+        self._places = self._planned
         buckets = plan_exchange(specs, layout)
         self.sums = sums or GradientSums(ownership, rank, buckets, device)
         self.reducer = GradientReducer(self.sums, rank, buckets, groups, clock, device)
@@ -170,14 +173,17 @@ class EpochRuntime:
         """What to run; ``sums`` has the rest."""
         remainder, position = self._remainder, self.position
         if remainder is None or remainder.iteration != iteration:
-            self.kept, self._samples, self._paths = (), self._dataset, self._routed
+            self.kept, self._samples, self._paths, self._places = (), self._dataset, self._routed, self._planned
             self.sums.begin(iteration)
             return self._program
         self._samples, self._paths = self._dataset.under(remainder.mix), None  # every replica runs its share alone
         self.kept = tuple((index, self._samples.documents(iteration, index)) for index in remainder.kept)
         if position.replica == 0:
             self._loss = remainder.kept_loss  # one rank speaks for what nobody ran again
-        return program_of(self._layout, position.replica, position.stage, remainder.by_replica[position.replica])
+        rest = remainder.by_replica[position.replica]
+        if self._pipeline.takes_turns:
+            self._places = transfer_order(self._layout, position.replica, rest)
+        return program_of(self._layout, position.replica, position.stage, rest)
 
     def _flight(self, iteration: int, instruction: Instruction) -> _Flight:
         index, stage = instruction.micro_batch, instruction.stage
@@ -196,7 +202,7 @@ class EpochRuntime:
         return batch
 
     def _execute(self, instruction: Instruction, iteration: int, scale: float) -> None:
-        op, index, stage = instruction.op, instruction.micro_batch, instruction.stage
+        op, stage = instruction.op, instruction.stage
         flight = self._flight(iteration, instruction)
         if op is Op.RECEIVE_ACTIVATION:
             flight.entered = self._pipeline.receive(self._arrival(iteration, instruction)).requires_grad_()
@@ -204,8 +210,7 @@ class EpochRuntime:
             self._forward(flight, stage)
         elif op is Op.SEND_ACTIVATION:
             assert flight.output is not None, "an activation is sent after its forward"
-            to = self._host(index, stage + 1)
-            self._pipeline.send(flight.output.detach(), is_gradient=False, home=self._home(index), to=to, stage=stage)
+            self._send(flight.output.detach(), instruction)
         elif op is Op.RECEIVE_GRADIENT:
             flight.gradient = self._pipeline.receive(self._arrival(iteration, instruction))
         elif op is Op.BACKWARD or op is Op.BACKWARD_INPUT:
@@ -213,19 +218,35 @@ class EpochRuntime:
         elif op is Op.BACKWARD_WEIGHT:
             self._backward_weight(flight, stage)
         elif op is Op.SEND_GRADIENT:
-            to, gradient = self._host(index, stage - 1), flight.take_input_gradient()
-            self._pipeline.send(gradient, is_gradient=True, home=self._home(index), to=to, stage=stage)
+            self._send(flight.take_input_gradient(), instruction)
+
+    def _send(self, tensor: Tensor, instruction: Instruction) -> None:
+        index, stage, is_gradient = instruction.micro_batch, instruction.stage, instruction.op is Op.SEND_GRADIENT
+        self._pipeline.send(
+            tensor,
+            is_gradient=is_gradient,
+            home=self._home(index),
+            to=self._host(index, stage - 1 if is_gradient else stage + 1),
+            stage=stage,
+            place=self._place(is_gradient, index, stage),
+        )
 
     def _arrival(self, iteration: int, instruction: Instruction) -> Arrival:
         """What a receive takes."""
         index, stage, is_gradient = instruction.micro_batch, instruction.stage, instruction.op is Op.RECEIVE_GRADIENT
+        before = stage + 1 if is_gradient else stage - 1
         return Arrival(
             is_gradient=is_gradient,
             home=self._home(index),
-            sender=self._host(index, stage + 1 if is_gradient else stage - 1),
+            sender=self._host(index, before),
             stage=stage,
             num_tokens=self._samples.documents(iteration, index).num_tokens,
+            place=self._place(is_gradient, index, before),
         )
+
+    def _place(self, is_gradient: bool, micro_batch: int, sending_stage: int) -> int:
+        """Of a transfer in the order that ranks keep where groups may have to take turns."""
+        return self._places[Sent(is_gradient, micro_batch, sending_stage)] if self._places else 0
 
     def _home(self, micro_batch: int) -> int:
         """The replica that a micro-batch belongs to; its own where every replica runs its share alone."""

@@ -5,7 +5,8 @@ its trace kept. Traces are then played against each other under the strictest ru
 ends only once every member has asked for it, and a group's operations follow one another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -86,46 +87,72 @@ class RecordedGroup(Group):
         return not self.accelerator
 
 
-def play(traces: Mapping[int, Trace], members: Mapping[str, Sequence[int]]) -> None:
+def play(traces: Mapping[int, Trace], members: Mapping[str, Sequence[int]], *, takes_turns: bool = False) -> None:
     """Run all traces to their end.
+
+    Args:
+        traces: Of each rank.
+        members: Ranks of each group.
+        takes_turns: A rank does one operation at a time, of whatever group, in the order in which it asked.
 
     Raises:
         AssertionError: Ranks wait in a circle, members ask a group for different things, or a rank votes, or ends,
             while something is on its way: whoever votes may give up its groups, or measure them.
     """
     asked: dict[str, dict[int, list[str]]] = {name: {rank: [] for rank in ranks} for name, ranks in members.items()}
-    awaited: dict[tuple[int, str], int] = {}
+    lanes: dict[tuple[int, str], deque[Await]] = {}
+    ended: set[Await] = set()
+    awaited: dict[int, set[Await]] = {rank: set() for rank in traces}
     at = dict.fromkeys(traces, 0)
-    moved = True
-    while moved:
-        moved = False
-        for rank, trace in traces.items():
-            while at[rank] < len(trace):
-                event = trace[at[rank]]
-                if isinstance(event, Ask):
-                    asked[event.group][rank].append(event.what)
-                elif isinstance(event, Await):
-                    if min(map(len, asked[event.group].values())) <= event.number:
-                        break
-                    awaited[rank, event.group] = awaited.get((rank, event.group), 0) + 1
-                else:
-                    _nothing_is_on_its_way(rank, asked, awaited)
-                at[rank] += 1
-                moved = True
-    stuck = {rank: (trace[at[rank]], f"event {at[rank]}") for rank, trace in traces.items() if at[rank] < len(trace)}
+
+    def lane(rank: int, group: str) -> deque[Await]:
+        return lanes.setdefault((rank, "" if takes_turns else group), deque())
+
+    def go_on(rank: int) -> bool:
+        """Let a rank do what it can do by itself: whether that was anything."""
+        begin, trace = at[rank], traces[rank]
+        while at[rank] < len(trace):
+            event = trace[at[rank]]
+            if isinstance(event, Ask):
+                lane(rank, event.group).append(Await(event.group, len(asked[event.group][rank])))
+                asked[event.group][rank].append(event.what)
+            elif isinstance(event, Await):
+                if event not in ended:
+                    break
+                awaited[rank].add(event)
+            else:
+                _assert_nothing_is_on_its_way(rank, asked, awaited[rank])
+            at[rank] += 1
+        return at[rank] > begin
+
+    def end_operations() -> bool:
+        """End what all its members have come to: whether that was anything."""
+        due = {queue[0] for queue in lanes.values() if queue}
+        ending = {
+            one
+            for one in due
+            if all((queue := lane(rank, one.group)) and queue[0] == one for rank in members[one.group])
+        }
+        for one in ending:
+            for rank in members[one.group]:
+                lane(rank, one.group).popleft()
+        ended.update(ending)
+        return bool(ending)
+
+    going = True
+    while going:
+        moved = sum(go_on(rank) for rank in traces)
+        going = end_operations() or moved > 0
+    stuck = {rank: trace[at[rank]] for rank, trace in traces.items() if at[rank] < len(trace)}
     assert not stuck, f"ranks that wait for ever: {stuck}"
     for name, by_rank in asked.items():
         assert len({tuple(each) for each in by_rank.values()}) == 1, f"members of {name} ask for different things"
     for rank in traces:
-        _nothing_is_on_its_way(rank, asked, awaited)
+        _assert_nothing_is_on_its_way(rank, asked, awaited[rank])
 
 
-def _nothing_is_on_its_way(
-    rank: int, asked: Mapping[str, Mapping[int, list[str]]], awaited: Mapping[tuple[int, str], int]
+def _assert_nothing_is_on_its_way(
+    rank: int, asked: Mapping[str, Mapping[int, list[str]]], awaited: Collection[Await]
 ) -> None:
-    left = {
-        name: len(by_rank[rank]) - awaited.get((rank, name), 0)
-        for name, by_rank in asked.items()
-        if rank in by_rank and len(by_rank[rank]) > awaited.get((rank, name), 0)
-    }
-    assert not left, f"rank {rank} has operations on their way: {left}"
+    mine = {Await(name, n) for name, by_rank in asked.items() for n in range(len(by_rank.get(rank, ())))}
+    assert mine <= set(awaited), f"rank {rank} has operations on their way: {mine - set(awaited)}"

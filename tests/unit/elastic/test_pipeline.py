@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -44,11 +43,11 @@ def middle_stage(log: list[str], **options: object) -> Pipeline:
     return Pipeline(layout, 1, groups, clock, width=WIDTH, dtype=torch.float32, device=torch.device("cpu"))
 
 
-def arrival(num_tokens: int, *, is_gradient: bool = False) -> Arrival:
-    return Arrival(is_gradient=is_gradient, home=0, sender=0, stage=1, num_tokens=num_tokens)
+def arrival(num_tokens: int, place: int = 0, *, is_gradient: bool = False) -> Arrival:
+    return Arrival(is_gradient=is_gradient, home=0, sender=0, stage=1, num_tokens=num_tokens, place=place)
 
 
-EVERYTHING = [arrival(5), arrival(7), arrival(5, is_gradient=True), arrival(7, is_gradient=True)]
+EVERYTHING = [arrival(5, 0), arrival(7, 2), arrival(5, 4, is_gradient=True), arrival(7, 6, is_gradient=True)]
 
 
 def test_every_border_is_asked_for_its_next_tensor_before_it_is_needed() -> None:
@@ -68,16 +67,35 @@ def test_every_border_is_asked_for_its_next_tensor_before_it_is_needed() -> None
     assert log == ["wait activation/0-1", "wait gradient/2-1", "ask gradient/2-1 7", "wait gradient/2-1"]
 
 
-@pytest.mark.parametrize("options", [{"on_cpu": False}, {"channel": object()}], ids=["accelerator", "measured"])
-def test_what_is_measured_or_on_an_accelerator_is_asked_for_when_it_is_needed(options: Mapping[str, object]) -> None:
+def test_what_is_measured_is_asked_for_when_it_is_needed() -> None:
     log: list[str] = []
-    pipeline = middle_stage(log, **options)
+    pipeline = middle_stage(log, channel=object())
 
     pipeline.expect(EVERYTHING)
     assert log == []
 
     pipeline.receive(EVERYTHING[0])
     assert log == ["ask activation/0-1 5", "wait activation/0-1"]
+
+
+def test_an_accelerator_is_asked_for_what_comes_before_what_it_needs_or_sends() -> None:
+    log: list[str] = []
+    pipeline = middle_stage(log, on_cpu=False)
+
+    pipeline.expect(EVERYTHING)
+    assert log == []
+
+    pipeline.receive(EVERYTHING[0])
+    assert log == ["ask activation/0-1 5", "wait activation/0-1"]
+    log.clear()
+
+    pipeline.send(torch.zeros(9, WIDTH), is_gradient=False, home=0, to=0, stage=1, place=5)
+    assert log == ["ask activation/0-1 7", "ask gradient/2-1 5", "ask activation/1-2 9"]
+    log.clear()
+
+    for one in EVERYTHING[1:]:
+        assert len(pipeline.receive(one)) == one.num_tokens
+    assert log == ["wait activation/0-1", "wait gradient/2-1", "ask gradient/2-1 7", "wait gradient/2-1"]
 
 
 def test_an_iteration_that_was_given_up_leaves_nothing_behind() -> None:
