@@ -15,6 +15,7 @@ controller, and nothing here ever raises into the loop because a service is away
 import atexit
 import logging
 import os
+import re
 import socket
 import sys
 import time
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from trainer_sdk.control.mailbox import Mailbox
     from trainer_sdk.emit.kafka_emitter import KafkaEmitter
 
+# No handler of ours: in a loop that sets up no logging, warnings go to standard error.
 _logger = logging.getLogger("evenkeel")
-_logger.addHandler(logging.NullHandler())
+_BROKERS = re.compile(r"[^\s:,]+:\d{1,5}(\s*,\s*[^\s:,]+:\d{1,5})*")
 _run: "Run | None" = None
 
 
@@ -175,6 +177,12 @@ def _control(
 
 def _emitter(bootstrap_servers: str, source: Source) -> "KafkaEmitter | NullEmitter":
     if not bootstrap_servers:
+        return NullEmitter()
+    if not _BROKERS.fullmatch(bootstrap_servers.strip()):
+        _logger.warning(
+            "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS is %r, not host:port[,host:port]: this process emits nothing",
+            bootstrap_servers,
+        )
         return NullEmitter()
     from trainer_sdk.emit.kafka_emitter import KafkaEmitter  # noqa: PLC0415 - Kafka loads only where it is wanted
 

@@ -3,6 +3,9 @@
 import ast
 import inspect
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -62,6 +65,7 @@ def test_without_addresses_nothing_runs_in_the_background() -> None:
     [
         ({"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}, "EVENKEEL_JOB_ID"),
         ({"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job", "RANK": "x"}, "RANK"),
+        ({"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "kafka:port", "EVENKEEL_JOB_ID": "job"}, "'kafka:port', not host:port"),
         ({"EVENKEEL_FLEET_ADDRESS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job"}, "EVENKEEL_JOB_TOKEN"),
     ],
 )
@@ -73,6 +77,13 @@ def test_a_wrong_setting_is_named_in_one_line_and_the_loop_goes_on(
     assert [named in record.getMessage() for record in caplog.records] == [True]
     with run.iteration(tokens=1):
         pass
+
+
+def test_a_loop_that_sets_up_no_logging_sees_what_is_wrong_on_standard_error() -> None:
+    environment = {**os.environ, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    loop = "import trainer_sdk as evenkeel; evenkeel.start()"
+    done = subprocess.run([sys.executable, "-c", loop], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == "EVENKEEL_JOB_ID is not set: this process is not watched\n"
 
 
 def test_an_iteration_becomes_a_sample_with_what_was_measured() -> None:
