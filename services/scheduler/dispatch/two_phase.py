@@ -187,7 +187,7 @@ class Flight:
         return states
 
     async def _abort_all(self) -> None:
-        """Best effort: who misses it drops the plan when the next one comes. The answers say which epochs ranks know."""
+        """Best effort: who misses it drops the plan when the next one comes. The answers say what epochs ranks know."""
         outcomes = await asyncio.gather(
             *(calls.abort(self.reshape, self.times.commit) for calls in self.calls.values()), return_exceptions=True
         )

@@ -169,6 +169,16 @@ async def test_losses_of_incidents_nodes_and_jobs_add_up_to_the_same_whatever_cl
     known = await reads.get_incident(seeded, "i20")
     assert known is not None
     assert known.lost_seconds == 36.0
+    again = rank("llama", 5, ends.decided_at, incarnation=1)
+    dead = verdict(
+        "v21", VerdictKind.FAIL_STOP, rank("llama", 5, START), again.registered_at + timedelta(hours=1), 9, 0.0
+    )
+    await writes.register_rank(seeded, again)
+    await writes.record_verdict(seeded, dead)
+    replaced = text(
+        "SELECT seconds_to_replacement FROM rank_incarnations WHERE job_id = 'llama' AND rank = 5 AND incarnation = 0"
+    )
+    assert await seeded.scalar(replaced) == 0.0
     by_node = await seeded.execute(
         text("SELECT node, incidents, lost_seconds FROM failures_by_node_week WHERE kind = 'communication_slow'")
     )
