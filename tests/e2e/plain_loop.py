@@ -19,7 +19,7 @@ import trainer_sdk as evenkeel
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
     run = evenkeel.start()
     model = torch.nn.Linear(256, 256)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

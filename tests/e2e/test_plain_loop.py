@@ -5,8 +5,8 @@ Real parts: the stack, and three processes of a data-parallel loop on gloo, star
 
 import json
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,34 +17,40 @@ from typing import Any, LiteralString
 
 import psycopg
 import pytest
+import torch.distributed as dist
 
 from stack.paths import checkout_root
 from stack.stack import Stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 LOOP = Path(__file__).with_name("plain_loop.py")
 NUM_RANKS = 3
 VICTIM = 2
+LOSSES = ("fail_stop", "hang")
 HEALTHY_ITERATIONS = 40
 PATIENCE_SECONDS = 180.0
 
 
 @dataclass
 class Run:
-    """A stack and a job of three processes; what was seen of it before the job was started again."""
+    """A stack and a job of three processes; what was seen of it before the job was started again.
+
+    Its loop computes on this machine as it is, so a busy one makes ranks slow, which is told too: what is asked here is
+    what was told of the death.
+    """
 
     stack: Stack
     settings: dict[str, str]
     progress: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     seen: dict[str, Any] = field(default_factory=dict)
+    store: dist.TCPStore | None = None
 
     def start(self, incarnation: int, iterations: int) -> None:
         """All ranks, as torchrun starts them."""
         self.progress.write_text("-1")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         for rank in range(NUM_RANKS):
             environment = {
                 **os.environ,
@@ -53,7 +59,8 @@ class Run:
                 "LOCAL_RANK": str(rank),
                 "WORLD_SIZE": str(NUM_RANKS),
                 "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
+                "MASTER_PORT": str(self.store.port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
                 "TORCHELASTIC_RESTART_COUNT": str(incarnation),
                 "PLAIN_LOOP_STARTED": str(self.progress),
             }
@@ -103,17 +110,20 @@ def run(stack: Stack) -> Iterator[Run]:
         run.until(
             lambda: bool(
                 run.ask(
-                    "SELECT 1 FROM plan_events JOIN plans USING (plan_id) WHERE job_id = 'mine' AND state = 'advised'"
+                    "SELECT 1 FROM plan_events JOIN plan_actions USING (plan_id) JOIN plans USING (plan_id) "
+                    "WHERE job_id = 'mine' AND state = 'advised' AND lever = 'drop_dead'"
                 )
             ),
-            "advice",
+            "advice for the death",
         )
         run.until(lambda: all(process.poll() is not None for process in run.processes), "the ends of the others")
         run.seen["dead"] = run.job()
-        run.seen["plans"] = run.evenkeel("plans", "list", "--job", "mine")
+        plans = run.evenkeel("plans", "list", "--job", "mine")
+        run.seen["plans"] = [plan for plan in plans if "drop_dead" in plan["levers"]]
         run.seen["explained"] = run.evenkeel("plans", "explain", run.seen["plans"][0]["plan_id"])
-        run.seen["verdicts"] = run.evenkeel("verdicts", "list", "--job", "mine")
-        run.seen["verdict"] = run.evenkeel("verdicts", "explain", run.seen["verdicts"][0]["verdict_id"])
+        verdicts = run.evenkeel("verdicts", "list", "--job", "mine")
+        run.seen["losses"] = [verdict for verdict in verdicts if verdict["kind"] in LOSSES]
+        run.seen["loss"] = run.evenkeel("verdicts", "explain", run.seen["losses"][0]["verdict_id"])
         run.start(1, 1_000_000)
         run.until(lambda: run.iteration() >= 5, "the loop started again")
         run.until(
@@ -131,7 +141,7 @@ def run(stack: Stack) -> Iterator[Run]:
 
 
 def test_the_death_is_one_verdict_and_its_victims_are_none(run: Run) -> None:
-    (verdict,) = run.seen["verdicts"]
+    (verdict,) = run.seen["losses"]
     assert verdict["kind"] == "fail_stop"
     assert verdict["culprits"][0].startswith(f"rank {VICTIM} ")
 
@@ -149,28 +159,29 @@ def test_the_job_says_that_it_gets_advice_only_and_that_it_is_degraded(run: Run)
 
 def test_the_advice_is_a_plan_with_its_numbers_that_no_rank_was_told_of(run: Run) -> None:
     (plan,) = run.seen["plans"]
-    assert (plan["state"], plan["levers"]) == ("advised", ["drop_dead"])
+    assert plan["state"] == "advised"
     assert plan["predicted_seconds"] > 0.0
     text = run.seen["explained"]["text"]
     assert "No rank was told of it, it is advice" in text
-    assert f"Restart it without rank {VICTIM} (2 of 3 devices, 67 % of the healthy speed)" in text
+    left = re.search(rf"Restart it without rank {VICTIM} \(2 of 3 devices, (\d+) % of the healthy speed\)", text)
+    assert left, text
+    assert 0 < int(left[1]) <= 67, "two thirds, or less where one of the others is slow"
     assert {
         state for (state,) in run.ask("SELECT state FROM plan_events JOIN plans USING (plan_id) WHERE job_id = 'mine'")
     } == {"advised", "proposed"}
 
 
 def test_the_verdict_says_what_to_do(run: Run) -> None:
-    (note,) = run.seen["verdict"]["notes"]
+    (note,) = run.seen["loss"]["notes"]
     assert f"Rank {VICTIM} " in note
     assert "no elastic engine" in note
-    assert run.ask("SELECT notes FROM current_incidents WHERE job_id = 'mine' ORDER BY opened_at LIMIT 1") == [
-        ([note],)
-    ]
+    assert run.ask("SELECT notes FROM current_incidents WHERE job_id = 'mine' AND kind = 'fail_stop'") == [([note],)]
 
 
 def test_the_incident_is_over_when_the_loop_was_started_again(run: Run) -> None:
-    assert run.seen["incidents"]
-    assert all(incident["resolved_at"] is not None for incident in run.seen["incidents"])
+    deaths = [incident for incident in run.seen["incidents"] if incident["kind"] in LOSSES]
+    assert deaths
+    assert all(incident["resolved_at"] is not None for incident in deaths)
 
 
 def test_no_record_of_such_a_job_is_refused(run: Run) -> None:
