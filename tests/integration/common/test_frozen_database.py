@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 async def engine(own_postgres: Postgres) -> AsyncIterator[AsyncEngine]:
     """Connected already, with short limits."""
     engine = create_engine(
-        own_postgres.database_url, application_name="test", connect_timeout_seconds=2, statement_timeout_seconds=1.0
+        own_postgres.database_url, application_name="test", connect_timeout_seconds=20, statement_timeout_seconds=1.0
     )
     async with engine.connect() as connection:
         await connection.execute(text("SELECT 1"))
