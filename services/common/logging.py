@@ -23,8 +23,11 @@ class RepeatFilter(logging.Filter):
         self._last_seconds: dict[tuple[str, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """False for a message that was let through less than a minute ago, or that is below a warning."""
-        if record.levelno < logging.WARNING:
+        """False for a message that was let through less than a minute ago, or that is below a warning.
+
+        What psycopg warns of is a server that did not hear it in time, which is said once where it is noticed.
+        """
+        if record.levelno < (logging.ERROR if record.name.startswith("psycopg") else logging.WARNING):
             return False
         error = record.exc_info[1] if record.exc_info else None
         kafka = "aiokafka" in (record.name.partition(".")[0], type(error).__module__.partition(".")[0])

@@ -6,9 +6,9 @@ from aiokafka.errors import UnknownMemberIdError
 from services.common.logging import RepeatFilter
 
 
-def record(name: str, message: str, error: Exception | None = None) -> logging.LogRecord:
+def record(name: str, message: str, error: Exception | None = None, *, level: int = logging.ERROR) -> logging.LogRecord:
     raised = (type(error), error, None) if error is not None else None
-    return logging.LogRecord(name, logging.ERROR, __file__, 1, message, (), raised)
+    return logging.LogRecord(name, level, __file__, 1, message, (), raised)
 
 
 def test_a_kafka_client_gets_one_line_for_each_of_its_modules_however_it_words_it() -> None:
@@ -23,6 +23,13 @@ def test_other_libraries_get_one_line_for_each_message() -> None:
     assert repeats.filter(record("sqlalchemy.pool", "one"))
     assert repeats.filter(record("sqlalchemy.pool", "two"))
     assert not repeats.filter(record("sqlalchemy.pool", "two"))
+
+
+def test_a_database_that_does_not_hear_a_cancellation_gets_no_line_beside_the_one_that_it_is_away() -> None:
+    repeats = RepeatFilter()
+    assert not repeats.filter(record("psycopg", "query cancellation failed", level=logging.WARNING))
+    assert repeats.filter(record("sqlalchemy.pool", "a warning", level=logging.WARNING))
+    assert repeats.filter(record("psycopg", "something else"))
 
 
 @pytest.mark.parametrize(("error", "has_trace"), [(UnknownMemberIdError("x"), False), (KeyError("x"), True)])
