@@ -6,6 +6,7 @@ and directions that the data stopped showing are held by the ridge instead of bl
 """
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -130,16 +131,17 @@ class ForgettingLeastSquares(base.Regressor):
         """
         if list(self._index) != list(names) or self._mass <= 0:
             return math.inf
-        sizes = np.sqrt(np.diag(self._moments)[1:])
-        if np.any(row[sizes == 0] != 0):
-            return math.inf
-        sizes[sizes == 0] = 1.0
-        data = self._moments[1:, 1:] / np.outer(sizes, sizes)
-        ridge = np.array([0.0 if name == self.primary else self.ridge for name in self._index])
-        inverse = np.linalg.inv(data + np.diag(ridge + 1e-9))
-        reach = inverse @ (row / sizes * math.sqrt(self._mass))
-        variance = noise**2 / self._mass * float(reach @ data @ reach)
-        return math.sqrt(variance + believed**2 * float(((ridge * reach) ** 2).sum()))
+        moments, root = self._moments.tolist(), math.sqrt(self._mass)
+        for place, value in enumerate(row.tolist(), start=1):
+            if moments[place][place] == 0 and value != 0:
+                return math.inf
+            moments[place][0] = value * root  # in the place of the target's products
+        ridge = [0.0 if name == self.primary else self.ridge for name in self._index]
+        reach = _ridge_weights(moments, [each + 1e-9 for each in ridge])
+        products = [sum(map(operator.mul, mine[1:], reach)) for mine in moments[1:]]
+        variance = noise**2 / self._mass * sum(map(operator.mul, products, reach))
+        shrunk = [(each * far) ** 2 * moments[n][n] for n, (each, far) in enumerate(zip(ridge, reach, strict=True), 1)]
+        return math.sqrt(variance + believed**2 * sum(shrunk))
 
     def learn_rows(self, names: Sequence[Any], rows: Floats, targets: Floats, weights: Floats | None = None) -> None:
         """Learns many rows as one batch: they are forgotten together, as one step of time.

@@ -19,7 +19,7 @@ _LEAST_FAR = 0.012
 _MOST_OFTEN = 0.15
 _DOUBT = 1.5
 # Some three iterations in a row are a pause; a slowdown that goes on for longer must outweigh them at last.
-_MOST_LIKELY_TO_GO_ON = 0.35
+_MOST_LIKELY_TO_GO_ON = 0.2
 _PRIOR_PAIRS = 2.0
 
 

@@ -47,7 +47,7 @@ def _constant(freedom: float) -> float:
     return math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
 
 
-def _smallest_large(scale: Floats | float) -> Floats:
+def smallest_large(scale: Floats | float) -> Floats:
     """Where the range of large shifts begins, for noise of this scale."""
     return np.asarray(np.minimum(np.maximum(_SMALLEST_LARGE_SHIFT, 3.0 * scale), 1.0))
 
@@ -69,7 +69,7 @@ class Yardstick:
         # What the null's log density has beside the logarithm of the residual's square and that of the body.
         self._null = _constant(freedom) + self._half * math.log(freedom) + freedom * np.log(scale)
         self._signs = np.array([*[-self._half] * len(SMALL_SHIFTS), 1.0, self._half])
-        self._lowest = float(_smallest_large(scale[scale.argmin()])) if scale.size else math.inf
+        self._lowest = float(smallest_large(scale[scale.argmin()])) if scale.size else math.inf
 
     def log_ratios(self, z: Floats) -> Floats:
         """Log-likelihood ratios of each alternative against the null; one row a test before the axes of ``z``.
@@ -91,7 +91,7 @@ class Yardstick:
         np.add(null, 1.0, out=large)
         np.divide(0.05 / math.pi, large, out=large)
         if z.size and z.item(int(z.argmax())) >= self._lowest:
-            low = _smallest_large(self.scale)
+            low = smallest_large(self.scale)
             inside = (z >= low) & (z <= LARGEST_SHIFT)
             large += np.where(inside, 0.95 / (np.maximum(z, low) * np.log(LARGEST_SHIFT / low)), 0.0)
         null += self._body

@@ -2,10 +2,10 @@
 
 The expectation comes from the workload where it is given, else from the series' own recent past. Workloads unlike any
 before are learned and not judged. It follows slow drift, but not beyond ``LARGEST_DRIFT`` above the long run. The
-residual goes through the same sequential test as a device's, with the same budget; one iteration may carry at most
-``_ONE_STEP_SHARE`` of the way: two slow ones decide nothing, and where iterations pause now and then, more of them do
-not (see :mod:`services.detector.domain.pauses`). After a short spell of slowness only a longer one is told: it may be
-another evaluation that nobody marked.
+residual goes through the same sequential test as a device's, with the same budget
+(:mod:`services.detector.domain.series_evidence`): two slow iterations decide nothing, and where iterations pause now and
+then, more of them do not. After a short spell of slowness only a longer one is told: it may be another evaluation that
+nobody marked.
 """
 
 import math
@@ -20,7 +20,7 @@ from services.detector.domain.expectation import ForgettingLeastSquares
 from services.detector.domain.level import locate_change
 from services.detector.domain.noise import SMALLEST_SCALE, Noise, estimate
 from services.detector.domain.pauses import Pauses, set_apart
-from services.detector.domain.sequential_test import NUM_TESTS
+from services.detector.domain.series_evidence import SeriesEvidence
 from services.detector.domain.verdict import Evidence
 
 Floats = npt.NDArray[np.float64]
@@ -32,10 +32,10 @@ LARGEST_DRIFT = 0.03
 """How far above the long run the recent past may lie and still count as healthy, log units of time."""
 
 _WINDOW = 128
+_ROOM = 8 * _WINDOW
 _SKIPPED_AT_START = 2
 _BASELINE = 24
 _PRIOR_SCALE = 0.01
-_ONE_STEP_SHARE = 0.36
 _NOISE_EVERY = 4
 _YOUNG_OBSERVATIONS = 96
 _NATS_FOR_YOUTH = 8.0
@@ -132,13 +132,13 @@ class SeriesDetector:
         self._told_slow = False
         self._noise = Noise(scale=_PRIOR_SCALE)
         self._pauses = Pauses()
-        self._residuals: Floats = np.full(_WINDOW, np.nan)
-        # What noise is estimated from, also while the job is slow: distance from where the series just was.
+        # The newest iterations: residual, what noise is estimated from, and number. Room for more, so that the window
+        # moves seldom.
+        self._rows: Floats = np.full((3, _ROOM), np.nan)
+        self._stop = _WINDOW
+        # Noise is estimated also while the job is slow: from the distance from where the series just was.
         self._local = 0.0
-        self._scatter: Floats = np.full(_WINDOW, np.nan)
-        self._iterations = np.full(_WINDOW, -1, dtype=np.int64)
-        self._sums = np.zeros((2, NUM_TESTS))
-        self._ages = np.zeros((2, NUM_TESTS), dtype=np.int64)
+        self._evidence = SeriesEvidence()
 
     @property
     def slow(self) -> bool:
@@ -159,6 +159,18 @@ class SeriesDetector:
     def noise(self) -> Noise:
         """What healthy iterations scatter by."""
         return self._noise
+
+    @property
+    def _residuals(self) -> Floats:
+        return self._rows[0, self._stop - _WINDOW : self._stop]
+
+    @property
+    def _scatter(self) -> Floats:
+        return self._rows[1, self._stop - _WINDOW : self._stop]
+
+    @property
+    def _iterations(self) -> Floats:
+        return self._rows[2, self._stop - _WINDOW : self._stop]
 
     def observe(self, one: Iteration) -> list[SeriesVerdict]:
         """Takes the next iteration and says whether the job's speed has changed."""
@@ -216,25 +228,27 @@ class SeriesDetector:
             scattered = np.array(self._early) - self._centre
             self._scatter[-len(scattered) :] = scattered
             self._noise = self._estimate()
+            self._evidence.expect(self._noise, self._scale(), self._pauses)
 
     def _estimate(self) -> Noise:
         """The noise of what is under no suspicion; what was suspected counts once it is acquitted."""
         known = self._scatter
-        if self._sums.max() > _NATS_OF_SUSPICION:
-            known = known[: _WINDOW - int(self._ages.flat[int(np.argmax(self._sums))])]
+        if self._evidence.highest > _NATS_OF_SUSPICION:
+            known = known[: max(_WINDOW - self._evidence.age_of_highest, 0)]
         body, self._pauses = set_apart(known)
-        spread = 1.4826 * float(np.nanmedian(np.abs(body))) if np.isfinite(body).any() else 0.0
-        prior_scale = _PRIOR_SCALE if self._num_observed > _WINDOW else max(_PRIOR_SCALE, spread)
+        prior_scale = _PRIOR_SCALE
+        if self._num_observed <= _WINDOW and np.isfinite(body).any():
+            prior_scale = max(_PRIOR_SCALE, 1.4826 * float(np.nanmedian(np.abs(body))))
         return estimate(body[None, :], np.array([True]), prior_scale=prior_scale)
 
     def _push(self, iteration: int, residual: float) -> None:
-        for window, value in (
-            (self._residuals, residual),
-            (self._scatter, residual + self._centre - self._local),
-            (self._iterations, iteration),
-        ):
-            window[:-1] = window[1:]
-            window[-1] = value
+        if self._stop == _ROOM:
+            self._rows[:, :_WINDOW] = self._rows[:, -_WINDOW:]
+            self._stop = _WINDOW
+        self._rows[0, self._stop] = residual
+        self._rows[1, self._stop] = residual + self._centre - self._local
+        self._rows[2, self._stop] = iteration
+        self._stop += 1
 
     def _scale(self) -> float:
         return max(self._noise.scale, SMALLEST_SCALE)
@@ -244,25 +258,16 @@ class SeriesDetector:
         again = _NATS_PER_RELAPSE * min(self._num_relapses, 5)
         limit = self._limit + _NATS_FOR_YOUTH * youth + again
         back = _NATS_TO_RECOVER + again if self.slow else limit
-        scale = np.array([self._scale()])
-        for side, (sign, height) in enumerate(((1.0, limit), (-1.0, back))):
-            ratios = sequential_test.log_ratios(np.array([sign * apart]), scale, self._noise.freedom)
-            ratios = np.minimum(self._pauses.discounted(ratios), _ONE_STEP_SHARE * height)
-            sums, ages = self._sums[side : side + 1], self._ages[side : side + 1]
-            sequential_test.advance(sums, ages, ratios, np.array([height]))
-        return bool(self._sums[0].max() >= limit or self._sums[1].max() >= back)
+        return self._evidence.advance(apart, slower=limit, faster=back)
 
     def _change(self, one: Iteration, expected: float) -> SeriesVerdict | None:
         """Moves to the level that the residuals now stand at; None where that is nobody's business."""
-        side = 0 if self._sums[0].max() >= self._sums[1].max() else 1
-        sums, ages = self._sums[side], self._ages[side]
-        test = NUM_TESTS - 1 if sums[-1] >= 0.5 * sums.max() else int(np.argmax(sums))
-        nats, age = float(sums.max()), int(ages[test])
+        nats, age = self._evidence.decisive()
         columns = np.flatnonzero(np.isfinite(self._residuals))
         change = locate_change(
             self._residuals[columns], before=self._level, scale=self._scale(), age=min(age, len(columns))
         )
-        self._sums[:], self._ages[:] = 0.0, 0
+        self._evidence.clear()
         self._scatter[columns[change.start] :] -= change.level - self._level
         self._local += change.level - self._level
         since = self._num_observed - (_WINDOW - int(columns[change.start]))
@@ -309,7 +314,7 @@ class SeriesDetector:
     def _shift(self, level: float) -> None:
         """The series turned out to stand a little higher or lower than thought."""
         self._centre += level
-        self._residuals -= level
+        self._rows[0] -= level
         if level < 0:
             # Faster than ever is the new healthy at once.
             self._long_run = min(self._long_run, self._centre)
@@ -321,9 +326,10 @@ class SeriesDetector:
             # Up at once, down slowly: a quiet spell is no promise.
             kept = max(found.scale, 0.8 * self._noise.scale + 0.2 * found.scale)
             self._noise = Noise(scale=kept, freedom=found.freedom, correlation=found.correlation)
+            self._evidence.expect(self._noise, self._scale(), self._pauses)
         reach = 2 * self._scale()
         self._local += _DRIFT_RATE * min(max(residual + self._centre - self._local, -reach), reach)
-        if self.slow or self._sums.max() > self._limit / 4:
+        if self.slow or self._evidence.highest > self._limit / 4:
             return
         step = _DRIFT_RATE * min(max(residual, -reach), reach)
         self._centre = min(self._centre + step, self._long_run + max(LARGEST_DRIFT, self._scale()))
