@@ -3,9 +3,9 @@
 The expectation comes from the workload where it is given, else from the series' own recent past. Workloads unlike any
 before are learned and not judged. It follows slow drift, but not beyond ``LARGEST_DRIFT`` above the long run. The
 residual goes through the same sequential test as a device's, with the same budget
-(:mod:`services.detector.domain.series_evidence`): two slow iterations decide nothing, and where iterations pause now and
-then, more of them do not. After a short spell of slowness only a longer one is told: it may be another evaluation that
-nobody marked.
+(:mod:`services.detector.domain.series_evidence`): two slow iterations decide nothing, and where iterations pause now
+and then, more of them do not. After a short spell of slowness only a longer one is told: it may be another evaluation
+that nobody marked.
 """
 
 import math
