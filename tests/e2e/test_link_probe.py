@@ -49,7 +49,7 @@ def run(stack: Stack) -> ProbedRun:
         logs_to_files=True,
         flops_per_second=4 * spec.flops_per_second,
         link_bytes_per_second=1e8,
-        link_latency_seconds=0.002,
+        link_latency_seconds=0.004,
     )
     with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
         run = ProbedRun(stack, launcher)
@@ -61,6 +61,7 @@ def run(stack: Stack) -> ProbedRun:
 
 def test_the_verdict_names_the_link_and_holds_what_the_probe_found(run: ProbedRun) -> None:
     evidence = run.of_victims()[0]
-    assert 1.5 < evidence["value"] < FACTOR + 0.5
+    # What a busy machine adds, it adds to both; what holds up one of them for a moment, to one.
+    assert 1.3 < evidence["value"] < 2 * FACTOR
     assert "between ranks 0 and 1" in evidence["text"]
     assert "between ranks 2 and 3" in evidence["text"]

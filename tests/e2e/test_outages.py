@@ -1,6 +1,7 @@
 """Kafka frozen and PostgreSQL killed under a live job that loses a rank meanwhile: the whole stack, all of it real."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -37,8 +38,10 @@ class OutageRun(LiveRun):
             )
         ]
 
-    def applied(self, epoch: int) -> bool:
-        return any(plan_epoch >= epoch and "applied" in states for plan_epoch, _, states in self.ways())
+    def recovered(self, state: str) -> bool:
+        """Whether the plan for the death got so far, or one that came after it."""
+        epochs = [epoch for epoch, mode, states in self.ways() if mode == "recover" and "applied" in states]
+        return any(state in states for epoch, _, states in self.ways() if epoch >= min(epochs, default=math.inf))
 
     def returned(self) -> bool:
         """Whether the victim's new process trains."""
@@ -67,15 +70,9 @@ def play(run: OutageRun) -> None:
         began = run.iteration()
         run.until(lambda: run.iteration() >= began + 5, "training beside a frozen Kafka")
         run.launcher.kill(VICTIM)
-        run.until(lambda: run.applied(1), "the recovery, while Kafka is frozen")
+        run.until(lambda: run.recovered("applied"), "the recovery, while Kafka is frozen")
         run.until(lambda: run.iteration() >= began + 10, "training in the new shape, while Kafka is frozen")
-    run.until(
-        lambda: (
-            run.ask("SELECT 1 FROM plan_events JOIN plans USING (plan_id) WHERE job_id = %s AND state = 'measured'")
-            != []
-        ),
-        "the detector to be heard again",
-    )
+    run.until(lambda: run.recovered("measured"), "the detector to be heard again")
     killed = run.stack.kill_service("postgres")
     run.launcher.restart(VICTIM)
     run.until(lambda: run.stack.server_process_ids["postgres"] != killed, "a new PostgreSQL")
@@ -102,11 +99,19 @@ def test_death_and_return_are_in_the_history_once(run: OutageRun) -> None:
 
 def test_each_plan_went_its_whole_way(run: OutageRun) -> None:
     plans = run.ways()
-    assert [mode for _, mode, _ in plans].count("recover") == 1
+    assert [mode for _, mode, states in plans if "applied" in states].count("recover") == 1
     assert [epoch for epoch, _, _ in plans] == sorted({epoch for epoch, _, _ in plans})
-    ways = (["proposed", "committed", "applied", "measured"], ["proposed", "aborted"])
+    # On a busy machine there may be a plan for a slow rank, and the death may come when that is decided.
+    ways = (
+        ["proposed", "committed", "applied", "measured"],
+        ["proposed", "aborted"],
+        ["proposed", "committed", "aborted"],
+    )
     assert all(any(states == way[: len(states)] for way in ways) for _, _, states in plans), plans
-    assert run.ask("SELECT 1 FROM outbox WHERE key = %s") == []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while run.ask("SELECT 1 FROM outbox WHERE key = %s") != []:
+        assert time.monotonic() < deadline, "news that nobody was told"
+        time.sleep(0.1)
 
 
 def test_no_iteration_of_a_survivor_is_missing_and_none_is_there_twice(run: OutageRun) -> None:
@@ -136,5 +141,5 @@ def test_every_service_waited_and_said_so_in_few_words(run: OutageRun, service: 
     # Logs stay when a stack stops: an earlier run's come first.
     began = max(index for index, line in enumerate(lines) if line["event"] == "starting")
     said = [line["event"] for line in lines[began:] if line.get("dependency") == "kafka (consumer)"]
-    assert said[:3] == ["reachable", "unreachable, waiting for it", "reachable again"]
+    assert said[said.index("unreachable, waiting for it") + 1] == "reachable again"
     assert len(said) < 10
