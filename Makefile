@@ -58,16 +58,18 @@ lint: setup ## Style, types, import rules, contracts; generated code and migrati
 	python protos/generate.py --check
 	python -m cli.settings_page --check
 	python -m cli.topics_page --check
+	python -m cli.metrics_page --check
 	python -m stack.migrations_check
 
 format: setup ## Format the code and sort the imports
 	ruff check --fix .
 	ruff format .
 
-generate: setup ## Generate protos/gen from protos/evenkeel, docs/settings.md and docs/topics.md
+generate: setup ## Generate protos/gen from protos/evenkeel, docs/settings.md, docs/topics.md and docs/metrics.md
 	python protos/generate.py
 	python -m cli.settings_page
 	python -m cli.topics_page
+	python -m cli.metrics_page
 
 lock: $(UV) ## Compile requirements/*.lock from pyproject.toml; pins stay where they still fit
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.lock

@@ -11,6 +11,7 @@ from cli.session import DEFAULT_STACK, OutputOption, output_of
 from stack.background import start_in_background, stop_in_background
 from stack.paths import stack_names
 from stack.pids import start_mark
+from stack.ports import LOOPBACK
 from stack.services import is_healthy
 from stack.state import Phase, StackState, read_state
 
@@ -22,6 +23,7 @@ COLUMNS = {
     "part": "PART",
     "state": "STATE",
     "address": "ADDRESS",
+    "metrics": "METRICS",
     "pid": "PID",
     "restarts": "RESTARTS",
 }
@@ -107,6 +109,7 @@ def _rows(state: StackState) -> list[dict[str, Any]]:
                 "part": part,
                 "state": condition,
                 "address": addresses.get(part, ""),
+                "metrics": "" if port is None else f"{LOOPBACK}:{port}",
                 "pid": process.process_id,
                 "restarts": process.restarts,
             }

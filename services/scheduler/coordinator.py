@@ -4,6 +4,7 @@ Not covered: several schedulers at once. Each job's ranks register with the one 
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -55,6 +56,12 @@ class Coordinator:
         self._actors: dict[str, JobActor] = {}
         self._probers: dict[str, Prober] = {}
         self._endings: dict[str, Endings] = {}
+        for state in JobState:
+            if state is not JobState.FINISHED:
+                parts.metrics.jobs_in_state.labels(state).set_function(partial(self._num_jobs_in, state))
+
+    def _num_jobs_in(self, state: JobState) -> int:
+        return sum(actor.job.state is state for actor in self._actors.values())
 
     async def load(self) -> int:
         """Take up every unfinished job of the history; call once, before anything else.

@@ -11,6 +11,7 @@ class SchedulerMetrics:
     __slots__ = (
         "decisions",
         "jobs",
+        "jobs_in_state",
         "phase_seconds",
         "plans",
         "probe_seconds",
@@ -21,6 +22,12 @@ class SchedulerMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.jobs = Gauge("evenkeel_scheduler_jobs", "Jobs that run", registry=registry)
+        self.jobs_in_state = Gauge(
+            "evenkeel_scheduler_jobs_in_state",
+            "Jobs that are running, reshaping, stuck or degraded",
+            ("state",),
+            registry=registry,
+        )
         self.verdicts = Counter("evenkeel_scheduler_verdicts", "Verdicts taken in", ("kind",), registry=registry)
         self.plans = Counter(
             "evenkeel_scheduler_plans", "Plans that entered a state", ("mode", "state"), registry=registry
@@ -40,7 +47,8 @@ class SchedulerMetrics:
         )
         self.probes = Counter(
             "evenkeel_scheduler_probes",
-            "Suspicions that asked for a probe, by what became of it",
+            "Suspicions of a device or a link that asked for a probe: answered, timed_out, away, refused, "
+            "gone (somebody to ask is), busy (the job is probed already)",
             ("what", "outcome"),
             registry=registry,
         )

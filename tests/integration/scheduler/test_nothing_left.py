@@ -71,6 +71,9 @@ async def test_a_job_whose_ranks_all_died_goes_on_from_disk_with_their_replaceme
     for rank in HOME.ranks:
         await world.say(VerdictKind.FAIL_STOP, rank)
     await world.until(lambda: world.job.state is JobState.STUCK, "nobody left")
+    (counted,) = world.coordinator._parts.metrics.jobs_in_state.collect()
+    told = {one.labels["state"]: one.value for one in counted.samples}
+    assert told == {"running": 0, "reshaping": 0, "stuck": 1, "degraded": 0}
     for rank in HOME.ranks:
         newer = world.toys.replace(rank)
         newer.see_checkpoints(8)
