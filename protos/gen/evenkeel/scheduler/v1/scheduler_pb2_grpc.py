@@ -26,8 +26,14 @@ if _version_not_supported:
 
 
 class FleetServiceStub(object):
-    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token for RegisterJob and reads over
-    many jobs, the job's own token for calls about that job.
+    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token opens every call, a job's own token
+    those that name that job, and ExplainPlan of its plans. The server has grpc.health.v1 and reflection too, which need
+    no token.
+
+    Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
+    where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
+    UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
+    INTERNAL (the scheduler's log says more).
     """
 
     def __init__(self, channel):
@@ -84,8 +90,14 @@ class FleetServiceStub(object):
 
 
 class FleetServiceServicer(object):
-    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token for RegisterJob and reads over
-    many jobs, the job's own token for calls about that job.
+    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token opens every call, a job's own token
+    those that name that job, and ExplainPlan of its plans. The server has grpc.health.v1 and reflection too, which need
+    no token.
+
+    Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
+    where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
+    UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
+    INTERNAL (the scheduler's log says more).
     """
 
     def RegisterJob(self, request, context):
@@ -97,6 +109,7 @@ class FleetServiceServicer(object):
 
     def RegisterRank(self, request, context):
         """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
+        FAILED_PRECONDITION: the job has finished, or scheduler and controller do not agree about TLS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -110,14 +123,16 @@ class FleetServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchJob(self, request, context):
-        """Everything that happens to a job from now on: state first, then changes.
+        """Everything that happens to a job from now on: state first, then changes. Ends with OK when the job has finished
+        (its last message says so) or the caller fell 256 messages behind, with UNAVAILABLE or CANCELLED when the scheduler
+        goes: call again, the state comes first, and what was missed is in the lists.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Jobs, newest first.
+        """Jobs, newest first; needs the fleet token, as all lists over several jobs do.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -208,8 +223,14 @@ def add_FleetServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FleetService(object):
-    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token for RegisterJob and reads over
-    many jobs, the job's own token for calls about that job.
+    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token opens every call, a job's own token
+    those that name that job, and ExplainPlan of its plans. The server has grpc.health.v1 and reflection too, which need
+    no token.
+
+    Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
+    where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
+    UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
+    INTERNAL (the scheduler's log says more).
     """
 
     @staticmethod

@@ -27,8 +27,14 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FleetServiceStub:
-    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token for RegisterJob and reads over
-    many jobs, the job's own token for calls about that job.
+    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token opens every call, a job's own token
+    those that name that job, and ExplainPlan of its plans. The server has grpc.health.v1 and reflection too, which need
+    no token.
+
+    Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
+    where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
+    UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
+    INTERNAL (the scheduler's log says more).
     """
 
     @_typing.overload
@@ -38,13 +44,18 @@ class FleetServiceStub:
     RegisterJob: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterJobRequest, _scheduler_pb2.RegisterJobResponse]
     """Make a job known. The same request twice is one job; another layout or token under a known id is ALREADY_EXISTS."""
     RegisterRank: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterRankRequest, _scheduler_pb2.RegisterRankResponse]
-    """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation)."""
+    """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
+    FAILED_PRECONDITION: the job has finished, or scheduler and controller do not agree about TLS.
+    """
     FinishJob: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.FinishJobRequest, _scheduler_pb2.FinishJobResponse]
     """End a job: its streams are closed and no more plans are made."""
     WatchJob: _grpc.UnaryStreamMultiCallable[_scheduler_pb2.WatchJobRequest, _scheduler_pb2.WatchJobResponse]
-    """Everything that happens to a job from now on: state first, then changes."""
+    """Everything that happens to a job from now on: state first, then changes. Ends with OK when the job has finished
+    (its last message says so) or the caller fell 256 messages behind, with UNAVAILABLE or CANCELLED when the scheduler
+    goes: call again, the state comes first, and what was missed is in the lists.
+    """
     ListJobs: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListJobsRequest, _scheduler_pb2.ListJobsResponse]
-    """Jobs, newest first."""
+    """Jobs, newest first; needs the fleet token, as all lists over several jobs do."""
     ListIncidents: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListIncidentsRequest, _scheduler_pb2.ListIncidentsResponse]
     """Incidents, newest first."""
     ListVerdicts: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ListVerdictsRequest, _scheduler_pb2.ListVerdictsResponse]
@@ -56,21 +67,32 @@ class FleetServiceStub:
 
 @_typing.type_check_only
 class FleetServiceAsyncStub(FleetServiceStub):
-    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token for RegisterJob and reads over
-    many jobs, the job's own token for calls about that job.
+    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token opens every call, a job's own token
+    those that name that job, and ExplainPlan of its plans. The server has grpc.health.v1 and reflection too, which need
+    no token.
+
+    Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
+    where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
+    UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
+    INTERNAL (the scheduler's log says more).
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterJob: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterJobRequest, _scheduler_pb2.RegisterJobResponse]  # type: ignore[assignment]
     """Make a job known. The same request twice is one job; another layout or token under a known id is ALREADY_EXISTS."""
     RegisterRank: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterRankRequest, _scheduler_pb2.RegisterRankResponse]  # type: ignore[assignment]
-    """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation)."""
+    """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
+    FAILED_PRECONDITION: the job has finished, or scheduler and controller do not agree about TLS.
+    """
     FinishJob: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.FinishJobRequest, _scheduler_pb2.FinishJobResponse]  # type: ignore[assignment]
     """End a job: its streams are closed and no more plans are made."""
     WatchJob: _aio.UnaryStreamMultiCallable[_scheduler_pb2.WatchJobRequest, _scheduler_pb2.WatchJobResponse]  # type: ignore[assignment]
-    """Everything that happens to a job from now on: state first, then changes."""
+    """Everything that happens to a job from now on: state first, then changes. Ends with OK when the job has finished
+    (its last message says so) or the caller fell 256 messages behind, with UNAVAILABLE or CANCELLED when the scheduler
+    goes: call again, the state comes first, and what was missed is in the lists.
+    """
     ListJobs: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListJobsRequest, _scheduler_pb2.ListJobsResponse]  # type: ignore[assignment]
-    """Jobs, newest first."""
+    """Jobs, newest first; needs the fleet token, as all lists over several jobs do."""
     ListIncidents: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListIncidentsRequest, _scheduler_pb2.ListIncidentsResponse]  # type: ignore[assignment]
     """Incidents, newest first."""
     ListVerdicts: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ListVerdictsRequest, _scheduler_pb2.ListVerdictsResponse]  # type: ignore[assignment]
@@ -81,8 +103,14 @@ class FleetServiceAsyncStub(FleetServiceStub):
     """Why a plan was chosen: actions, alternatives, prediction against measurement."""
 
 class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token for RegisterJob and reads over
-    many jobs, the job's own token for calls about that job.
+    """The fleet's front door. Metadata "authorization: Bearer <token>": the fleet token opens every call, a job's own token
+    those that name that job, and ExplainPlan of its plans. The server has grpc.health.v1 and reflection too, which need
+    no token.
+
+    Any call may end with UNAUTHENTICATED (no bearer token), PERMISSION_DENIED (one that does not open it; a job's token
+    where the job is not known), INVALID_ARGUMENT (the message names the field), NOT_FOUND (no such job or plan),
+    UNAVAILABLE (no scheduler, or its database is away: try again), DEADLINE_EXCEEDED (the caller's, or after 10 s),
+    INTERNAL (the scheduler's log says more).
     """
 
     @_abc_1.abstractmethod
@@ -99,7 +127,9 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_pb2.RegisterRankRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.RegisterRankResponse, _abc.Awaitable[_scheduler_pb2.RegisterRankResponse]]:
-        """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation)."""
+        """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
+        FAILED_PRECONDITION: the job has finished, or scheduler and controller do not agree about TLS.
+        """
 
     @_abc_1.abstractmethod
     def FinishJob(
@@ -115,7 +145,10 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_pb2.WatchJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_scheduler_pb2.WatchJobResponse], _abc.AsyncIterator[_scheduler_pb2.WatchJobResponse]]:
-        """Everything that happens to a job from now on: state first, then changes."""
+        """Everything that happens to a job from now on: state first, then changes. Ends with OK when the job has finished
+        (its last message says so) or the caller fell 256 messages behind, with UNAVAILABLE or CANCELLED when the scheduler
+        goes: call again, the state comes first, and what was missed is in the lists.
+        """
 
     @_abc_1.abstractmethod
     def ListJobs(
@@ -123,7 +156,7 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_pb2.ListJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.ListJobsResponse, _abc.Awaitable[_scheduler_pb2.ListJobsResponse]]:
-        """Jobs, newest first."""
+        """Jobs, newest first; needs the fleet token, as all lists over several jobs do."""
 
     @_abc_1.abstractmethod
     def ListIncidents(
