@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -15,7 +14,7 @@ from trainer_sdk.devices.links import EmulatedLinks, LinkTable
 
 pytestmark = [pytest.mark.integration, pytest.mark.clock]
 
-NUM_BYTES = 20_000
+NUM_BYTES = 100_000
 # Tensor parallel pairs of different replicas: each has a group of two.
 SUSPECT, PEER = (0, 1), (4, 5)
 
@@ -45,16 +44,17 @@ def test_the_probe_tells_a_slow_link_from_a_healthy_one_and_changes_no_loss(
     links = EmulatedLinks(bytes_per_second=1e7, factor=table.factor)
     fleet = start_fleet(config(30), UNIFORM, make_links=lambda: links)
     fleet.reached(2)
-    ratios = []
+    slow, healthy = [], []
     for probe_id in (1, 2, 3):
         ask(fleet, [SUSPECT, PEER], probe_id=probe_id)
         taken = {rank: answer(fleet, rank) for rank in (*SUSPECT, *PEER)}
         assert all(len(seconds) in (1, 2) for seconds in taken.values())
-        slow, healthy = (min(taken[first] + taken[second]) for first, second in (SUSPECT, PEER))
-        assert healthy > 2 * NUM_BYTES / 1e7
-        ratios.append(slow / healthy)
-    # What a busy machine adds, it adds to both.
-    assert 1.5 < median(ratios) < 5.5
+        slow += [seconds for rank in SUSPECT for seconds in taken[rank]]
+        healthy += [seconds for rank in PEER for seconds in taken[rank]]
+    # A busy machine only ever adds: to the quickest of some the least.
+    assert min(healthy) > 2 * NUM_BYTES / 1e7
+    assert min(slow) > 5 * 2 * NUM_BYTES / 1e7
+    assert 1.5 < min(slow) / min(healthy) < 8.0
     fleet.finish()
     assert_as_if_nothing_happened(fleet, 30)
     # The probes are no operations of an iteration: every iteration has as many as the first.
