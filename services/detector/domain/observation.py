@@ -181,8 +181,3 @@ class LivenessObservation:
 
 
 Observation = FrameObservation | LivenessObservation
-
-
-def as_floats(values: list[float]) -> Floats:
-    """An array of doubles."""
-    return np.array(values, dtype=np.float64)
