@@ -1,6 +1,6 @@
 """All jobs of this scheduler: where the fleet API, verdicts and profiles meet. Implements the fleet port.
 
-Not covered: several schedulers at once. Each job's ranks register with the one scheduler that holds the job.
+Not covered: jobs dealt out to several schedulers. One at a time works on a history (``adapters/sole.py``).
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -15,6 +15,7 @@ from services.scheduler.adapters.fleet_api_server import FleetServer, TlsFiles, 
 from services.scheduler.adapters.intake import DECODERS, Intake
 from services.scheduler.adapters.job_events import JobEvents
 from services.scheduler.adapters.rank_tls import RankTls
+from services.scheduler.adapters.sole import SoleScheduler
 from services.scheduler.adapters.store import Store
 from services.scheduler.adapters.store_outbox import OutboxPublisher
 from services.scheduler.coordinator import Coordinator
@@ -37,12 +38,15 @@ async def serve(settings: SchedulerSettings) -> None:
     metrics = KafkaMetrics(registry)
     producer = KafkaProducer(config, metrics, on_change=health.witness("kafka", "producer"))
     postgres = Reachability("postgres", health.witness("postgres", "history"))
+    sole = SoleScheduler(engine, reachability=postgres)
     try:
         async with (
             health_server(health, registry, host=settings.metrics_host, port=settings.metrics_port) as metrics_port,
             asyncio.TaskGroup() as group,
         ):
             await wait_for_database(engine, postgres)
+            await sole.acquire()
+            group.create_task(sole.keep())
             store = Store(engine, reachability=postgres)
             rank_tls = RankTls.from_settings(settings)
             coordinator = Coordinator(
@@ -94,6 +98,7 @@ async def serve(settings: SchedulerSettings) -> None:
                 await loop.run()
     finally:
         await producer.stop()
+        await sole.close()
         await engine.dispose()
 
 

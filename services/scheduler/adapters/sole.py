@@ -1,0 +1,105 @@
+"""One scheduler at a time works on a history: others wait until it is gone, and then load what it has left.
+
+Two at once would each act on what it has seen alone, and park ranks for plans that the other knows nothing of. The lock
+is one of PostgreSQL's sessions: it ends with the process that holds it, however that ends.
+"""
+
+import asyncio
+import time
+
+import structlog
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from services.common.backoff import Reachability, persist
+from services.common.database import DATABASE_AWAY
+
+_KEY = 0x65766B736368  # "evksch"
+_TRY_SECONDS = 0.2
+
+_log = structlog.get_logger(__name__)
+
+
+class SupersededError(RuntimeError):
+    """Another scheduler took the history over while this one had lost its session: only a fresh start knows what is."""
+
+
+class SoleScheduler:
+    """The lock of one process. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        *,
+        reachability: Reachability,
+        look_seconds: float = 1.0,
+        patience_seconds: float = 10.0,
+    ) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            engine: The database; one of its connections is held for good.
+            reachability: Told whether the database answers.
+            look_seconds: Between two looks at whether the session is there.
+            patience_seconds: How long a session of ours that was cut off may hold the lock against us.
+        """
+        self._engine = engine
+        self._reachability = reachability
+        self._look_seconds = look_seconds
+        self._patience_seconds = patience_seconds
+        self._connection: AsyncConnection | None = None
+
+    async def acquire(self) -> None:
+        """Returns when no other scheduler works on this history; waits for the database, too."""
+        told = False
+        while not await self._locked():
+            if not told:
+                told = True
+                _log.warning("another scheduler works on this history: waiting until it is gone")
+            await asyncio.sleep(_TRY_SECONDS)
+
+    async def keep(self) -> None:
+        """Looks after the lock until cancelled.
+
+        Raises:
+            SupersededError: Somebody else has it.
+        """
+        while True:
+            await asyncio.sleep(self._look_seconds)
+            try:
+                await self._ask("SELECT true")
+            except DATABASE_AWAY as error:
+                self._reachability.down(error)
+                await self.close()
+                await self._again()
+
+    async def close(self) -> None:
+        """Gives the lock up."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.invalidate()
+            await connection.close()
+
+    async def _again(self) -> None:
+        ends = None
+        while not await self._locked():
+            ends = ends or time.monotonic() + self._patience_seconds
+            if time.monotonic() > ends:
+                raise SupersededError("another scheduler has taken this history over")
+            await asyncio.sleep(_TRY_SECONDS)
+
+    async def _locked(self) -> bool:
+        async def try_it() -> bool:
+            try:
+                return await self._ask(f"SELECT pg_try_advisory_lock({_KEY})")
+            except BaseException:
+                await self.close()
+                raise
+
+        return await persist(try_it, transient=DATABASE_AWAY, reachability=self._reachability)
+
+    async def _ask(self, question: str) -> bool:
+        if self._connection is None:
+            connection = await self._engine.connect()
+            self._connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
+        return bool(await self._connection.scalar(text(question)))
