@@ -91,6 +91,10 @@ class LiveRun:
         self.until(lambda: bool(found()), "a plan of the wanted kind, applied and measured")
         return found()[0]
 
+    def idle_seconds(self, plan: MadePlan) -> float:
+        """What an iteration would have taken without a plan and those that it overtook."""
+        return max(each.idle_seconds for each in self.plans() if each.epoch <= plan.epoch)
+
     def accused(self) -> set[tuple[str, int]]:
         """Kind and rank of everybody whom a verdict named."""
         return set(

