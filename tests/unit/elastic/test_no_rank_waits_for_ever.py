@@ -1,6 +1,7 @@
 """The engine's own iterations and votes, recorded rank by rank, against groups as strict as groups may be."""
 
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +30,7 @@ from trainer_sdk.groups.builder import GroupSpec
 from trainer_sdk.groups.waiting import Waiter
 
 VOTE_WIDTH = 4
-DATASETS: dict[int, Dataset] = {}
+dataset_of = lru_cache(Dataset)
 
 
 def assert_nobody_waits_for_ever(
@@ -74,8 +75,7 @@ def record(
         for tensor in parameter.tensors():
             tensor.zero_()
     clock = Clock(UnpacedDevice(), ProgressMark())
-    dataset = DATASETS.setdefault(layout.num_micro_batches, Dataset(config))
-    runtime = EpochRuntime(config, dataset, layout, rank, state, groups, clock, None, remainder)
+    runtime = EpochRuntime(config, dataset_of(config), layout, rank, state, groups, clock, None, remainder)
     vote = StepVote(config, layout, rank, groups, clock)
     copies = copies_of(config, rank)
     copies.enter(layout, groups, state)
@@ -94,7 +94,7 @@ def record(
     return trace
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data(), accelerator=st.booleans())
 def test_in_no_layout_do_ranks_wait_in_a_circle(
     data: st.DataObject, accelerator: bool, any_layout: st.SearchStrategy, small_config: TrainingConfig
