@@ -53,6 +53,7 @@ def read_messages(path: Path, skipped: Skipped | None = None) -> Iterator[Messag
         RecordingError: The file is no such recording or holds something else, or no message of it can be read; without
             ``skipped`` also one that cannot be read, or a file that is cut off. Names the message.
     """
+    num_read = 0
     try:
         with _opened(path) as file:
             line = file.readline(max(len(OBSERVATION_LINE), len(RECORD_LINE)))
@@ -61,7 +62,6 @@ def read_messages(path: Path, skipped: Skipped | None = None) -> Iterator[Messag
                 if line.startswith(b"evenkeel."):
                     raise RecordingError(f"{path} holds {line.strip()[:80]!r}, which is neither Observation nor Record")
                 file.seek(0)
-            num_read = 0
             for number, at, content in _contents(path, file, skipped):
                 if skipped is not None:
                     skipped.place = f"message {number} at byte {at}"
@@ -74,7 +74,9 @@ def read_messages(path: Path, skipped: Skipped | None = None) -> Iterator[Messag
                 none = f"{path} holds no messages" if not skipped or not skipped.count else f"{path}: {skipped.text}"
                 raise RecordingError(f"{none}; is it a samples file?")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise RecordingError(f"{path} is damaged, or cut off, as a gzip file: {error}") from error
+        if skipped is None or num_read == 0 or not isinstance(error, EOFError):
+            raise RecordingError(f"{path} is damaged, or cut off, as a gzip file: {error}") from error
+        skipped.add("cut_off", "what is compressed ends before its end is marked")
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
 
@@ -100,6 +102,10 @@ def _contents(path: Path, file: BinaryIO, skipped: Skipped | None) -> Iterator[t
         while True:
             byte = file.read(1)
             if not byte and shift == 0:
+                return
+            if not byte and number > 1 and skipped is not None:
+                skipped.place = f"message {number} at byte {at}"
+                skipped.add("cut_off", "the file ends in the middle of the message's length")
                 return
             if not byte or shift > 28:
                 raise RecordingError(f"{path}: no length before message {number}, at byte {at}; is it a samples file?")

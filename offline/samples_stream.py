@@ -17,11 +17,17 @@ from services.detector.adapters.observation_codec import decode_observation
 from services.detector.domain.observation import Observation
 from services.telemetry.adapters.observation_codec import observation_record
 from services.telemetry.adapters.record_decoder import event_from_proto, newest_progress_of, samples_of
+from services.telemetry.domain.frames import Outcome
 from services.telemetry.domain.job_stream import JobStream
 from services.telemetry.domain.observed import Numbered
 from services.telemetry.domain.validate import HostileRecordError, check_record
 
 _LAST_FRAMES_SECONDS = 3600.0
+_LEFT_OUT = {
+    Outcome.DUPLICATE: ("repeated", "was read before"),
+    Outcome.LATE: ("late", "comes after its frame was closed: it was read before, or is not in the order of the topic"),
+    Outcome.STALE: ("stale", "is of a process that a later one has replaced"),
+}
 _NOWHERE = Partition(OBSERVATIONS.name, 0)
 
 
@@ -35,7 +41,7 @@ def observations_of(messages: Iterable[Message], skipped: Skipped | None = None)
     Raises:
         RecordingError: A message makes no sense, and there is no ``skipped``; names it.
     """
-    streams = _Streams()
+    streams = _Streams(skipped)
     for number, message in enumerate(messages, start=1):
         try:
             if isinstance(message, pb.Observation):
@@ -52,7 +58,8 @@ def observations_of(messages: Iterable[Message], skipped: Skipped | None = None)
 class _Streams:
     """The telemetry service's rules for each job of a recording."""
 
-    def __init__(self) -> None:
+    def __init__(self, skipped: Skipped | None) -> None:
+        self._skipped = skipped
         self._streams: dict[str, JobStream] = {}
         self._now: dict[str, float] = {}
         self._last: dict[str, int] = {}
@@ -67,8 +74,15 @@ class _Streams:
             stream.heard(record.rank, record.incarnation, now)
         for event in record.events:
             numbered += stream.event(event_from_proto(event), now)
+        outcomes = stream.frames.outcomes
         for sample in samples_of(record, offset=number):
+            before = {outcome: outcomes[outcome] for outcome in _LEFT_OUT}
             numbered += stream.sample(sample, now)
+            for outcome, (word, problem) in _LEFT_OUT.items():
+                if self._skipped is not None and outcomes[outcome] > before[outcome]:
+                    self._skipped.add(
+                        word, f"the sample of rank {sample.rank}, iteration {sample.iteration}, {problem}"
+                    )
         progress = newest_progress_of(record)
         if progress is not None:
             stream.progress(progress, now)

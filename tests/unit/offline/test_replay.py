@@ -192,9 +192,35 @@ def test_a_recording_compressed_with_gzip_is_read_and_one_that_is_cut_off_is_cal
     zipped = gzip.compress(path.read_bytes())
     path.write_bytes(zipped)
     assert run(path, RecordingFormat.SAMPLES)[1].accused_ranks == {"job": [5]}
-    path.write_bytes(zipped[:-40])
+    path.write_bytes(zipped[:-1000])
+    _, summary = run(path, RecordingFormat.SAMPLES)
+    assert summary.accused_ranks == {"job": [5]}
+    assert summary.num_iterations > 40
+    assert summary.skipped.reasons == {"cut_off": 1}
+    path.write_bytes(zipped[:40])
     with pytest.raises(RecordingError, match="damaged, or cut off, as a gzip file"):
         run(path, RecordingFormat.SAMPLES)
+
+
+@pytest.mark.parametrize("num_bytes_left", [1, 2, 40])
+def test_a_recording_cut_off_anywhere_in_a_message_is_read_up_to_there(tmp_path: Path, num_bytes_left: int) -> None:
+    whole = samples_file(tmp_path / "job", OBSERVATION_LINE, frames(slow_rank=5, slow_from=30)).read_bytes()
+    begun = samples_file(tmp_path / "job", OBSERVATION_LINE, frames(slow_rank=5, slow_from=30, count=50)).read_bytes()
+    (tmp_path / "job").write_bytes(whole[: len(begun) + num_bytes_left])
+    _, summary = run(tmp_path / "job", RecordingFormat.SAMPLES)
+    assert summary.num_iterations == 50
+    assert summary.skipped.reasons == {"cut_off": 1}
+    assert summary.skipped.first.startswith(f"message 51 at byte {len(begun)}")
+
+
+def test_samples_that_are_repeated_or_out_of_order_are_left_out_and_told(tmp_path: Path) -> None:
+    sent = records(frames(slow_rank=-1, slow_from=0, count=40))
+    again = [*sent[:85], sent[84], *sent[85:]]
+    _, summary = run(samples_file(tmp_path / "job.a", RECORD_LINE, again), RecordingFormat.SAMPLES)
+    assert summary.skipped.reasons == {"repeated": 1}
+    _, summary = run(samples_file(tmp_path / "job.b", RECORD_LINE, sent[80:] + sent[:80]), RecordingFormat.SAMPLES)
+    assert summary.skipped.reasons == {"late": 80}
+    assert "the sample of rank 0, iteration 0, comes after its frame was closed" in summary.skipped.first
 
 
 @pytest.mark.parametrize("content", [b"", b"iteration,seconds\n1,2\n", b"evenkeel.telemetry.v9.Thing\n", b"\xff" * 40])
