@@ -19,6 +19,7 @@ OPTIONAL = ("tokens", "sum_of_squares", "mark")
 _NO_MARK = frozenset({"", "0", "0.0", "false", "no", "none", "nan"})
 _LARGEST_WHOLE = 2.0**53
 _LARGEST_WORKLOAD = 1e24
+_LONGEST_USUAL_SECONDS = 3600.0
 _ROWS_PER_RESTART = 20
 """A file that goes back more often than once in so many rows is not in order."""
 
@@ -64,7 +65,15 @@ def read_series(path: Path) -> Series:
         for iteration, taken, num_tokens, square, planned, kept in rows
         if kept or planned
     )
-    return Series(iterations=found, notes=restarts + notes)
+    return Series(iterations=found, notes=restarts + notes + _doubts(seconds))
+
+
+def _doubts(seconds: Column) -> tuple[str, ...]:
+    """What to ask of iterations that take unbelievably long."""
+    usual = float(np.median(seconds))
+    if usual < _LONGEST_USUAL_SECONDS:
+        return ()
+    return (f"an iteration usually takes {usual:g} s: are these milliseconds? Verdicts do not depend on the unit",)
 
 
 def _comparable(tokens: Column, squares: Column) -> tuple[Column, Column, Column, tuple[str, ...]]:

@@ -5,7 +5,7 @@ before are learned and not judged. It follows slow drift, but not beyond ``LARGE
 residual goes through the same sequential test as a device's, with the same budget
 (:mod:`services.detector.domain.series_evidence`): two slow iterations decide nothing, and where iterations pause now
 and then, more of them do not. After a short spell of slowness only a longer one is told: it may be another evaluation
-that nobody marked.
+that nobody marked. Nor is told what is over by the time that a job has warmed up again after a restart.
 """
 
 import math
@@ -119,6 +119,9 @@ class SeriesDetector:
         self._model = ForgettingLeastSquares(forgetting=0.998, ridge=1e-3, primary="tokens", relative=True)
         self._num_seen = 0
         self._num_observed = 0
+        self._newest = -math.inf
+        self._num_to_settle = 0
+        self._may_warm_up = False
         self._early: list[float] = []
         self._centre = 0.0
         self._long_run = 0.0
@@ -152,7 +155,7 @@ class SeriesDetector:
 
     @property
     def num_to_learn(self) -> int:
-        """Iterations at the start that are not judged."""
+        """Iterations at the start that are not judged; so many may warm up when a run goes back to an earlier one."""
         return _SKIPPED_AT_START + _BASELINE
 
     @property
@@ -174,8 +177,12 @@ class SeriesDetector:
 
     def observe(self, one: Iteration) -> list[SeriesVerdict]:
         """Takes the next iteration and says whether the job's speed has changed."""
+        went_back, self._newest = one.iteration <= self._newest, one.iteration
+        if went_back:
+            self._num_to_settle = self.num_to_learn
         if one.planned or not (math.isfinite(one.seconds) and one.seconds > 0):
             return []
+        self._num_to_settle = max(self._num_to_settle - 1, 0)
         self._num_seen += 1
         if self._num_seen <= _SKIPPED_AT_START:
             return []
@@ -284,6 +291,7 @@ class SeriesDetector:
         else:
             if not was_slow:
                 self._slow_since = since
+                self._may_warm_up = self._num_to_settle > 0
             self._level = change.level
         throughput = math.exp(-self._level)
         if was_slow and self.slow and abs(throughput - self._published) < _REPUBLISH_AT:
@@ -301,10 +309,10 @@ class SeriesDetector:
         self._held = self._held if verdict is None else verdict
         if self._held is None:
             return []
-        if self._short_spell and not self._told_slow:
+        if (self._short_spell or self._may_warm_up) and not self._told_slow:
             lasted = self._num_observed - self._slow_since + 1
             over = float(self._residuals[-1]) < self._level / 2
-            if over or lasted <= self._short_spell + 1:
+            if over or self._num_to_settle > 0 or lasted <= self._short_spell + 1:
                 return []
         held, self._held = self._held, None
         self._num_relapses += not self._told_slow

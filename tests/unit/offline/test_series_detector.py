@@ -88,6 +88,22 @@ def test_a_job_that_is_fast_again_has_recovered() -> None:
     assert 250 <= found[1].decided_iteration < 260
 
 
+def test_a_restart_that_warms_up_is_no_verdict_and_hides_no_slowdown_for_long() -> None:
+    seconds = np.exp(noise("gaussian", 400, seed=11))
+    seconds[200:] *= 1 + 0.4 * np.exp(-np.arange(200) / 5)
+    numbers = np.concatenate([np.arange(200), np.arange(180, 380)])
+
+    def found(factor: float) -> list[SeriesVerdict]:
+        detector = SeriesDetector("job")
+        slowed = np.where(np.arange(400) < 200, seconds, factor * seconds)
+        rows = zip(numbers.tolist(), slowed.tolist(), strict=True)
+        return [one for i, taken in rows for one in detector.observe(Iteration(iteration=i, seconds=taken))]
+
+    assert found(1.0) == []
+    assert [one.kind for one in found(1.1)] == [SeriesVerdictKind.JOB_SLOW]
+    assert 180 <= found(1.1)[0].first_iteration <= found(1.1)[0].decided_iteration < 215
+
+
 def test_an_evaluation_that_nobody_marked_is_told_once_and_hides_no_slowdown() -> None:
     seconds = np.exp(noise("gaussian", 800, seed=9))
     for start in range(100, 700, 100):
