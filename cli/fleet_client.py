@@ -1,6 +1,7 @@
 """The fleet API for commands: one channel, the token in each call, refusals turned into advice."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -17,7 +18,9 @@ from layouts.layout import uniform_layout
 from layouts.model import BlockCost, ModelSpec
 from trainer_sdk.control.tls import checked_fleet_ca_file, fleet_channel, fleet_tls_advice
 
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 CALL_TIMEOUT_SECONDS = 10.0
+_RETRY_SECONDS = 0.5
 PAGE_SIZE = 100
 
 
@@ -88,9 +91,30 @@ class FleetClient:
         request = scheduler_pb2.ExplainPlanRequest(plan_id=plan_id)
         return self._stub.ExplainPlan(request, metadata=self._metadata, timeout=CALL_TIMEOUT_SECONDS)
 
-    def watch_job(self, job_id: str) -> Iterator[scheduler_pb2.WatchJobResponse]:
-        """What happens to a job from now on, until the stream ends."""
-        yield from self._stub.WatchJob(scheduler_pb2.WatchJobRequest(job_id=job_id), metadata=self._metadata)
+    def watch_job(self, job_id: str, *, lost: Callable[[], None]) -> Iterator[scheduler_pb2.WatchJobResponse]:
+        """What happens to a job from now on, until it ends.
+
+        A scheduler that goes away is waited for, once it has told something: its first message then is the job again.
+
+        Args:
+            job_id: Of the job.
+            lost: Called each time that it has gone away.
+        """
+        request = scheduler_pb2.WatchJobRequest(job_id=job_id)
+        known = away = False
+        while True:
+            try:
+                for response in self._stub.WatchJob(request, metadata=self._metadata, wait_for_ready=known):
+                    known, away = True, False
+                    yield response
+                return
+            except grpc.RpcError as error:
+                if not known or cast(grpc.Call, error).code() not in _AWAY:
+                    raise
+            if not away:
+                away = True
+                lost()
+            time.sleep(_RETRY_SECONDS)
 
 
 @contextmanager

@@ -111,11 +111,13 @@ def describe(context: typer.Context, job_id: JobArgument, output: OutputOption =
 def watch(context: typer.Context, job_id: JobArgument, output: OutputOption = None) -> None:
     """Follow a job: verdicts, plans and changes of state as they happen, until it ends or Ctrl-C.
 
+    A scheduler that starts again is waited for; what happened meanwhile is in the lists.
+
     Example: evenkeel jobs watch demo
     """
     as_json = output_of(context, output) is OutputFormat.JSON
     with fleet_client(context) as client:
-        for response in client.watch_job(job_id):
+        for response in client.watch_job(job_id, lost=lambda: say("the fleet API is away; waiting for it")):
             happened = response.WhichOneof("happened")
             if as_json:
                 show_json_line({"happened": happened, **_row(response)})
