@@ -108,14 +108,7 @@ def make_link_trace(
     )
     # A stage a node, so that activations cross, or a replica a node (4x2x2), so that gradients do.
     devices_per_node = int(rng.choice([4, 8]))
-    num_nodes = -(-len(ranks) // devices_per_node)
-    clocks = tuple(
-        NodeClock(
-            offset_seconds=float(rng.uniform(-CLOCK_OFFSET_SECONDS, CLOCK_OFFSET_SECONDS)),
-            skew=float(rng.uniform(-CLOCK_SKEW, CLOCK_SKEW)),
-        )
-        for _ in range(num_nodes)
-    )
+    clocks = tuple(_clock(rng) for _ in range(-(-len(ranks) // devices_per_node)))
     onset = int(rng.integers(SMALLEST_DISTANCE, num_iterations - SMALLEST_DISTANCE))
     stop = num_iterations
     if rng.random() < 0.5:
@@ -158,6 +151,13 @@ def make_link_trace(
         clocks=clocks,
         fault=fault,
         slow_device=hit[0] if victim is Victim.COMPUTE else None,
+    )
+
+
+def _clock(rng: np.random.Generator) -> NodeClock:
+    return NodeClock(
+        offset_seconds=float(rng.uniform(-CLOCK_OFFSET_SECONDS, CLOCK_OFFSET_SECONDS)),
+        skew=float(rng.uniform(-CLOCK_SKEW, CLOCK_SKEW)),
     )
 
 
