@@ -38,7 +38,7 @@ INTERRUPTED = 130
 _SEARCH_PART = 0.5  # of a deadline, where a proof is to follow
 _BOUND_PART = 0.1  # of a deadline that is long enough to load the solver
 _LOADING_SECONDS = 3.0
-_BOUND_SECONDS = 1.0  # as the solver counts; the profiled models take 0.1 or less
+_BOUND_SECONDS = 2.0  # as the solver counts; the profiled models take 0.6 or less of processor time
 _MOST_DEALS = 2000  # devices times layers for which the solver is asked
 
 
