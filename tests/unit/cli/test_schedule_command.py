@@ -91,3 +91,15 @@ def test_what_is_no_case_is_a_usage_error_of_one_line(text: bytes | None, tmp_pa
     assert isinstance(result.exception, CommandError)
     assert result.exception.status is ExitStatus.USAGE
     assert "\n" not in str(result.exception)
+
+
+def test_the_bound_that_is_shown_knows_that_layers_are_whole(tmp_path: Path) -> None:
+    case = tmp_path / "case.json"
+    times = ("forward", "backward_input", "backward_weight")
+    layers = [dict.fromkeys(times, 5), dict.fromkeys(times, 3), dict.fromkeys(times, 3)]
+    case.write_text(json.dumps({"devices": 2, "micro_batches": 4, "layers": layers}))
+    result = CliRunner().invoke(app, ["schedule", str(case), "--evaluations", "20", "-o", "json"])
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    # Both small layers beside each other wait for the first: 4 x 18 + 5; the even half of all work is only 66.
+    assert 77 <= document["lower_bound"] <= document["makespan"]
