@@ -7,7 +7,7 @@ draws least is taken, each with no more power than it needs; a change of power i
 
 from dataclasses import replace
 
-from services.scheduler.planning.solver import TIE
+from services.scheduler.planning.solution import TIE
 from simulator.baselines.evenkeel import EvenkeelMix
 from simulator.fleet.operation import operation_seconds
 from simulator.fleet.power import PowerBoost

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from layouts.layout import Layout
 from services.scheduler.planning.price import Price
 
+TIE = 0.005
+"""Relative difference below which two layouts count as equally fast."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:

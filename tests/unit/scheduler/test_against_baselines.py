@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from layouts.layout import uniform_layout
 from services.scheduler.planning.cost_model import CostModel
-from services.scheduler.planning.solution import NoPlanError
-from services.scheduler.planning.solver import TIE, solve
+from services.scheduler.planning.solution import TIE, NoPlanError
+from services.scheduler.planning.solver import solve
 from simulator.baselines import STRATEGIES
 from simulator.baselines.evenkeel import situation_of
 from simulator.fleet.operation import layout_of, operation_of

@@ -13,7 +13,8 @@ from services.scheduler.planning.levers.migrate_stage import least_routed_second
 from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solver import TIE, solve
+from services.scheduler.planning.solution import TIE
+from services.scheduler.planning.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of, situations
 from tests.unit.scheduler.test_routed import routed_situations
 

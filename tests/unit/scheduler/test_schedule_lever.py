@@ -13,7 +13,8 @@ from services.scheduler.planning.levers.layer_split import LayerSplit
 from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.repair import repaired
 from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solver import TIE, solve
+from services.scheduler.planning.solution import TIE
+from services.scheduler.planning.solver import solve
 from services.scheduler.planning.zero_bubble import split_makespan
 from tests.unit.scheduler.planning_cases import situation_of
 

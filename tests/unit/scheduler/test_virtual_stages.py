@@ -20,8 +20,8 @@ from services.scheduler.planning.price import TransitionCosts, price_of
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.replay import Replay
 from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import NoPlanError
-from services.scheduler.planning.solver import TIE, solve
+from services.scheduler.planning.solution import TIE, NoPlanError
+from services.scheduler.planning.solver import solve
 from services.scheduler.planning.taken_up import taken_up
 from services.scheduler.planning.virtual import bare, has_orders
 from tests.unit.layouts.strategies import ordered_replicas
