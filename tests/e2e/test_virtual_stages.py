@@ -75,6 +75,7 @@ def run(stack: Stack) -> ExplainedRun:
         },
         logs_to_files=True,
         flops_per_second=job.flops_per_second,
+        restart_delay_seconds=None,  # a replacement could be there before a plan without the dead one is measured
     )
     with Launcher(spec, job.model) as launcher:
         run = ExplainedRun(stack, launcher)
