@@ -18,7 +18,9 @@ _SHIFTING, _JUMPING = 0.5, 0.25
 _SHARES_OF_SUSPICION = np.array([*[_SHIFTING] * (NUM_TESTS - 1), _JUMPING])[:, None, None]
 
 
-def renew_noise(bank: DeviceBank, noise: Noise, known: Floats, *, fresh: Ints, seasoned: bool) -> Noise:
+def renew_noise(
+    bank: DeviceBank, noise: Noise, known: Floats, *, fresh: Ints, seasoned: bool, most_alike: float
+) -> Noise:
     """Estimates the noise of a job afresh, and the scale of each of its devices, which the bank keeps.
 
     Args:
@@ -27,6 +29,7 @@ def renew_noise(bank: DeviceBank, noise: Noise, known: Floats, *, fresh: Ints, s
         known: What :func:`unsuspected` gave.
         fresh: Rows whose baseline was taken in this frame.
         seasoned: The windows are full: what is found is weighed against what was believed.
+        most_alike: Lag-one correlation that is known from longer than the windows.
     """
     calm = bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill
     if len(fresh):
@@ -35,7 +38,7 @@ def renew_noise(bank: DeviceBank, noise: Noise, known: Floats, *, fresh: Ints, s
     if seasoned and np.count_nonzero(np.isfinite(known[calm])) < FEWEST_RESIDUALS:
         found = noise
     else:
-        found = estimate(known, calm)
+        found = estimate(known, calm, most_alike=most_alike)
     if seasoned:
         # Up at once, down slowly: a quiet spell is no promise.
         found = Noise(

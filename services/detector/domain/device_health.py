@@ -21,10 +21,11 @@ from services.detector.domain.device_offsets import (
     take_baseline,
 )
 from services.detector.domain.frame_centre import FrameCentre
-from services.detector.domain.frame_terms import FrameTerms, limits, youth
+from services.detector.domain.frame_terms import FrameTerms, few_ranks, limits, youth
 from services.detector.domain.level import (
     INTERVAL_SCALES,
     SMALLEST_SLOWDOWN,
+    Change,
     could_be_below,
     locate_change,
     robust_level,
@@ -32,7 +33,7 @@ from services.detector.domain.level import (
 )
 from services.detector.domain.noise import Noise
 from services.detector.domain.sequential_test import NUM_TESTS
-from services.detector.domain.strays import Strays
+from services.detector.domain.wandering import Wandering
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -48,8 +49,6 @@ _REFINE_AFTER = (8, 24)
 _NOISE_EVERY = 8
 # Of the way to a verdict: whoever has gone so far is not quite healthy.
 _SUSPECTED = 0.25
-_STRAYS, _STRAYS_OF_YOUTH = 5.0, 1.0
-_SLOWEST_RATE = 1.0 / 64.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +88,8 @@ class DeviceHealth:
         "_num_frames",
         "_quiet",
         "_reached",
-        "_strays",
         "_terms",
+        "_wandering",
         "bank",
         "iterations_per_false_alarm",
         "noise",
@@ -101,7 +100,7 @@ class DeviceHealth:
         self.bank = DeviceBank()
         self.noise = Noise()
         self._centre = FrameCentre()
-        self._strays = Strays()
+        self._wandering = Wandering()
         self._num_frames = 0
         self._terms: FrameTerms | None = None
         self._quiet: tuple[Ints, Bools] | None = None
@@ -211,9 +210,11 @@ class DeviceHealth:
 
     def _renew_noise(self, fresh: Ints) -> None:
         bank, known = self.bank, unsuspected(self.bank, self._limit(), self._centre.pair)
-        self.noise = renew_noise(bank, self.noise, known, fresh=fresh, seasoned=self._num_frames > WINDOW)
+        seasoned, alike = self._num_frames > WINDOW, self._wandering.most_alike
+        self.noise = renew_noise(bank, self.noise, known, fresh=fresh, seasoned=seasoned, most_alike=alike)
         if self._num_frames % _NOISE_EVERY == 0:
-            self._strays.remember(known[self._settled()], scale=self.noise.scale, num_new=_NOISE_EVERY)
+            healthy = known[self._settled()]
+            self._wandering.remember(healthy, scale=self.noise.scale, num_new=_NOISE_EVERY, few=few_ranks(bank))
 
     def _begin_work(self, rows: Ints) -> None:
         """These devices hold another share now: the healthy ones get a new baseline, the ill ones keep theirs."""
@@ -264,20 +265,22 @@ class DeviceHealth:
         )
         start = int(columns[change.start])
         level = change.level
-        was_ill = bool(bank.ill[row])
+        was_ill, few = bool(bank.ill[row]), few_ranks(bank)
         if was_ill and not slower and level < bank.level[row]:
             since = bank.residuals[row, columns[change.start :]]
             if could_be_below(since, scale, SMALLEST_SLOWDOWN):
                 level = 0.0
             elif not sequential_test.decides(since, scale, self.noise.freedom, self._limits(np.array([row]))):
                 return None  # Neither is certain yet: the tests stand, and the next iteration is asked again.
-        if slower and not was_ill and self._could_be_wandering(row, change.level, len(columns) - change.start):
+        # Of few, one that strayed to be faster and is believed would be slow when it is back.
+        if not was_ill and (slower or few) and self._could_be_wandering(row, change, columns, slower=slower):
             # Evidence beyond what decides would only take longer to go, were it nothing.
-            np.minimum(bank.sums[:, 0, row], self._limit(), out=bank.sums[:, 0, row])
+            sums = bank.sums[:, 0 if slower else 1, row]
+            np.minimum(sums, self._limit(), out=sums)
             return None
         bank.clear_tests(np.array([row]))
-        # What is smaller than one iteration's noise cannot be told from noise that wanders.
-        if level >= max(SMALLEST_SLOWDOWN, scale):
+        # What is smaller than one iteration's noise cannot be told from noise that wanders, unless that is well known.
+        if level >= (SMALLEST_SLOWDOWN if few else max(SMALLEST_SLOWDOWN, scale)):
             if not was_ill:
                 bank.num_relapses[row] += 1
                 # What the other of two was ahead of this one says nothing of its own noise.
@@ -308,15 +311,17 @@ class DeviceHealth:
             scale=scale,
         )
 
-    def _could_be_wandering(self, row: int, level: float, length: int) -> bool:
-        """Do healthy devices of this job stray as far as ``level`` over as many iterations?
-
-        The test's evidence holds for noise that is forgotten as fast as it was seen to be. The windows themselves know
-        how noise hangs together, in whatever way.
-        """
-        known = unsuspected(self.bank, self._limit(), self._centre.pair)[self._settled()]
-        strays = _STRAYS + _STRAYS_OF_YOUTH * float(youth(self.bank, np.array([row]))[0])
-        return level < self._strays.reach(known, length, scale=self.noise.scale, strays=strays)
+    def _could_be_wandering(self, row: int, change: Change, columns: Ints, *, slower: bool) -> bool:
+        """Do healthy devices of this job stray as far over as many iterations?"""
+        bank, sign = self.bank, 1.0 if slower else -1.0
+        return self._wandering.could_be(
+            sign * change.level,
+            sign * bank.residuals[row, columns[change.start :]],
+            unsuspected(bank, self._limit(), self._centre.pair)[self._settled()],
+            noise=self.noise,
+            youth=float(youth(bank, np.array([row]))[0]),
+            few=few_ranks(bank),
+        )
 
     def _refine(self, rows: Ints) -> list[HealthChange | None]:
         """The first estimate rests on few iterations: looks again when there are more, and none of another level."""
@@ -354,10 +359,7 @@ class DeviceHealth:
         """Healthy devices' own offsets follow slowly, within bounds, so that a lasting slowdown is never absorbed."""
         bank, where = self.bank, self.bank.where(rows)
         steps = np.minimum(np.maximum(residuals, -terms.reach), terms.reach)
-        if terms.lasting:
-            steps *= _SLOWEST_RATE
-        else:
-            steps *= np.maximum(1.0 / (bank.num_observed[where] + 8.0), _SLOWEST_RATE)
+        steps *= terms.rate
         most = LARGEST_OWN_OFFSET
         if self._centre.pair is not None:
             # Both take their half of what is between them.
@@ -382,7 +384,7 @@ class DeviceHealth:
                 "correlation": self.noise.correlation,
             },
             "centre": self._centre.value,
-            "strays": self._strays.to_state(),
+            **self._wandering.to_state(),
             "num_frames": self._num_frames,
         }
 
@@ -391,7 +393,6 @@ class DeviceHealth:
         self.bank.restore(state["bank"])
         self.noise = Noise(**state["noise"])
         self._centre.value = state["centre"]
-        if "strays" in state:
-            self._strays.restore(state["strays"])
+        self._wandering.restore(state)
         self._num_frames = state["num_frames"]
         self._terms = self._quiet = None

@@ -23,7 +23,9 @@ _YOUNG_OBSERVATIONS = 96
 _NATS_FOR_YOUTH = 8.0
 # How far off a healthy row's offset may be, in standard errors, before it speaks against the row.
 _OFFSET_DOUBT, _OFFSET_DOUBT_OF_YOUTH = 1.5, 2.0
-_OFFSET_MEMORY = 64
+# Iterations it rests on; where few ranks have hardly any peers it follows more slowly, so as not to follow illness.
+_OFFSET_MEMORY, _OFFSET_MEMORY_OF_FEW = 64, 256
+_FEW_RANKS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class FrameTerms:
         lowest: The lowest of ``heights``.
         limit: Evidence that it takes to call a grown-up healthy device slow.
         reach: Residuals beyond this are cut off before they are followed.
+        rate: Share of a residual by which a healthy row's offset follows it.
         lasting: They hold as long as the noise does and nobody is ill.
     """
 
@@ -52,6 +55,7 @@ class FrameTerms:
     lowest: float
     limit: float
     reach: Floats
+    rate: Floats | float
     lasting: bool
 
     @classmethod
@@ -75,20 +79,23 @@ class FrameTerms:
         else:
             yardstick = known.yardstick
         observed, settled = bank.num_observed[where], bank.num_settled[where]
-        grown_up = observed[observed.argmin()] >= _YOUNG_OBSERVATIONS and settled[settled.argmin()] >= _OFFSET_MEMORY
+        memory = _OFFSET_MEMORY_OF_FEW if few_ranks(bank) else _OFFSET_MEMORY
+        grown_up = observed[observed.argmin()] >= _YOUNG_OBSERVATIONS and settled[settled.argmin()] >= memory
         lasting = bool(grown_up) and not np.count_nonzero(bank.ill)
         if lasting:
             # All rows are alike: one height stands for all of them.
             heights: Floats = np.full((2, 1), limit)
-            doubt = yardstick.scale * (_OFFSET_DOUBT / math.sqrt(_OFFSET_MEMORY))
+            doubt = yardstick.scale * (_OFFSET_DOUBT / math.sqrt(memory))
         else:
             ill, young = bank.ill[where], youth(bank, where)
             errors = (_OFFSET_DOUBT + _OFFSET_DOUBT_OF_YOUTH * young) * yardstick.scale
-            errors /= np.sqrt(np.minimum(np.maximum(settled, 1), _OFFSET_MEMORY))
+            errors /= np.sqrt(np.minimum(np.maximum(settled, 1), memory))
             doubt = np.where(ill, 0.0, errors)
             slower = limit + _NATS_FOR_YOUTH * young
             back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[where], 5)
             heights = np.stack([slower, np.where(ill, back, slower)])
+        slowest = 1.0 / memory
+        rate = slowest if lasting else np.maximum(1.0 / (observed + 8.0), slowest)
         return cls(
             rows=rows,
             noise=noise,
@@ -99,8 +106,14 @@ class FrameTerms:
             lowest=float(heights.min()),
             limit=limit,
             reach=2 * yardstick.scale,
+            rate=rate,
             lasting=lasting,
         )
+
+
+def few_ranks(bank: DeviceBank) -> bool:
+    """Whether a job has so few ranks that one device's noise is much of what is seen of another's."""
+    return len(bank) <= _FEW_RANKS
 
 
 def youth(bank: DeviceBank, where: Ints | slice) -> Floats:

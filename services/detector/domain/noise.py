@@ -63,13 +63,16 @@ class Noise:
     correlation: float = 0.0
 
 
-def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: float = PRIOR_SCALE) -> Noise:
+def estimate(
+    residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: float = PRIOR_SCALE, most_alike: float = 1.0
+) -> Noise:
     """The noise in a window of residuals.
 
     Args:
         residuals: One row a device, one column an iteration, oldest first; NaN where there was none.
         healthy: Rows to learn from.
         prior_scale: Scale assumed before anything is known.
+        most_alike: Lag-one correlation that is known from elsewhere: a short window may only show less.
 
     Returns:
         The noise, drawn towards a wide prior while there is little to learn from.
@@ -84,7 +87,7 @@ def estimate(residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: 
     middle = max(both_sides[0], 1e-9)
     freedom = min(float(np.interp(-found[2] / middle, -_RATIOS, _FREEDOMS)), _LIGHTEST_TAIL)
     scale = max(each / reference for each, reference in zip(found, _quantiles_at(freedom), strict=True))
-    correlation = _correlation(window, middle)
+    correlation = min(_correlation(window, middle), most_alike)
     scale *= float(np.sqrt((1 + correlation) / (1 - correlation)))
     share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(values))
     scale = float(np.sqrt((1 - share) * scale**2 + share * prior_scale**2))

@@ -16,7 +16,9 @@ Floats = npt.NDArray[np.float64]
 LENGTHS = (4, 8, 16, 32)
 """Iterations of the means that are remembered."""
 
-_REMEMBERED_ITERATIONS = 1024.0
+REMEMBERED_ITERATIONS = 1024.0
+"""What is remembered for longer is forgotten at this pace."""
+
 _FEWEST_BLOCKS = 4.0
 # Residuals beyond so many scales count as that: a lone outlier is no excursion, and levels do not follow it.
 _OUTLYING = 4.0
@@ -46,8 +48,8 @@ class Strays:
         shown = _share_shown(len(residuals))
         # Two rows are each other's mirror image.
         weight_of_row = 0.5 if len(residuals) == 2 else 1.0
-        kept = 1.0 - num_new / _REMEMBERED_ITERATIONS
-        old = _without_outliers(residuals[:, : LENGTHS[-1]], scale)
+        kept = 1.0 - num_new / REMEMBERED_ITERATIONS
+        old = without_outliers(residuals[:, : LENGTHS[-1]], scale)
         for index, length in enumerate(LENGTHS):
             means = old[:, :length].mean(axis=1)
             means = means[np.isfinite(means)]
@@ -77,7 +79,7 @@ class Strays:
             scale: Scale of the noise.
             strays: How far, in standard deviations.
         """
-        recent, num_recent = block_scale(_without_outliers(window, scale), length)
+        recent, num_recent = block_scale(without_outliers(window, scale), length)
         usual, count = self.over(length)
         recent, count = recent / _share_shown(len(window)) ** 0.5, count + num_recent
         # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
@@ -92,7 +94,8 @@ class Strays:
         self._squares, self._counts = state["squares"].copy(), state["counts"].copy()
 
 
-def _without_outliers(residuals: Floats, scale: float) -> Floats:
+def without_outliers(residuals: Floats, scale: float) -> Floats:
+    """Residuals cut off where they count as outliers of noise of this scale."""
     return np.minimum(np.maximum(residuals, -_OUTLYING * scale), _OUTLYING * scale)
 
 

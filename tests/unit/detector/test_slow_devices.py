@@ -357,6 +357,25 @@ def test_healthy_devices_that_have_hardly_any_peers_accuse_nobody_where_noise_wa
     assert verdicts_of(JobDetector("job"), job.frames(0, 500)) == []
 
 
+def test_one_of_four_whose_fast_spell_fades_is_not_slow_when_it_is_back() -> None:
+    """Seen with jumps that fade: the fast spell became what is expected, and the usual speed then was an illness."""
+    places = [Place(replica, 0, 0) for replica in range(4)]
+
+    def fading(rank: int, iteration: int) -> float:
+        return 1.0 + 0.6 * 0.7 ** (iteration - 300) if rank == 2 and iteration >= 300 else 1.0
+
+    job = SyntheticJob(places=places, quotas=(4,) * 4, noise=wandering(0.01, 0.7), throughput=fading, seed=4)
+    assert verdicts_of(JobDetector("job"), job.frames(0, 360)) == []
+
+
+def test_a_small_slowdown_of_one_of_two_is_found_in_noise_that_is_almost_as_large() -> None:
+    places = [Place(d, 0, 0) for d in range(2)]
+    slow = slow_from(1, 300, 0.92)
+    job = SyntheticJob(places=places, noise=gaussian(0.03), throughput=slow, seed=5)
+    found = verdicts_of(JobDetector("job"), job.frames(0, 360))
+    assert [culprit.rank for verdict in found for culprit in verdict.culprits] == [1]
+
+
 @pytest.mark.parametrize(("sigma", "throughput"), [(0.01, 0.9), (0.03, 0.75)])
 def test_the_slower_one_of_two_is_found_and_measured(sigma: float, throughput: float) -> None:
     places = [Place(d, 0, 0) for d in range(2)]
