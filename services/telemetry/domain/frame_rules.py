@@ -12,7 +12,9 @@ class FrameRules:
         patience_iterations: The same in iterations of the job; the longer of the two counts.
         most_patience_seconds: Upper limit of both.
         grace_seconds: How long a frame of an older epoch stays open once a newer epoch has begun.
-        max_open_frames: More than so many are never open.
+        max_open_frames: More than so many are not open, except
+        max_open_samples: as many as hold so many samples when they are whole: after an outage ranks send what they kept
+            one after the other.
         max_missed: A rank that missed so many frames in a row is listed as missing, but no longer waited for.
         lost_iterations: After so many iterations of which every sample is older than the newest closed frame,
         lost_seconds: and so long without any sample in time, the job is taken to have started over (or its numbering
@@ -24,6 +26,7 @@ class FrameRules:
     most_patience_seconds: float = 120.0
     grace_seconds: float = 0.25
     max_open_frames: int = 8
+    max_open_samples: int = 4096
     max_missed: int = 3
     lost_iterations: int = 20
     lost_seconds: float = 10.0

@@ -141,7 +141,7 @@ class FrameJoiner:
             for other, older in self._open.items():
                 if other < key:
                     older.waiting.discard(sample.rank)
-            if len(self._open) > self._rules.max_open_frames:
+            if len(self._open) > self._most_open:
                 self._open[min(self._open)].waiting.clear()
         elif frame.waiting:
             return []
@@ -170,7 +170,7 @@ class FrameJoiner:
             return None
         if any(key[0] != epoch or not frame.settled for key, frame in self._open.items()):
             return None
-        most = self._rules.max_open_frames
+        most = self._most_open
         crowd = Crowd.of(
             block, first, min(stop, first + most * len(self._members)), epoch=epoch, lowest=lowest, most=most
         )
@@ -243,6 +243,11 @@ class FrameJoiner:
         rules = self._rules
         patience = max(rules.least_patience_seconds, rules.patience_iterations * self._iteration_seconds)
         return min(patience, rules.most_patience_seconds)
+
+    @property
+    def _most_open(self) -> int:
+        rules, num_members = self._rules, len(self._members)
+        return max(rules.max_open_frames, rules.max_open_samples // num_members if num_members else 0)
 
     def _overdue(self, key: FrameKey, now_seconds: float) -> bool:
         frame = self._open[key]

@@ -164,8 +164,17 @@ def test_one_rank_with_a_spoiled_counter_does_not_end_the_job() -> None:
     assert ranks_of(frames[-1]) == [0, 1]
 
 
+def test_what_ranks_kept_while_kafka_was_away_makes_whole_frames_though_they_send_it_one_after_the_other() -> None:
+    joiner = settled_joiner(8)
+    backlog = [sample(rank, iteration) for rank in range(8) for iteration in range(2, 102)]
+    closed = add_all(joiner, backlog, 1.0)
+    assert [(each.iteration, ranks_of(each), each.missing_ranks) for each in closed] == [
+        (iteration, list(range(8)), ()) for iteration in range(2, 102)
+    ]
+
+
 def test_too_many_open_frames_close_the_oldest() -> None:
-    joiner = settled_joiner(3, rules=FrameRules(max_open_frames=4))
+    joiner = settled_joiner(3, rules=FrameRules(max_open_frames=4, max_open_samples=12))
     closed = []
     for iteration in range(2, 10):
         closed += add_all(joiner, [sample(0, iteration), sample(1, iteration)], 1.0)
