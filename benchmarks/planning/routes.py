@@ -10,14 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from benchmarks.planning.best_layout import best_layout
 from benchmarks.planning.fidelity import HEALTHY, Row, Step, rows_of, run
 from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.tables import table, write_json
 from demo.job import MainJob
-from layouts.layout import Layout
-from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solver import solve
+from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD
 
 CASES: Mapping[str, Mapping[int, float]] = {
     "rank 2 at 0.4, rank 3 at 0.7": {2: 0.4, 3: 0.7},
@@ -58,22 +56,10 @@ def steps_of(job: MainJob) -> Iterator[Step]:
     """Each case without routes and with them, then home."""
     for name, speeds in CASES.items():
         for words in ("without", "with"):
-            layout = planned(job, speeds, routable=words == "with")
+            home = replace(job.layout, routable=words == "with")
+            layout = best_layout(job, home, speeds, ASSUMED_WORKLOAD)
             yield Step(name=f"{name}, {words} routes", speeds=speeds, layout=layout)
         yield Step(name="home", speeds=HEALTHY, layout=job.layout)
-
-
-def planned(job: MainJob, speeds: Mapping[int, float], *, routable: bool) -> Layout:
-    """The solver's layout for devices that are slow."""
-    throughputs = {rank: speeds.get(rank, 1.0) for rank in job.layout.ranks}
-    situation = Situation(
-        layout=job.layout,
-        home=replace(job.layout, routable=routable),
-        throughputs=throughputs,
-        cost=CostModel(job.model, ASSUMED_WORKLOAD),
-        holders=frozenset(throughputs),
-    )
-    return solve(situation).layout
 
 
 def cells_of(row: Row) -> Sequence[str]:

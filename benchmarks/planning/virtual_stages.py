@@ -11,18 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from benchmarks.planning.best_layout import best_layout
 from benchmarks.planning.fidelity import HEALTHY, Step, records_of, rows_of, run
 from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.routes import HEADER, cells_of
 from benchmarks.planning.tables import table, write_json
 from demo.job import MainJob
-from layouts.layout import Layout
 from offline.samples_stream import observations_of
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.verdict import Verdict
-from services.scheduler.planning.cost_model import CostModel, Workload
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solver import solve
+from services.scheduler.planning.cost_model import Workload
 
 CASES: Mapping[str, Mapping[int, float]] = {"healthy": HEALTHY, "rank 2 at 0.6": {2: 0.6}}
 _TOKEN_BUDGET = 160
@@ -66,29 +64,17 @@ def interleavable_job(iteration_seconds: float) -> MainJob:
 
 def steps_of(job: MainJob) -> Iterator[Step]:
     """Each case with one stage a rank and with several, then home."""
-    for name, speeds in CASES.items():
-        for words in ("one stage", "several stages"):
-            layout = planned(job, speeds, interleavable=words == "several stages")
-            yield Step(name=f"{name}, {words} a rank", speeds=speeds, layout=layout)
-        yield Step(name="home", speeds=HEALTHY, layout=job.layout)
-
-
-def planned(job: MainJob, speeds: Mapping[int, float], *, interleavable: bool) -> Layout:
-    """The solver's layout for devices that are slow."""
-    throughputs = {rank: speeds.get(rank, 1.0) for rank in job.layout.ranks}
     workload = Workload(
         seconds_per_flop=1.0 / job.flops_per_second,
         tokens=float(_TOKEN_BUDGET),
         sum_of_squares=_TOKEN_BUDGET * job.config.workload.median_document_length,
     )
-    situation = Situation(
-        layout=job.layout,
-        home=replace(job.layout, interleavable=interleavable),
-        throughputs=throughputs,
-        cost=CostModel(job.model, workload),
-        holders=frozenset(throughputs),
-    )
-    return solve(situation).layout
+    for name, speeds in CASES.items():
+        for words in ("one stage", "several stages"):
+            home = replace(job.layout, interleavable=words == "several stages")
+            layout = best_layout(job, home, speeds, workload)
+            yield Step(name=f"{name}, {words} a rank", speeds=speeds, layout=layout)
+        yield Step(name="home", speeds=HEALTHY, layout=job.layout)
 
 
 if __name__ == "__main__":
