@@ -1,7 +1,8 @@
 """One scheduler at a time works on a history: others wait until it is gone, and then load what it has left.
 
 Two at once would each act on what it has seen alone, and park ranks for plans that the other knows nothing of. The lock
-is one of PostgreSQL's sessions: it ends with the process that holds it, however that ends.
+is one of PostgreSQL's sessions: it ends with the process that holds it, however that ends. A session that asks nothing
+for a while is ended by the server, so that a machine that vanished and a process that is frozen hold nobody up.
 """
 
 import asyncio
@@ -34,6 +35,7 @@ class SoleScheduler:
         reachability: Reachability,
         look_seconds: float = 1.0,
         patience_seconds: float = 10.0,
+        silence_seconds: float = 15.0,
     ) -> None:
         """Keeps what it is given; does no I/O.
 
@@ -42,11 +44,13 @@ class SoleScheduler:
             reachability: Told whether the database answers.
             look_seconds: Between two looks at whether the session is there.
             patience_seconds: How long a session of ours that was cut off may hold the lock against us.
+            silence_seconds: A session that asks nothing for so long loses the lock; several times ``look_seconds``.
         """
         self._engine = engine
         self._reachability = reachability
         self._look_seconds = look_seconds
         self._patience_seconds = patience_seconds
+        self._silence_seconds = silence_seconds
         self._connection: AsyncConnection | None = None
 
     async def acquire(self) -> None:
@@ -102,4 +106,5 @@ class SoleScheduler:
         if self._connection is None:
             connection = await self._engine.connect()
             self._connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
+            await self._connection.execute(text(f"SET idle_session_timeout = {round(self._silence_seconds * 1000)}"))
         return bool(await self._connection.scalar(text(question)))

@@ -84,3 +84,17 @@ async def test_one_that_was_cut_off_ends_when_another_came_first(engine: AsyncEn
         await asyncio.wait_for(first.keep(), DEADLINE_SECONDS)
     await first.close()
     await second.close()
+
+
+async def test_one_that_is_silent_makes_way_and_one_that_looks_after_its_lock_does_not(engine: AsyncEngine) -> None:
+    silent, second, third = (scheduler(engine, silence_seconds=seconds) for seconds in (1.0, 4.0, 4.0))
+    await silent.acquire()
+    await asyncio.wait_for(second.acquire(), DEADLINE_SECONDS)
+    keeping = asyncio.create_task(second.keep())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(third.acquire(), 5.0)
+    assert not keeping.done()
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    for one in (silent, second, third):
+        await one.close()
