@@ -12,6 +12,7 @@ import structlog
 from history.errors import FinishedJobError, JobConflictError, UnknownJobError
 from history.records import JobRecord, RankRecord, VerdictRecord
 from history.vocabulary import JobState
+from services.common.completion import completed
 from services.scheduler.adapters.fleet_port import JobNews, JobView
 from services.scheduler.dispatch.protocol import RankCalls
 from services.scheduler.domain.job_state import JobKnowledge
@@ -95,7 +96,7 @@ class Coordinator:
             known = await self._parts.store.get_job(rank.job_id)
             if known is not None and known.state is JobState.FINISHED:
                 raise FinishedJobError(rank.job_id)
-        await self._known(rank.job_id).take_rank(rank)
+        await completed(self._known(rank.job_id).take_rank(rank))
 
     async def finish_job(self, job_id: str) -> None:
         """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
@@ -104,7 +105,7 @@ class Coordinator:
             if await self._parts.store.get_job(job_id) is None:
                 raise UnknownJobError(job_id)
             return
-        await actor.finish()
+        await completed(actor.finish())
         self._actors.pop(job_id, None)
         self._probers.pop(job_id, None)
         self._endings.pop(job_id, None)

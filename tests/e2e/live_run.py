@@ -12,6 +12,8 @@ from stack.stack import Stack
 from trainer_sdk.launcher.launcher import Launcher
 
 PATIENCE_SECONDS = 240.0
+_NUM_LAST_LINES = 12
+_LONGEST_LINE = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +60,15 @@ class LiveRun:
 
         began = time.monotonic()
         while not holds():
-            assert time.monotonic() - began < PATIENCE_SECONDS, f"waited in vain: {what}; plans: {self.plans()}"
+            assert time.monotonic() - began < PATIENCE_SECONDS, f"waited in vain: {what}\n{self.told()}"
             assert self.launcher.wait(0.05) is None, "the job ended"
         return time.monotonic() - began
+
+    def told(self) -> str:
+        """What the services said last, for whoever reads that a test failed."""
+        logs = sorted(self.stack.log_folder.glob("*.log"))
+        tails = {log.name: log.read_text(errors="replace").splitlines()[-_NUM_LAST_LINES:] for log in logs}
+        return "\n".join(f"{name}: {line[:_LONGEST_LINE]}" for name, lines in tails.items() for line in lines)
 
     def plans(self) -> list[MadePlan]:
         """Every plan with its levers and states, by epoch."""

@@ -39,6 +39,7 @@ class ProcessWatch:
 
     def __init__(self) -> None:
         self._newest: dict[int, int] = {}
+        self._up: dict[int, int] = {}
         self._ended: dict[int, int] = {}
         self._finished: dict[int, int] = {}
         self._broken: dict[int, tuple[int, float, str]] = {}
@@ -118,12 +119,17 @@ class ProcessWatch:
     def _started(self, rank: int, incarnation: int) -> list[ProcessFinding]:
         known = self._newest.get(rank)
         self.seen(rank, incarnation)
-        if incarnation == 0 or (known is not None and incarnation <= known):
+        # "Newest" does not tell: a process may report progress, or its stream break, before word of its start comes.
+        told = incarnation <= self._up.get(rank, 0) or self.is_dead(rank, incarnation)
+        if told or (known is not None and incarnation < known):
             return []
-        self._broken.pop(rank, None)
+        self._up[rank] = incarnation
+        if known != incarnation:
+            self._broken.pop(rank, None)
         found: list[ProcessFinding] = []
         if known is not None:
-            found += self._died(rank, known, 0.99, f"incarnation {incarnation} was started in its place")
+            earlier = min(known, incarnation - 1)
+            found += self._died(rank, earlier, 0.99, f"incarnation {incarnation} was started in its place")
         text = f"incarnation {incarnation} is up and its rank controller answers"
         return [
             *found,
@@ -158,6 +164,7 @@ class ProcessWatch:
         """Everything known, as plain values."""
         return {
             "newest": sorted(self._newest.items()),
+            "up": sorted(self._up.items()),
             "ended": sorted(self._ended.items()),
             "finished": sorted(self._finished.items()),
             "broken": sorted((rank, *what) for rank, what in self._broken.items()),
@@ -168,6 +175,7 @@ class ProcessWatch:
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self._newest = dict(state["newest"])
+        self._up = dict(state.get("up", state["newest"]))
         self._ended = dict(state["ended"])
         self._finished = dict(state["finished"])
         self._broken = {rank: (incarnation, at, detail) for rank, incarnation, at, detail in state["broken"]}

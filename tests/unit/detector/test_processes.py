@@ -29,10 +29,10 @@ class Story:
         event = ProcessEvent(at_unix_seconds=self.now, kind=kind, rank=rank, incarnation=incarnation, detail="signal 9")
         return self._tell(event=event)
 
-    def heard(self, rank: int, seconds_ago: float) -> list[tuple[VerdictKind, int, int]]:
+    def heard(self, rank: int, seconds_ago: float, incarnation: int = 0) -> list[tuple[VerdictKind, int, int]]:
         one = RankProgress(
             rank=rank,
-            incarnation=0,
+            incarnation=incarnation,
             iteration=5,
             epoch=0,
             operation_count=7,
@@ -145,6 +145,27 @@ def test_a_replacement_that_is_heard_of_first_tells_of_the_death_too() -> None:
     story = Story()
     assert story.event(STARTED, 3, incarnation=1) == [(VerdictKind.FAIL_STOP, 3, 0), (VerdictKind.REJOINED, 3, 1)]
     assert story.event(DIED, 3, incarnation=0) == []
+
+
+@pytest.mark.parametrize("its_death_is_known", [True, False])
+@pytest.mark.parametrize("first", ["progress", "stream"])
+def test_a_replacement_that_speaks_before_word_of_its_start_comes_is_reported_all_the_same(
+    first: str, its_death_is_known: bool
+) -> None:
+    story = Story()
+    dead = story.event(DIED, 3) if its_death_is_known else []
+    assert (story.heard(3, 0.0, incarnation=1) if first == "progress" else story.event(BROKEN, 3, incarnation=1)) == []
+    dead += story.event(STARTED, 3, incarnation=1)
+    assert dead == [(VerdictKind.FAIL_STOP, 3, 0), (VerdictKind.REJOINED, 3, 1)]
+    assert story.event(STARTED, 3, incarnation=1) == []
+    assert story.event(DIED, 3, incarnation=1) == [(VerdictKind.FAIL_STOP, 3, 1)]
+
+
+def test_word_of_a_start_that_comes_after_the_end_is_no_news() -> None:
+    story = Story()
+    story.event(DIED, 3)
+    story.event(DIED, 3, incarnation=1)
+    assert story.event(STARTED, 3, incarnation=1) == []
 
 
 def test_a_first_start_is_no_news() -> None:
