@@ -82,11 +82,16 @@ class Collector:
 
 @contextlib.asynccontextmanager
 async def reading(
-    harness: Harness, collector: Collector, producer: Producer, *, instance: str = "one"
+    harness: Harness,
+    collector: Collector,
+    producer: Producer,
+    *,
+    instance: str = "one",
+    consumer: Consumer | None = None,
 ) -> AsyncIterator[asyncio.Task[None]]:
     metrics = KafkaMetrics(CollectorRegistry())
     loop = ConsumeLoop(
-        harness.consumer(topic=harness.topic, instance=instance),
+        consumer or harness.consumer(topic=harness.topic, instance=instance),
         collector,
         decoders={harness.topic: decode_number},
         dead_letters=DeadLetters(producer, metrics, group=GROUP),

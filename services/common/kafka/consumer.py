@@ -2,17 +2,27 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError
 
 from services.common.backoff import Backoff, Reachability, persist
-from services.common.kafka.client import KAFKA_AWAY, CommitFailedError, KafkaClientConfig, KafkaError, consumed_record
+from services.common.kafka.client import (
+    KAFKA_AWAY,
+    KAFKA_REFUSES,
+    CommitFailedError,
+    KafkaClientConfig,
+    KafkaError,
+    consumed_record,
+)
 from services.common.kafka.ports import AssignmentListener
 from services.common.kafka.records import ConsumedRecord, Partition
 
 _REQUEST_TIMEOUT_SECONDS = 5.0
+# A client that lasted so long did not end for what ended the one before it.
+_CALM_SECONDS = 60.0
 
 
 class KafkaConsumer:
@@ -38,6 +48,7 @@ class KafkaConsumer:
         self._topics = tuple(topics)
         self._group = group
         self._reachability = Reachability("kafka (consumer)", on_change)
+        self._ends, self._ended_at_seconds = Backoff(first_seconds=0.25, longest_seconds=10.0), 0.0
         self._client: AIOKafkaConsumer | None = None
         self._bridge: _ListenerBridge | None = None
 
@@ -65,7 +76,15 @@ class KafkaConsumer:
     async def poll(self, *, timeout_seconds: float, max_records: int) -> Mapping[Partition, Sequence[ConsumedRecord]]:
         """See :class:`~services.common.kafka.ports.Consumer`."""
         client, bridge = self._started()
-        fetched = await client.getmany(timeout_ms=round(timeout_seconds * 1000), max_records=max_records)
+        try:
+            fetched = await client.getmany(timeout_ms=round(timeout_seconds * 1000), max_records=max_records)
+        except KAFKA_REFUSES:
+            raise
+        except KafkaError as error:
+            if bridge.failure is not None:
+                raise bridge.failure from error
+            await self._join_again(error, bridge.listener)
+            return {}
         if bridge.failure is not None:  # the library only logs what a listener raises
             raise bridge.failure
         records = {}
@@ -116,7 +135,9 @@ class KafkaConsumer:
 
     async def unread(self) -> Mapping[Partition, int]:
         """See :class:`~services.common.kafka.ports.Consumer`."""
-        client, _ = self._started()
+        client = self._client
+        if client is None:
+            raise OSError("no client: it joins its group again")
         assigned = list(client.assignment())
         if not assigned:
             return {}
@@ -139,6 +160,19 @@ class KafkaConsumer:
             async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
                 await client.stop()
 
+    async def _join_again(self, error: KafkaError, listener: AssignmentListener) -> None:
+        """The library's client has ended, and never works again: a new one takes our place in the group.
+
+        So it goes where another process has our instance's id: it took the place, and we take it back.
+        """
+        self._reachability.down(error)
+        await self.stop()
+        if time.monotonic() - self._ended_at_seconds > _CALM_SECONDS:
+            self._ends.reset()
+        await asyncio.sleep(self._ends.next_seconds())
+        self._ended_at_seconds = time.monotonic()
+        await self.start(listener)
+
     def _started(self) -> "tuple[AIOKafkaConsumer, _ListenerBridge]":
         assert self._client is not None, "start() comes first"
         assert self._bridge is not None
@@ -149,15 +183,15 @@ class _ListenerBridge(ConsumerRebalanceListener):  # type: ignore[misc] # the li
     """Hands the library's calls to the port's listener and keeps the first failure."""
 
     def __init__(self, listener: AssignmentListener) -> None:
-        self._listener = listener
+        self.listener = listener
         self.failure: Exception | None = None
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         if revoked:
-            await self._keep_failure(self._listener.revoked([Partition(*each) for each in revoked]))
+            await self._keep_failure(self.listener.revoked([Partition(*each) for each in revoked]))
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        await self._keep_failure(self._listener.assigned([Partition(*each) for each in assigned]))
+        await self._keep_failure(self.listener.assigned([Partition(*each) for each in assigned]))
 
     async def _keep_failure(self, call: Coroutine[object, object, None]) -> None:
         try:

@@ -7,6 +7,7 @@ for a while is ended by the server, so that a machine that vanished and a proces
 
 import asyncio
 import time
+from typing import Any
 
 import structlog
 from sqlalchemy import text
@@ -17,6 +18,11 @@ from services.common.database import DATABASE_AWAY
 
 _KEY = 0x65766B736368  # "evksch"
 _TRY_SECONDS = 0.2
+_HOLDER = (
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
+    f" AND (classid::bigint << 32) + objid::bigint = {_KEY}"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -52,6 +58,7 @@ class SoleScheduler:
         self._patience_seconds = patience_seconds
         self._silence_seconds = silence_seconds
         self._connection: AsyncConnection | None = None
+        self._session: int | None = None
 
     async def acquire(self) -> None:
         """Returns when no other scheduler works on this history; waits for the database, too."""
@@ -85,26 +92,32 @@ class SoleScheduler:
             await connection.close()
 
     async def _again(self) -> None:
-        ends = None
+        ends, ours = None, self._session
         while not await self._locked():
+            # Whoever lost its place must be gone soon: it is still in the consumer group, and on the ranks' streams.
             ends = ends or time.monotonic() + self._patience_seconds
-            if time.monotonic() > ends:
+            holder = await self._tried(_HOLDER)
+            if holder not in (None, ours) or time.monotonic() > ends:
                 raise SupersededError("another scheduler has taken this history over")
             await asyncio.sleep(_TRY_SECONDS)
 
     async def _locked(self) -> bool:
-        async def try_it() -> bool:
+        return bool(await self._tried(f"SELECT pg_try_advisory_lock({_KEY})"))
+
+    async def _tried(self, question: str) -> Any:
+        async def try_it() -> Any:
             try:
-                return await self._ask(f"SELECT pg_try_advisory_lock({_KEY})")
+                return await self._ask(question)
             except BaseException:
                 await self.close()
                 raise
 
         return await persist(try_it, transient=DATABASE_AWAY, reachability=self._reachability)
 
-    async def _ask(self, question: str) -> bool:
+    async def _ask(self, question: str) -> Any:
         if self._connection is None:
             connection = await self._engine.connect()
             self._connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
             await self._connection.execute(text(f"SET idle_session_timeout = {round(self._silence_seconds * 1000)}"))
-        return bool(await self._connection.scalar(text(question)))
+            self._session = await self._connection.scalar(text("SELECT pg_backend_pid()"))
+        return await self._connection.scalar(text(question))

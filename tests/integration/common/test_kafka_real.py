@@ -3,13 +3,14 @@ import uuid
 from collections.abc import AsyncIterator
 
 import pytest
+from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 
 from services.common.kafka import KafkaClientConfig, KafkaConsumer, KafkaProducer
 from services.common.kafka.ports import Consumer, Producer
 from services.common.metrics import KafkaMetrics
 from stack.topics import WantedTopic, apply_topics
-from tests.fakes.kafka_contract import GROUP, KafkaContract
+from tests.fakes.kafka_contract import GROUP, Collector, KafkaContract, numbers, reading, write
 
 
 class RealHarness:
@@ -43,3 +44,23 @@ class TestRealKafka(KafkaContract):
     @pytest.fixture
     def harness(self, kafka_bootstrap: str) -> RealHarness:
         return RealHarness(kafka_bootstrap)
+
+    @pytest.mark.asyncio
+    async def test_a_client_of_the_library_that_ended_is_replaced_and_no_record_is_lost(
+        self, harness: RealHarness
+    ) -> None:
+        # As after another process with our instance's id took our place, which ends the library's coordination.
+        problem = KafkaError("Unexpected error during coordination UnknownError()")
+
+        async def ended(**_: object) -> None:
+            raise problem
+
+        collector, consumer = Collector(), harness.consumer(topic=harness.topic, instance="one")
+        async with harness.producer() as producer, reading(harness, collector, producer, consumer=consumer) as task:
+            await write(harness, producer, numbers(*range(10)))
+            await collector.until(lambda: len(collector.numbers) >= 10)
+            vars(consumer)["_client"].getmany = ended
+            await write(harness, producer, numbers(*range(10, 20)))
+            await collector.until(lambda: len(collector.assignments) >= 2 and collector.numbers[-1] == 19)
+            assert not task.done()
+        assert sorted(set(collector.numbers)) == list(range(20))
