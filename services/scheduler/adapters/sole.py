@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import structlog
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.common.backoff import Reachability, persist
@@ -18,11 +18,14 @@ from services.common.database import DATABASE_AWAY
 
 _KEY = 0x65766B736368  # "evksch"
 _TRY_SECONDS = 0.2
-_HOLDER = (
+_LOCK = text("SELECT pg_try_advisory_lock(:key)")
+# PostgreSQL shows a key of 64 bits in two halves.
+_HOLDER = text(
     "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
-    f" AND (classid::bigint << 32) + objid::bigint = {_KEY}"
+    " AND (classid::bigint << 32) + objid::bigint = :key"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
+_THERE = text("SELECT :key")
 
 _log = structlog.get_logger(__name__)
 
@@ -78,7 +81,7 @@ class SoleScheduler:
         while True:
             await asyncio.sleep(self._look_seconds)
             try:
-                await self._ask("SELECT true")
+                await self._ask(_THERE)
             except DATABASE_AWAY as error:
                 self._reachability.down(error)
                 await self.close()
@@ -102,9 +105,9 @@ class SoleScheduler:
             await asyncio.sleep(_TRY_SECONDS)
 
     async def _locked(self) -> bool:
-        return bool(await self._tried(f"SELECT pg_try_advisory_lock({_KEY})"))
+        return bool(await self._tried(_LOCK))
 
-    async def _tried(self, question: str) -> Any:
+    async def _tried(self, question: TextClause) -> Any:
         async def try_it() -> Any:
             try:
                 return await self._ask(question)
@@ -114,10 +117,10 @@ class SoleScheduler:
 
         return await persist(try_it, transient=DATABASE_AWAY, reachability=self._reachability)
 
-    async def _ask(self, question: str) -> Any:
+    async def _ask(self, question: TextClause) -> Any:
         if self._connection is None:
             connection = await self._engine.connect()
             self._connection = await connection.execution_options(isolation_level="AUTOCOMMIT")
             await self._connection.execute(text(f"SET idle_session_timeout = {round(self._silence_seconds * 1000)}"))
             self._session = await self._connection.scalar(text("SELECT pg_backend_pid()"))
-        return await self._connection.scalar(text(question))
+        return await self._connection.scalar(question, {"key": _KEY})
