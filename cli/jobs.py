@@ -14,6 +14,7 @@ from cli.fleet_client import fleet_client
 from cli.messages import job_row, plan_row, rank_row, verdict_row
 from cli.output import OutputFormat, say, show_json, show_json_line, show_record, show_rows
 from cli.session import OutputOption, output_of, setting
+from cli.watch_lines import WatchLines
 
 app = typer.Typer(help="What the fleet trains.", no_args_is_help=True)
 
@@ -116,14 +117,20 @@ def watch(context: typer.Context, job_id: JobArgument, output: OutputOption = No
     Example: evenkeel jobs watch demo
     """
     as_json = output_of(context, output) is OutputFormat.JSON
+    lines = WatchLines()
+
+    def lost() -> None:
+        lines.forget_job()
+        say("the fleet API is away; waiting for it")
+
     with fleet_client(context) as client:
-        for response in client.watch_job(job_id, lost=lambda: say("the fleet API is away; waiting for it")):
+        for response in client.watch_job(job_id, lost=lost):
             happened = response.WhichOneof("happened")
             if as_json:
                 show_json_line({"happened": happened, **_row(response)})
-            elif happened is not None:
+            elif line := lines.line(response):
                 moment = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
-                print(f"{moment}  {happened:7}  {_line(response)}", flush=True)
+                print(f"{moment}  {happened:7}  {line}", flush=True)
 
 
 def _row(response: scheduler_pb2.WatchJobResponse) -> dict[str, Any]:
@@ -136,19 +143,3 @@ def _row(response: scheduler_pb2.WatchJobResponse) -> dict[str, Any]:
             return plan_row(response.plan)
         case None:
             return {}
-
-
-def _line(response: scheduler_pb2.WatchJobResponse) -> str:
-    row = _row(response)
-    match response.WhichOneof("happened"):
-        case "job":
-            advice = "" if row["reshapable"] else " (gets advice, no plans)"
-            return (
-                f"{row['state']}{advice}, epoch {row['epoch']}, bound {row['proportional_bound']:.3f}, {row['layout']}"
-            )
-        case "verdict":
-            who = ", ".join(row["culprits"]) or "nobody"
-            return f"{row['kind']}: {who}, throughput {row['throughput']:.2f}, since iteration {row['first_iteration']}"
-        case _:
-            levers = " + ".join(row["levers"]) or "nothing"
-            return f"{row['state']}: {levers}, predicted {row['predicted_seconds']:.3f} s; {row['reason']}"
