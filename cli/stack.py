@@ -8,7 +8,7 @@ import typer
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, say, show_json, show_rows
 from cli.session import DEFAULT_STACK, OutputOption, output_of
-from stack.background import start_in_background, stop_in_background
+from stack.background import running_stack, start_in_background, stop_in_background
 from stack.paths import stack_names
 from stack.pids import start_mark
 from stack.ports import LOOPBACK
@@ -38,14 +38,17 @@ def up(
 ) -> None:
     """Start the stack in the background, migrated and with its topics, and say how to reach it.
 
+    One that runs already is left as it is, and the same is said of it.
+
     Example: eval "$(evenkeel stack up)"
     """
-    state = start_in_background(name, with_services=not servers)
+    running = running_stack(name, with_services=not servers)
+    state = running or start_in_background(name, with_services=not servers)
     settings = state.addresses.environment()
     if output_of(context, output) is OutputFormat.JSON:
         show_json({"name": name, "environment": settings})
         return
-    say(f"The stack {name!r} runs; stop it with: evenkeel stack down --name {name}")
+    say(f"The stack {name!r} runs{' already' if running else ''}; stop it with: evenkeel stack down --name {name}")
     for key, value in settings.items():
         print(f"export {key}={shlex.quote(value)}")
 

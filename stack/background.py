@@ -18,11 +18,33 @@ GRACE_SECONDS = 5.0
 POLL_SECONDS = 0.05
 
 
+def running_stack(name: str, *, with_services: bool) -> StackState | None:
+    """The stack, if somebody has it running; one that starts or stops just now is waited for. None: it does not run.
+
+    Raises:
+        StackError: It runs without the services that are wanted, or is not ready in time.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    while is_owned(name):
+        state = read_state(name)
+        if state is not None and state.phase is Phase.RUNNING:
+            if with_services and not state.addresses.fleet_address:
+                raise StackError(
+                    f"the stack {name!r} runs already, without the services; give this one another --name, or stop "
+                    f"that one first: evenkeel stack down --name {name}"
+                )
+            return state
+        if time.monotonic() > deadline:
+            raise StackError(f"the stack {name!r} was not ready in {START_TIMEOUT_SECONDS:.0f} s")
+        time.sleep(POLL_SECONDS)
+    return None
+
+
 def start_in_background(name: str, *, with_services: bool) -> StackState:
     """Starts the stack in a process of its own and returns when it runs.
 
     Raises:
-        StackError: It did not start; the message says why.
+        StackError: It did not start, or runs already; the message says why.
     """
     if is_owned(name):
         raise StackError(f"the stack {name!r} runs already; stop it with: evenkeel stack down --name {name}")

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from cli.errors import ExitStatus
 from cli.main import app, main
 from stack import paths
+from stack.addresses import Addresses
 from stack.locks import try_lock
 from stack.state import Phase, StackState, lock_path, write_state
 
@@ -155,6 +156,38 @@ def test_a_kafka_that_does_not_answer_is_unhealthy_and_costs_no_recording(
     first, *_rest = capsys.readouterr().err.splitlines()
     assert first.startswith("evenkeel: Kafka at 127.0.0.1:1 ")
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("kept", "an earlier recording")]
+
+
+@pytest.mark.parametrize("words", [("stack", "up"), ("stack", "up", "--servers")])
+def test_bringing_up_a_stack_that_runs_says_so_and_prints_its_addresses(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    addresses = Addresses(kafka_bootstrap_servers="k:1", fleet_address="f:2", fleet_token="a token")
+    write_state(StackState(name="dev", phase=Phase.RUNNING, owner_id=1, addresses=addresses))
+    owner = try_lock(lock_path("dev"), timeout_seconds=1.0)
+    assert owner is not None
+    with owner:
+        assert run_main(monkeypatch, *words) == ExitStatus.OK
+    shown = capsys.readouterr()
+    assert "'dev' runs already" in shown.err
+    assert shown.out.splitlines() == [
+        "export EVENKEEL_KAFKA_BOOTSTRAP_SERVERS=k:1",
+        "export EVENKEEL_FLEET_ADDRESS=f:2",
+        "export EVENKEEL_FLEET_TOKEN='a token'",
+    ]
+
+
+def test_a_stack_that_runs_without_services_is_not_taken_for_one_with_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_state(StackState(name="dev", phase=Phase.RUNNING, owner_id=1, addresses=Addresses()))
+    owner = try_lock(lock_path("dev"), timeout_seconds=1.0)
+    assert owner is not None
+    with owner:
+        assert run_main(monkeypatch, "stack", "up") == ExitStatus.FAILURE
+    shown = capsys.readouterr()
+    assert "without the services" in shown.err
+    assert shown.out == ""
 
 
 def test_status_of_no_stack_is_unhealthy(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
