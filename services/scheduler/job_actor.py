@@ -262,7 +262,8 @@ class JobActor:
         calls = self._processes.calls(job.ranks[rank] for rank in sorted(concerned) if job.ranks[rank].alive)
         self.job = replace(job, flight=flight, top_epoch=max(job.top_epoch, flight.epoch), stuck="")
         self._record, self._decided, self._must_recover = record, decision is not None, False
-        self._participants = {rank: job.ranks[rank].incarnation for rank in calls}
+        # Also those that nobody can call: a plan that was decided before a crash may count on the dead.
+        self._participants = {rank: job.ranks[rank].incarnation for rank in {*calls, *flight.layout.ranks}}
         dispatch = dispatch_of(job, flight, calls, self._processes.board, self._parts)
         self._flying = self._parts.spawn(self._fly(flight, record, dispatch, decision))
 
@@ -297,14 +298,13 @@ class JobActor:
         async with self._lock:
             if self.job.flight is not flight:
                 return
-            at = self._now()
             outcome = on_applied(
                 self.job,
                 epoch=flight.epoch,
                 layout=flight.layout,
                 plan_id=flight.plan_id,
                 first_iteration=first_iteration,
-                at=at,
+                at=self._now(),
             )
             overtaken = self._log.overtaken_ends(f"overtaken by {flight.plan_id}")
             await self._log.entered(

@@ -55,6 +55,24 @@ async def test_a_process_that_hung_before_a_crash_is_told_to_leave_after_it(worl
     await world.until_epoch(1)
 
 
+async def test_a_decided_plan_that_counts_on_a_process_which_died_before_the_crash_is_replaced_after_it(
+    world: World,
+) -> None:
+    for toy in world.toys.ranks.values():
+        toy.hold_rendezvous.set()
+    world.toys.ranks[6].kill()
+    await world.say(VerdictKind.FAIL_STOP, 6)
+    others = [toy for toy in world.toys.ranks.values() if toy.rank != 6]
+    await world.until(lambda: all(toy.mailbox.committed_epoch() == 1 for toy in others), "the commit everywhere")
+    world.toys.ranks[3].kill()
+    await write_and_crash(world, world.verdict(VerdictKind.FAIL_STOP, 3))
+    for toy in others:
+        toy.hold_rendezvous.clear()
+    await world.until_epoch(2)
+    assert {3, 6}.isdisjoint(world.job.layout.ranks)
+    assert [plan.state for plan in await world.plans()] == [PlanState.ABORTED, PlanState.APPLIED]
+
+
 async def test_a_state_that_ended_with_the_crash_is_not_what_the_history_goes_on_to_say(world: World) -> None:
     await write_and_crash(world, world.verdict(VerdictKind.JITTER, 3))
     assert (world.job.state, await state_in_history(world)) == (JobState.RUNNING, JobState.RUNNING)
