@@ -3,35 +3,84 @@
 import importlib
 import logging
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
 
 import typer
+import typer.core
+import typer.main
 
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, say
 from cli.session import DEFAULT_STACK, Session
 from stack.errors import ServerAwayError, StackError
 
-GROUPS = ("stack", "jobs", "incidents", "verdicts", "plans", "topics", "db", "inject")
+# Where each command is, and its line in the list: nothing of it is loaded before it is called.
 COMMANDS = {
-    "analyze": "cli.analyze:analyze_recording",
-    "record": "cli.record:record_job",
-    "replay": "cli.replay:replay_recording",
-    "demo": "cli.demo:demo",
-    "plan": "cli.plan:plan",
-    "simulate": "cli.simulate:simulate",
-    "run": "cli.run:run",
-    "doctor": "cli.doctor:doctor",
-    "schedule": "cli.schedule:schedule",
-    "why": "cli.why:why",
+    "doctor": ("cli.doctor:doctor", "Say what this machine lacks to run Evenkeel, and how to get it."),
+    "demo": ("cli.demo:demo", "Run the main job through its failures on a stack of its own, and write a report."),
+    "stack": ("cli.stack:app", "The local Kafka, PostgreSQL and services."),
+    "run": ("cli.run:run", "Run a training job: one process for each rank, started again when one dies."),
+    "inject": ("cli.inject:app", "Faults into a job that runs on this machine."),
+    "jobs": ("cli.jobs:app", "What the fleet trains."),
+    "incidents": ("cli.incidents:app", "Failures, from first verdict to resolution."),
+    "verdicts": ("cli.verdicts:app", "What the detector found, with its evidence."),
+    "plans": ("cli.plans:app", "What was done about failures, and why."),
+    "why": ("cli.why:why", "Say what explains a job's slowdown now: rank, stage, operation or sequences."),
+    "record": ("cli.record:record_job", "Write what Kafka still holds of a job into a file."),
+    "replay": ("cli.replay:replay_recording", "Run the detector over a recorded job."),
+    "analyze": ("cli.analyze:analyze_recording", "Say what made a recorded job slow."),
+    "plan": ("cli.plan:plan", "Say what would be done in a state that a file describes, and why."),
+    "schedule": ("cli.schedule:schedule", "Find the partition, placement and F/B/W order of a pipeline."),
+    "simulate": ("cli.simulate:simulate", "Simulate a failing fleet and compare ways to train on it."),
+    "topics": ("cli.topics:app", "The Kafka topics."),
+    "db": ("cli.db:app", "The history's database."),
 }
-# These take arguments that are somebody else's: the launcher's, and whatever a missing package's command has.
-FOREIGN_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+class LazyCommands(typer.core.TyperGroup):
+    """Commands that are loaded when they are called: 'evenkeel jobs list' does not wait for the planner's libraries."""
+
+    def resolve_command(self, context: Any, arguments: list[str]) -> Any:
+        """The command that the arguments begin with, its name, and the rest of them."""
+        name, heading, rest = super().resolve_command(context, arguments)
+        return name, load_command(name) if name in COMMANDS else heading, rest
+
+
+def load_command(name: str) -> Any:
+    """One of :data:`COMMANDS`, with all that it needs.
+
+    Raises:
+        CommandError: A package is missing, as in a trainer's image, which holds the SDK only.
+    """
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"this command needs the package {error.name}, which is not installed",
+            next_step="make setup in a checkout, or: pip install 'evenkeel[services]'",
+            status=ExitStatus.UNHEALTHY,
+        ) from error
+    parent = typer.Typer(add_completion=False)
+    parent.callback()(_nothing)
+    if isinstance(found, typer.Typer):
+        parent.add_typer(found, name=name)
+    else:
+        # What stands behind "run" is the launcher's, its --help too.
+        parent.command(name, context_settings=_LAUNCHER_ARGUMENTS if name == "run" else None)(found)
+    return typer.main.get_group(parent).commands[name]
+
+
+_LAUNCHER_ARGUMENTS: dict[str, Any] = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
 
 app = typer.Typer(
     name="evenkeel",
+    cls=LazyCommands,
     help="Keeps large-model training fast and alive while hardware fails.",
     epilog="First steps: evenkeel doctor, then evenkeel demo.",
     no_args_is_help=True,
@@ -39,40 +88,12 @@ app = typer.Typer(
 )
 
 
-def _missing(package: str) -> Callable[[], None]:
-    """Stands in for a command that cannot be loaded here, as in a trainer's image, which holds the SDK only."""
-
-    def command() -> None:
-        raise CommandError(
-            f"this command needs the package {package}, which is not installed",
-            next_step="make setup in a checkout, or: pip install 'evenkeel[services]'",
-            status=ExitStatus.UNHEALTHY,
-        )
-
-    command.__doc__ = f"Not available here: needs the package {package}."
-    return command
+def _nothing() -> None:
+    pass
 
 
-def _add_group(name: str) -> None:
-    try:
-        app.add_typer(importlib.import_module(f"cli.{name}").app, name=name)
-    except ModuleNotFoundError as error:
-        app.command(name, context_settings=FOREIGN_ARGUMENTS)(_missing(error.name or "?"))
-
-
-def _add_command(name: str, place: str) -> None:
-    module, _, function = place.partition(":")
-    settings: dict[str, Any] | None = FOREIGN_ARGUMENTS if name == "run" else None
-    try:
-        app.command(name, context_settings=settings)(getattr(importlib.import_module(module), function))
-    except ModuleNotFoundError as error:
-        app.command(name, context_settings=FOREIGN_ARGUMENTS)(_missing(error.name or "?"))
-
-
-for _name in GROUPS:
-    _add_group(_name)
-for _name, _place in COMMANDS.items():
-    _add_command(_name, _place)
+for _name, (_place, _line) in COMMANDS.items():
+    app.command(_name, help=_line)(_nothing)
 
 
 def _print_version(wanted: bool) -> None:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
@@ -16,12 +17,26 @@ from trainer_sdk.launcher.resume import resumed
 from trainer_sdk.launcher.runs import numbered
 
 EXIT_USAGE = 2
+EXAMPLE = "evenkeel run examples/gpt.json"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Whoever gave the wrong arguments sees right ones."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(f"{message}\nExample: {EXAMPLE}")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a job; returns 0 when it finished, 1 when it failed, 2 on bad input, 128 + n when signal n ended it."""
-    parser = argparse.ArgumentParser(prog="evenkeel run", description="Run a job on this machine.")
-    parser.add_argument("job", type=Path, help="JSON file that describes the job")
+    parser = _Parser(
+        prog="evenkeel run",
+        description="Run a training job on this machine: one process for each rank, started again when one dies. "
+        "Addresses that are not in the environment are those of the local stack, if it runs; without any the job "
+        "trains alone.",
+        epilog=f"Example: {EXAMPLE}",
+    )
+    parser.add_argument("job", type=Path, metavar="JOB.json", help="file that describes the job, see docs/engine.md")
     parser.add_argument("--run-dir", type=Path, help="folder for job.json, the speed table and logs")
     parser.add_argument("--restart-delay", type=float, metavar="SECONDS", help="bring dead ranks back after this long")
     parser.add_argument("--logs-to-files", action="store_true", help="each rank writes to <run-dir>/logs")
@@ -45,6 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"evenkeel run: {error}", file=sys.stderr)
         return EXIT_USAGE
+    if not spec.fleet_address:
+        print("the job trains alone: EVENKEEL_FLEET_ADDRESS is not set and no local stack runs", file=sys.stderr)
     if begins:
         print(begins, flush=True)
     return run_in_foreground(launcher, progress_seconds=0.0 if options.quiet else max(0.0, options.progress))

@@ -10,20 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 from typer.testing import CliRunner
 
 from cli.errors import ExitStatus
-from cli.main import app, main
+from cli.main import COMMANDS as ROOT_COMMANDS
+from cli.main import app, load_command, main
 from stack import paths
 from stack.addresses import Addresses
 from stack.locks import try_lock
 from stack.state import Phase, StackState, lock_path, write_state
 
-ROOT_COMMAND: Any = typer.main.get_command(app)
 
-
-def commands(command: Any = ROOT_COMMAND, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that does something, with the words that lead to it."""
     if not hasattr(command, "commands"):
         yield path, command
@@ -32,7 +30,7 @@ def commands(command: Any = ROOT_COMMAND, path: tuple[str, ...] = ()) -> Iterato
         yield from commands(child, (*path, name))
 
 
-COMMANDS = dict(commands())
+COMMANDS = {path: command for name in ROOT_COMMANDS for path, command in commands(load_command(name), (name,))}
 
 
 def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -236,8 +234,34 @@ def test_doctor_says_how_to_get_java_where_there_is_none(monkeypatch: pytest.Mon
     assert "brew install" in result.stdout
 
 
-def test_help_loads_neither_torch_nor_the_database_libraries() -> None:
-    heavy = ("torch", "sqlalchemy", "alembic", "scipy", "river", "matplotlib")
-    code = f"import sys, cli.main; print([name for name in {heavy} if name in sys.modules])"
+@pytest.mark.parametrize(
+    ("command", "heavy"),
+    [
+        ("", ("grpc", "aiokafka", "numpy", "psycopg", "torch", "sqlalchemy", "alembic", "scipy", "river")),
+        ("jobs", ("aiokafka", "numpy", "psycopg", "torch", "sqlalchemy", "alembic", "scipy", "river")),
+        ("stack", ("grpc", "numpy", "psycopg", "torch", "sqlalchemy", "alembic", "scipy", "river")),
+        ("run", ("grpc", "aiokafka", "numpy", "psycopg", "torch", "sqlalchemy", "alembic", "scipy", "river")),
+    ],
+)
+def test_a_command_loads_no_library_that_it_does_not_use(command: str, heavy: tuple[str, ...]) -> None:
+    load = f"cli.main.load_command({command!r}); " if command else ""
+    code = f"import sys, cli.main; {load}print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(monkeypatch, "jbos", "list") == ExitStatus.USAGE
+    assert "'jobs'" in capsys.readouterr().err
+
+
+def test_run_without_a_file_says_what_is_missing_with_an_example() -> None:
+    command = [sys.executable, "-m", "cli", "run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == ExitStatus.USAGE
+    *_usage, error, example = done.stderr.splitlines()
+    assert error == "evenkeel run: error: the following arguments are required: JOB.json"
+    assert example == "Example: evenkeel run examples/gpt.json"
+    assert "trains alone" not in done.stderr
