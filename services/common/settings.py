@@ -52,7 +52,8 @@ class ServiceSettings(BaseSettings):
     instance_id: str = Field(
         default="0",
         pattern=r"^[A-Za-z0-9._-]{1,100}$",
-        description="name of this instance among its service's instances; a restart keeps it",
+        description="name of this process among those of its service: one process's own, and kept over a restart; "
+        "two that run with one name take the partitions from each other for as long as both live",
         examples=["0"],
     )
     metrics_host: str = Field(

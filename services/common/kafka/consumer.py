@@ -5,10 +5,12 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 
+import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError
 
 from services.common.backoff import Backoff, Reachability, persist
+from services.common.kafka.assignment_pace import MOST_IN_WINDOW, WINDOW_SECONDS, AssignmentPace
 from services.common.kafka.client import (
     KAFKA_AWAY,
     KAFKA_REFUSES,
@@ -23,6 +25,8 @@ from services.common.kafka.records import ConsumedRecord, Partition
 _REQUEST_TIMEOUT_SECONDS = 5.0
 # A client that lasted so long did not end for what ended the one before it.
 _CALM_SECONDS = 60.0
+
+_log = structlog.get_logger(__name__)
 
 
 class KafkaConsumer:
@@ -51,13 +55,14 @@ class KafkaConsumer:
         self._ends, self._ended_at_seconds = Backoff(first_seconds=0.25, longest_seconds=10.0), 0.0
         self._client: AIOKafkaConsumer | None = None
         self._bridge: _ListenerBridge | None = None
+        self._pace = AssignmentPace()
 
     async def start(self, listener: AssignmentListener) -> None:
         """See :class:`~services.common.kafka.ports.Consumer`."""
         backoff = Backoff()
         while True:
             client = AIOKafkaConsumer(**self._config.consumer_arguments(group=self._group))
-            self._bridge = _ListenerBridge(listener)
+            self._bridge = _ListenerBridge(listener, self._note_assignment)
             self._client = client
             client.subscribe(self._topics, listener=self._bridge)
             try:
@@ -173,6 +178,17 @@ class KafkaConsumer:
         self._ended_at_seconds = time.monotonic()
         await self.start(listener)
 
+    def _note_assignment(self) -> None:
+        if self._pace.too_many(time.monotonic()):
+            _log.warning(
+                "partitions are assigned again and again: does another process run with the same id? "
+                "EVENKEEL_INSTANCE_ID is to be one process's own",
+                member=self._config.client_id,
+                group=self._group,
+                more_than=MOST_IN_WINDOW,
+                in_seconds=WINDOW_SECONDS,
+            )
+
     def _started(self) -> "tuple[AIOKafkaConsumer, _ListenerBridge]":
         assert self._client is not None, "start() comes first"
         assert self._bridge is not None
@@ -182,8 +198,9 @@ class KafkaConsumer:
 class _ListenerBridge(ConsumerRebalanceListener):  # type: ignore[misc] # the library is untyped
     """Hands the library's calls to the port's listener and keeps the first failure."""
 
-    def __init__(self, listener: AssignmentListener) -> None:
+    def __init__(self, listener: AssignmentListener, on_assigned: Callable[[], None]) -> None:
         self.listener = listener
+        self._on_assigned = on_assigned
         self.failure: Exception | None = None
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
@@ -191,6 +208,7 @@ class _ListenerBridge(ConsumerRebalanceListener):  # type: ignore[misc] # the li
             await self._keep_failure(self.listener.revoked([Partition(*each) for each in revoked]))
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self._on_assigned()
         await self._keep_failure(self.listener.assigned([Partition(*each) for each in assigned]))
 
     async def _keep_failure(self, call: Coroutine[object, object, None]) -> None:
