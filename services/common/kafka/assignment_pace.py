@@ -3,7 +3,7 @@
 from collections import deque
 
 WINDOW_SECONDS = 60.0
-# A rolling restart of a few instances deals partitions out some times a minute; two processes with one id, once a second.
+# A rolling restart of a few instances deals partitions out some times a minute; two processes with one id, each second.
 MOST_IN_WINDOW = 10
 
 
