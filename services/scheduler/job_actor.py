@@ -249,7 +249,8 @@ class JobActor:
         parts.metrics.decisions.labels(decision.choice.value).inc()
         _log.info("weighed a plan", job_id=job.job_id, choice=decision.choice.value, reason=decision.reason)
         if decision.choice is Choice.KEEP:
-            if self._second_look is None and not job.situation(parts.transition).all_is_well:
+            at_home = job.layout.replicas == job.home.replicas
+            if self._second_look is None and not (at_home and job.situation(parts.transition).all_is_well):
                 self._second_look = parts.spawn(self._weigh_again(self._second_looks.next_seconds()))
             return
         flight = new_flight(job, solution, mode, parts)

@@ -64,6 +64,23 @@ async def test_a_layout_that_was_kept_for_a_restless_device_is_weighed_again_onc
 
 
 @pytest.mark.asyncio
+async def test_a_way_home_that_did_not_pay_for_a_restless_device_is_weighed_again_once_it_is_steady(
+    world: World,
+) -> None:
+    later_seconds = 0.0
+    await world.restart(second_look_seconds=0.1, clock=lambda: time.time() + later_seconds)
+    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
+    await world.until_epoch(1)
+    kinds = [VerdictKind.RECOVERED, VerdictKind.COMPUTE_SLOW] * 10 + [VerdictKind.RECOVERED]
+    verdicts = [world.verdict(kind, 3, throughput=0.5 if kind is VerdictKind.COMPUTE_SLOW else 1.0) for kind in kinds]
+    await world.coordinator.take_verdicts(world.toys.job_id, verdicts)
+    assert len(await world.plans()) == 1, "what flips so often is not worth a plan, though everybody is well now"
+    later_seconds = FLIP_MEMORY_SECONDS
+    await world.until_epoch(2)
+    assert world.job.layout.replicas == world.toys.home.replicas
+
+
+@pytest.mark.asyncio
 async def test_a_replacement_takes_its_place_and_closes_the_incident(world: World) -> None:
     world.toys.ranks[5].kill()
     await world.say(VerdictKind.FAIL_STOP, 5)
