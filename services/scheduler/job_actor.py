@@ -70,6 +70,7 @@ class JobActor:
         self._states = StateLog(job.state, parts, self._news)
         self._flying: asyncio.Task[None] | None = None
         self._record: PlanRecord | None = None
+        self._proposal: asyncio.Task[None] | None = None
         self._unmeasured: PlanRecord | None = None
         self._participants: dict[int, int] = {}
         self._decided = self._must_recover = False
@@ -235,7 +236,8 @@ class JobActor:
             _log.info("some rank has not registered its controller: no plan yet", job_id=job.job_id)
             return
         self.job = job = replace(job, changed=False)
-        if any(self._phase(rank) is RankPhase.FINISHED for rank in job.layout.ranks if job.ranks[rank].alive):
+        alive = [job.ranks[rank] for rank in job.layout.ranks if job.ranks[rank].alive]
+        if any(self._processes.board.phase(one.rank, one.incarnation) is RankPhase.FINISHED for one in alive):
             _log.info("the job is ending: no plan", job_id=job.job_id)
             return
         solution, solve_seconds = await (likely or solved(job, parts))
@@ -266,18 +268,17 @@ class JobActor:
         # Also those that nobody can call: a plan that was decided before a crash may count on the dead.
         self._participants = {rank: job.ranks[rank].incarnation for rank in {*calls, *flight.layout.ranks}}
         dispatch = dispatch_of(job, flight, calls, self._processes.board, self._parts)
+        self._proposal = None
+        if decision is None:  # recorded beside the Prepares that are on their way; the decision waits for both
+            self._proposal = self._parts.spawn(self._log.proposed(record, self._states.changes(self.job)))
         self._flying = self._parts.spawn(self._fly(flight, record, dispatch, decision))
 
     async def _fly(self, flight: PlanInFlight, record: PlanRecord, dispatch: Flight, decision: Decision | None) -> None:
         """Take a plan to the ranks and report how it went."""
-        # Recorded beside the Prepares that are on their way; the decision waits for both.
-        proposal = None
-        if decision is None:
-            proposal = asyncio.ensure_future(self._log.proposed(record, self._states.changes(self.job)))
 
         async def decided(chosen: Decision) -> None:
-            assert proposal is not None
-            await proposal
+            assert self._proposal is not None
+            await asyncio.shield(self._proposal)
             self._decided = True
             document = decision_to_document(chosen, flight.mode)
             await self._log.entered(record, PlanState.COMMITTED, decision=document)
@@ -287,8 +288,8 @@ class JobActor:
         try:
             first = await (dispatch.run(decided) if decision is None else dispatch.finish(decision))
         except (NoAgreementError, RankAwayError, RankRefusedError) as error:
-            if proposal is not None:
-                await proposal
+            if self._proposal is not None:
+                await asyncio.shield(self._proposal)
             await self._failed(flight, record, error)
             if isinstance(error, NothingLeftError):
                 await self._go_on_when_possible(dispatch, str(error))
@@ -388,14 +389,9 @@ class JobActor:
         if decided:
             self._log.overtaken.append(record.plan_id)
             return
-        await self._parts.store.save_patiently([record])
+        assert self._proposal is not None
+        await self._proposal  # written any later, it would say of the job what is over
         await self._log.entered(record, PlanState.ABORTED, detail=why)
-
-    # ---- what is known
-
-    def _phase(self, rank: int) -> RankPhase | None:
-        state = self._processes.board.states.get(rank)
-        return None if state is None or state.incarnation != self.job.ranks[rank].incarnation else state.phase
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._parts.clock(), UTC)

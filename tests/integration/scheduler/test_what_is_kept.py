@@ -1,5 +1,8 @@
 """What the history holds when the scheduler dies at the worst moment, or the job ends at one: nothing is left open."""
 
+import asyncio
+import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,7 +12,7 @@ from history.errors import FinishedJobError
 from history.records import JobRecord, RankRecord, VerdictRecord
 from history.vocabulary import JobState, PlanState, VerdictKind
 from layouts.model import BlockCost, ModelSpec
-from services.scheduler.adapters.store import JobStateRecord
+from services.scheduler.adapters.store import Change, JobStateRecord
 from services.scheduler.domain.profiles import JobEnded
 from services.scheduler.domain.restart import resumed_job
 from services.scheduler.domain.transitions import on_verdict
@@ -71,6 +74,31 @@ async def test_a_decided_plan_that_counts_on_a_process_which_died_before_the_cra
     await world.until_epoch(2)
     assert {3, 6}.isdisjoint(world.job.layout.ranks)
     assert [plan.state for plan in await world.plans()] == [PlanState.ABORTED, PlanState.APPLIED]
+
+
+async def test_a_record_that_took_long_says_nothing_of_the_job_that_is_over(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, written, is_over = world.scheduler.store.save, asyncio.Event(), asyncio.Event()
+
+    async def save_slowly(changes: Sequence[Change]) -> tuple[bool, ...]:
+        if not any(isinstance(change, JobStateRecord) and change.state is JobState.RESHAPING for change in changes):
+            return await save(changes)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(is_over.wait(), 1.0)
+        outcome = await save(changes)
+        written.set()
+        return outcome
+
+    monkeypatch.setattr(world.scheduler.store, "save", save_slowly)
+    for rank in (6, 3):
+        world.toys.ranks[rank].kill()
+        await world.say(VerdictKind.FAIL_STOP, rank)
+    await world.until_epoch(2)
+    is_over.set()
+    await written.wait()
+    assert [plan.state for plan in await world.plans()] == [PlanState.ABORTED, PlanState.APPLIED]
+    assert await state_in_history(world) is JobState.RUNNING
 
 
 async def test_a_state_that_ended_with_the_crash_is_not_what_the_history_goes_on_to_say(world: World) -> None:
