@@ -103,9 +103,11 @@ class Engine:
         self._waiter = Waiter(mailbox.interrupted)
         self._rendezvous = Rendezvous(store_address, config.job_id)
         self._traffic = Traffic(rank, links or (None if self._rendezvous.loopback else RealLinks()))
-        self._link_probes = LinkProbes(mailbox.probes, rank, links or RealLinks(), self._torch_device, emitter.progress)
         self._builder = group_builder(
             config, rank, self._rendezvous, self._waiter, lambda: self._rendezvous.heard("finished")
+        )
+        self._link_probes = LinkProbes(
+            mailbox.probes, rank, links or RealLinks(), self._torch_device, emitter.progress, self._builder
         )
         self._safekeeping = Safekeeping(config, rank, node_of)
         self._transition = Transition(config, rank, self._builder, self._safekeeping)
@@ -341,7 +343,7 @@ class Engine:
         self._clock.take_compute()
         self._clock.take_waiting()
         self._traffic.attach(self._layout, self._groups)
-        self._link_probes.enter(self._groups)
+        self._link_probes.enter(epoch, self._groups)
         self._safekeeping.enter(self._layout, epoch, self._groups, state)
         self._mailbox.applied(epoch)
         self._publish(RankPhase.TRAINING)

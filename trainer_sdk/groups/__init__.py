@@ -4,6 +4,7 @@ from trainer_sdk.groups.builder import EpochGroups, GroupBuilder, GroupSpec, Sto
 from trainer_sdk.groups.errors import Interrupted, PeerLost
 from trainer_sdk.groups.group import Group, Pending
 from trainer_sdk.groups.rendezvous import Rendezvous
+from trainer_sdk.groups.side_group import SideGroup
 from trainer_sdk.groups.waiting import Waiter
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "PeerLost",
     "Pending",
     "Rendezvous",
+    "SideGroup",
     "StoreGroupBuilder",
     "Waiter",
 ]

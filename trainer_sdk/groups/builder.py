@@ -22,6 +22,7 @@ from trainer_sdk.groups.errors import Interrupted, PeerLost
 from trainer_sdk.groups.graveyard import Graveyard
 from trainer_sdk.groups.group import Group, make_backend
 from trainer_sdk.groups.rendezvous import Rendezvous
+from trainer_sdk.groups.side_group import SideGroup
 from trainer_sdk.groups.waiting import Waiter
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,10 @@ it where somebody watches; a rank that gives up parks all others too, so a busy 
 
 OPERATION_TIMEOUT_SECONDS = 600.0
 """Bounds how long the pending operation of an abandoned group keeps its thread when a hung peer keeps its socket."""
+
+SIDE_GROUP_TIMEOUT_SECONDS = 30.0
+"""How long a member of a group beside the work waits for the others, who may be an iteration behind, and each
+operation for its end."""
 
 _REOPEN_SECONDS = 0.5
 
@@ -82,6 +87,15 @@ class GroupBuilder(Protocol):
         Raises:
             Interrupted: The rank should park.
             PeerLost: A member went away.
+        """
+
+    def begin(self, epoch: int, spec: GroupSpec, *, is_over: Callable[[], bool]) -> SideGroup:
+        """Begin to build a further group of an epoch in the background; returns at once.
+
+        Args:
+            epoch: Epoch; its participants have met.
+            spec: The group; a member who does not begin it within ``SIDE_GROUP_TIMEOUT_SECONDS`` leaves it unbuilt.
+            is_over: True ends a wait in the group as an interrupt does.
         """
 
     def abandon(self, groups: Mapping[str, Group]) -> None:
@@ -163,6 +177,18 @@ class StoreGroupBuilder:
             raise PeerLost(f"groups of epoch {epoch}: {build.error}") from build.error
         return build.groups
 
+    def begin(self, epoch: int, spec: GroupSpec, *, is_over: Callable[[], bool]) -> SideGroup:
+        """See :class:`GroupBuilder`."""
+        waiter = Waiter(lambda: self._waiter.interrupted() or is_over())
+
+        def connect() -> Group:
+            # A connection of its own: the spare one is for groups that somebody waits for.
+            rendezvous = self._rendezvous.another()
+            backend = self.make_backend(rendezvous, epoch, spec, timeout_seconds=SIDE_GROUP_TIMEOUT_SECONDS)
+            return Group(spec.name, spec.ranks, self._rank, backend, waiter)
+
+        return SideGroup(connect, self._graveyard.abandon)
+
     def abandon(self, groups: Mapping[str, Group]) -> None:
         """See :class:`GroupBuilder`."""
         self._graveyard.abandon(groups.values())
@@ -172,14 +198,21 @@ class StoreGroupBuilder:
         backend = self.make_backend(rendezvous, epoch, spec)
         return Group(spec.name, spec.ranks, self._rank, backend, self._waiter)
 
-    def make_backend(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Backend:
+    def make_backend(
+        self,
+        rendezvous: Rendezvous,
+        epoch: int,
+        spec: GroupSpec,
+        *,
+        timeout_seconds: float = OPERATION_TIMEOUT_SECONDS,
+    ) -> Backend:
         """The transport of one group, connected; blocks."""
         return make_backend(
             rendezvous.prefix(f"epoch/{epoch}/{spec.name}"),
             spec.ranks.index(self._rank),
             len(spec.ranks),
             device=self._device,
-            timeout=timedelta(seconds=OPERATION_TIMEOUT_SECONDS),
+            timeout=timedelta(seconds=timeout_seconds),
             loopback=rendezvous.loopback,
         )
 

@@ -52,19 +52,26 @@ class ReconfigureGroupBuilder(StoreGroupBuilder):
         self._rendezvous.announce(f"{_handles(epoch)}/{self._rank}", self._handle)
         return super().meet(epoch, participants, announcement)
 
-    def make_backend(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Backend:
+    def make_backend(
+        self,
+        rendezvous: Rendezvous,
+        epoch: int,
+        spec: GroupSpec,
+        *,
+        timeout_seconds: float = OPERATION_TIMEOUT_SECONDS,
+    ) -> Backend:
         """See :meth:`StoreGroupBuilder.make_backend`."""
         name = f"epoch/{epoch}/{spec.name}"
-        backend = self._unjoined(rendezvous.prefix(name), rendezvous.loopback)
+        backend = self._unjoined(rendezvous.prefix(name), rendezvous.loopback, timeout_seconds)
         order = c10d.distributed_c10d.ReconfigureOptions()
         order.uuid = _identity(f"{rendezvous.job_id}/{name}")
         order.handles = list(rendezvous.read(_handles(epoch), spec.ranks).values())
-        order.timeout = timedelta(seconds=CONNECT_TIMEOUT_SECONDS)
+        order.timeout = timedelta(seconds=min(CONNECT_TIMEOUT_SECONDS, timeout_seconds))
         backend.reconfigure(order).wait()
         return backend
 
-    def _unjoined(self, store: Store, loopback: bool) -> Backend:
-        options = gloo_options(timedelta(seconds=OPERATION_TIMEOUT_SECONDS), loopback)
+    def _unjoined(self, store: Store, loopback: bool, timeout_seconds: float = OPERATION_TIMEOUT_SECONDS) -> Backend:
+        options = gloo_options(timedelta(seconds=timeout_seconds), loopback)
         options.enable_reconfigure = True
         # Until it joins, place and size only have to tell this rank's handle from the others'.
         return c10d.ProcessGroupGloo(store, self._rank, self._rank + 1, options)

@@ -172,6 +172,39 @@ def test_a_hung_peer_holds_up_neither_the_interrupt_nor_the_next_epoch(
         os.waitpid(pids[2], 0)
 
 
+def test_a_group_beside_the_work_is_used_by_its_members_and_given_up_without_harm_to_the_wider_one(
+    start_store: Callable[[], str], make_builder: MakeBuilder
+) -> None:
+    address = start_store()
+    pair = GroupSpec(name="probe/1/0-2", ranks=(0, 2))
+    alone = GroupSpec(name="probe/2/0-1", ranks=(0, 1))
+
+    def rank(place: int) -> None:
+        builder = make_builder(place, address)
+        wide = builder.build(0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0).groups["world"]
+        tired = threading.Event()
+        if place == 0:
+            builder.begin(0, alone, is_over=tired.is_set).give_up()  # to which nobody else comes
+        if place in pair.ranks:
+            side = builder.begin(0, pair, is_over=tired.is_set)
+            Waiter(lambda: False).until(lambda: side.group is not None, 60.0, "the group beside the work")
+            ball = torch.full((4,), float(place))
+            side.group.start_broadcast(ball, 2).wait()
+            assert ball.tolist() == [2.0] * 4
+            if place == 0:
+                threading.Timer(0.1, tired.set).start()
+                with pytest.raises(Interrupted):
+                    side.group.start_broadcast(ball, 2).wait()  # which rank 2 never sends
+                side.give_up()
+                assert side.group is None
+        for _ in range(3):
+            value = torch.ones(1)
+            wide.all_reduce(value)
+            assert value.item() == 3.0
+
+    assert [ended(pid) for pid in [fork(lambda place=place: rank(place)) for place in range(3)]] == [0, 0, 0]
+
+
 def test_an_address_without_a_port_is_refused() -> None:
     with pytest.raises(ValueError, match="expected host:port"):
         Rendezvous("localhost", "job")
