@@ -252,6 +252,7 @@ class RestartRecord:
         effects: What came of the plans that were measured, oldest first.
         planned_for: Throughputs that each decided epoch was planned for, by epoch, as far as they are recorded.
         running_since: When a plan was last seen to run; None before the first.
+        earlier: Processes that registered before those of ``job``, by rank and incarnation.
     """
 
     job: JobStatus
@@ -263,6 +264,7 @@ class RestartRecord:
     effects: tuple[PlanEffect, ...] = ()
     planned_for: Mapping[int, Mapping[int, float]] = field(default_factory=dict)
     running_since: datetime | None = None
+    earlier: tuple[RankRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

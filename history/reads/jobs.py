@@ -24,6 +24,11 @@ SELECT x.*, j.model,
 FROM current_jobs AS x JOIN jobs AS j USING (job_id)
 """
 _ONE = text(_JOBS + "WHERE x.job_id = :job_id")
+_EARLIER = text(
+    "SELECT to_jsonb(r) AS process FROM ranks AS r WHERE job_id = :job_id AND EXISTS (SELECT FROM ranks AS newer "
+    "WHERE newer.job_id = r.job_id AND newer.rank = r.rank AND newer.incarnation > r.incarnation) "
+    "ORDER BY rank, incarnation"
+)
 _UNFINISHED = text(_JOBS + "WHERE x.state <> 'finished' ORDER BY x.registered_at, x.job_id")
 
 
@@ -100,6 +105,12 @@ async def job_layouts(connection: AsyncConnection, job_id: str) -> dict[int, Lay
     return {row.epoch: layout_from_document(row.layout) for row in rows}
 
 
+async def earlier_processes(connection: AsyncConnection, job_id: str) -> tuple[RankRecord, ...]:
+    """The processes of a job's ranks that registered before the newest ones, by rank and incarnation."""
+    rows = await connection.execute(_EARLIER, {"job_id": job_id})
+    return tuple(_rank(job_id, row.process) for row in rows)
+
+
 async def load_jobs(connection: AsyncConnection) -> list[RestartRecord]:
     """Every unfinished job, oldest first, with all that is needed to go on with it.
 
@@ -121,6 +132,7 @@ async def load_jobs(connection: AsyncConnection) -> list[RestartRecord]:
                 effects=await measured_effects(connection, job.job_id),
                 planned_for=await planned_throughputs(connection, job.job_id),
                 running_since=await running_since(connection, job.job_id),
+                earlier=await earlier_processes(connection, job.job_id),
             )
         )
     return loaded

@@ -3,12 +3,25 @@
 from dataclasses import replace
 from datetime import datetime
 
-from history.records import IncidentEventRecord, RankRecord
+from history.records import CulpritRecord, IncidentEventRecord, RankRecord
 from history.vocabulary import VerdictKind
 from services.scheduler.domain.job_state import JobKnowledge, Newcomer, RankInfo
 
 GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG))
 """Kinds of verdicts after which a process does not count any more."""
+
+
+def unregistered(culprit: CulpritRecord, *, alive: bool, can_reshape: bool) -> RankInfo:
+    """A process that only verdicts tell of; what its predecessor's loop can do, its own can."""
+    return RankInfo(
+        rank=culprit.rank,
+        incarnation=culprit.incarnation,
+        node=culprit.node,
+        device=culprit.device,
+        alive=alive,
+        throughput=1.0 if alive else 0.0,
+        can_reshape=can_reshape,
+    )
 
 
 def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:

@@ -1,13 +1,14 @@
 """A job's state from its history: what a scheduler that starts again knows."""
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from history.records import JobRecord, PlanRecord, PlanStatus, RankRecord, RestartRecord
+from history.records import CulpritRecord, JobRecord, PlanRecord, PlanStatus, RankRecord, RestartRecord, VerdictRecord
 from history.vocabulary import JobState, PlanState, VerdictKind
 from services.scheduler.domain.flips import flips_after
 from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
-from services.scheduler.domain.replacements import GONE, promoted
+from services.scheduler.domain.replacements import GONE, promoted, unregistered
 from services.scheduler.domain.transitions import outlook_after
 from services.scheduler.planning.hindsight import Hindsight
 from services.scheduler.planning.outlook import Outlook
@@ -153,38 +154,48 @@ def _outlook(record: RestartRecord) -> Outlook:
 
 
 def _with_processes(job: JobKnowledge, record: RestartRecord) -> JobKnowledge:
-    """Who is alive and how fast, from registrations, open incidents and announced newcomers."""
-    for rank in record.job.ranks:
-        job = job.with_rank(_process(rank))
-    announced = {
-        (culprit.rank, culprit.incarnation)
-        for verdict in record.verdicts
-        if verdict.kind == VerdictKind.REJOINED
-        for culprit in verdict.culprits
-    }
-    for incident in job.incidents:
+    """Who is alive and how fast, from registrations, verdicts on processes and open incidents."""
+    registered: dict[int, list[RankInfo]] = {}
+    for each in (*record.earlier, *record.job.ranks):
+        registered.setdefault(each.rank, []).append(_process(each))
+    announced, gone = _last_named(record.verdicts, {VerdictKind.REJOINED}), _last_named(record.verdicts, GONE)
+    accused = _last_named(job.incidents, GONE)
+    ranks, newcomers = {}, {}
+    for rank in {**job.ranks, **registered}:
+        processes = registered.get(rank) or [job.ranks[rank]]
+        ranks[rank] = _counted(processes, announced.get(rank), accused.get(rank))
+        newcomer = _newest(processes[-1], announced.get(rank))
+        is_gone = rank in gone and gone[rank].incarnation >= newcomer.info.incarnation
+        if newcomer.info.incarnation > ranks[rank].incarnation and not is_gone:
+            newcomers[rank] = newcomer
+    for incident in (one for one in job.incidents if one.kind == VerdictKind.COMPUTE_SLOW):
         for culprit in incident.culprits:
-            info = job.ranks.get(culprit.rank)
-            if info is None:
-                continue
-            if incident.kind == VerdictKind.COMPUTE_SLOW:
-                if culprit.incarnation == info.incarnation and info.alive:
-                    job = job.with_rank(replace(info, throughput=min(1.0, max(0.01, incident.throughput))))
-                continue
-            if incident.kind not in GONE:
-                continue
-            gone = RankInfo(
-                rank=culprit.rank,
-                incarnation=culprit.incarnation,
-                node=culprit.node,
-                device=culprit.device,
-                alive=False,
-                throughput=0.0,
-                can_reshape=info.can_reshape,
-            )
-            if info.incarnation > culprit.incarnation:
-                newcomer = Newcomer(info=info, announced=(info.rank, info.incarnation) in announced)
-                job = replace(job, newcomers={**job.newcomers, info.rank: newcomer})
-            if info.incarnation >= culprit.incarnation:
-                job = job.with_rank(gone)
-    return job
+            info = ranks.get(culprit.rank)
+            if info is not None and info.alive and info.incarnation == culprit.incarnation:
+                ranks[info.rank] = replace(info, throughput=min(1.0, max(0.01, incident.throughput)))
+    return replace(job, ranks=ranks, newcomers=newcomers)
+
+
+def _last_named(findings: Iterable[VerdictRecord | OpenIncident], kinds: Collection[str]) -> dict[int, CulpritRecord]:
+    """The latest process of each rank that findings of these kinds name."""
+    named = (culprit for finding in findings if finding.kind in kinds for culprit in finding.culprits)
+    return {culprit.rank: culprit for culprit in sorted(named, key=lambda culprit: culprit.incarnation)}
+
+
+def _counted(processes: Sequence[RankInfo], announced: CulpritRecord | None, accused: CulpritRecord | None) -> RankInfo:
+    """The process of a rank that layouts count on, dead or alive, of those that have registered."""
+    first, *later = processes
+    if accused is not None:
+        return unregistered(accused, alive=False, can_reshape=processes[-1].can_reshape)
+    # One that nobody has announced has taken no place: the end of the one before it was not told yet.
+    taken = [one for one in later if announced is not None and one.incarnation <= announced.incarnation]
+    return taken[-1] if taken else first
+
+
+def _newest(registered: RankInfo, announced: CulpritRecord | None) -> Newcomer:
+    """The latest process of a rank that was heard of."""
+    if announced is None or announced.incarnation < registered.incarnation:
+        return Newcomer(info=registered)
+    if announced.incarnation == registered.incarnation:
+        return Newcomer(info=registered, announced=True)
+    return Newcomer(info=unregistered(announced, alive=True, can_reshape=registered.can_reshape), announced=True)

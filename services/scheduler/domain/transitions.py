@@ -20,7 +20,7 @@ from layouts.layout import Layout
 from services.scheduler.domain.flips import flipped
 from services.scheduler.domain.job_state import HEALTHY, AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
 from services.scheduler.domain.losses import all_accounts, with_standstill
-from services.scheduler.domain.replacements import GONE, in_their_places, promoted, replaced
+from services.scheduler.domain.replacements import GONE, in_their_places, promoted, replaced, unregistered
 from services.scheduler.planning.outlook import Outlook
 
 _SLOW = frozenset((VerdictKind.COMPUTE_SLOW, VerdictKind.COMMUNICATION_SLOW))
@@ -161,16 +161,7 @@ def _gone(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritR
 
 
 def _process(job: JobKnowledge, culprit: CulpritRecord, *, alive: bool) -> RankInfo:
-    """A process that has not registered; what its predecessor's loop can do, its own can."""
-    return RankInfo(
-        rank=culprit.rank,
-        incarnation=culprit.incarnation,
-        node=culprit.node,
-        device=culprit.device,
-        alive=alive,
-        throughput=1.0 if alive else 0.0,
-        can_reshape=job.ranks[culprit.rank].can_reshape,
-    )
+    return unregistered(culprit, alive=alive, can_reshape=job.ranks[culprit.rank].can_reshape)
 
 
 def _slow(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:

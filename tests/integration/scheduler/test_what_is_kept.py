@@ -76,6 +76,20 @@ async def test_a_decided_plan_that_counts_on_a_process_which_died_before_the_cra
     assert [plan.state for plan in await world.plans()] == [PlanState.ABORTED, PlanState.APPLIED]
 
 
+async def test_a_death_that_is_told_after_a_crash_counts_though_the_next_process_had_registered_before_it(
+    world: World,
+) -> None:
+    world.toys.ranks[6].kill()
+    await world.register(world.toys.replace(6))
+    await world.restart()
+    await world.say(VerdictKind.FAIL_STOP, 6)
+    await world.say(VerdictKind.REJOINED, 6, incarnation=1)
+    await world.until(lambda: world.job.ranks[6].incarnation == 1 and world.job.epoch == 2, "the return of rank 6")
+    (incident,) = await world.incidents()
+    assert incident.resolved_at is not None
+    world.steps_are_gapless()
+
+
 async def test_a_record_that_took_long_says_nothing_of_the_job_that_is_over(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

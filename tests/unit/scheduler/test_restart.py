@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from history.records import (
     CulpritRecord,
+    IncidentRecord,
+    IncidentState,
     JobRecord,
     JobStatus,
     PlanRecord,
@@ -67,6 +69,22 @@ def verdict(kind: str, rank: int, after: float, *, incarnation: int = 0, through
     )
 
 
+def still_open(incident: IncidentRecord) -> IncidentState:
+    return IncidentState(
+        incident_id=incident.incident_id,
+        job_id=incident.job_id,
+        verdict_id=incident.verdict_id,
+        kind=incident.kind,
+        culprits=incident.culprits,
+        first_iteration=incident.first_iteration,
+        throughput=incident.throughput,
+        lost_seconds=0.0,
+        opened_at=incident.opened_at,
+        resolved_at=None,
+        plan_ids=(),
+    )
+
+
 def history(
     verdicts: tuple[VerdictRecord, ...] = (),
     *,
@@ -74,8 +92,12 @@ def history(
     layouts: dict[int, Layout] | None = None,
     plans: tuple[PlanStatus, ...] = (),
     planned_for: dict[int, dict[int, float]] | None = None,
+    incidents: tuple[IncidentRecord, ...] = (),
 ) -> RestartRecord:
     layouts = layouts or {0: HOME}
+    # As registered, oldest first: the newest of each rank, and those before.
+    processes = ranks or tuple(registration(rank) for rank in HOME.ranks)
+    newest = {each.rank: each for each in processes}
     return RestartRecord(
         job=JobStatus(
             job_id="job",
@@ -87,14 +109,15 @@ def history(
             state=JobState.RUNNING,
             num_devices=8,
             registered_at=START,
-            ranks=ranks or tuple(registration(rank) for rank in HOME.ranks),
+            ranks=tuple(newest.values()),
         ),
         job_token="x" * 16,
         layouts=layouts,
         verdicts=verdicts,
-        incidents=(),
+        incidents=tuple(still_open(incident) for incident in incidents),
         plans=plans,
         planned_for=planned_for or {},
+        earlier=tuple(each for each in processes if each is not newest[each.rank]),
     )
 
 
@@ -192,3 +215,40 @@ def test_a_job_whose_loop_cannot_be_reshaped_is_known_as_such_after_a_restart() 
     ranks = tuple(registration(rank, can_reshape=rank != 5) for rank in HOME.ranks)
     assert not resumed_job(history(ranks=ranks)).job.can_reshape
     assert resumed_job(history()).job.can_reshape
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[tuple[str, int]]:
+    """What is told of the processes of one rank: each registers at some time, or not before the crash, and the detector
+    tells of each start and end that it hears of, the end of a process before the start of the next."""
+    told = []
+    for incarnation in range(draw(st.integers(1, 4))):
+        told += [(kind, incarnation) for kind in ("rejoined", "fail_stop") if kind == "fail_stop" or incarnation]
+    told = told[: draw(st.integers(0, len(told)))]
+    told = [one for one in told if one[0] == "fail_stop" or draw(st.booleans())]
+    for incarnation in range(1, 1 + draw(st.integers(0, 3))):
+        earlier = next((at for at, one in enumerate(told) if one == ("registers", incarnation - 1)), -1)
+        told.insert(draw(st.integers(earlier + 1, len(told))), ("registers", incarnation))
+    return told
+
+
+@given(lives())
+def test_whatever_was_told_of_processes_a_restart_counts_on_the_same_ones_and_knows_the_same_newcomers(
+    told: list[tuple[str, int]],
+) -> None:
+    known, ranks = job(), [registration(rank) for rank in HOME.ranks]
+    verdicts, incidents = list[VerdictRecord](), list[IncidentRecord]()
+    for number, (what, incarnation) in enumerate(told):
+        if what == "registers":
+            ranks.append(registration(5, incarnation))
+            known = on_rank_registered(known, ranks[-1])
+        else:
+            verdicts.append(verdict(what, 5, float(number), incarnation=incarnation))
+            outcome = on_verdict(known, verdicts[-1])
+            known = outcome.job
+            incidents += [each for each in outcome.records if isinstance(each, IncidentRecord)]
+    again = resumed_job(history(tuple(verdicts), ranks=tuple(ranks), incidents=tuple(incidents))).job
+    counted, newcomer = known.ranks[5], known.newcomers.get(5)
+    counted_again, newcomer_again = again.ranks[5], again.newcomers.get(5)
+    assert (counted_again.incarnation, counted_again.alive) == (counted.incarnation, counted.alive)
+    assert newcomer_again == newcomer
