@@ -187,7 +187,7 @@ class JobActor:
             self._unmeasured, self._states.said = resumed.unmeasured, resumed.state
             for info in resumed.hanging:
                 self._processes.evict(info, self.job.top_epoch)
-            decided = resumed.decided
+            decided, self._must_recover = resumed.decided, resumed.must_recover
             if decided is not None and decided.decision is not None:
                 plan = decided.plan
                 _log.info("finishing a decided plan", job_id=self.job.job_id, plan_id=plan.plan_id, epoch=plan.epoch)
@@ -265,8 +265,7 @@ class JobActor:
         calls = self._processes.calls(job.ranks[rank] for rank in sorted(concerned) if job.ranks[rank].alive)
         self.job = replace(job, flight=flight, top_epoch=max(job.top_epoch, flight.epoch), stuck="")
         self._record, self._decided, self._must_recover = record, decision is not None, False
-        # Also those that nobody can call: a plan that was decided before a crash may count on the dead.
-        self._participants = {rank: job.ranks[rank].incarnation for rank in {*calls, *flight.layout.ranks}}
+        self._participants = {rank: job.ranks[rank].incarnation for rank in calls}
         dispatch = dispatch_of(job, flight, calls, self._processes.board, self._parts)
         self._proposal = None
         if decision is None:  # recorded beside the Prepares that are on their way; the decision waits for both

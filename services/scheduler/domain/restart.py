@@ -22,6 +22,7 @@ class Resumed:
         job: Its state; ``changed`` is set, so that the need for a plan is looked at anew.
         undecided: Plans that were proposed and not decided: nobody was told to apply them.
         decided: The newest plan that was decided and not seen applied, if any: to be sent again.
+        must_recover: There was such a plan, but a process that it counts on is gone: who applied it waits for that one.
         unmeasured: The plan in force, if its effect is not measured yet.
         superseded: Older decided plans that a newer epoch has overtaken.
         state: What the history last said of the job.
@@ -31,6 +32,7 @@ class Resumed:
     job: JobKnowledge
     undecided: tuple[PlanStatus, ...]
     decided: PlanStatus | None
+    must_recover: bool
     unmeasured: PlanRecord | None
     superseded: tuple[PlanStatus, ...]
     state: JobState
@@ -104,8 +106,11 @@ def resumed_job(record: RestartRecord) -> Resumed:
         running_since_unix_seconds=0.0 if record.running_since is None else record.running_since.timestamp(),
     )
     job = promoted(_with_processes(job, record))
+    outlived = decided is not None and not _counts_on_what_is_there(decided, job, record)
+    decided = None if outlived else decided
     return Resumed(
         job=job,
+        must_recover=outlived,
         undecided=tuple(plan for plan in record.plans if plan.state is PlanState.PROPOSED),
         decided=decided,
         unmeasured=applied[-1].plan if applied else None,
@@ -113,6 +118,14 @@ def resumed_job(record: RestartRecord) -> Resumed:
         state=record.job.state,
         hanging=_hanging(record),
     )
+
+
+def _counts_on_what_is_there(decided: PlanStatus, job: JobKnowledge, record: RestartRecord) -> bool:
+    """Whether every rank that a plan runs on or reads from has the process that it had when it was proposed."""
+    processes = (*record.earlier, *record.job.ranks)
+    there = {(each.rank, each.incarnation) for each in processes if each.registered_at <= decided.plan.proposed_at}
+    infos = [job.ranks[rank] for rank in {*decided.plan.layout.ranks, *(decided.decision or {}).get("sources", ())}]
+    return all(info.alive and (info.rank, info.incarnation) in there for info in infos)
 
 
 def _cause(record: RestartRecord) -> str | None:

@@ -1,5 +1,6 @@
 """What a scheduler that starts again knows of a job, against what it knew before."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
@@ -31,7 +32,7 @@ HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batc
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def registration(rank: int, incarnation: int = 0, *, can_reshape: bool = True) -> RankRecord:
+def registration(rank: int, incarnation: int = 0, *, can_reshape: bool = True, after: float = 0.0) -> RankRecord:
     return RankRecord(
         job_id="job",
         rank=rank,
@@ -40,7 +41,7 @@ def registration(rank: int, incarnation: int = 0, *, can_reshape: bool = True) -
         device=f"d{rank}",
         address=f"127.0.0.1:{5000 + 10 * rank + incarnation}",
         process_id=1,
-        registered_at=START,
+        registered_at=START + timedelta(seconds=after),
         can_reshape=can_reshape,
     )
 
@@ -176,15 +177,15 @@ def test_what_the_layout_in_force_was_planned_for_is_known_after_a_restart() -> 
     assert again.answered == speeds
 
 
-def test_what_a_decided_plan_is_for_survives_the_restart_that_finishes_it() -> None:
-    speeds = {rank: 0.5 if rank == 3 else 1.0 for rank in HOME.ranks}
+def committed(throughputs: dict[int, float], *, layout: Layout = HOME, sources: tuple[int, ...] = ()) -> PlanStatus:
+    """A plan of epoch 1, decided and not seen applied."""
     plan = PlanRecord(
         plan_id="p1",
         job_id="job",
         incident_id=None,
         mode=PlanMode.BOUNDARY,
         epoch=1,
-        layout=HOME,
+        layout=layout,
         actions=(),
         alternatives=(),
         idle_seconds=1.0,
@@ -194,21 +195,62 @@ def test_what_a_decided_plan_is_for_survives_the_restart_that_finishes_it() -> N
         reason="",
         solve_seconds=0.0,
         proposed_at=START,
-        throughputs=speeds,
+        throughputs=throughputs,
     )
-    status = PlanStatus(
+    return PlanStatus(
         plan=plan,
         state=PlanState.COMMITTED,
         at=START,
         first_iteration=None,
         measured_seconds=None,
-        decision={},
+        decision={"sources": sources},
         detail="",
     )
+
+
+def test_what_a_decided_plan_is_for_survives_the_restart_that_finishes_it() -> None:
+    speeds = {rank: 0.5 if rank == 3 else 1.0 for rank in HOME.ranks}
+    status = committed(speeds)
     again = resumed_job(history(layouts={0: HOME, 1: HOME}, plans=(status,), planned_for={1: speeds}))
     assert again.decided is status
+    assert not again.must_recover
     assert (again.job.epoch, again.job.answered) == (0, {})
-    assert flight_again(plan).throughputs == speeds
+    assert flight_again(status.plan).throughputs == speeds
+
+
+def test_a_decided_plan_that_reads_from_a_process_that_died_is_not_finished() -> None:
+    half = replace(HOME, replicas=HOME.replicas[:1])
+    death = verdict(VerdictKind.FAIL_STOP, 7, 0.0)
+    incident = next(each for each in on_verdict(job(), death).records if isinstance(each, IncidentRecord))
+    for sources, is_finished in ((half.ranks, True), (HOME.ranks, False)):
+        status = committed({}, layout=half, sources=sources)
+        again = resumed_job(history((death,), layouts={0: HOME, 1: half}, plans=(status,), incidents=(incident,)))
+        assert (again.decided is status, again.must_recover) == (is_finished, not is_finished)
+
+
+def test_a_decided_plan_is_not_finished_with_a_later_process_than_it_was_made_for() -> None:
+    half = replace(HOME, replicas=HOME.replicas[:1])
+    ranks = [registration(rank) for rank in HOME.ranks]
+    ranks += [registration(7, 1, after=-1.0), registration(7, 2, after=1.0)]
+    told = [
+        (VerdictKind.FAIL_STOP, 0),
+        (VerdictKind.REJOINED, 1),
+        (VerdictKind.FAIL_STOP, 1),
+        (VerdictKind.REJOINED, 2),
+    ]
+    verdicts = tuple(verdict(kind, 7, 0.0, incarnation=incarnation) for kind, incarnation in told)
+    status = committed({})
+    for later, is_finished in ((0, True), (1, False)):
+        past = history(
+            verdicts[: 2 + 2 * later],
+            ranks=tuple(ranks[: len(ranks) - 1 + later]),
+            layouts={0: half, 1: HOME},
+            plans=(status,),
+        )
+        again = resumed_job(past)
+        assert again.job.ranks[7].incarnation == 1 + later
+        assert (again.decided is status, again.must_recover) == (is_finished, not is_finished)
+        assert again.superseded == (() if is_finished else (status,))
 
 
 def test_a_job_whose_loop_cannot_be_reshaped_is_known_as_such_after_a_restart() -> None:
