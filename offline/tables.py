@@ -106,7 +106,7 @@ def read_table(path: Path, *, needed: tuple[str, ...], optional: tuple[str, ...]
 def _wanted(path: Path, names: list[str], needed: tuple[str, ...], optional: tuple[str, ...]) -> list[str]:
     missing = [name for name in needed if name not in names]
     if missing:
-        there = ", ".join(names[:20])
+        there = ", ".join(name[:40] for name in names[:20])
         lacks = f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; it has {there}"
         for separator, plural in _SEPARATORS.items():
             if len(names) == 1 and separator in names[0]:

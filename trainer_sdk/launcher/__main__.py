@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import math
 import os
 import signal
 import sys
@@ -38,11 +39,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("job", type=Path, metavar="JOB.json", help="file that describes the job, see docs/engine.md")
     parser.add_argument("--run-dir", type=Path, help="folder for job.json, the speed table and logs")
-    parser.add_argument("--restart-delay", type=float, metavar="SECONDS", help="bring dead ranks back after this long")
+    parser.add_argument(
+        "--restart-delay", type=_seconds, metavar="SECONDS", help="bring dead ranks back after this long"
+    )
     parser.add_argument("--logs-to-files", action="store_true", help="each rank writes to <run-dir>/logs")
     parser.add_argument("--fresh", action="store_true", help="start anew: set the job's checkpoints aside")
     parser.add_argument(
-        "--progress", type=float, default=5.0, metavar="SECONDS", help="between two lines on its progress; default 5"
+        "--progress", type=_seconds, default=5.0, metavar="SECONDS", help="between two lines on its progress; default 5"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no lines on its progress")
     options = parser.parse_args(arguments)
@@ -64,7 +67,15 @@ def main(arguments: list[str] | None = None) -> int:
         print("the job trains alone: EVENKEEL_FLEET_ADDRESS is not set and no local stack runs", file=sys.stderr)
     if begins:
         print(begins, flush=True)
-    return run_in_foreground(launcher, progress_seconds=0.0 if options.quiet else max(0.0, options.progress))
+    return run_in_foreground(launcher, progress_seconds=0.0 if options.quiet else options.progress)
+
+
+def _seconds(text: str) -> float:
+    """A duration from the command line."""
+    value = float(text)
+    if not 0.0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: 0 or more")
+    return value
 
 
 def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> int:
@@ -94,6 +105,9 @@ def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> i
         return 128 + received[0] if status is None else status
     except RuntimeError as error:
         print(f"evenkeel run: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"evenkeel run: {error}; --run-dir gives another folder than {launcher.spec.run_dir}", file=sys.stderr)
         return 1
     finally:
         launcher.stop()

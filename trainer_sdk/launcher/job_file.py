@@ -59,6 +59,8 @@ def load_job(
         plain = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise ValueError(f"job file {path}: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"job file {path}: it is nested too deeply") from error
     if not isinstance(plain, dict):
         raise ValueError(f"job file {path}: it must hold one JSON object")
     _check_entries(path, plain)

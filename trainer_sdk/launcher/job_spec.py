@@ -100,7 +100,7 @@ class JobSpec:
             )
         if not self.flops_per_second > 0:
             raise ValueError(f"flops_per_second {self.flops_per_second}: must be above 0")
-        if self.link_bytes_per_second < 0 or self.link_latency_seconds < 0:
+        if not (self.link_bytes_per_second >= 0 and self.link_latency_seconds >= 0):
             raise ValueError(
                 "link_bytes_per_second and link_latency_seconds: 0 or more, 0 bytes per second = no emulation"
             )
@@ -108,7 +108,7 @@ class JobSpec:
             raise ValueError("link_bytes_per_second: links between CUDA devices cannot be emulated, leave it 0")
         if self.devices_per_node < 1 or self.num_threads < 1:
             raise ValueError("devices_per_node and num_threads: each must be at least 1")
-        if self.restart_delay_seconds is not None and self.restart_delay_seconds < 0:
+        if self.restart_delay_seconds is not None and not self.restart_delay_seconds >= 0:
             raise ValueError(f"restart_delay_seconds {self.restart_delay_seconds}: 0 or more, or none")
         if bool(self.rank_certificate) != bool(self.rank_key):
             raise ValueError("rank_certificate and rank_key: both or neither")

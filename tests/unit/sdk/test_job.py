@@ -1,6 +1,7 @@
 """Job descriptions: what is refused says why, what is accepted survives the pipe to the zygote."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from layouts.layout import uniform_layout
 from layouts.model import BlockCost, ModelSpec
+from trainer_sdk.launcher.__main__ import main
 from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
 from trainer_sdk.launcher.run_state import RankProcess, RunState, read_run_state
@@ -60,6 +62,8 @@ def test_ranks_are_named_by_node_and_device() -> None:
         ({"flops_per_second": 0.0}, "flops_per_second"),
         ({"devices_per_node": 0}, "devices_per_node"),
         ({"restart_delay_seconds": -1.0}, "restart_delay_seconds"),
+        ({"restart_delay_seconds": math.nan}, "restart_delay_seconds"),
+        ({"link_bytes_per_second": math.nan}, "link_bytes_per_second"),
         ({"fleet_address": "127.0.0.1:1", "job_token": "short"}, "EVENKEEL_JOB_TOKEN"),
     ],
 )
@@ -89,6 +93,7 @@ def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
     [
         ("not json", "job.json: Expecting value"),
         ("[]", "must hold one JSON object"),
+        ("[" * 100_000, "nested too deeply"),
         ("{}", "missing: job_id, entry_point, layout"),
         (json.dumps({**DESCRIPTION, "layout": {"data": 2}}), "layout"),
         (json.dumps({**DESCRIPTION, "layout": 3}), "layout must be a JSON object, not 3"),
@@ -111,6 +116,31 @@ def test_a_file_that_is_no_job_is_refused_with_the_reason(tmp_path: Path, text: 
     path.write_text(text)
     with pytest.raises(ValueError, match=complaint):
         load_job(path, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "complaint"),
+    [
+        (
+            ["--run-dir", "{folder}/job.json"],
+            1,
+            "File exists: '{folder}/job.json'; --run-dir gives another folder than",
+        ),
+        (["--progress", "nan"], 2, "argument --progress: nan: 0 or more"),
+        (["--restart-delay", "-1"], 2, "argument --restart-delay: -1: 0 or more"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_one_line_before_anything_starts(
+    arguments: list[str], status: int, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(DESCRIPTION))
+    try:
+        ended = main([str(path), *(each.format(folder=tmp_path) for each in arguments)])
+    except SystemExit as error:
+        ended = int(error.code or 0)
+    assert ended == status
+    assert complaint.format(folder=tmp_path) in capsys.readouterr().err
 
 
 def test_a_job_with_a_mix_weighs_documents_as_its_model_does(tmp_path: Path) -> None:
