@@ -123,11 +123,12 @@ class JobDetector:
     def _probed(self, probe: ProbeReport | LinkProbeReport, at_unix_seconds: float) -> list[Verdict]:
         """A probe's report: evidence for a verdict to come, or for one that was given before it arrived."""
         if isinstance(probe, LinkProbeReport):
-            accused = self._link_desk.take(probe)
-            if accused is None:
+            late = self._link_desk.take(probe)
+            if late is None:
                 return []
+            accused, shown = late
             culprits = tuple(self._culprit(rank, None) for rank in accused.ranks)
-            return [link_probe_verdict(self.job_id, probe, accused, culprits, at_unix_seconds)]
+            return [link_probe_verdict(self.job_id, shown, accused, culprits, at_unix_seconds)]
         accusation, row = self._desk.take(probe), self._health.bank.row_of(probe.rank)
         if accusation is None or row is None or not bool(self._health.bank.ill[row]):
             return []
@@ -169,6 +170,7 @@ class JobDetector:
             self.job_id,
             standing,
             incarnation_of=self._incarnation_of,
+            node_of=lambda rank: self._culprit(rank, None).node,
             iteration=frame.iteration,
             at_unix_seconds=frame.closed_at_unix_seconds,
         )

@@ -1,16 +1,18 @@
 """Which link to probe, beside which, and what the probes said. Pure.
 
 What :mod:`suspicion` is for devices: a link is a suspect when its test has gathered half of the evidence that it takes,
-or when it was just called slow without a probe, by itself or as one of its endpoint's. Probes decide nothing.
+or when it was just called slow without a probe, by itself or as one of its endpoint's; of a group of more than two,
+:mod:`ring_search` says which link. Probes decide nothing.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.ring_search import GroupStanding, LinkPair, RingSearch
 from services.detector.domain.suspicion import ITERATIONS_BETWEEN_PROBES, SuspectedLink, Suspicion, choose
 from services.detector.domain.verdict import Verdict
 
@@ -42,6 +44,11 @@ class LinkProbeReport:
     peer_seconds: float
     iteration: int
 
+    @property
+    def ratio(self) -> float:
+        """How many times as long it took over the suspected link."""
+        return self.seconds / self.peer_seconds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStanding:
@@ -54,6 +61,7 @@ class LinkStanding:
         classes: Equal where links are alike.
         faults: Equal where links share what was told of them; -1 where nothing was.
         num_bytes: Bytes that take about ``PROBE_SECONDS`` over a healthy link of the class.
+        groups: The groups of more than two; None where there are none.
     """
 
     ends: Ints
@@ -62,6 +70,7 @@ class LinkStanding:
     classes: Ints
     faults: Ints
     num_bytes: Ints
+    groups: GroupStanding | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +83,18 @@ class LinkAccusation:
     margin: float
     confidence: float
 
+    @property
+    def is_group(self) -> bool:
+        """Whether it may be any of several links."""
+        return len(self.ranks) > 2
+
     def concerns(self, ends: Ends) -> bool:
         """Whether a link is part of what is accused."""
         return self.ranks[0] in ends if len(self.ranks) == 1 else set(ends) <= set(self.ranks)
+
+    def explained_by(self, report: LinkProbeReport) -> bool:
+        """Whether a report is about a link of it, and of late enough."""
+        return self.concerns(report.ends) and report.iteration >= self.first_iteration
 
 
 class LinkDesk:
@@ -87,6 +105,7 @@ class LinkDesk:
         self._asked: dict[Ends, Ends] = {}
         self._accused: list[LinkAccusation] = []
         self._reports: dict[Ends, LinkProbeReport] = {}
+        self._search = RingSearch()
 
     def is_due(self, iteration: int) -> bool:
         """Whether the job can afford another probe after those of links."""
@@ -98,6 +117,7 @@ class LinkDesk:
         standing: LinkStanding,
         *,
         incarnation_of: Callable[[int], int],
+        node_of: Callable[[int], str],
         iteration: int,
         at_unix_seconds: float,
     ) -> Suspicion | None:
@@ -107,6 +127,7 @@ class LinkDesk:
             job_id: The job.
             standing: After the iteration's tests.
             incarnation_of: The process of each rank.
+            node_of: The node of each rank.
             iteration: The iteration.
             at_unix_seconds: Its time, on the clock of the data.
         """
@@ -115,21 +136,22 @@ class LinkDesk:
             ends = _ends(standing, row)
             asked[row] = self._asked.get(ends) == _processes(ends, incarnation_of)
         # One link of what was told to be slow is enough.
-        asked |= np.isin(standing.faults, standing.faults[asked & (standing.faults >= 0)])
-
-        def able(suspect: int) -> Bools:
-            """All four ranks take part at the same time, and what is compared is alike."""
-            apart = ~np.isin(standing.ends, standing.ends[suspect]).any(axis=1)
-            found: Bools = apart & (standing.classes == standing.classes[suspect])
-            return found
-
-        chosen = choose(
-            evidence=standing.evidence, ill=standing.ill, asked=asked, work_keys=standing.classes, able=able
-        )
-        if chosen is None:
+        asked_faults = standing.faults[asked & (standing.faults >= 0)]
+        asked |= np.isin(standing.faults, asked_faults)
+        probe = _chosen(standing, asked)
+        if probe is not None:
+            self._asked[probe.suspect] = _processes(probe.suspect, incarnation_of)
+        elif standing.groups is not None:
+            probe = self._search.consider(
+                standing.groups,
+                incarnation_of=incarnation_of,
+                node_of=node_of,
+                iteration=iteration,
+                asked_faults=asked_faults,
+            )
+        if probe is None:
             return None
-        suspect, peer = (_ends(standing, row) for row in chosen)
-        self._asked[suspect] = _processes(suspect, incarnation_of)
+        suspect, peer = probe.suspect, probe.peer
         self._asked_at = iteration
         return Suspicion(
             job_id=job_id,
@@ -144,20 +166,28 @@ class LinkDesk:
                 partner_incarnation=incarnation_of(suspect[1]),
                 peer_partner_rank=peer[1],
                 peer_partner_incarnation=incarnation_of(peer[1]),
-                num_bytes=int(standing.num_bytes[chosen[0]]),
+                num_bytes=probe.num_bytes,
             ),
         )
 
-    def take(self, report: LinkProbeReport) -> LinkAccusation | None:
+    def take(self, report: LinkProbeReport) -> tuple[LinkAccusation, LinkProbeReport] | None:
         """Keep a report; the newest of each link counts.
 
         Returns:
-            The accusation it came too late for: that verdict is to be told again with it.
+            The accusation it came too late for, and what is to be told with it again: of a group, once its search is
+            over, the report of the link that stands out most.
         """
+        processes = self._search.processes(report.ends, report.peer_ends)
+        if processes is not None and report.ratio < 1:  # either of the two might have been the slow one
+            report = _turned(report, processes)
         self._reports[report.ends] = report
-        late = [one for one in self._accused if one.concerns(report.ends)]
+        self._search.take(report.ends, report.ratio, report.iteration)
+        late = [one for one in self._accused if one.concerns(report.ends) and self._is_settled(one)]
         self._accused = [one for one in self._accused if one not in late]
-        return late[-1] if late else None
+        if not late:
+            return None
+        same = [one for one in self._reports.values() if late[-1].is_group and late[-1].explained_by(one)]
+        return late[-1], max(same, key=lambda one: one.ratio, default=report)
 
     def told(self, verdict: Verdict, *, recovered: bool, probed: bool) -> None:
         """A verdict was given; a probe of what it calls slow is still to come unless ``probed``."""
@@ -173,22 +203,32 @@ class LinkDesk:
         if recovered:
             self._asked = {ends: those for ends, those in self._asked.items() if not accusation.concerns(ends)}
             self._reports = {ends: one for ends, one in self._reports.items() if not accusation.concerns(ends)}
+            self._search.forget(accusation.concerns)
         elif not probed:
             self._accused.append(accusation)
 
     def report_on(
         self, ranks: Sequence[int], *, incarnation_of: Callable[[int], int], since_iteration: int
     ) -> LinkProbeReport | None:
-        """The newest report about a link of an endpoint, a link or a group, if it was asked for late enough."""
-        whose = LinkAccusation(ranks=tuple(ranks), first_iteration=0, throughput=1.0, margin=0.0, confidence=0.0)
+        """The newest report about a link of an endpoint, or a link, if it was asked for late enough.
+
+        Of a group, once the search is over, the report of the link that stands out most.
+        """
+        whose = LinkAccusation(
+            ranks=tuple(ranks), first_iteration=since_iteration, throughput=1.0, margin=0.0, confidence=0.0
+        )
         known = [
             report
-            for ends, report in self._reports.items()
-            if whose.concerns(ends)
-            and report.iteration >= since_iteration
-            and report.incarnations == _processes(ends, incarnation_of)
+            for report in self._reports.values()
+            if whose.explained_by(report) and report.incarnations == _processes(report.ends, incarnation_of)
         ]
+        if whose.is_group:
+            return max(known, key=lambda report: report.ratio, default=None) if self._is_settled(whose) else None
         return max(known, key=lambda report: report.iteration, default=None)
+
+    def _is_settled(self, accusation: LinkAccusation) -> bool:
+        """Whether no further probe is to come for it."""
+        return not accusation.is_group or self._search.is_over(accusation.ranks, accusation.first_iteration)
 
     def to_state(self) -> dict[str, Any]:
         """Everything, as plain values for a snapshot."""
@@ -197,6 +237,7 @@ class LinkDesk:
             "asked": [[*ends, *those] for ends, those in sorted(self._asked.items())],
             "accused": [asdict(one) for one in self._accused],
             "reports": [asdict(report) for _, report in sorted(self._reports.items())],
+            "search": self._search.to_state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -209,6 +250,35 @@ class LinkDesk:
             for one in state["reports"]
         ]
         self._reports = {report.ends: report for report in reports}
+        self._search.restore(state.get("search", ()))
+
+
+def _chosen(standing: LinkStanding, asked: Bools) -> LinkPair | None:
+    """The suspect among the links that are measured by themselves, and a healthy one of its kind."""
+
+    def able(suspect: int) -> Bools:
+        """All four ranks take part at the same time, and what is compared is alike."""
+        apart = ~np.isin(standing.ends, standing.ends[suspect]).any(axis=1)
+        found: Bools = apart & (standing.classes == standing.classes[suspect])
+        return found
+
+    chosen = choose(evidence=standing.evidence, ill=standing.ill, asked=asked, work_keys=standing.classes, able=able)
+    if chosen is None:
+        return None
+    suspect, peer = (_ends(standing, row) for row in chosen)
+    return LinkPair(suspect=suspect, peer=peer, num_bytes=int(standing.num_bytes[chosen[0]]))
+
+
+def _turned(report: LinkProbeReport, incarnations: Ends) -> LinkProbeReport:
+    """The same probe, told of its other link."""
+    return replace(
+        report,
+        ends=report.peer_ends,
+        incarnations=incarnations,
+        peer_ends=report.ends,
+        seconds=report.peer_seconds,
+        peer_seconds=report.seconds,
+    )
 
 
 def _ends(standing: LinkStanding, row: int) -> Ends:

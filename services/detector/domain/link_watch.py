@@ -15,6 +15,7 @@ from services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkCha
 from services.detector.domain.link_hypotheses import Explanation, explain
 from services.detector.domain.link_suspicion import LinkStanding
 from services.detector.domain.observation import FrameObservation
+from services.detector.domain.ring_search import GroupStanding
 from services.detector.domain.suspicion import SUSPECT_AT
 from services.detector.domain.transfer_cost import TransferCost
 from services.detector.domain.transfer_ratios import log_ratios_of
@@ -22,6 +23,7 @@ from services.detector.domain.transfer_times import TransferTimes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 REPUBLISH_AT = 0.07
 """Change of speed that is worth telling again, where noise lets it be known."""
@@ -123,6 +125,7 @@ class LinkWatch:
         self._doubts: dict[int, tuple[int, LinkChange]] = {}
         self._complaints: list[_Complaint] = []
         self._pairs = np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
+        self._groups: tuple[Ints, list[tuple[int, ...]]] = np.zeros(0, dtype=np.int64), []
         self._num_frames = 0
         self._new_epoch = False
 
@@ -164,24 +167,46 @@ class LinkWatch:
         return found
 
     def standing(self) -> LinkStanding | None:
-        """Where links between two ranks stand; None when none of them is worth a question."""
+        """Where links and groups stand; None when none of them is worth a question."""
         bank, evidence = self._health.bank, self._health.evidence()
         if not bank.ill.any() and not (evidence >= SUSPECT_AT).any():
             return None
         faults = np.full(len(bank), -1, dtype=np.int64)
         for number, complaint in enumerate(self._complaints):
             faults[sorted(complaint.rows)] = number
-        pairs, ends = self._pairs
         num_bytes = self._cost.bytes_within(PROBE_SECONDS)
         num_bytes = np.where(np.isfinite(num_bytes), num_bytes, USUAL_PROBE_BYTES)
         num_bytes = np.clip(num_bytes, SMALLEST_PROBE_BYTES, LARGEST_PROBE_BYTES)
+        bytes_of = num_bytes[bank.class_of].astype(np.int64)
+        ill, (pairs, ends) = bank.ill | (faults >= 0), self._pairs
         return LinkStanding(
             ends=ends,
             evidence=evidence[pairs],
-            ill=(bank.ill | (faults >= 0))[pairs],
+            ill=ill[pairs],
             classes=bank.class_of[pairs],
             faults=faults[pairs],
-            num_bytes=num_bytes[bank.class_of[pairs]].astype(np.int64),
+            num_bytes=bytes_of[pairs],
+            groups=self._group_standing(evidence, ill, faults, bytes_of),
+        )
+
+    def _group_standing(self, evidence: Floats, ill: Bools, faults: Ints, bytes_of: Ints) -> GroupStanding:
+        """Where the groups of more than two stand."""
+        bank, (rows, members) = self._health.bank, self._groups
+        since = bank.since[rows]
+        endpoints = np.full(len(rows), -1, dtype=np.int64)
+        for number, complaint in enumerate(self._complaints):
+            mine = faults[rows] == number
+            since[mine] = complaint.first_iteration
+            endpoints[mine] = complaint.ranks[0] if len(complaint.ranks) == 1 else -1
+        return GroupStanding(
+            members=members,
+            evidence=evidence[rows],
+            ill=ill[rows],
+            classes=bank.class_of[rows],
+            faults=faults[rows],
+            endpoints=endpoints,
+            since=since,
+            num_bytes=bytes_of[rows],
         )
 
     def _take(self, changes: list[LinkChange], usual: Floats) -> list[LinkFinding]:
@@ -306,6 +331,8 @@ class LinkWatch:
         pairs = [(row, *tie.ranks) for row, tie in enumerate(self._health.bank.ties) if len(tie.ranks) == 2]
         table = np.array(pairs, dtype=np.int64).reshape(len(pairs), 3)
         self._pairs = table[:, 0], table[:, 1:]
+        groups = [row for row, tie in enumerate(self._health.bank.ties) if len(tie.ranks) > 2]
+        self._groups = np.array(groups, dtype=np.int64), [self._health.bank.ties[row].ranks for row in groups]
 
     def to_state(self) -> dict[str, Any]:
         """Everything known, as plain values and arrays."""

@@ -47,7 +47,14 @@ def standing(
 def consider(desk: LinkDesk, where: LinkStanding, iteration: int = 0) -> Suspicion | None:
     if not desk.is_due(iteration):
         return None
-    return desk.consider("job", where, incarnation_of=lambda rank: rank % 2, iteration=iteration, at_unix_seconds=5.0)
+    return desk.consider(
+        "job",
+        where,
+        incarnation_of=lambda rank: rank % 2,
+        node_of=lambda rank: "node-0",
+        iteration=iteration,
+        at_unix_seconds=5.0,
+    )
 
 
 def asked_of(suspicion: Suspicion | None) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -1,0 +1,234 @@
+"""Which link of a slow group is it? Its transfers cannot tell, so links of its ring are probed one after another. Pure.
+
+A reduction goes around a ring of the group's ranks, ascending, and its slowest link decides how long it takes. Each
+probe takes a link that was not probed yet beside one of a healthy group of the kind; where there is none, beside
+another of the same ring, so that one of the two is shown. The search ends with a link that stands out, or with the
+last one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.suspicion import SUSPECT_AT
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Ends = tuple[int, int]
+Members = tuple[int, ...]
+
+STANDS_OUT = 1.5
+"""Times what the other link of its probe took: one of several links by chance alone is seldom so far off."""
+
+_HEALTHY_GROUPS = 4
+_OF_EACH = 5
+"""A link shares ranks with at most four others of a ring."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStanding:
+    """Where the groups of more than two stand in their tests; one entry each.
+
+    Attributes:
+        members: Their ranks, ascending.
+        evidence: Against each, as a part of what a verdict takes.
+        ill: It is slow, or shares what is slow.
+        classes: Equal where groups are alike, but for their sizes.
+        faults: Equal where groups and links share what was told of them; -1 where nothing was.
+        endpoints: The rank to whom all of it is put down; -1 where it is the group's own.
+        since: First iteration that showed it.
+        num_bytes: What to send over a link.
+    """
+
+    members: Sequence[Members]
+    evidence: Floats
+    ill: Bools
+    classes: Ints
+    faults: Ints
+    endpoints: Ints
+    since: Ints
+    num_bytes: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkPair:
+    """A link to probe, and the one beside it; ends ascending."""
+
+    suspect: Ends
+    peer: Ends
+    num_bytes: int
+
+
+@dataclass(slots=True)
+class _Search:
+    """Links of a group that were asked for, each with when and of which processes.
+
+    ``ended_at`` is -1 while there may be more to ask.
+    """
+
+    asked: dict[Ends, tuple[int, Ends]] = field(default_factory=dict)
+    ended_at: int = -1
+
+
+def ring_of(members: Members) -> tuple[Ends, ...]:
+    """The links of a group's ring, each with its ends ascending."""
+    return (*pairwise(members), (members[0], members[-1]))
+
+
+class RingSearch:
+    """The searches of one job."""
+
+    def __init__(self) -> None:
+        self._searches: dict[Members, _Search] = {}
+
+    def consider(
+        self,
+        standing: GroupStanding,
+        *,
+        incarnation_of: Callable[[int], int],
+        node_of: Callable[[int], str],
+        iteration: int,
+        asked_faults: Ints,
+    ) -> LinkPair | None:
+        """The next link to probe, if there is one.
+
+        Args:
+            standing: After the iteration's tests.
+            incarnation_of: The process of each rank.
+            node_of: The node of each rank: links within a node are not like those between nodes.
+            iteration: The iteration.
+            asked_faults: Of which a link with a figure of its own has been probed.
+        """
+        wanted = np.where(standing.ill, 1.0, standing.evidence)
+        suspects = np.flatnonzero((wanted >= SUSPECT_AT) & ~np.isin(standing.faults, asked_faults))
+        # One link of an endpoint is enough, whichever of its groups it is in.
+        over = [row for row in suspects.tolist() if self.is_over(standing.members[row], int(standing.since[row]))]
+        enough = {int(standing.faults[row]) for row in over if standing.endpoints[row] >= 0}
+        done = set(over)
+        for row in suspects[np.argsort(-wanted[suspects], kind="stable")].tolist():
+            members = standing.members[row]
+            if row in done or int(standing.faults[row]) in enough:
+                continue
+            search = self._searches.setdefault(members, _Search())
+            if search.ended_at >= 0:  # an earlier one
+                search.asked, search.ended_at = {}, -1
+            found = self._next_of(search, standing, row, incarnation_of=incarnation_of, node_of=node_of)
+            if found is None:
+                # A healthy link to compare with may still turn up, as long as there was none at all.
+                search.ended_at = iteration if search.asked else -1
+                continue
+            suspect, peer, is_last = found
+            for ends in (suspect, peer):
+                if set(ends) <= set(members):
+                    search.asked[ends] = iteration, (incarnation_of(ends[0]), incarnation_of(ends[1]))
+            search.ended_at = iteration if is_last else -1
+            return LinkPair(suspect=suspect, peer=peer, num_bytes=int(standing.num_bytes[row]))
+        return None
+
+    def is_over(self, members: Members, since: int) -> bool:
+        """Whether a link of the group was found that stands out, or none is left to probe, since that iteration."""
+        search = self._searches.get(members)
+        return search is not None and search.ended_at >= max(since, 0)
+
+    def take(self, ends: Ends, ratio: float, iteration: int) -> None:
+        """What a probe that was asked for at that iteration has shown of a link: it stands out, or not."""
+        for search in self._searches.values():
+            if ends in search.asked and ratio >= STANDS_OUT:
+                search.ended_at = max(search.ended_at, iteration)
+
+    def processes(self, suspect: Ends, peer: Ends) -> Ends | None:
+        """The processes of a link that was probed beside another one of its own ring; None where it was not."""
+        both = [search for search in self._searches.values() if suspect in search.asked and peer in search.asked]
+        return both[0].asked[peer][1] if both else None
+
+    def forget(self, concerns: Callable[[Ends], bool]) -> None:
+        """These links are healthy again."""
+        for members, search in list(self._searches.items()):
+            if any(concerns(ends) for ends in search.asked):
+                del self._searches[members]
+
+    def _next_of(
+        self,
+        search: _Search,
+        standing: GroupStanding,
+        row: int,
+        *,
+        incarnation_of: Callable[[int], int],
+        node_of: Callable[[int], str],
+    ) -> tuple[Ends, Ends, bool] | None:
+        """A link of a group that is still to be probed, one beside it, and whether the search is over with them."""
+        members, since, endpoint = standing.members[row], int(standing.since[row]), int(standing.endpoints[row])
+        ring = ring_of(members)
+        if endpoint >= 0:
+            ring = tuple(ends for ends in ring if endpoint in ends)
+        known = {
+            ends
+            for ends, (asked_at, processes) in search.asked.items()
+            if asked_at >= since and processes == (incarnation_of(ends[0]), incarnation_of(ends[1]))
+        }
+        if endpoint >= 0 and known & set(ring):
+            return None  # one link of an endpoint is enough
+        beside = _Beside(standing, row, node_of)
+        left = [(ends, peer) for ends in ring if ends not in known and (peer := beside.of(ends, known)) is not None]
+        if not left:
+            return None
+        suspect, peer = left[0]
+        return suspect, peer, endpoint >= 0 or {ends for ends, _ in left} <= {suspect, peer}
+
+    def to_state(self) -> list[Any]:
+        """Everything, as plain values for a snapshot."""
+        return [
+            [
+                list(members),
+                search.ended_at,
+                [[*ends, at, *those] for ends, (at, those) in sorted(search.asked.items())],
+            ]
+            for members, search in sorted(self._searches.items())
+        ]
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Continue from :meth:`to_state`."""
+        self._searches = {
+            tuple(members): _Search(
+                asked={(low, high): (at, (first, second)) for low, high, at, first, second in asked}, ended_at=ended_at
+            )
+            for members, ended_at, asked in state
+        }
+
+
+class _Beside:
+    """Links that a group's own can be compared with: alike, and without a rank in common."""
+
+    def __init__(self, standing: GroupStanding, row: int, node_of: Callable[[int], str]) -> None:
+        self._node_of = node_of
+        size = len(standing.members[row])
+        healthy = ~standing.ill & (standing.evidence < SUSPECT_AT) & (standing.classes == standing.classes[row])
+        healthy[row] = False
+        alike = [other for other in np.flatnonzero(healthy).tolist() if len(standing.members[other]) == size]
+        calmest = sorted(alike, key=lambda other: float(standing.evidence[other]))[:_HEALTHY_GROUPS]
+        self._healthy = [self._by_kind(standing.members[other]) for other in calmest]
+        self._own = self._by_kind(standing.members[row])
+
+    def of(self, ends: Ends, known: set[Ends]) -> Ends | None:
+        """The link to compare with; of the same ring rather one that is not known yet."""
+        crosses = self._crosses(ends)
+        unknown = [one for one in self._own[crosses] if one not in known]
+        for links in (*(links[crosses] for links in self._healthy), unknown, self._own[crosses]):
+            found = [one for one in links[:_OF_EACH] if not {*one} & {*ends}]
+            if found:
+                return found[0]
+        return None
+
+    def _by_kind(self, members: Members) -> dict[bool, list[Ends]]:
+        links: dict[bool, list[Ends]] = {False: [], True: []}
+        for ends in ring_of(members):
+            links[self._crosses(ends)].append(ends)
+        return links
+
+    def _crosses(self, ends: Ends) -> bool:
+        return self._node_of(ends[0]) != self._node_of(ends[1])

@@ -1,0 +1,281 @@
+"""Which link of a slow group is probed next, beside which, and when the search for the slow one is over."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.detection.link_traces import Victim, make_link_trace
+from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.domain.detector import Finding, JobDetector
+from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
+from services.detector.domain.observation import (
+    FrameObservation,
+    LivenessObservation,
+    Observation,
+    ProcessEvent,
+    ProcessEventKind,
+)
+from services.detector.domain.ring_search import STANDS_OUT, GroupStanding, LinkPair, RingSearch, ring_of
+from services.detector.domain.state import state_from_bytes, state_to_bytes
+from services.detector.domain.suspicion import Suspicion
+from services.detector.domain.verdict import Verdict, VerdictKind
+
+Ends = tuple[int, int]
+FOUR, OTHERS = (0, 1, 2, 3), (4, 5, 6, 7)
+NO_FAULTS = np.zeros(0, dtype=np.int64)
+
+
+def standing(
+    *members: tuple[int, ...],
+    evidence: tuple[float, ...],
+    ill: tuple[int, ...] = (),
+    since: int = 0,
+    endpoint: int = -1,
+) -> GroupStanding:
+    is_ill = np.isin(np.arange(len(members)), ill)
+    return GroupStanding(
+        members=list(members),
+        evidence=np.array(evidence),
+        ill=is_ill,
+        classes=np.full(len(members), 2),
+        faults=np.where(is_ill, 0, -1),
+        endpoints=np.where(is_ill, endpoint, -1),
+        since=np.where(is_ill, since, -1),
+        num_bytes=np.full(len(members), 1000),
+    )
+
+
+def consider(
+    search: RingSearch, where: GroupStanding, iteration: int = 0, ranks_per_node: int = 1000
+) -> LinkPair | None:
+    return search.consider(
+        where,
+        incarnation_of=lambda rank: rank % 2,
+        node_of=lambda rank: f"node-{rank // ranks_per_node}",
+        iteration=iteration,
+        asked_faults=NO_FAULTS,
+    )
+
+
+def pairs(search: RingSearch, where: GroupStanding, ranks_per_node: int = 1000) -> list[tuple[Ends, Ends]]:
+    """What is asked one after the other when nothing ever stands out."""
+    asked = []
+    while (probe := consider(search, where, 20 * len(asked), ranks_per_node)) is not None:
+        asked.append((probe.suspect, probe.peer))
+        assert len(asked) < 100
+    return asked
+
+
+def test_a_ring_has_as_many_links_as_ranks() -> None:
+    assert ring_of((1, 4, 7, 9)) == ((1, 4), (4, 7), (7, 9), (1, 9))
+
+
+def test_links_of_a_slow_group_are_probed_one_by_one_beside_one_of_a_healthy_group() -> None:
+    asked = pairs(RingSearch(), standing(FOUR, OTHERS, evidence=(0.0, 0.2), ill=(0,)))
+    assert [suspect for suspect, _ in asked] == [(0, 1), (1, 2), (2, 3), (0, 3)]
+    assert all(set(peer) <= set(OTHERS) for _, peer in asked)
+    suspected = standing(FOUR, OTHERS, evidence=(0.7, 0.2))
+    assert pairs(RingSearch(), suspected) == asked
+    assert consider(RingSearch(), standing(FOUR, OTHERS, evidence=(0.4, 0.2))) is None
+
+
+def test_without_a_healthy_group_two_links_of_the_ring_stand_beside_each_other() -> None:
+    assert pairs(RingSearch(), standing(FOUR, evidence=(0.0,), ill=(0,))) == [((0, 1), (2, 3)), ((1, 2), (0, 3))]
+    assert pairs(RingSearch(), standing(FOUR, OTHERS, evidence=(0.0, 0.9), ill=(0,)))[0] == ((0, 1), (2, 3))
+    five = pairs(RingSearch(), standing((0, 1, 2, 3, 4), evidence=(0.0,), ill=(0,)))
+    assert {ends for pair in five for ends in pair} == set(ring_of((0, 1, 2, 3, 4)))
+    assert len(five) == 3
+    assert pairs(RingSearch(), standing((0, 1, 2), evidence=(0.0,), ill=(0,))) == []
+
+
+def test_links_between_nodes_are_compared_with_links_between_nodes() -> None:
+    asked = pairs(RingSearch(), standing(FOUR, OTHERS, evidence=(0.0, 0.0), ill=(0,)), ranks_per_node=2)
+    assert asked == [((0, 1), (4, 5)), ((1, 2), (5, 6)), ((2, 3), (4, 5)), ((0, 3), (5, 6))]
+
+
+def test_of_an_endpoint_one_link_is_enough() -> None:
+    of_two = standing((0, 1, 2, 3), (0, 4, 8, 12), (1, 5, 9, 13), evidence=(0.0,) * 3, ill=(0, 1), endpoint=0)
+    asked = pairs(RingSearch(), of_two)
+    assert len(asked) == 1
+    assert 0 in asked[0][0]
+    known = standing((0, 1, 2, 3), evidence=(0.0,), ill=(0,), endpoint=0)
+    fault = np.zeros(1, dtype=np.int64)
+    assert (
+        RingSearch().consider(
+            known, incarnation_of=lambda rank: 0, node_of=lambda rank: "", iteration=0, asked_faults=fault
+        )
+        is None
+    )
+
+
+def test_a_search_that_was_over_begins_anew_with_a_later_fault() -> None:
+    search = RingSearch()
+    assert len(pairs(search, standing(FOUR, OTHERS, evidence=(0.0, 0.0), ill=(0,)))) == 4
+    assert pairs(search, standing(FOUR, OTHERS, evidence=(0.0, 0.0), ill=(0,), since=10)) == []
+    again = consider(search, standing(FOUR, OTHERS, evidence=(0.0, 0.0), ill=(0,), since=90), 95)
+    assert again is not None
+    assert again.suspect == (0, 1)
+
+
+class Answering:
+    """A desk whose probes are answered: as many times longer over one link as it is slow."""
+
+    def __init__(self, slow: Ends, factor: float) -> None:
+        self.desk, self.slow, self.factor = LinkDesk(), slow, factor
+        self.asked: list[tuple[Ends, Ends]] = []
+
+    def next(self, groups: GroupStanding, iteration: int) -> LinkProbeReport | None:
+        none = np.zeros(0)
+        where = LinkStanding(
+            ends=np.zeros((0, 2), dtype=np.int64),
+            evidence=none,
+            ill=none.astype(bool),
+            classes=none.astype(int),
+            faults=none.astype(int),
+            num_bytes=none.astype(int),
+            groups=groups,
+        )
+        asked = self.desk.consider(
+            "job",
+            where,
+            incarnation_of=lambda rank: 7,
+            node_of=lambda rank: "node-0",
+            iteration=iteration,
+            at_unix_seconds=0.0,
+        )
+        if asked is None:
+            return None
+        report = report_on(asked, self.slow, self.factor)
+        self.asked.append((report.ends, report.peer_ends))
+        self.desk.take(report)
+        return report
+
+
+def report_on(asked: Suspicion, slow: Ends, factor: float) -> LinkProbeReport:
+    link = asked.link
+    assert link is not None
+    ends, peer_ends = (asked.rank, link.partner_rank), (asked.peer_rank, link.peer_partner_rank)
+    return LinkProbeReport(
+        ends=ends,
+        incarnations=(asked.incarnation, link.partner_incarnation),
+        peer_ends=peer_ends,
+        num_bytes=link.num_bytes,
+        seconds=0.002 * (factor if ends == slow else 1.0),
+        peer_seconds=0.002 * (factor if peer_ends == slow else 1.0),
+        iteration=asked.iteration,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), size=st.integers(4, 9), with_healthy=st.booleans(), factor=st.sampled_from([1.0, 1.3, 2.0, 6.0]))
+def test_the_slow_link_is_found_or_every_link_was_probed_once(
+    data: st.DataObject, size: int, with_healthy: bool, factor: float
+) -> None:
+    ranks = data.draw(st.lists(st.integers(0, 99), min_size=2 * size, max_size=2 * size, unique=True))
+    members, others = tuple(sorted(ranks[:size])), tuple(sorted(ranks[size:]))
+    slow = data.draw(st.sampled_from(ring_of(members)))
+    both = (members, others) if with_healthy else (members,)
+    groups = standing(*both, evidence=(0.0,) * len(both), ill=(0,))
+    answering = Answering(slow, factor)
+    iteration = 0
+    while answering.next(groups, iteration) is not None:
+        iteration += 20
+        assert iteration <= 20 * size
+    known = [ends for pair in answering.asked for ends in pair if set(ends) <= set(members)]
+    assert all(not set(suspect) & set(peer) for suspect, peer in answering.asked)
+    found = answering.desk.report_on(members, incarnation_of=lambda rank: 7, since_iteration=0)
+    assert found is not None
+    if factor > 1.0:
+        assert found.ends == slow
+        assert found.ratio == pytest.approx(factor)
+    if factor < STANDS_OUT:
+        assert set(known) == set(ring_of(members))
+    if with_healthy:
+        assert len(known) == len(set(known))
+
+
+SLOW_IN_GROUP = 2
+"""Which link of the slow group's ring it is."""
+
+
+def story() -> tuple[tuple[int, ...], tuple[FrameObservation, ...]]:
+    """Transfers of a run in which one link of a tensor parallel group of four is slow: the group as a whole is."""
+    trace = make_link_trace(5, shape="4x2x2", victim=Victim.GROUP, slowdown_percent=100.0, num_iterations=200)
+    assert trace.fault is not None
+    frames = tuple(frame_from_proto(one.job_id, one.sequence, one.frame) for one in trace.observations())
+    return trace.fault.ranks, frames
+
+
+@cache
+def told(factor: float, delay: int) -> tuple[tuple[int, ...], tuple[Observation, ...], tuple[Finding, ...]]:
+    """The group, and a run in which probes are answered so many frames after they were asked for."""
+    members, frames = story()
+    slow = ring_of(tuple(sorted(members)))[SLOW_IN_GROUP]
+    detector, observations, found = JobDetector("job"), [], []
+    due: dict[int, LivenessObservation] = {}
+
+    def take(observation: Observation) -> list[Finding]:
+        observations.append(replace(observation, sequence=len(observations)))
+        return detector.observe(observations[-1])
+
+    for number, frame in enumerate(frames):
+        if number in due:
+            found += take(due[number])
+        fresh = take(frame)
+        found += fresh
+        for one in fresh:
+            if isinstance(one, Suspicion) and one.link is not None:
+                at, report = frame.closed_at_unix_seconds, report_on(one, slow, factor)
+                event = ProcessEvent(
+                    at_unix_seconds=at,
+                    kind=ProcessEventKind.PROBED,
+                    rank=one.rank,
+                    incarnation=one.incarnation,
+                    probe=report,
+                )
+                due[number + delay] = LivenessObservation(job_id="job", sequence=0, at_unix_seconds=at, event=event)
+    return tuple(sorted(members)), tuple(observations), tuple(found)
+
+
+def probed(found: tuple[Finding, ...], members: tuple[int, ...]) -> list[tuple[float, str]]:
+    """What verdicts about the group say of probes."""
+    return [
+        (one.value, one.text)
+        for verdict in found
+        if isinstance(verdict, Verdict) and verdict.kind is VerdictKind.COMMUNICATION_SLOW
+        for one in verdict.evidence
+        if one.name == "probe against a healthy link" and {each.rank for each in verdict.culprits} == set(members)
+    ]
+
+
+@pytest.mark.parametrize("delay", [1, 9])
+def test_the_verdict_of_a_group_says_which_link_of_it_is_slow(delay: int) -> None:
+    members, _, found = told(2.0, delay)
+    low, high = ring_of(members)[SLOW_IN_GROUP]
+    (value, text), *_ = probed(found, members)
+    assert value == pytest.approx(2.0)
+    assert f"between ranks {low} and {high} took" in text
+    asked = [one for one in found if isinstance(one, Suspicion) and one.link is not None]
+    assert len(asked) <= len(members)
+
+
+def test_when_no_link_stands_out_the_verdict_says_so_once_all_were_probed() -> None:
+    members, _, found = told(1.0, 1)
+    asked = [(one.rank, one.link.partner_rank) for one in found if isinstance(one, Suspicion) and one.link is not None]
+    assert set(ring_of(members)) <= set(asked)
+    assert [value for value, _ in probed(found, members)][:1] == [pytest.approx(1.0)]
+
+
+@pytest.mark.parametrize("part", [0.3, 0.45, 0.6, 0.75])
+def test_a_detector_that_is_restored_in_a_search_asks_and_tells_what_one_that_ran_through_does(part: float) -> None:
+    _, observations, found = told(1.0, 9)
+    stop = int(part * len(observations))
+    killed, again = JobDetector("job"), JobDetector("job")
+    before = [one for observation in observations[:stop] for one in killed.observe(observation)]
+    again.restore(state_from_bytes(state_to_bytes(killed.to_state())))
+    after = [one for observation in observations[stop:] for one in again.observe(observation)]
+    assert tuple(before + after) == found
