@@ -9,13 +9,16 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+TASK_NAME = "completed"
+"""Name of the tasks: they outlive whoever began them."""
+
 # The event loop itself holds its tasks weakly.
 _working: set[asyncio.Task[Any]] = set()
 
 
 async def completed(work: Coroutine[Any, Any, T]) -> T:
     """What ``work`` returns or raises; a caller that is cancelled leaves it behind, and it goes on to its end."""
-    task = asyncio.create_task(work)
+    task = asyncio.create_task(work, name=TASK_NAME)
     _working.add(task)
     task.add_done_callback(_working.discard)
     return await asyncio.shield(task)

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, VerdictRecord
 from history.vocabulary import VerdictKind
 from layouts.layout import Layout, uniform_layout
+from services.common.completion import TASK_NAME
 from services.common.database import create_engine
 from services.common.metrics import create_registry
 from services.scheduler.adapters.fleet_port import JobView
@@ -44,9 +45,10 @@ class Scheduler:
     probes: list[ProbeOutcome] = field(default_factory=list)
 
     async def crash(self) -> None:
-        for task in list(self.tasks):
+        tasks = [*self.tasks, *(task for task in asyncio.all_tasks() if task.get_name() == TASK_NAME)]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass
