@@ -122,10 +122,12 @@ def fleet_client(context: typer.Context) -> Iterator[FleetClient]:
     """A client with the address and token of the session; refusals of the API become command errors.
 
     Raises:
-        CommandError: No address or token is known, or a call was refused.
+        CommandError: No usable address or token is known, or a call was refused.
     """
     address = setting(context, "EVENKEEL_FLEET_ADDRESS")
     token = os.environ.get("EVENKEEL_FLEET_TOKEN") or setting(context, "EVENKEEL_FLEET_TOKEN")
+    if not (token.isascii() and token.isprintable()):
+        raise CommandError("EVENKEEL_FLEET_TOKEN holds characters that no call can carry", status=ExitStatus.USAGE)
     try:
         ca_file = checked_fleet_ca_file(os.environ.get("EVENKEEL_FLEET_CA_FILE", ""))
     except ValueError as error:
@@ -156,4 +158,11 @@ def command_error(error: grpc.RpcError, address: str, ca_file: str = "") -> Comm
         return CommandError(f"the fleet API refuses the token: {details}", next_step="check EVENKEEL_FLEET_TOKEN")
     if code is grpc.StatusCode.NOT_FOUND:
         return CommandError(details, next_step="evenkeel plans list" if "plan" in details else "evenkeel jobs list")
+    if code is grpc.StatusCode.ALREADY_EXISTS:
+        return CommandError(
+            details,
+            next_step="another id, or for a job that runs: its own EVENKEEL_JOB_TOKEN and as many ranks as before",
+        )
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        return CommandError(details, status=ExitStatus.USAGE)
     return CommandError(f"the fleet API answers {code.name}: {details}")

@@ -14,6 +14,15 @@ class JobConflictError(HistoryError):
         self.difference = difference
 
 
+class JobIdUsedError(JobConflictError):
+    """The job id is taken by a job that has ended: its history is closed."""
+
+    def __init__(self, job_id: str) -> None:
+        HistoryError.__init__(self, f"job {job_id!r} has finished and stays in the history; choose another job id")
+        self.job_id = job_id
+        self.difference = "end"
+
+
 class UnknownJobError(HistoryError):
     """No job has this id."""
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from history.errors import FinishedJobError, JobConflictError, UnknownJobError
+from history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
 from history.records import JobRecord, RankRecord, VerdictRecord
 from history.vocabulary import JobState
 from services.common.completion import completed
@@ -80,22 +80,24 @@ class Coordinator:
 
     async def register_job(self, job: JobRecord) -> JobView:
         """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
-        await self._parts.store.save([job])
+        try:
+            await self._parts.store.save([job])
+        except JobConflictError:
+            if await self._has_finished(job.job_id):
+                raise JobIdUsedError(job.job_id) from None
+            raise
         actor = self._actors.get(job.job_id)
         if actor is None:
-            known = await self._parts.store.get_job(job.job_id)
-            if known is not None and known.state is JobState.FINISHED:
-                raise JobConflictError(job.job_id, "run, which has finished")
+            if await self._has_finished(job.job_id):
+                raise JobIdUsedError(job.job_id)
             actor = self._actors.get(job.job_id) or self._add(new_job(job), job.job_token)
             _log.info("job registered", job_id=job.job_id, ranks=len(job.layout.ranks))
         return actor.view()
 
     async def register_rank(self, rank: RankRecord) -> None:
         """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
-        if rank.job_id not in self._actors:
-            known = await self._parts.store.get_job(rank.job_id)
-            if known is not None and known.state is JobState.FINISHED:
-                raise FinishedJobError(rank.job_id)
+        if rank.job_id not in self._actors and await self._has_finished(rank.job_id):
+            raise FinishedJobError(rank.job_id)
         await completed(self._known(rank.job_id).take_rank(rank))
 
     async def finish_job(self, job_id: str) -> None:
@@ -153,6 +155,10 @@ class Coordinator:
     @staticmethod
     async def _probe(prober: Prober, suspicion: Suspicion, calls: Mapping[int, RankCalls]) -> None:
         await prober.answer(suspicion, calls)
+
+    async def _has_finished(self, job_id: str) -> bool:
+        known = await self._parts.store.get_job(job_id)
+        return known is not None and known.state is JobState.FINISHED
 
     def _known(self, job_id: str) -> JobActor:
         actor = self._actors.get(job_id)

@@ -202,22 +202,24 @@ def toys(home: Layout, can_reshape: bool) -> Iterator[ToyJob]:
     job.stop()
 
 
+def job_record(toys: ToyJob) -> JobRecord:
+    return JobRecord(
+        job_id=toys.job_id,
+        name="toy",
+        model=gpt(toys.home.num_blocks - 2),
+        layout=toys.home,
+        registered_at=datetime.now(UTC),
+        job_token=toys.token,
+    )
+
+
 @pytest_asyncio.fixture
 async def world(fresh_database_url: str, toys: ToyJob) -> AsyncIterator[World]:
     engine = create_engine(fresh_database_url, application_name="test")
     world = World(engine=engine, toys=toys, scheduler=new_scheduler(engine))
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engine.dispose)
-        await world.coordinator.register_job(
-            JobRecord(
-                job_id=toys.job_id,
-                name="toy",
-                model=gpt(toys.home.num_blocks - 2),
-                layout=toys.home,
-                registered_at=datetime.now(UTC),
-                job_token=toys.token,
-            )
-        )
+        await world.coordinator.register_job(job_record(toys))
         for toy in toys.ranks.values():
             await world.register(toy)
         await world.profile(5, 1.7)

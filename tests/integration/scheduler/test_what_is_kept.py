@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from history.errors import FinishedJobError
+from history.errors import FinishedJobError, JobIdUsedError
 from history.records import JobRecord, RankRecord, VerdictRecord
 from history.vocabulary import JobState, PlanState, VerdictKind
 from layouts.model import BlockCost, ModelSpec
@@ -16,7 +16,7 @@ from services.scheduler.adapters.store import Change, JobStateRecord
 from services.scheduler.domain.profiles import JobEnded
 from services.scheduler.domain.restart import resumed_job
 from services.scheduler.domain.transitions import on_verdict
-from tests.integration.scheduler.conftest import World
+from tests.integration.scheduler.conftest import World, job_record
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
@@ -155,10 +155,14 @@ async def test_a_job_of_which_a_process_still_answers_has_not_ended_whatever_the
     assert (world.job.state, await state_in_history(world)) == (JobState.RUNNING, JobState.RUNNING)
 
 
-async def test_a_rank_of_a_finished_job_is_refused_with_the_reason(world: World) -> None:
+async def test_a_rank_and_a_registration_of_a_finished_job_are_refused_with_the_reason(world: World) -> None:
     await world.coordinator.finish_job(world.toys.job_id)
     with pytest.raises(FinishedJobError, match="has finished; register another one under a new id"):
         await world.register(world.toys.ranks[0])
+    job = job_record(world.toys)
+    for again in (job, replace(job, job_token="a token made up anew")):
+        with pytest.raises(JobIdUsedError, match="has finished and stays in the history; choose another job id"):
+            await world.coordinator.register_job(again)
 
 
 async def test_a_job_that_the_planner_trips_over_stands_alone(world: World) -> None:

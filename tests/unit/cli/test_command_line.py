@@ -118,16 +118,29 @@ def test_a_database_that_does_not_answer_is_one_line_and_unhealthy(
         ("DATABASE_URL", "secret"),
         ("KAFKA_BOOTSTRAP_SERVERS", "kafka"),
         ("KAFKA_BOOTSTRAP_SERVERS", "kafka:9092,kafka:port"),
+        ("FLEET_ADDRESS", "http://127.0.0.1:7600"),
+        ("FLEET_ADDRESS", "scheduler"),
     ],
 )
 def test_an_address_that_is_none_is_one_line_that_says_its_form_and_no_password(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(f"EVENKEEL_{name}", value)
-    words = ("db", "upgrade") if name == "DATABASE_URL" else ("topics", "check")
+    words = {"DATABASE_URL": ("db", "upgrade"), "FLEET_ADDRESS": ("jobs", "list")}.get(name, ("topics", "check"))
     assert run_main(monkeypatch, *words) == ExitStatus.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert f"EVENKEEL_{name} is not " in line
+    assert "secret" not in line
+
+
+def test_a_token_that_no_call_can_carry_is_one_line_without_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EVENKEEL_FLEET_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setenv("EVENKEEL_FLEET_TOKEN", "a secret\nof two lines")
+    assert run_main(monkeypatch, "jobs", "list") == ExitStatus.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "EVENKEEL_FLEET_TOKEN holds" in line
     assert "secret" not in line
 
 

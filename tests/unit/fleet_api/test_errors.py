@@ -2,7 +2,7 @@ import grpc
 import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from history.errors import JobConflictError, UnknownIncidentError, UnknownJobError, UnknownPlanError
+from history.errors import JobConflictError, JobIdUsedError, UnknownIncidentError, UnknownJobError, UnknownPlanError
 from history.reads import PageError
 from layouts.layout import LayoutError
 from services.scheduler.adapters.fleet_api_errors import (
@@ -20,6 +20,7 @@ from services.scheduler.adapters.fleet_api_errors import (
         (UnknownPlanError("p"), grpc.StatusCode.NOT_FOUND, "no plan 'p'"),
         (UnknownIncidentError("i"), grpc.StatusCode.NOT_FOUND, "no incident 'i'"),
         (JobConflictError("j", "layout"), grpc.StatusCode.ALREADY_EXISTS, "another layout"),
+        (JobIdUsedError("j"), grpc.StatusCode.ALREADY_EXISTS, "has finished"),
         (LayoutError("ranks [1] hold more than one position"), grpc.StatusCode.INVALID_ARGUMENT, "ranks [1]"),
         (InvalidRequestError("rank -1"), grpc.StatusCode.INVALID_ARGUMENT, "rank -1"),
         (PageError("page_size -1"), grpc.StatusCode.INVALID_ARGUMENT, "page_size -1"),
