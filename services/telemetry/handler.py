@@ -100,10 +100,13 @@ class TelemetryHandler:
     def kafka_changed(self, reachable: bool) -> None:
         """While Kafka is away nothing can be heard: no clock runs against any rank."""
         if self._deaf and reachable:
-            for shard in self._shards.values():
-                for job in shard.jobs.values():
-                    job.stream.excuse_silence(self._clock())
+            self._excuse_silence(self._clock())
         self._deaf = not reachable
+
+    def _excuse_silence(self, now_seconds: float) -> None:
+        for shard in self._shards.values():
+            for job in shard.jobs.values():
+                job.stream.excuse_silence(now_seconds)
 
     async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Reads back what was said in partitions that are new here; those that stayed go on where they were."""
@@ -127,6 +130,8 @@ class TelemetryHandler:
         """Takes in records; returns when Kafka has acknowledged what follows from them."""
         shard = self._shards[batch.partition.number]
         now_seconds = batch.received_at_seconds
+        if self._deaf:  # the first records come before anybody has noticed that Kafka is back
+            self._excuse_silence(now_seconds)
         arrived = self._decoder.decode([message.content for message in batch.messages])
         outgoing: list[OutgoingRecord] = []
         frames: list[ClosedFrame] = []

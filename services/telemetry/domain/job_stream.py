@@ -78,7 +78,7 @@ class JobStream:
         """Nothing could be heard since the last record came, and now it can again: that time counts for nothing."""
         gap_seconds = max(0.0, now_seconds - self.heard_at_seconds)
         self.frames.excuse(gap_seconds)
-        self.watcher.excuse(gap_seconds)
+        self.watcher.excuse(gap_seconds, now_seconds)
         self.heard_at_seconds = now_seconds
 
     def heard(self, rank: int, incarnation: int, now_seconds: float) -> None:

@@ -3,7 +3,9 @@
 Liveness is not progress: a rank that reports, but whose operation count stands still, has not moved. A job stands still
 when no rank of it has moved for longer than its own pace explains; a rank is silent when nothing at all has come from
 it for that long although others report. Either is worth a picture: the detector decides who is to blame. When nothing
-comes from any rank, the way here is cut more likely than all of them ill: no picture until that has lasted.
+comes from any rank, the way here is cut more likely than all of them ill: no picture until that has lasted. When it is
+open again ranks come back one after another, each once its next try to connect is due: who is not back yet is in no
+picture, for nothing is known of where it is.
 """
 
 from dataclasses import dataclass
@@ -23,6 +25,8 @@ class WatchRules:
         silent_seconds: A rank from which something came within this time is not silent.
         cut_seconds: A job of whose reporting ranks none was heard for so long is cut off,
         cut_off_seconds: and believed to be so up to this time; beyond it pictures are taken.
+        return_seconds: After a cut every rank has so long to come back; a client's longest pause and attempt are in it.
+        back_seconds: Of a rank that was not heard for so long in that time nothing is known.
         picture_seconds: Time between two pictures while it lasts.
         calm_after_seconds: After so long the pictures get rarer:
         calm_picture_seconds: this is the time between two of them then.
@@ -34,6 +38,8 @@ class WatchRules:
     silent_seconds: float = 2.0
     cut_seconds: float = 1.5
     cut_off_seconds: float = 15.0
+    return_seconds: float = 12.0
+    back_seconds: float = 1.0
     picture_seconds: float = 0.25
     calm_after_seconds: float = 10.0
     calm_picture_seconds: float = 1.0
@@ -63,6 +69,7 @@ class ProgressWatcher:
         self._newest_left = False
         self._picture_at_seconds: float | None = None
         self._disturbed_since_seconds: float | None = None
+        self._returned_at_seconds = 0.0
 
     @property
     def num_ranks(self) -> int:
@@ -88,8 +95,9 @@ class ProgressWatcher:
             return False
         return self._rules.cut_seconds < now_seconds - newest_seconds < self._rules.cut_off_seconds
 
-    def excuse(self, seconds: float) -> None:
+    def excuse(self, seconds: float, now_seconds: float) -> None:
         """So long nothing could be heard from the job at all: it counts neither as silence nor as standing still."""
+        self._returned_at_seconds = now_seconds + self._rules.return_seconds
         if self._moved_at_seconds is not None:
             self._moved_at_seconds += seconds
         if self._newest_heard is not None:
@@ -196,8 +204,14 @@ class ProgressWatcher:
 
     def _somebody_silent(self, known_seconds: float, bound_seconds: float) -> bool:
         """Only a rank that used to report can fall silent."""
-        oldest_seconds = min((rank.heard_at_seconds for rank in self._ranks.values() if rank.reported), default=None)
+        ranks = (rank for rank in self._ranks.values() if rank.reported and self._is_back(rank, known_seconds))
+        oldest_seconds = min((rank.heard_at_seconds for rank in ranks), default=None)
         return oldest_seconds is not None and known_seconds - oldest_seconds > bound_seconds
+
+    def _is_back(self, rank: _Rank, now_seconds: float) -> bool:
+        """False for a rank whose silence may be that of a cut, and of which nothing is known."""
+        is_silent = now_seconds - rank.heard_at_seconds > self._rules.back_seconds
+        return not is_silent or now_seconds >= self._returned_at_seconds
 
     def _take(self, now_seconds: float) -> Picture:
         self._picture_at_seconds = now_seconds
@@ -213,6 +227,7 @@ class ProgressWatcher:
                     seconds_since_moved=max(0.0, now_seconds - state.moved_at_seconds),
                 )
                 for rank, state in sorted(self._ranks.items())
+                if self._is_back(state, now_seconds)
             ),
             seconds_without_progress=max(0.0, now_seconds - moved_at_seconds),
         )

@@ -70,10 +70,26 @@ class Service:
 
     async def iteration(self, *ranks: tuple[int, int, int]) -> None:
         """A second in which each (rank, incarnation, iteration) sends its sample."""
-        messages = []
+        records = []
         for rank, incarnation, iteration in ranks:
-            record = pb.Record(job_id="job", rank=rank, incarnation=incarnation, sequence=self.offset)
+            record = pb.Record(job_id="job", rank=rank, incarnation=incarnation)
             record.samples.add(iteration=iteration, wall_seconds=0.9, started_at_unix_seconds=self.now)
+            records.append(record)
+        await self._take(records)
+        self.now += 1.0
+        await self.handler.tick(self.now)
+
+    async def report(self, operation_count: int, *ranks: int) -> None:
+        """Ranks tell where they are; no time passes."""
+        records = [pb.Record(job_id="job", rank=rank) for rank in ranks]
+        for record in records:
+            record.progress.add(at_unix_seconds=self.now, operation_count=operation_count, operation="forward")
+        await self._take(records)
+
+    async def _take(self, records: Sequence[pb.Record]) -> None:
+        messages = []
+        for record in records:
+            record.sequence = self.offset
             consumed = ConsumedRecord(
                 partition=PARTITION,
                 offset=self.offset,
@@ -87,8 +103,6 @@ class Service:
         await self.handler.handle(
             Batch(partition=PARTITION, messages=messages, next_offset=self.offset, received_at_seconds=self.now)
         )
-        self.now += 1.0
-        await self.handler.tick(self.now)
 
     @property
     def num_behind(self) -> float | None:

@@ -21,6 +21,44 @@ async def test_a_frame_does_not_lose_the_samples_that_wait_while_the_one_before_
 
 
 @pytest.mark.asyncio
+async def test_ranks_that_are_back_later_than_kafka_are_in_no_picture_until_they_are() -> None:
+    service = Service()
+    await service.handler.assigned([PARTITION])
+    for iteration in range(5):
+        await service.report(iteration, 0, 1, 2)
+        await service.iteration(*((rank, 0, iteration) for rank in range(3)))
+    service.handler.kafka_changed(False)
+    service.now += 20.0
+    # Rank 0 is heard before the service knows that Kafka is back, and stands still then.
+    await service.report(5, 0)
+    service.handler.kafka_changed(True)
+    for _ in range(12):
+        service.now += 0.5
+        await service.report(5, 0)
+        await service.handler.tick(service.now)
+    pictures = [each.liveness.progress for each in service.sent if each.HasField("liveness")]
+    assert pictures
+    assert {one.rank for picture in pictures for one in picture} == {0}
+
+
+@pytest.mark.asyncio
+async def test_a_frame_that_was_open_when_kafka_went_waits_for_the_ranks_that_are_back_later() -> None:
+    service = Service()
+    await service.handler.assigned([PARTITION])
+    for iteration in range(5):
+        await service.iteration(*((rank, 0, iteration) for rank in range(3)))
+    await service.iteration((0, 0, 5))
+    service.handler.kafka_changed(False)
+    service.now += 20.0
+    await service.report(5, 0)
+    service.handler.kafka_changed(True)
+    await service.handler.tick(service.now)
+    await service.iteration((1, 0, 5), (2, 0, 5))
+    newest = [each.frame for each in service.sent if each.HasField("frame")][-1]
+    assert (newest.iteration, list(newest.columns.ranks), list(newest.missing_ranks)) == (5, [0, 1, 2], [])
+
+
+@pytest.mark.asyncio
 async def test_a_rank_that_is_silent_while_the_service_listens_is_still_missing() -> None:
     service = Service(seconds_to_send=30.0)
     await service.handler.assigned([PARTITION])
