@@ -2,7 +2,8 @@
 
 The ranks that wait are victims. The culprit is the one that others wait for and that is itself not waiting: stuck in an
 operation of its own, or not heard from at all. Heartbeats clear nobody: only a moving operation count does. Where
-everybody waits for somebody who waits, a link or a mismatched collective is at fault and no rank is accused.
+everybody waits for somebody who waits, a link or a mismatched collective is at fault and no rank is accused. Ranks that
+are parked for a recovery wait, too: for those that neither park nor move, without whom there is none.
 """
 
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
     """
     victims = []
     suspects = []
+    parked = [one for one in picture if one.operation == "parked" and _stands(one) >= AFTER_RESHAPE_SECONDS]
     for one in picture:
         patience = patience_seconds(iteration_seconds, same_epoch=one.epoch == epoch)
         silent = one.seconds_since_heard >= patience
@@ -82,6 +84,9 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
         else:
             suspects.append((one, False))
     if not victims:
+        victims = parked
+        suspects = [(one, silent) for one, silent in suspects if _stands(one) >= AFTER_RESHAPE_SECONDS]
+    if not victims:
         return []
     waiting = tuple(sorted(one.rank for one in victims))
     hangs = [
@@ -90,7 +95,7 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
             incarnation=one.incarnation,
             iteration=one.iteration,
             operation=one.operation,
-            stuck_seconds=max(one.seconds_since_moved, one.seconds_since_heard),
+            stuck_seconds=_stands(one),
             silent=silent,
             victims=waiting,
             named=sum(one.rank in victim.waiting_for for victim in victims),
@@ -101,6 +106,11 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
     if any(hang.named for hang in hangs):
         hangs = [hang for hang in hangs if hang.named or not hang.silent]
     return sorted(hangs, key=lambda hang: (-hang.named, hang.rank))
+
+
+def _stands(one: RankProgress) -> float:
+    """For how long it has not been seen to move."""
+    return max(one.seconds_since_moved, one.seconds_since_heard)
 
 
 def _waits(one: RankProgress) -> bool:

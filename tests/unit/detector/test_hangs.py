@@ -73,6 +73,15 @@ def test_a_silent_rank_that_nobody_waits_for_is_not_blamed_for_another_ones_hang
     assert ranks_of(waiting(0, 5, 1), stuck(1, 5), silent(2, 5)) == [1]
 
 
+def test_a_rank_that_does_not_park_beside_parked_ones_is_stuck_and_holds_up_their_recovery() -> None:
+    parked = [waiting(rank, 6, operation="parked") for rank in (0, 2)]
+    assert ranks_of(*parked, stuck(1, 6)) == [1]
+    assert ranks_of(*parked, silent(1, 6)) == [1]
+    assert ranks_of(*parked, stuck(1, 4)) == []
+    assert ranks_of(*parked, waiting(1, 6, 0)) == []
+    assert ranks_of(waiting(0, 4, operation="parked"), stuck(1, 6)) == []
+
+
 def test_two_stuck_ranks_are_both_named() -> None:
     assert ranks_of(waiting(0, 5, 1), stuck(1, 5), waiting(2, 5, 3), stuck(3, 5)) == [1, 3]
 
