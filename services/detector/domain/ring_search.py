@@ -2,8 +2,8 @@
 
 A reduction goes around a ring of the group's ranks, ascending, and its slowest link decides how long it takes. Each
 probe takes a link that was not probed yet beside one of a healthy group of the kind; where there is none, beside
-another of the same ring, so that one of the two is shown. The search ends with a link that stands out, or with the
-last one.
+another of the same ring, so that one of the two is shown. The search ends with the last link; in a long ring already
+with one that stands out.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +22,11 @@ Bools = npt.NDArray[np.bool_]
 Ends = tuple[int, int]
 Members = tuple[int, ...]
 
-STANDS_OUT = 1.5
-"""Times what the other link of its probe took: one of several links by chance alone is seldom so far off."""
+LONG_RING = 9
+"""With fewer links all are probed, and the slowest is shown: a probe that somebody disturbed misleads nobody."""
+
+STANDS_OUT = 3.0
+"""Times what the other link of its probe took: chance alone seldom leads so far off."""
 
 _HEALTHY_GROUPS = 4
 _OF_EACH = 5
@@ -131,14 +134,14 @@ class RingSearch:
         return None
 
     def is_over(self, members: Members, since: int) -> bool:
-        """Whether a link of the group was found that stands out, or none is left to probe, since that iteration."""
+        """Whether no link of the group is left to probe, or one was found that stands out, since that iteration."""
         search = self._searches.get(members)
         return search is not None and search.ended_at >= max(since, 0)
 
     def take(self, ends: Ends, ratio: float, iteration: int) -> None:
         """What a probe that was asked for at that iteration has shown of a link: it stands out, or not."""
-        for search in self._searches.values():
-            if ends in search.asked and ratio >= STANDS_OUT:
+        for members, search in self._searches.items():
+            if ends in search.asked and len(members) >= LONG_RING and ratio >= STANDS_OUT:
                 search.ended_at = max(search.ended_at, iteration)
 
     def processes(self, suspect: Ends, peer: Ends) -> Ends | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import cast
@@ -13,9 +14,9 @@ from contracts.topics import RECORDS, SUSPICIONS
 from layouts.layout import uniform_layout
 from services.detector.adapters.finding_codec import record_of
 from services.detector.adapters.observation_codec import frame_from_proto, liveness_from_proto
-from services.detector.domain.detector import JobDetector
+from services.detector.domain.detector import Finding, JobDetector
 from services.detector.domain.suspicion import Suspicion
-from services.detector.domain.verdict import Verdict, VerdictKind
+from services.detector.domain.verdict import Evidence, Verdict, VerdictKind
 from services.scheduler.adapters.intake import decode_suspicion
 from services.scheduler.adapters.job_events import JobEvents
 from services.scheduler.dispatch import protocol
@@ -37,6 +38,8 @@ CONFIG = TrainingConfig(
 )
 # Two replicas of two stages: links 0-1 and 2-3 for activations, 0-2 and 1-3 for gradients.
 LAYOUT = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=2, num_micro_batches=4)
+# Three replicas of two stages: the ranks of a stage are a group of three, no two of them have one of their own.
+THREE_REPLICAS = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=3, num_micro_batches=3)
 LATENCY_SECONDS = 0.006
 ONSET = 40
 FACTOR = 6.0
@@ -61,7 +64,8 @@ def test_a_link_that_takes_six_times_as_long_is_named_as_the_slowest(
 ) -> None:
     table = LinkTable.create(tmp_path / "links", 4)
     links = EmulatedLinks(bytes_per_second=1e9, latency_seconds=LATENCY_SECONDS, factor=table.factor)
-    fleet = start_fleet(CONFIG, LAYOUT, make_links=lambda: links, ahead=CONFIG.num_iterations)
+    config = replace(CONFIG, num_iterations=ONSET + 40)
+    fleet = start_fleet(config, LAYOUT, make_links=lambda: links, ahead=config.num_iterations)
     fleet.reached(ONSET)
     table.set_factor(0, 1, FACTOR)
     fleet.finish()
@@ -131,6 +135,18 @@ class PipedRank:
         return await asyncio.to_thread(self._process.call, "link_answer")
 
 
+def watched(fleet: Fleet, iteration: int, detector: JobDetector, sequence: Iterator[int]) -> list[Finding]:
+    """What the detector finds in an iteration, with the answers of all probes that it asks for."""
+    frame = frame_from_proto(CONFIG.job_id, next(sequence), frame_of(fleet, iteration))
+    found = list(detector.observe(frame))
+    for one in found.copy():
+        if isinstance(one, Suspicion) and one.link is not None:
+            liveness = pb.Liveness(at_unix_seconds=frame.closed_at_unix_seconds)
+            liveness.event.CopyFrom(asyncio.run(answered(one, fleet)))
+            found += detector.observe(liveness_from_proto(CONFIG.job_id, next(sequence), liveness))
+    return found
+
+
 async def answered(suspicion: Suspicion, fleet: Fleet) -> pb.ProcessEvent:
     """The event in which the scheduler tells what the probe took, with every message as it goes over the wire."""
     producer = FakeProducer(broker := FakeBroker())
@@ -156,15 +172,13 @@ def test_a_suspected_link_is_probed_while_the_job_trains_and_its_verdict_says_wh
         fleet.pump_until(lambda i=iteration: len(fleet.samples.get(i, ())) == 4, f"everybody's iteration {iteration}")
         if iteration == ONSET:
             table.set_factor(0, 1, FACTOR)
-        frame = frame_from_proto(CONFIG.job_id, next(sequence), frame_of(fleet, iteration))
-        found = detector.observe(frame)
-        for one in found:
-            if isinstance(one, Suspicion) and one.link is not None:
-                probed.append((one.rank, one.link.partner_rank, one.peer_rank, one.link.peer_partner_rank))
-                liveness = pb.Liveness(at_unix_seconds=frame.closed_at_unix_seconds)
-                liveness.event.CopyFrom(asyncio.run(answered(one, fleet)))
-                found += detector.observe(liveness_from_proto(CONFIG.job_id, next(sequence), liveness))
-        told += [ratio for one in found if isinstance(one, Verdict) for ratio in probe_ratios(one)]
+        found = watched(fleet, iteration, detector, sequence)
+        probed += [
+            (one.rank, one.link.partner_rank, one.peer_rank, one.link.peer_partner_rank)
+            for one in found
+            if isinstance(one, Suspicion) and one.link is not None
+        ]
+        told += [one.value for verdict in found for one in probe_evidence(verdict, {0, 1})]
         if told:
             break
     assert (0, 1, 2, 3) in probed
@@ -174,8 +188,32 @@ def test_a_suspected_link_is_probed_while_the_job_trains_and_its_verdict_says_wh
     fleet.pump_until(lambda: len(fleet.samples.get(goes_on, ())) == 4, "more iterations after the probe")
 
 
-def probe_ratios(verdict: Verdict) -> list[float]:
-    """How much longer a probe took over the slow link than over a healthy one, where the verdict says it."""
-    if verdict.kind is not VerdictKind.COMMUNICATION_SLOW or {one.rank for one in verdict.culprits} != {0, 1}:
+def test_the_slow_link_inside_a_group_of_three_is_found_by_probes_while_the_job_trains(
+    start_fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    table = LinkTable.create(tmp_path / "links", 6)
+    links = EmulatedLinks(bytes_per_second=1e9, latency_seconds=LATENCY_SECONDS / 2, factor=table.factor)
+    config = replace(CONFIG, num_iterations=300, workload=replace(CONFIG.workload, num_micro_batches=3))
+    fleet = start_fleet(config, THREE_REPLICAS, make_links=lambda: links, ahead=config.num_iterations)
+    detector, sequence = JobDetector(CONFIG.job_id), count()
+    told: list[Evidence] = []
+    for iteration in range(config.num_iterations):
+        fleet.pump_until(lambda i=iteration: len(fleet.samples.get(i, ())) == 6, f"everybody's iteration {iteration}")
+        if iteration == ONSET:
+            table.set_factor(2, 4, FACTOR)
+        for finding in watched(fleet, iteration, detector, sequence):
+            told += probe_evidence(finding, {0, 2, 4})
+        if told:
+            break
+    # Transfers name the group only; of the links in it, this one takes longer than one of the other stage's group.
+    assert "between ranks 2 and 4 took" in told[0].text
+    assert 1.3 < told[0].value < 2 * FACTOR
+
+
+def probe_evidence(finding: Finding, culprits: set[int]) -> list[Evidence]:
+    """How much longer a probe took over a slow link than over another, where a verdict about these ranks says it."""
+    if not isinstance(finding, Verdict) or finding.kind is not VerdictKind.COMMUNICATION_SLOW:
         return []
-    return [one.value for one in verdict.evidence if one.name == "probe against a healthy link"]
+    if {one.rank for one in finding.culprits} != culprits:
+        return []
+    return [one for one in finding.evidence if one.name == "probe against a healthy link"]
