@@ -7,7 +7,8 @@ is what the next two iterations took longer than the same two of the run left al
 them took longer anyway; the same figure of two iterations without a suspicion says how much of it is the machine's.
 
 With ``--of links`` ranks have emulated links between them, all healthy, and suspicions are of links: of a random one,
-within a stage or over a stage border, beside another of the same kind.
+within a stage or over a stage border, beside another of the same kind. With ``--of inner-links`` they are of links
+inside groups of four, for which the ranks first build groups beside their work: that may take an iteration more.
 """
 
 import argparse
@@ -44,9 +45,10 @@ LINK_BYTES_PER_SECOND = 1e8
 
 _WARM_UP_ITERATIONS = 8
 _CYCLE = 8
-_WINDOW = 2
+_WINDOW, _INNER_WINDOW = 2, 3
 _QUIET_AFTER = 3
-"""Of a cycle: asked for in iteration 0, a suspicion is paid for in 1 and 2; 4 and 5 are held against them."""
+"""Of a cycle: asked for in iteration 0, a suspicion is paid for in 1 and 2; 4 and 5 are held against them. Of a link
+inside a group, in 1 to 3, and 4 to 6 are."""
 _JOB_SEED = 7
 _LOOK_SECONDS = 0.01
 
@@ -78,6 +80,7 @@ class Suspects(StrEnum):
 
     DEVICES = "devices"
     LINKS = "links"
+    INNER_LINKS = "inner-links"
 
 
 class _TimedClient(RankClient):
@@ -109,7 +112,7 @@ class _Run:
                 layout=job.layout,
                 run_dir=folder,
                 flops_per_second=job.flops_per_second,
-                link_bytes_per_second=LINK_BYTES_PER_SECOND if of is Suspects.LINKS else 0.0,
+                link_bytes_per_second=0.0 if of is Suspects.DEVICES else LINK_BYTES_PER_SECOND,
                 config=config_to_json(replace(job.config, num_iterations=num_iterations)),
             )
         )
@@ -173,13 +176,15 @@ async def _suspect(
         outcomes.append(outcome)
 
     prober = Prober(take)
-    suspicion_of = _device_suspicion if of is Suspects.DEVICES else _link_suspicion
     found = []
     for iteration in range(_WARM_UP_ITERATIONS, num_iterations - _CYCLE, _CYCLE):
         while len(run.ended(run.ranks[0])) < iteration:  # noqa: ASYNC110 - it is another process's file
             await asyncio.sleep(_LOOK_SECONDS)
         await asyncio.sleep(rng.uniform(0.0, 0.8 * ITERATION_SECONDS))
-        suspicion = suspicion_of(job, iteration, rng)
+        if of is Suspects.DEVICES:
+            suspicion = _device_suspicion(job, iteration, rng)
+        else:
+            suspicion = _link_suspicion(job, iteration, rng, inner=of is Suspects.INNER_LINKS)
         answered = len(run.ended(run.ranks[0]))
         await prober.answer(suspicion, clients)
         suspect, peer = suspicion.rank, suspicion.peer_rank
@@ -208,13 +213,25 @@ def _device_suspicion(job: MainJob, iteration: int, rng: random.Random) -> Suspi
     )
 
 
-def _link_suspicion(job: MainJob, iteration: int, rng: random.Random) -> Suspicion:
-    """Of a random link within a stage or over a stage border, beside one of the same kind that is apart."""
-    stages = [stage.ranks for replica in job.layout.replicas for stage in replica.stages]
-    within = [pair for ranks in stages for pair in pairwise(sorted(ranks))]
-    borders = [(border.sender, border.receiver) for border in borders_of(job.layout)]
-    over = sorted({(min(ends), max(ends)) for ends in borders})
-    links = rng.choice([within, over])
+def _link_suspicion(job: MainJob, iteration: int, rng: random.Random, *, inner: bool) -> Suspicion:
+    """Of a random link, beside one of the same kind that is apart.
+
+    It is within a stage or over a stage border; an inner one is between other shards of two replicas' same stage.
+    """
+    if inner:
+        positions = list(job.layout.positions())
+        links = sorted(
+            (first, second)
+            for first, at in positions
+            for second, other in positions
+            if first < second and at.stage == other.stage and at.replica != other.replica and at.shard != other.shard
+        )
+    else:
+        stages = [stage.ranks for replica in job.layout.replicas for stage in replica.stages]
+        within = [pair for ranks in stages for pair in pairwise(sorted(ranks))]
+        borders = [(border.sender, border.receiver) for border in borders_of(job.layout)]
+        over = sorted({(min(ends), max(ends)) for ends in borders})
+        links = rng.choice([within, over])
     suspect = rng.choice(links)
     peer = rng.choice([link for link in links if not {*link} & {*suspect}])
     return Suspicion(
@@ -235,22 +252,25 @@ def _link_suspicion(job: MainJob, iteration: int, rng: random.Random) -> Suspici
     )
 
 
-def costs_of(alone: np.ndarray, suspected: np.ndarray, asked: Sequence[tuple[int, float, float]]) -> list[Cost]:
+def costs_of(
+    alone: np.ndarray, suspected: np.ndarray, asked: Sequence[tuple[int, float, float]], window: int = _WINDOW
+) -> list[Cost]:
     """The cost of each suspicion; see the head of this module.
 
     Args:
         alone: Seconds of the iterations from the second on, of the run that was left alone.
         suspected: The same of the other run.
         asked: What :func:`suspected_run` gave.
+        window: In how many iterations a suspicion is paid for.
     """
     longer = suspected - alone
     found = []
     for iteration, suspect_seconds, peer_seconds in asked:
         # Entry i is iteration i + 1: the first that can be longer is the one after that in which it was asked.
-        paid = slice(iteration, iteration + _WINDOW)
-        quiet = slice(iteration + _QUIET_AFTER, iteration + _QUIET_AFTER + _WINDOW)
+        paid = slice(iteration, iteration + window)
+        quiet = slice(iteration + _QUIET_AFTER, iteration + _QUIET_AFTER + window)
         around = [*longer[max(iteration - 2, 0) : iteration], *longer[paid.stop : quiet.start], longer[quiet.stop]]
-        anyway = _WINDOW * median(around)
+        anyway = window * median(around)
         found.append(
             Cost(
                 seconds=float(longer[paid].sum() - anyway),
@@ -294,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for pair in range(options.pairs):
         alone = plain_run(job, num_iterations, of)
         suspected, asked = suspected_run(job, num_iterations, of, pair)
-        costs += costs_of(alone, suspected, asked)
+        costs += costs_of(alone, suspected, asked, _INNER_WINDOW if of is Suspects.INNER_LINKS else _WINDOW)
     print(f"{len(costs)} suspicions of {of}\n\n{table(costs, of)}")
     out: Path = options.out or Path(f"out/benchmarks/detection/suspicion_cost_{of}.json")
     out.parent.mkdir(parents=True, exist_ok=True)
