@@ -29,8 +29,7 @@ STANDS_OUT = 3.0
 """Times what the other link of its probe took: chance alone seldom leads so far off."""
 
 _HEALTHY_GROUPS = 4
-_OF_EACH = 5
-"""A link shares ranks with at most four others of a ring."""
+"""The calmest, in which a link to compare with is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,29 +208,27 @@ class _Beside:
 
     def __init__(self, standing: GroupStanding, row: int, node_of: Callable[[int], str]) -> None:
         self._node_of = node_of
-        size = len(standing.members[row])
+        self._own = ring_of(standing.members[row])
         healthy = ~standing.ill & (standing.evidence < SUSPECT_AT) & (standing.classes == standing.classes[row])
         healthy[row] = False
-        alike = [other for other in np.flatnonzero(healthy).tolist() if len(standing.members[other]) == size]
+        alike = [other for other in np.flatnonzero(healthy).tolist() if len(standing.members[other]) == len(self._own)]
         calmest = sorted(alike, key=lambda other: float(standing.evidence[other]))[:_HEALTHY_GROUPS]
-        self._healthy = [self._by_kind(standing.members[other]) for other in calmest]
-        self._own = self._by_kind(standing.members[row])
+        self._healthy = [ring_of(standing.members[other]) for other in calmest]
+        self._crossing = {ends: self._crosses(ends) for ring in (self._own, *self._healthy) for ends in ring}
 
     def of(self, ends: Ends, known: set[Ends]) -> Ends | None:
-        """The link to compare with; of the same ring rather one that is not known yet."""
-        crosses = self._crosses(ends)
-        unknown = [one for one in self._own[crosses] if one not in known]
-        for links in (*(links[crosses] for links in self._healthy), unknown, self._own[crosses]):
-            found = [one for one in links[:_OF_EACH] if not {*one} & {*ends}]
-            if found:
-                return found[0]
-        return None
+        """The link to compare with.
 
-    def _by_kind(self, members: Members) -> dict[bool, list[Ends]]:
-        links: dict[bool, list[Ends]] = {False: [], True: []}
-        for ends in ring_of(members):
-            links[self._crosses(ends)].append(ends)
-        return links
+        In another ring rather one in the same place, whose ranks stand to each other as these do; in the same ring
+        rather one that is not known yet.
+        """
+        place = self._own.index(ends)
+        unknown = [one for one in self._own if one not in known]
+        for links in (*((ring[place], *ring) for ring in self._healthy), unknown, self._own):
+            for one in links:
+                if self._crossing[one] == self._crossing[ends] and not {*one} & {*ends}:
+                    return one
+        return None
 
     def _crosses(self, ends: Ends) -> bool:
         return self._node_of(ends[0]) != self._node_of(ends[1])

@@ -77,7 +77,7 @@ def test_a_ring_has_as_many_links_as_ranks() -> None:
 def test_links_of_a_slow_group_are_probed_one_by_one_beside_one_of_a_healthy_group() -> None:
     asked = pairs(RingSearch(), standing(FOUR, OTHERS, evidence=(0.0, 0.2), ill=(0,)))
     assert [suspect for suspect, _ in asked] == [(0, 1), (1, 2), (2, 3), (0, 3)]
-    assert all(set(peer) <= set(OTHERS) for _, peer in asked)
+    assert [peer for _, peer in asked] == [(4, 5), (5, 6), (6, 7), (4, 7)]
     suspected = standing(FOUR, OTHERS, evidence=(0.7, 0.2))
     assert pairs(RingSearch(), suspected) == asked
     assert consider(RingSearch(), standing(FOUR, OTHERS, evidence=(0.4, 0.2))) is None
@@ -94,7 +94,10 @@ def test_without_a_healthy_group_two_links_of_the_ring_stand_beside_each_other()
 
 def test_links_between_nodes_are_compared_with_links_between_nodes() -> None:
     asked = pairs(RingSearch(), standing(FOUR, OTHERS, evidence=(0.0, 0.0), ill=(0,)), ranks_per_node=2)
-    assert asked == [((0, 1), (4, 5)), ((1, 2), (5, 6)), ((2, 3), (4, 5)), ((0, 3), (5, 6))]
+    assert [peer for _, peer in asked] == [(4, 5), (5, 6), (6, 7), (4, 7)]
+    # Here the first link is between nodes and the second is not; in the other ring it is the other way round.
+    asked = pairs(RingSearch(), standing((1, 2, 3, 8), OTHERS, evidence=(0.0, 0.0), ill=(0,)), ranks_per_node=2)
+    assert asked == [((1, 2), (5, 6)), ((2, 3), (4, 5)), ((3, 8), (5, 6)), ((1, 8), (4, 7))]
 
 
 def test_of_an_endpoint_one_link_is_enough() -> None:
