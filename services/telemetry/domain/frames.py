@@ -10,7 +10,8 @@ When a frame closes, oldest first and never out of order:
 - *Unsettled* (the first frame of an epoch: layouts shrink and grow): as soon as every rank that is in it has gone on to
   a later iteration. Who is in it then are the epoch's members. A layout that shrank waits for nobody from before.
 - Either: when its time is over, which follows the job's own iteration time; after a grace, when a newer epoch has
-  begun; at once, when too many frames are open.
+  begun; at once, when too many frames are open. While ranks come back one by one after a cut, no time is over, and
+  frames of a new epoch wait for the members of the one before, too.
 
 A frame of an older epoch whose iteration a newer epoch runs again is dropped: the newer one supersedes it.
 """
@@ -74,6 +75,7 @@ class FrameJoiner:
         self._num_lost_iterations = 0
         self._lost_key: FrameKey = (-1, -1)
         self._joined_at_seconds = 0.0
+        self._all_back_at_seconds = 0.0
         self.laggards = Laggards()
         self.outcomes: Counter[Outcome] = Counter()
         self.num_superseded = 0
@@ -237,6 +239,10 @@ class FrameJoiner:
             frame.first_at_seconds += seconds
             frame.last_at_seconds += seconds
 
+    def wait_for_all(self, until_seconds: float) -> None:
+        """Ranks come back one by one: up to this time frames wait for all of them."""
+        self._all_back_at_seconds = until_seconds
+
     @property
     def patience_seconds(self) -> float:
         """How long a frame is open at most."""
@@ -251,6 +257,8 @@ class FrameJoiner:
 
     def _overdue(self, key: FrameKey, now_seconds: float) -> bool:
         frame = self._open[key]
+        if now_seconds < self._all_back_at_seconds:
+            return False
         if key[0] < self._newest_epoch:
             begun = max(frame.last_at_seconds, self._newest_epoch_since_seconds)
             if now_seconds - begun >= self._rules.grace_seconds:
@@ -314,15 +322,16 @@ class FrameJoiner:
 
     def _open_frame(self, key: FrameKey, first_offset: int, now_seconds: float) -> _OpenFrame:
         settled = key[0] == self._settled_epoch
+        waits = settled or now_seconds < self._all_back_at_seconds
         frame = _OpenFrame(
             settled=settled,
-            waiting=self._members.waited_for(self._rules.max_missed) if settled else set(),
+            waiting=self._members.waited_for(self._rules.max_missed) if waits else set(),
             absent=set(self._members) if settled else set(),
             first_at_seconds=now_seconds,
             last_at_seconds=now_seconds,
             first_offset=first_offset,
         )
-        if settled:  # whoever is further on already will not bring this one
+        if waits:  # whoever is further on already will not bring this one
             for other, newer in self._open.items():
                 if other > key:
                     frame.waiting.difference_update(newer.entries.ranks())

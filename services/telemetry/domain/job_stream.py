@@ -17,6 +17,8 @@ from services.telemetry.domain.observed import (
 from services.telemetry.domain.progress import ProgressWatcher, WatchRules
 from services.telemetry.domain.sample_block import SampleBlock
 
+RETURN_SECONDS = 12.0
+"""After a cut every rank has so long to come back; a client's longest pause and attempt are in it."""
 _MAX_REMEMBERED_EVENTS = 4096
 
 
@@ -75,10 +77,11 @@ class JobStream:
             self._apply(event, now_seconds)
 
     def excuse_silence(self, now_seconds: float) -> None:
-        """Nothing could be heard since the last record came, and now it can again: that time counts for nothing."""
+        """Nothing could be heard since the last record came: that time counts for nothing, and ranks are back one by one."""
         gap_seconds = max(0.0, now_seconds - self.heard_at_seconds)
         self.frames.excuse(gap_seconds)
-        self.watcher.excuse(gap_seconds, now_seconds)
+        self.frames.wait_for_all(now_seconds + RETURN_SECONDS)
+        self.watcher.excuse(gap_seconds, until_seconds=now_seconds + RETURN_SECONDS)
         self.heard_at_seconds = now_seconds
 
     def heard(self, rank: int, incarnation: int, now_seconds: float) -> None:

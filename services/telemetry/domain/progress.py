@@ -25,8 +25,7 @@ class WatchRules:
         silent_seconds: A rank from which something came within this time is not silent.
         cut_seconds: A job of whose reporting ranks none was heard for so long is cut off,
         cut_off_seconds: and believed to be so up to this time; beyond it pictures are taken.
-        return_seconds: After a cut every rank has so long to come back; a client's longest pause and attempt are in it.
-        back_seconds: Of a rank that was not heard for so long in that time nothing is known.
+        back_seconds: While ranks come back after a cut, nothing is known of one that was not heard for so long.
         picture_seconds: Time between two pictures while it lasts.
         calm_after_seconds: After so long the pictures get rarer:
         calm_picture_seconds: this is the time between two of them then.
@@ -38,7 +37,6 @@ class WatchRules:
     silent_seconds: float = 2.0
     cut_seconds: float = 1.5
     cut_off_seconds: float = 15.0
-    return_seconds: float = 12.0
     back_seconds: float = 1.0
     picture_seconds: float = 0.25
     calm_after_seconds: float = 10.0
@@ -69,7 +67,7 @@ class ProgressWatcher:
         self._newest_left = False
         self._picture_at_seconds: float | None = None
         self._disturbed_since_seconds: float | None = None
-        self._returned_at_seconds = 0.0
+        self._all_back_at_seconds = 0.0
 
     @property
     def num_ranks(self) -> int:
@@ -95,9 +93,14 @@ class ProgressWatcher:
             return False
         return self._rules.cut_seconds < now_seconds - newest_seconds < self._rules.cut_off_seconds
 
-    def excuse(self, seconds: float, now_seconds: float) -> None:
-        """So long nothing could be heard from the job at all: it counts neither as silence nor as standing still."""
-        self._returned_at_seconds = now_seconds + self._rules.return_seconds
+    def excuse(self, seconds: float, *, until_seconds: float) -> None:
+        """So long nothing could be heard from the job at all: it counts neither as silence nor as standing still.
+
+        Args:
+            seconds: How long.
+            until_seconds: When all of its ranks will be back, Unix seconds.
+        """
+        self._all_back_at_seconds = until_seconds
         if self._moved_at_seconds is not None:
             self._moved_at_seconds += seconds
         if self._newest_heard is not None:
@@ -211,7 +214,7 @@ class ProgressWatcher:
     def _is_back(self, rank: _Rank, now_seconds: float) -> bool:
         """False for a rank whose silence may be that of a cut, and of which nothing is known."""
         is_silent = now_seconds - rank.heard_at_seconds > self._rules.back_seconds
-        return not is_silent or now_seconds >= self._returned_at_seconds
+        return not is_silent or now_seconds >= self._all_back_at_seconds
 
     def _take(self, now_seconds: float) -> Picture:
         self._picture_at_seconds = now_seconds

@@ -1,3 +1,5 @@
+import pytest
+
 from services.telemetry.domain.frames import FrameJoiner
 from services.telemetry.domain.job_stream import JobStream
 from services.telemetry.domain.observed import ClosedFrame, EventKind, Numbered, Picture
@@ -93,3 +95,30 @@ def test_a_picture_needs_ranks() -> None:
     assert JobStream("job").tick(100.0) == []
     assert FrameJoiner().tick(100.0) == []
     assert Picture(at_seconds=0.0, ranks=(), seconds_without_progress=0.0).ranks == ()
+
+
+def frames_in(numbered: list[Numbered]) -> list[ClosedFrame]:
+    return [each.observed for each in numbered if isinstance(each.observed, ClosedFrame)]
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_frames_wait_for_ranks_that_come_back_one_by_one_after_a_cut_also_in_a_new_epoch(epoch: int) -> None:
+    stream = JobStream("job")
+    run_iterations(stream, range(5), num_ranks=3, at_seconds=10.0)
+    stream.excuse_silence(40.0)
+    closed = []
+    for rank, at_seconds in enumerate((40.0, 44.0, 49.0)):
+        for iteration in range(5, 9):
+            closed += stream.sample(sample(rank, iteration, epoch=epoch), at_seconds)
+        closed += stream.tick(at_seconds + 3.0)
+    assert [(frame.iteration, len(frame.entries)) for frame in frames_in(closed)] == [(at, 3) for at in range(5, 9)]
+
+
+def test_frames_do_not_wait_for_ever_for_one_that_does_not_come_back_after_a_cut() -> None:
+    stream = JobStream("job")
+    run_iterations(stream, range(5), at_seconds=10.0)
+    stream.excuse_silence(40.0)
+    stream.sample(sample(0, 5), 40.0)
+    assert frames_in(stream.tick(51.0)) == []
+    [frame] = frames_in(stream.tick(52.0))
+    assert frame.missing_ranks == (1,)
