@@ -77,7 +77,7 @@ class JobStream:
             self._apply(event, now_seconds)
 
     def excuse_silence(self, now_seconds: float) -> None:
-        """Nothing could be heard since the last record came: that time counts for nothing, and ranks are back one by one."""
+        """Nothing was heard since the last record came: that time counts for nothing, and ranks are back one by one."""
         gap_seconds = max(0.0, now_seconds - self.heard_at_seconds)
         self.frames.excuse(gap_seconds)
         self.frames.wait_for_all(now_seconds + RETURN_SECONDS)
