@@ -124,5 +124,6 @@ def _inject(verb: str, *arguments: Any) -> None:
     except (OSError, ValueError, KeyError) as error:
         raise CommandError(
             f"cannot {verb.replace('_', ' ')}: {error}",
-            next_step="check that the job runs and that RUN_DIR holds its job.json",
+            # What is wrong with an argument says itself what would do.
+            next_step="" if isinstance(error, ValueError) else "check that the job runs and that RUN_DIR is its folder",
         ) from error

@@ -111,6 +111,12 @@ def verdict_row(verdict: detector_pb2.Verdict) -> dict[str, Any]:
     }
 
 
+def verdict_kinds() -> list[str]:
+    """The kinds of verdicts that this version knows."""
+    values = [value for value in detector_pb2.VerdictKind.values() if value != detector_pb2.VERDICT_KIND_UNSPECIFIED]
+    return [_word(detector_pb2.VerdictKind, value, "VERDICT_KIND_") for value in values]
+
+
 def culprit_text(culprit: detector_pb2.Culprit) -> str:
     """Who it is, in a few words."""
     place = "/".join(part for part in (culprit.node, culprit.device) if part)

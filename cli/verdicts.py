@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from cli.errors import CommandError
+from cli.errors import CommandError, ExitStatus
 from cli.fleet_client import fleet_client
-from cli.messages import verdict_row
+from cli.messages import verdict_kinds, verdict_row
 from cli.output import OutputFormat, show_json, show_record, show_rows
 from cli.session import OutputOption, output_of
 
@@ -41,6 +41,10 @@ def list_verdicts(
 
     Example: evenkeel verdicts list --job demo --kind stage_imbalance
     """
+    if kind not in ("", *verdict_kinds()):
+        raise CommandError(
+            f"there is no kind {kind!r}", next_step=f"one of: {', '.join(verdict_kinds())}", status=ExitStatus.USAGE
+        )
     with fleet_client(context) as client:
         found = (verdict_row(verdict) for verdict in client.verdicts(job))
         rows = list(islice((row for row in found if kind in ("", row["kind"])), most))

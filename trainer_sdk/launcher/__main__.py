@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not spec.fleet_address:
         print("the job trains alone: EVENKEEL_FLEET_ADDRESS is not set and no local stack runs", file=sys.stderr)
     if begins:
-        print(begins, flush=True)
+        _tell(begins)
     return run_in_foreground(launcher, progress_seconds=0.0 if options.quiet else options.progress)
 
 
@@ -76,6 +76,14 @@ def _seconds(text: str) -> float:
     if not 0.0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text}: 0 or more")
     return value
+
+
+def _tell(line: str) -> None:
+    """Prints a line; when nobody reads any more the job trains on, and no further line is tried."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> int:
@@ -93,7 +101,7 @@ def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> i
     previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         launcher.start()
-        print(f"job {launcher.spec.job_id} runs in {launcher.spec.run_dir}", flush=True)
+        _tell(f"job {launcher.spec.job_id} runs in {launcher.spec.run_dir}")
         lines = ProgressLines(launcher.progress, progress_seconds)
         status: int | None = None
         # Python runs signal handlers between the slices of this wait.
@@ -101,7 +109,7 @@ def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> i
             status = launcher.wait(0.2)
             line = lines.line(len(launcher.pids), launcher.spec.world_size)
             if line is not None:
-                print(line, flush=True)
+                _tell(line)
         return 128 + received[0] if status is None else status
     except RuntimeError as error:
         print(f"evenkeel run: {error}", file=sys.stderr)

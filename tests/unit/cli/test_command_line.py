@@ -270,6 +270,15 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(
     assert "'jobs'" in capsys.readouterr().err
 
 
+def test_a_kind_of_verdicts_that_does_not_exist_is_answered_with_those_that_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(monkeypatch, "verdicts", "list", "--kind", "slow") == ExitStatus.USAGE
+    first, advice = capsys.readouterr().err.splitlines()
+    assert first == "evenkeel: there is no kind 'slow'"
+    assert advice.startswith("next: one of: fail_stop, hang, compute_slow, ")
+
+
 def test_run_without_a_file_says_what_is_missing_with_an_example() -> None:
     command = [sys.executable, "-m", "cli", "run"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
