@@ -19,7 +19,7 @@ from services.telemetry.adapters.record_batch import ArrivedRun, RecordBatchDeco
 from services.telemetry.adapters.recovery import PartitionMemory, remember
 from services.telemetry.adapters.rollup_writer import RollupWriter
 from services.telemetry.domain.frames import Outcome
-from services.telemetry.domain.job_stream import JobStream
+from services.telemetry.domain.job_stream import RETURN_SECONDS, JobStream
 from services.telemetry.domain.observed import ClosedFrame, EventKind, Numbered, Picture
 from services.telemetry.domain.rollups import RollupAggregator, RollupHold
 from services.telemetry.domain.sample_block import SampleBlock
@@ -96,6 +96,7 @@ class TelemetryHandler:
         self._shards: dict[int, _Shard] = {}
         self._housekept_at_seconds = 0.0
         self._deaf = False
+        self._all_back_at_seconds = 0.0
 
     def kafka_changed(self, reachable: bool) -> None:
         """While Kafka is away nothing can be heard: no clock runs against any rank."""
@@ -104,6 +105,7 @@ class TelemetryHandler:
         self._deaf = not reachable
 
     def _excuse_silence(self, now_seconds: float) -> None:
+        self._all_back_at_seconds = now_seconds + RETURN_SECONDS
         for shard in self._shards.values():
             for job in shard.jobs.values():
                 job.stream.excuse_silence(now_seconds)
@@ -206,6 +208,7 @@ class TelemetryHandler:
                 until_offset=shard.memory.until_offset,
                 now_seconds=now_seconds,
             )
+        job.stream.wait_for_all(self._all_back_at_seconds)
         shard.jobs[job_id] = job
         self._count_jobs()
         return job

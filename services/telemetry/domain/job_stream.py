@@ -80,9 +80,14 @@ class JobStream:
         """Nothing was heard since the last record came: that time counts for nothing, and ranks are back one by one."""
         gap_seconds = max(0.0, now_seconds - self.heard_at_seconds)
         self.frames.excuse(gap_seconds)
-        self.frames.wait_for_all(now_seconds + RETURN_SECONDS)
-        self.watcher.excuse(gap_seconds, until_seconds=now_seconds + RETURN_SECONDS)
+        self.watcher.excuse(gap_seconds)
         self.heard_at_seconds = now_seconds
+        self.wait_for_all(now_seconds + RETURN_SECONDS)
+
+    def wait_for_all(self, until_seconds: float) -> None:
+        """Up to this time ranks come back one by one after a cut."""
+        self.frames.wait_for_all(until_seconds)
+        self.watcher.wait_for_all(until_seconds)
 
     def heard(self, rank: int, incarnation: int, now_seconds: float) -> None:
         """A record of a rank's process came."""

@@ -93,14 +93,12 @@ class ProgressWatcher:
             return False
         return self._rules.cut_seconds < now_seconds - newest_seconds < self._rules.cut_off_seconds
 
-    def excuse(self, seconds: float, *, until_seconds: float) -> None:
-        """So long nothing could be heard from the job at all: it counts neither as silence nor as standing still.
-
-        Args:
-            seconds: How long.
-            until_seconds: When all of its ranks will be back, Unix seconds.
-        """
+    def wait_for_all(self, until_seconds: float) -> None:
+        """Ranks come back one by one: up to this time nothing is known of one that is silent."""
         self._all_back_at_seconds = until_seconds
+
+    def excuse(self, seconds: float) -> None:
+        """So long nothing could be heard from the job at all: it counts neither as silence nor as standing still."""
         if self._moved_at_seconds is not None:
             self._moved_at_seconds += seconds
         if self._newest_heard is not None:

@@ -15,13 +15,28 @@ from services.telemetry.metrics import TelemetryMetrics
 PARTITION = Partition(RECORDS.name, 0)
 
 
-class NothingSaid:
-    """A tail of a topic that nobody has written to."""
+class Said:
+    """The tail of what the service has sent."""
+
+    def __init__(self) -> None:
+        self.records: list[ConsumedRecord] = []
+
+    def add(self, record: OutgoingRecord) -> None:
+        self.records.append(
+            ConsumedRecord(
+                partition=Partition(record.topic, 0),
+                offset=len(self.records),
+                timestamp_seconds=0.0,
+                key=record.key,
+                value=record.value,
+                headers=record.headers,
+            )
+        )
 
     async def read_back(
         self, partition: Partition, *, enough: Callable[[ConsumedRecord], bool], least: int = 256, most: int = 20_000
     ) -> list[ConsumedRecord]:
-        return []
+        return self.records
 
 
 class Rollups:
@@ -51,11 +66,12 @@ class Service:
     def __init__(self, *, seconds_to_send: float = 0.0) -> None:
         self.registry, self.now, self.offset = CollectorRegistry(), 1000.0, 0
         self.rollups = Rollups()
+        self.said = Said()
         self.sent: list[pb.Observation] = []
         self._seconds_to_send = seconds_to_send
         self.handler = TelemetryHandler(
             self,
-            NothingSaid(),
+            self.said,
             first_offset,
             self.rollups,  # type: ignore[arg-type]
             TelemetryMetrics(self.registry),
@@ -65,6 +81,8 @@ class Service:
         )
 
     async def send_all(self, records: Sequence[OutgoingRecord]) -> None:
+        for record in records:
+            self.said.add(record)
         self.sent += [pb.Observation.FromString(record.value or b"") for record in records]
         self.now += self._seconds_to_send
 

@@ -42,7 +42,10 @@ async def test_ranks_that_are_back_later_than_kafka_are_in_no_picture_until_they
 
 
 @pytest.mark.asyncio
-async def test_a_frame_that_was_open_when_kafka_went_waits_for_the_ranks_that_are_back_later() -> None:
+@pytest.mark.parametrize("group_is_new", [False, True])
+async def test_a_frame_that_was_open_when_kafka_went_waits_for_the_ranks_that_are_back_later(
+    group_is_new: bool,
+) -> None:
     service = Service()
     await service.handler.assigned([PARTITION])
     for iteration in range(5):
@@ -50,6 +53,10 @@ async def test_a_frame_that_was_open_when_kafka_went_waits_for_the_ranks_that_ar
     await service.iteration((0, 0, 5))
     service.handler.kafka_changed(False)
     service.now += 20.0
+    if group_is_new:
+        await service.handler.revoked([PARTITION])
+        await service.handler.assigned([PARTITION])
+        await service.iteration((0, 0, 5))
     await service.report(5, 0)
     service.handler.kafka_changed(True)
     await service.handler.tick(service.now)

@@ -83,7 +83,7 @@ def test_silence_of_all_is_a_cut_line_and_counts_for_nothing() -> None:
     job.mute = {0, 1, 2}
     assert job.run(12.0) == []
     assert job.watcher.cut_off(job.now_seconds)
-    job.watcher.excuse(12.0, until_seconds=job.now_seconds + 12.0)
+    job.watcher.excuse(12.0)
     job.mute = set()
     assert job.run(5.0) == []
 
@@ -93,7 +93,8 @@ def test_who_comes_back_late_after_a_cut_is_in_no_picture_until_then_and_later_n
     job.run(2.0)
     job.mute = {0, 1, 2}
     job.run(12.0)
-    job.watcher.excuse(12.0, until_seconds=job.now_seconds + 12.0)
+    job.watcher.excuse(12.0)
+    job.watcher.wait_for_all(job.now_seconds + 12.0)
     job.mute, job.stuck = {1}, {0, 1, 2}
     pictures = job.run(6.0)
     assert [each.rank for each in pictures[-1].ranks] == [0, 2]
@@ -157,7 +158,7 @@ def test_up_to_when_anything_is_known_follows_the_newest_rank_that_reports(told:
         now_seconds += 0.1
         held, _, reported = alive.get(rank, (-1, 0.0, False))
         if what == "excuse":
-            watcher.excuse(0.05, until_seconds=now_seconds)
+            watcher.excuse(0.05)
             alive = {each: (held, heard + 0.05, says) for each, (held, heard, says) in alive.items()}
         elif what == "die":
             watcher.event(event(EventKind.DIED, rank, incarnation=incarnation), now_seconds)
