@@ -54,11 +54,14 @@ async def test_a_frame_that_was_open_when_kafka_went_waits_for_the_ranks_that_ar
     service.handler.kafka_changed(False)
     service.now += 20.0
     if group_is_new:
+        service.handler.kafka_changed(True)
         await service.handler.revoked([PARTITION])
         await service.handler.assigned([PARTITION])
         await service.iteration((0, 0, 5))
-    await service.report(5, 0)
-    service.handler.kafka_changed(True)
+    else:
+        await service.report(5, 0)
+        service.handler.kafka_changed(True)
+    service.now += 5.0
     await service.handler.tick(service.now)
     await service.iteration((1, 0, 5), (2, 0, 5))
     newest = [each.frame for each in service.sent if each.HasField("frame")][-1]
