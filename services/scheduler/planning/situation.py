@@ -1,6 +1,6 @@
 """What a planner is asked about: the layout in force, who is alive and how fast, and what things cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from layouts.layout import Layout, Replica, Stage
@@ -82,6 +82,17 @@ class Situation:
         object.__setattr__(self, "may_have_orders", may)
         if self.device_bytes is not None and not self.device_bytes > 0.0:
             raise ValueError(f"device_bytes is {self.device_bytes}: it must be above 0")
+
+    def without(self, spares: Collection[int]) -> "Situation":
+        """The question without some of the ranks that have no place in the layout in force.
+
+        What was looked at is shared: it does not hang on who else is there.
+        """
+        live = {rank: p for rank, p in self.throughputs.items() if rank not in spares}
+        fewer = replace(self, throughputs=live)
+        for name in ("_stages", "_split_stages", "_peaks", "_healthy", "_home_blocks", "_home_activations"):
+            object.__setattr__(fewer, name, getattr(self, name))
+        return fewer
 
     @property
     def proportional_bound(self) -> float:

@@ -5,9 +5,10 @@ quotas are solved together; the fastest structure is then solved for every subse
 answer is never slower than any lever alone and equal answers can be told apart: among layouts within 0.5 % of the
 fastest, the one that moves the fewest bytes wins, which keeps the parts of the layout that need not change. The fastest
 is dealt anew before that: ranks that tuning left without work, stages in a weak place; in small jobs until that brings
-nothing more, so that planning from a plan leads to no other. Where the job may have other
-schedules, structures are tuned under the one that is best for the full shape; where its engine runs routes or several
-stages a rank, the fastest are tried with these too. "Fast" is :meth:`Situation.judged_seconds`: predicted time with a
+nothing more, so that planning from a plan leads to no other. Where the job may have other schedules, structures are
+tuned under the one that is best for the full shape; where its engine runs routes or several stages a rank, the fastest
+are tried with these too. Where ranks are spare all of that is done step by step, with some of them first: what was best
+without a rank is weighed where it is there too. "Fast" is :meth:`Situation.judged_seconds`: predicted time with a
 margin for structural risks. Pure and deterministic.
 """
 
@@ -25,6 +26,7 @@ from services.scheduler.planning.price import Price
 from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.situation import RISK_MARGIN, Situation
 from services.scheduler.planning.solution import TIE, NoPlanError, Solution
+from services.scheduler.planning.spares import steps
 from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX, TENSOR_WIDTH, Tuner
 from services.scheduler.planning.virtual import bare
 
@@ -68,11 +70,12 @@ def _structures(situation: Situation) -> list[tuple[tuple[str, ...], Layout]]:
 class _Search:
     """What was weighed so far for a situation."""
 
-    def __init__(self, situation: Situation) -> None:
-        self.situation, self.tuner = situation, Tuner(situation)
+    def __init__(self, situation: Situation, known: Tuner | None = None) -> None:
+        self.situation, self.tuner = situation, Tuner(situation, known)
         self.candidates: list[Candidate] = []
         self._dealt: list[Layout] = []
-        self.is_small = sum([len(replica.stages) for replica in situation.home.replicas]) <= _MAX_STAGES
+        self._most = math.inf
+        self.is_small = _is_small(situation)
         self._tuning = _TUNING if situation.home.mix is not None else _TUNING[:-1]
 
     @property
@@ -101,6 +104,12 @@ class _Search:
                 excess_bytes=excess,
             )
         )
+
+    def take(self, other: Candidate) -> None:
+        """Weigh what was best with fewer ranks; nothing that is slower is chosen after that."""
+        layout = with_standbys(other.layout, self.situation.throughputs.keys())
+        self.add(other.structural_levers, other.base, layout)
+        self._most = min(self._most, self.situation.judged_seconds(layout))
 
     def tune(self, structures: Iterable[_Structure]) -> None:
         """Weigh what all tuning levers together make of structures."""
@@ -155,7 +164,7 @@ class _Search:
 
     def choose(self) -> tuple[Price, Candidate]:
         """Of those as fast as the fastest the one that moves the fewest bytes, and what going there costs."""
-        most = self.fastest.judged * (1.0 + TIE)
+        most = min(self._most, self.fastest.judged * (1.0 + TIE))
         tied = [(self.situation.price(c.layout), c) for c in self.candidates if c.judged <= most]
         return min(tied, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1].judged))
 
@@ -166,13 +175,40 @@ def solve(situation: Situation) -> Solution:
     Raises:
         NoPlanError: Nothing can be made of the live ranks.
     """
+    found: list[Candidate | None] = []
+    tuner: Tuner | None = None
+    for step in steps(situation, thoroughly=_is_small(situation)):
+        fewer = situation.without(step.left_out) if step.left_out else situation
+        search = _Search(fewer, tuner)
+        tuner = search.tuner
+        try:
+            price, chosen = _searched(search, [one for i in step.below if (one := found[i]) is not None])
+        except NoPlanError:
+            if not step.left_out:
+                raise
+            found.append(None)
+        else:
+            found.append(chosen)
+    return answer(situation, search.tuner, chosen, price, search.candidates)
+
+
+def _searched(search: "_Search", below: Sequence[Candidate]) -> tuple[Price, Candidate]:
+    """What is best for the situation of a search, and what going there costs.
+
+    Args:
+        search: A search in which nothing was weighed yet.
+        below: What was best with fewer spare ranks.
+
+    Raises:
+        NoPlanError: Nothing can be made of the live ranks.
+    """
+    situation = search.situation
     structures = _structures(situation)
     if not structures:
         raise NoPlanError(
             f"ranks {list(situation.dead)} are dead and the {len(situation.throughputs)} live ranks do not make one "
             "complete replica; start replacements and let them register"
         )
-    search = _Search(situation)
     if not situation.dead:
         idle = with_standbys(situation.layout, situation.throughputs.keys())
         search.add((), bare(idle), idle)
@@ -180,6 +216,8 @@ def solve(situation: Situation) -> Solution:
     search.deal_anew(search.fastest)
     search.refine()
     search.tune_less()
+    for one in below:
+        search.take(one)
     if search.fastest.excess_bytes:
         least = min(candidate.excess_bytes for candidate in search.candidates)
         raise NoPlanError(
@@ -191,7 +229,12 @@ def solve(situation: Situation) -> Solution:
         # What moves little can be a better start than what is fastest.
         search.tune_less()
         price, chosen = search.choose()
-    return answer(situation, search.tuner, chosen, price, search.candidates)
+    return price, chosen
+
+
+def _is_small(situation: Situation) -> bool:
+    """Whether there is time to look at a job's stages one by one."""
+    return sum([len(replica.stages) for replica in situation.home.replicas]) <= _MAX_STAGES
 
 
 def _best_structures(structures: Sequence[_Structure], candidates: Sequence[Candidate]) -> list[_Structure]:

@@ -141,13 +141,20 @@ class _Options:
 
 
 class Tuner:
-    """Tunes structures for one situation."""
+    """Tunes structures for one situation.
 
-    def __init__(self, situation: Situation) -> None:
+    Args:
+        situation: The situation.
+        known: Of the same situation with more or fewer spare ranks: what it found is not sought again.
+    """
+
+    def __init__(self, situation: Situation, known: "Tuner | None" = None) -> None:
         self._situation = situation
-        self._kinds: dict[object, _Kind] = {}
-        self._kind_of: dict[int, tuple[_Stages, _Kind]] = {}
-        self._options: dict[tuple[int, tuple[int, ...], str, _Levers], _Options] = {}
+        self._kinds: dict[object, _Kind] = {} if known is None else known._kinds
+        self._kind_of: dict[int, tuple[_Stages, _Kind]] = {} if known is None else known._kind_of
+        self._options: dict[tuple[int, tuple[int, ...], str, _Levers], _Options] = (
+            {} if known is None else known._options
+        )
 
     def tuned(self, base: Layout, levers: Collection[str]) -> Layout:
         """The best layout that a set of levers reaches from ``base``, changed no more than that needs.

@@ -72,18 +72,18 @@ def test_planning_again_from_the_plan_changes_nothing_that_matters(situation):
     assert situation.judged_seconds(again.layout) >= judged * (1.0 - TIE), "what planning twice finds is found at once"
 
 
-@given(situations())
-@settings(max_examples=80, deadline=None)
-def test_healthy_capacity_that_joins_never_makes_the_plan_slower(situation):
+@given(situations(), st.floats(0.2, 1.2))
+@settings(max_examples=50, deadline=None)
+def test_capacity_that_joins_never_makes_the_plan_slower(situation, speed):
     dead = set(situation.home.ranks) - set(situation.throughputs)
-    assume(dead)
+    newcomer = min(dead, default=max(situation.home.ranks) + 1)
     first = solved(situation)
     settled = replace(situation, layout=first.layout, holders=frozenset(first.layout.ranks))
-    joined = replace(settled, throughputs={**situation.throughputs, min(dead): 1.0})
+    joined = replace(settled, throughputs={**situation.throughputs, newcomer: speed})
     before, after = solve(settled), solve(joined)
     # When nobody is ill any more the full shape is preferred, unless something else is faster by a margin.
-    margin = RISK_MARGIN if joined.all_is_well else 0.0
-    assert joined.judged_seconds(after.layout) <= settled.judged_seconds(before.layout) * (1.0 + margin + TIE) + 1e-12
+    margin = RISK_MARGIN if joined.all_is_well and not settled.all_is_well else 0.0
+    assert joined.judged_seconds(after.layout) <= settled.judged_seconds(before.layout) * (1.0 + margin) * (1.0 + 1e-9)
 
 
 @given(situations())

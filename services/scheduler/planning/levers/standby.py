@@ -7,7 +7,7 @@ the number of different replicas, not of devices.
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from heapq import heapify, heapreplace
 
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.levers.tensor_width import best_stage
@@ -20,15 +20,42 @@ _Stages = tuple[Stage, ...]
 _Key = tuple[tuple[int, tuple[int, ...], tuple[float, ...]], ...]
 
 
-class _Job:
-    """A job's replicas by kind while standbys are placed."""
+class _Pace:
+    """How fast replicas of some stages are; what was asked once is known."""
 
-    def __init__(self, situation: Situation, layout: Layout) -> None:
-        self._situation, self.layout = situation, layout
+    def __init__(self, situation: Situation, stages: _Stages, schedule: str) -> None:
+        self._situation, self._stages, self._schedule = situation, stages, schedule
+        self.slope = max([sum(parts) for parts in situation.stage_seconds(stages)])
+        self._known: dict[int, float] = {}
+
+    def seconds(self, quota: int) -> float:
+        """Pipeline seconds of a quota."""
+        found = self._known.get(quota)
+        if found is None:
+            found = self._known[quota] = self._situation.makespan(self._stages, quota, self._schedule)
+        return found
+
+    def within(self, seconds: float) -> int:
+        """The largest quota done within some seconds, at most one more than the slowest stage alone could do."""
+        return max(0, bisect_right(range(int(seconds / self.slope) + 1), seconds, key=self.seconds) - 1)
+
+
+class _Job:
+    """A job's replicas by kind while standbys are placed.
+
+    Args:
+        situation: Who is alive, and how fast.
+        layout: Where they are.
+        paces: What is known of kinds; is added to.
+    """
+
+    def __init__(self, situation: Situation, layout: Layout, paces: dict[_Key, _Pace]) -> None:
+        self._situation, self.layout, self._paces = situation, layout, paces
         self.shapes: list[_Stages] = [replica.stages for replica in layout.replicas]
         self._keys = [self._key(stages) for stages in self.shapes]
         self._counts: dict[_Key, int] = {}
         self._first: dict[_Key, int] = {}
+        self._done: dict[float, int] = {}
         self._near: dict[int | str, dict[tuple[int, int], None]] = {}
         for d, key in enumerate(self._keys):
             self._counts[key] = self._counts.get(key, 0) + 1
@@ -76,42 +103,48 @@ class _Job:
         replicas[replica] = Replica(stages=stages, num_micro_batches=replicas[replica].num_micro_batches)
         return replace(self.layout, replicas=tuple(replicas), standbys=())
 
+    def is_within(self, limit: float, replica: int, instead: _Stages) -> bool:
+        """Whether the job is done within some pipeline seconds with other stages in one replica."""
+        if limit not in self._done:
+            self._done = {limit: sum([self._pace(key).within(limit) * count for key, count in self._counts.items()])}
+        new = _Pace(self._situation, instead, self.layout.schedule)
+        done = self._done[limit] - self._pace(self._keys[replica]).within(limit) + new.within(limit)
+        return done >= self.layout.num_micro_batches
+
     def seconds(self, replica: int = 0, instead: _Stages | None = None) -> float:
         """Pipeline seconds of the job with the best quotas, if wanted with other stages in one replica.
 
         The least time within which all replicas together do the iteration's micro-batches. What a further shard is
         worth shows only with such quotas.
         """
-        situation = self._situation
-        kinds = [(self.shapes[self._first[key]], count) for key, count in self._counts.items()]
+        kinds = [(self._pace(key), count) for key, count in self._counts.items()]
         if instead is not None:
             own = list(self._counts).index(self._keys[replica])
             kinds[own] = kinds[own][0], kinds[own][1] - 1
-            kinds.append((instead, 1))
-        kinds = [(stages, count) for stages, count in kinds if count]
+            kinds.append((_Pace(self._situation, instead, self.layout.schedule), 1))
+        kinds = [(pace, count) for pace, count in kinds if count]
         total = self.layout.num_micro_batches
-
-        def seconds_of(stages: _Stages, quota: int) -> float:
-            return situation.makespan(stages, quota, self.layout.schedule)
-
         # No replica is ready before its slowest stage has done its quota: within ``floor`` they do too little together.
-        speeds = situation.throughputs
-        slopes = [max([sum(situation.cost.stage_seconds(stage, speeds)) for stage in stages]) for stages, _ in kinds]
-        floor = total / sum([count / slope for slope, (_, count) in zip(slopes, kinds, strict=True)])
-        quotas = []
-        for slope, (stages, _) in zip(slopes, kinds, strict=True):
-            within = bisect_right(range(int(floor / slope) + 1), floor, key=partial(seconds_of, stages))
-            quotas.append(max(0, within - 1))
-        slowest = max([seconds_of(stages, quota) for quota, (stages, _) in zip(quotas, kinds, strict=True)])
+        floor = total / sum([count / pace.slope for pace, count in kinds])
+        quotas = [pace.within(floor) for pace, _ in kinds]
+        slowest = max([pace.seconds(quota) for quota, (pace, _) in zip(quotas, kinds, strict=True)])
         done = sum([quota * count for quota, (_, count) in zip(quotas, kinds, strict=True)])
-        ready = [seconds_of(stages, quota + 1) for quota, (stages, _) in zip(quotas, kinds, strict=True)]
+        ready = [(pace.seconds(quotas[k] + 1), k) for k, (pace, _) in enumerate(kinds)]
+        heapify(ready)
         while done < total:
-            k = min(range(len(kinds)), key=ready.__getitem__)
-            slowest = max(slowest, ready[k])
+            soonest, k = ready[0]
+            slowest = max(slowest, soonest)
             quotas[k] += 1
             done += kinds[k][1]
-            ready[k] = seconds_of(kinds[k][0], quotas[k] + 1)
+            heapreplace(ready, (kinds[k][0].seconds(quotas[k] + 1), k))
         return slowest
+
+    def _pace(self, key: _Key) -> _Pace:
+        found = self._paces.get(key)
+        if found is None:
+            stages = self.shapes[self._first[key]]
+            found = self._paces[key] = _Pace(self._situation, stages, self.layout.schedule)
+        return found
 
 
 class Standby:
@@ -128,7 +161,8 @@ class Standby:
         """
         if not base.standbys:
             return
-        job = _Job(situation, base)
+        paces: dict[_Key, _Pace] = {}
+        job = _Job(situation, base, paces)
         seconds = job.seconds()
         waiting = sorted(base.standbys, key=lambda rank: (-situation.throughputs[rank], rank))
         useless: set[tuple[float, int | str]] = set()
@@ -137,15 +171,15 @@ class Standby:
             alike = situation.throughputs[rank], situation.domain(rank)
             if alike in useless:
                 continue
-            options = []
+            best: tuple[float, int, _Stages] | None = None
             for d, s in job.places(rank):
                 wider = job.with_shard(rank, d, s)
-                if wider is not None:
-                    options.append((job.seconds(d, wider), d, s, wider))
-            best = min(options, key=lambda option: option[:3], default=None)
-            if best is not None and best[0] < seconds * (1.0 - 1e-9):
+                most = (seconds if best is None else best[0]) * (1.0 - 1e-9)
+                if wider is not None and job.is_within(most, d, wider):
+                    best = job.seconds(d, wider), d, wider
+            if best is not None:
                 seconds, useless = best[0], set()
-                job = _Job(situation, job.layout_with(best[1], best[3]))
+                job = _Job(situation, job.layout_with(best[1], best[2]), paces)
                 steps.append(job.layout)
             else:
                 useless.add(alike)

@@ -1,0 +1,65 @@
+from dataclasses import replace
+
+import pytest
+
+from layouts.layout import uniform_layout
+from services.scheduler.planning.levers.micro_batch_quota import MicroBatchQuota
+from services.scheduler.planning.levers.standby import Standby
+from services.scheduler.planning.levers.tensor_width import best_stage
+from services.scheduler.planning.repair import repaired
+from services.scheduler.planning.spares import steps
+from tests.unit.scheduler.planning_cases import situation_of
+
+HOME = uniform_layout(num_blocks=10, tensor=2, pipeline=2, data=2, num_micro_batches=7)
+
+
+def with_spares(*ranks, speeds=None):
+    """The full shape in force, and these ranks without a place in it."""
+    situation = situation_of(HOME, dead=(0,), speeds=speeds)
+    return replace(situation, throughputs={**dict.fromkeys(ranks, 1.0), **situation.throughputs})
+
+
+def parts(situation):
+    return [set(situation.throughputs) - set(HOME.ranks) - step.left_out for step in steps(situation, thoroughly=True)]
+
+
+def test_a_job_without_spare_ranks_is_planned_once():
+    (step,) = steps(with_spares(), thoroughly=True)
+    assert not step.left_out
+    assert not step.below
+
+
+def test_spares_of_one_speed_are_counted_and_others_are_told_apart():
+    assert parts(with_spares(8, 9, 10)) == [set(), {8}, {8, 9}, {8, 9, 10}]
+    assert parts(with_spares(8, 9, speeds={9: 0.5})) == [set(), {9}, {8}, {8, 9}]
+
+
+def test_each_step_knows_all_that_have_a_part_of_its_ranks():
+    found = steps(with_spares(8, 9, speeds={9: 0.5}), thoroughly=True)
+    assert [step.below for step in found] == [(), (0,), (0,), (0, 1, 2)]
+
+
+def test_where_steps_would_be_too_many_one_less_of_each_kind_is_tried_or_only_none():
+    spares = range(8, 16)
+    situation = with_spares(*spares, speeds={rank: 0.1 * (rank - 6) for rank in spares})
+    assert parts(situation) == [set(), *({*spares} - {rank} for rank in spares), set(spares)]
+    assert [len(step.left_out) for step in steps(situation, thoroughly=False)] == [8, 0]
+
+
+@pytest.mark.parametrize("slow", [{3: 0.5}, {3: 0.5, 5: 0.4}, {6: 0.7, 8: 0.6}])
+def test_a_standby_goes_where_it_helps_most_with_the_best_quotas(slow):
+    situation = with_spares(8, speeds=slow)
+    base = repaired(HOME, situation.throughputs)
+
+    def seconds(layout):
+        return min(situation.seconds(each) for each in MicroBatchQuota().propose(situation, layout))
+
+    everywhere = []
+    for d, replica in enumerate(base.replicas):
+        for s, stage in enumerate(replica.stages):
+            wider = best_stage(situation, replace(stage, ranks=(*stage.ranks, 8), shares=(*stage.shares, 1)))
+            stages = (*replica.stages[:s], wider, *replica.stages[s + 1 :])
+            replicas = (*base.replicas[:d], replace(replica, stages=stages), *base.replicas[d + 1 :])
+            everywhere.append(seconds(replace(base, replicas=replicas, standbys=())))
+    (placed,) = Standby().propose(situation, base)
+    assert seconds(placed) == pytest.approx(min(everywhere), rel=1e-9)
