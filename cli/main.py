@@ -62,7 +62,7 @@ def load_command(name: str) -> Any:
             next_step="make setup in a checkout, or: pip install 'evenkeel[services]'",
             status=ExitStatus.UNHEALTHY,
         ) from error
-    parent = typer.Typer(add_completion=False)
+    parent = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     parent.callback()(_nothing)
     if isinstance(found, typer.Typer):
         parent.add_typer(found, name=name)
@@ -85,6 +85,8 @@ app = typer.Typer(
     epilog="First steps: evenkeel doctor, then evenkeel demo.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Paragraphs of a help text are filled to the terminal's width.
+    rich_markup_mode="markdown",
 )
 
 

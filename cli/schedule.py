@@ -66,7 +66,7 @@ def schedule(
 ) -> None:
     """Find the partition, placement and F/B/W order of a pipeline.
 
-    Example: evenkeel schedule case.json --deadline 10 -o json
+    Example: evenkeel schedule examples/pipeline_case.json
     """
     case = _read(case_file)
     begin = time.monotonic()

@@ -12,6 +12,7 @@ from cli.main import app
 from pipelines.search.budget import Budget
 from trainer_sdk.launcher.job_file import load_job
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline_case.json"
 LAYER = {"forward": 2.0, "backward_input": 2.0, "backward_weight": 2.0}
 CASE = {
     "devices": 2,
@@ -44,6 +45,13 @@ def test_a_plan_is_written_as_a_layout_that_a_job_starts_with(tmp_path: Path) ->
     assert [stage.num_blocks for stage in layout.replicas[1].stages] == plan["partition"]
     assert (layout.ranks, layout.num_micro_batches, layout.interleavable) == ((0, 1, 2, 3), 6, True)
     assert sum(len(order) for order in layout.replicas[0].orders) == sum(map(len, plan["schedule"]))
+
+
+def test_the_example_is_a_case() -> None:
+    result = CliRunner().invoke(app, ["schedule", str(EXAMPLE), "--evaluations", "20", "-o", "json"])
+    assert result.exit_code == 0, result.output
+    plan = json.loads(result.stdout)
+    assert plan["lower_bound"] <= plan["makespan"] < 1.5 * plan["lower_bound"]
 
 
 def test_a_layout_that_cannot_be_written_is_told_after_the_plan(tmp_path: Path) -> None:
