@@ -109,6 +109,7 @@ class TelemetryHandler:
         for shard in self._shards.values():
             for job in shard.jobs.values():
                 job.stream.excuse_silence(now_seconds)
+                job.stream.wait_for_all(self._all_back_at_seconds)
 
     async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Reads back what was said in partitions that are new here; those that stayed go on where they were."""

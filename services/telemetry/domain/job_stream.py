@@ -18,7 +18,7 @@ from services.telemetry.domain.progress import ProgressWatcher, WatchRules
 from services.telemetry.domain.sample_block import SampleBlock
 
 RETURN_SECONDS = 12.0
-"""After a cut every rank has so long to come back; a client's longest pause and attempt are in it."""
+"""After a long cut every rank has so long to come back; a client's longest pause and attempt are in it."""
 _MAX_REMEMBERED_EVENTS = 4096
 
 
@@ -45,6 +45,7 @@ class JobStream:
         self.frames = FrameJoiner(frame_rules)
         self.watcher = ProgressWatcher(watch_rules)
         self.heard_at_seconds = 0.0
+        self._all_back_at_seconds = 0.0
         self._next_sequence = first_sequence
         self._seen_events: OrderedDict[tuple[float, EventKind, int, int], None] = OrderedDict()
 
@@ -82,12 +83,14 @@ class JobStream:
         self.frames.excuse(gap_seconds)
         self.watcher.excuse(gap_seconds)
         self.heard_at_seconds = now_seconds
-        self.wait_for_all(now_seconds + RETURN_SECONDS)
+        # Clients' pauses grow with what they have waited for.
+        self.wait_for_all(now_seconds + min(gap_seconds, RETURN_SECONDS))
 
     def wait_for_all(self, until_seconds: float) -> None:
-        """Up to this time ranks come back one by one after a cut."""
-        self.frames.wait_for_all(until_seconds)
-        self.watcher.wait_for_all(until_seconds)
+        """Up to this time, or a later one that was told before, ranks come back one by one after a cut."""
+        self._all_back_at_seconds = max(self._all_back_at_seconds, until_seconds)
+        self.frames.wait_for_all(self._all_back_at_seconds)
+        self.watcher.wait_for_all(self._all_back_at_seconds)
 
     def heard(self, rank: int, incarnation: int, now_seconds: float) -> None:
         """A record of a rank's process came."""
