@@ -85,7 +85,7 @@ def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.3g}"
+        return f"{value:.0f}" if 999.5 <= abs(value) < 1e15 else f"{value:.3g}"
     if isinstance(value, (list, tuple)):
         return ", ".join(str(each) for each in value) or "-"
     return str(value)
