@@ -48,7 +48,7 @@ class _Task:
         ball: What is sent.
         group: The two ranks' own group; None where one is built beside the work.
         side: That one.
-        num_votes: Votes at which this rank was ready.
+        num_votes: Votes at which this rank was ready; 0 while the group is being built.
         ready_since: When it was first, monotonic seconds.
         is_due: Everybody is ready: run it.
         until: When transfers in ``side`` are given up.
@@ -62,6 +62,18 @@ class _Task:
     ready_since: float = 0.0
     is_due: bool = False
     until: float = math.inf
+
+    def look(self) -> str:
+        """Before a vote: whether this rank is ready; returns why there will be no probe, empty as long as there may."""
+        if self.side is not None and self.side.group is None:
+            return self.side.error
+        now = time.monotonic()
+        self.ready_since = self.ready_since or now
+        self.num_votes += 1
+        alone_for_long = self.side is None or now - self.ready_since > BUILD_PATIENCE_SECONDS
+        if self.num_votes > PATIENCE_VOTES and alone_for_long:
+            return f"somebody else who was asked was not ready within {PATIENCE_VOTES} iterations"
+        return ""
 
     def is_late(self) -> bool:
         """Whether transfers take longer than anybody should wait for them."""
@@ -113,17 +125,13 @@ class LinkProbes:
             return 0
         why_not = self._take(link) if self._task is None else ""
         task = self._task
-        if task is not None and task.side is not None:
-            why_not = task.side.error
-            if not why_not and task.side.group is None:
-                return 0
-        if task is not None and not why_not:
-            why_not = _impatience(task)
-        if why_not:
+        if task is not None:
+            why_not = task.look()
+        if task is None or why_not:
             self._drop()
             self._desk.end_link(link, error=f"not run: {why_not}")
             return 0
-        return link.probe_id
+        return link.probe_id if task.num_votes else 0
 
     def heard(self, armed: Armed) -> None:
         """The step vote passed, and these probes were named in it."""
@@ -229,14 +237,3 @@ class LinkProbes:
         going = bool(ball[0])  # on an accelerator, this waits for it
         self._links.hold(group.ranks, ball.nbytes, group.check)
         return going
-
-
-def _impatience(task: _Task) -> str:
-    """Why a rank that is ready waits no longer; empty while it does."""
-    now = time.monotonic()
-    task.ready_since = task.ready_since or now
-    task.num_votes += 1
-    alone_for_long = task.side is None or now - task.ready_since > BUILD_PATIENCE_SECONDS
-    if task.num_votes > PATIENCE_VOTES and alone_for_long:
-        return f"somebody else who was asked was not ready within {PATIENCE_VOTES} iterations"
-    return ""
