@@ -6,11 +6,12 @@ import numpy.typing as npt
 from services.detector.domain.device_bank import WINDOW, DeviceBank
 from services.detector.domain.device_offsets import BASELINE_OBSERVATIONS, recentre
 from services.detector.domain.level import row_medians
-from services.detector.domain.noise import FEWEST_RESIDUALS, Noise, estimate, row_scales
+from services.detector.domain.noise import Noise, estimate, row_scales
 from services.detector.domain.sequential_test import NUM_TESTS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 _FAR_OFF = 0.08
 # Share of the way to a verdict from which a row's newest residuals no longer say what healthy noise is.
@@ -19,7 +20,7 @@ _SHARES_OF_SUSPICION = np.array([*[_SHIFTING] * (NUM_TESTS - 1), _JUMPING])[:, N
 
 
 def renew_noise(
-    bank: DeviceBank, noise: Noise, known: Floats, *, fresh: Ints, seasoned: bool, most_alike: float
+    bank: DeviceBank, noise: Noise, known: Floats, *, settled: Bools, fresh: Ints, seasoned: bool, most_alike: float
 ) -> Noise:
     """Estimates the noise of a job afresh, and the scale of each of its devices, which the bank keeps.
 
@@ -27,18 +28,17 @@ def renew_noise(
         bank: The devices.
         noise: As it was believed to be.
         known: What :func:`unsuspected` gave.
+        settled: Of all rows, the healthy ones that have a baseline.
         fresh: Rows whose baseline was taken in this frame.
         seasoned: The windows are full: what is found is weighed against what was believed.
         most_alike: Lag-one correlation that is known from longer than the windows.
     """
-    calm = bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill
+    calm = settled
     if len(fresh):
+        calm = settled.copy()
         # A fresh baseline shows by its level alone that its row has shifted: no test has looked at it yet.
         calm[fresh] &= np.abs(row_medians(known[fresh][:, -BASELINE_OBSERVATIONS:])) <= _FAR_OFF
-    if seasoned and np.count_nonzero(np.isfinite(known[calm])) < FEWEST_RESIDUALS:
-        found = noise
-    else:
-        found = estimate(known, calm, most_alike=most_alike)
+    found = estimate(known, calm, most_alike=most_alike, believed=noise if seasoned else None)
     if seasoned:
         # Up at once, down slowly: a quiet spell is no promise.
         found = Noise(
@@ -63,14 +63,14 @@ def unsuspected(bank: DeviceBank, limit: float, pair: Ints | None) -> Floats:
         pair: The only two healthy devices, if there are just two: what is seen of one is seen of the other.
     """
     suspected = bank.sums > limit * _SHARES_OF_SUSPICION
+    known = bank.residuals.copy()  # side by side: much is worked out from it
     if not np.count_nonzero(suspected):
-        return bank.residuals
+        return known
     ages = np.where(suspected, bank.ages, 0).reshape(2 * NUM_TESTS, -1).max(axis=0)
     rows = np.flatnonzero(ages)
     left = np.where(np.arange(WINDOW)[::-1] < ages[rows, None], np.nan, bank.residuals[rows])
     # A row that was off before its first test has been ill since its baseline: none of that is noise.
     left[np.abs(row_medians(left)) > _FAR_OFF] = np.nan
-    known = bank.residuals.copy()
     known[rows] = left
     if pair is not None:
         known[pair] += 0.0 * known[pair[::-1]]  # a gap of one is one of both

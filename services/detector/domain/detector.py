@@ -29,6 +29,7 @@ from services.detector.domain.suspicion import SUSPECT_AT, Accusation, ProbeRepo
 from services.detector.domain.verdict import Culprit, Profile, RankThroughput, RankThroughputs, Verdict
 from services.detector.domain.workload import WorkExpectation
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Finding = Verdict | Profile | Suspicion
@@ -215,7 +216,7 @@ class JobDetector:
         usable, bank = layout.usable(frame), self._health.bank
         if np.count_nonzero(bank.num_to_skip):
             usable = usable & ~bank.take_skips(rows)
-        every = np.count_nonzero(usable) == len(usable)
+        every = usable is layout.everybody or np.count_nonzero(usable) == len(usable)
         if every:
             usable = layout.everybody
         elif not np.count_nonzero(usable):
@@ -223,7 +224,7 @@ class JobDetector:
         self._num_frames += 1
         learned = self._expectation.num_learned >= _FRAMES_TO_LEARN
         expected = self._expectation.expect(frame) if learned else None
-        verdicts = self._kinds.revise(frame, self._judge(frame, rows, None if every else usable, expected))
+        verdicts = self._kinds.revise(frame, self._judge(frame, layout, rows, None if every else usable, expected))
         found += verdicts
         for one in self._kinds.observe(frame, layout, usable=usable, expected_seconds=expected, bank=bank, rows=rows):
             found.append(kind_verdict(frame, one, tuple(self._culprit(rank, None) for rank in one.ranks)))
@@ -236,7 +237,7 @@ class JobDetector:
         if verdicts or self._num_frames % PROFILE_EVERY == 0 or self._profile.num_frames == 1:
             profile = self._profile.profile(self.job_id, frame.iteration, self._throughputs(frame, rows))
             if profile is not None:
-                found.append(replace(profile, ended=self.finished))
+                found.append(replace(profile, ended=True) if self.finished else profile)
         return found
 
     def _watch_links(self, frame: FrameObservation) -> list[LinkFinding]:
@@ -261,13 +262,13 @@ class JobDetector:
         return self._culprit(rank, None).incarnation
 
     def _judge(
-        self, frame: FrameObservation, rows: Ints, usable: Bools | None, expected: npt.NDArray[np.float64] | None
+        self, frame: FrameObservation, layout: FrameLayout, rows: Ints, usable: Bools | None, expected: Floats | None
     ) -> list[Verdict]:
         """Compares a plain frame with what was expected of its usable entries (None: of all), then learns it."""
         if expected is None:
             self._expectation.learn(frame, usable, None)
             return []
-        seconds, told, work_keys = frame.compute_seconds, rows, frame.work_keys
+        seconds, told, work_keys = frame.compute_seconds, rows, layout.work_keys
         if usable is not None:
             seconds, told, work_keys = np.where(usable, seconds, 1.0), rows[usable], work_keys[usable]
         log_ratios = np.log(seconds / expected)

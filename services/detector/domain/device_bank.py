@@ -4,7 +4,7 @@ A row belongs to one incarnation of a rank on one device; when either changes it
 process speaks against its replacement. Memory is fixed per row and rows are never more than the ranks of the job.
 """
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -107,7 +107,8 @@ class DeviceBank:
     ages: Ints
 
     def __init__(self) -> None:
-        self._wide: Singles = np.full((0, _WIDE), np.nan, dtype=np.float32)
+        # One row an iteration, so that the window of all devices is one piece of memory.
+        self._wide: Singles = np.full((_WIDE, 0), np.nan, dtype=np.float32)
         self._stop = WINDOW
         self._everyone: Ints | None = None
         self.nodes: list[str] = []
@@ -127,13 +128,13 @@ class DeviceBank:
     @property
     def residuals(self) -> Floats:
         """A view of the newest residuals; it holds until the next :meth:`push`."""
-        view = self._wide[:, self._stop - WINDOW : self._stop]
-        return cast(Floats, view)  # worked with as all other numbers are, whatever their precision
+        view: Any = self._wide[self._stop - WINDOW : self._stop].T
+        return view  # type: ignore[no-any-return]  # worked with as all other numbers are, whatever their precision
 
     @residuals.setter
     def residuals(self, values: Floats) -> None:
-        self._wide = np.full((len(values), _WIDE), np.nan, dtype=np.float32)
-        self._wide[:, :WINDOW] = values
+        self._wide = np.full((_WIDE, len(values)), np.nan, dtype=np.float32)
+        self._wide[:WINDOW] = values.T
         self._stop = WINDOW
 
     def is_everyone(self, rows: Ints) -> bool:
@@ -194,6 +195,10 @@ class DeviceBank:
         """The row of a rank, or None before it was first seen."""
         return self._rows.get(rank)
 
+    def settled(self) -> npt.NDArray[np.bool_]:
+        """Of all rows, the healthy ones that have a baseline."""
+        return np.asarray(self.has_offset & (self.num_to_baseline == 0) & ~self.ill)
+
     def locate(self, frame: FrameObservation, *, num_to_baseline: int, num_to_skip: int) -> Ints:
         """The row of each entry of a frame; new ranks get a row, new incarnations and devices a fresh one.
 
@@ -234,9 +239,9 @@ class DeviceBank:
     def push(self, iteration: int, rows: Ints | slice, residuals: Floats) -> None:
         """Appends one iteration to the windows; rows that are not named get a gap."""
         if self._stop == _WIDE:
-            self._wide[:, : WINDOW - 1] = self._wide[:, _WIDE - WINDOW + 1 :]
+            self._wide[: WINDOW - 1] = self._wide[_WIDE - WINDOW + 1 :]
             self._stop = WINDOW - 1
-        newest = self._wide[:, self._stop]
+        newest = self._wide[self._stop]
         if len(residuals) < len(newest):
             newest[:] = np.nan
         newest[rows] = residuals

@@ -85,6 +85,7 @@ class DeviceHealth:
 
     __slots__ = (
         "_centre",
+        "_held",
         "_num_frames",
         "_quiet",
         "_reached",
@@ -105,6 +106,8 @@ class DeviceHealth:
         self._terms: FrameTerms | None = None
         self._quiet: tuple[Ints, Bools] | None = None
         self._reached = np.inf
+        # Rows and shares of the model of the newest frame: as long as they are those, nobody's work has changed.
+        self._held: tuple[Ints | None, Floats | None] = None, None
 
     def begin_epoch(self) -> None:
         """The layout changed: every device's next observation is left out."""
@@ -121,21 +124,19 @@ class DeviceHealth:
         """
         bank = self.bank
         self._quiet, self._reached = None, np.inf
-        where = bank.where(rows)
-        moved = bank.work_key[where] != work_keys
-        if np.count_nonzero(moved):
-            self._begin_work(rows[moved & bank.has_offset[where]])
-            bank.work_key[where] = work_keys
         if not len(rows):
             return []
+        where = bank.where(rows)
+        if self._held[0] is not rows or self._held[1] is not work_keys:
+            self._take_work(rows, work_keys)
         self._num_frames += 1
         base = log_ratios - bank.shared_offset[where] - bank.own_offset[where]
-        waited_for = np.count_nonzero(bank.num_to_baseline[where])
-        all_settled = not waited_for and self._all_settled(rows)
+        # Whoever was tested under lasting terms has a baseline and is healthy: what ends that ends the terms, too.
+        all_settled = self._terms is not None and self._terms.lasting and self._terms.rows is rows
         residuals = self._centre.apart(bank, rows, base, noise_scale=self.noise.scale, all_settled=all_settled)
         bank.push(iteration, where, residuals)
         tested, ready = rows, rows[:0]
-        if waited_for:
+        if not all_settled and np.count_nonzero(bank.num_to_baseline[where]):
             waiting = bank.num_to_baseline[where] > 0
             bank.num_to_baseline[rows[waiting]] -= 1
             ready = rows[waiting & (bank.num_to_baseline[where] == 0)]
@@ -198,27 +199,27 @@ class DeviceHealth:
     def _limits(self, where: Ints | slice) -> Floats:
         return limits(self.bank, where, self._limit())
 
-    def _all_settled(self, rows: Ints) -> bool:
-        """Whether all of them were tested in the frame before, and all are grown up and healthy."""
-        terms = self._terms
-        return terms is not None and terms.lasting and terms.rows is rows and not np.count_nonzero(self.bank.ill)
-
-    def _settled(self) -> Bools:
-        """Of all rows, the healthy ones that have a baseline."""
-        bank = self.bank
-        return np.asarray(bank.has_offset & (bank.num_to_baseline == 0) & ~bank.ill)
-
     def _renew_noise(self, fresh: Ints) -> None:
         bank, known = self.bank, unsuspected(self.bank, self._limit(), self._centre.pair)
-        seasoned, alike = self._num_frames > WINDOW, self._wandering.most_alike
-        self.noise = renew_noise(bank, self.noise, known, fresh=fresh, seasoned=seasoned, most_alike=alike)
+        seasoned, alike, settled = self._num_frames > WINDOW, self._wandering.most_alike, bank.settled()
+        self.noise = renew_noise(
+            bank, self.noise, known, settled=settled, fresh=fresh, seasoned=seasoned, most_alike=alike
+        )
         if self._num_frames % _NOISE_EVERY == 0:
-            healthy = known[self._settled()]
+            healthy = known if np.count_nonzero(settled) == len(settled) else known[settled]
             self._wandering.remember(healthy, scale=self.noise.scale, num_new=_NOISE_EVERY, few=few_ranks(bank))
+
+    def _take_work(self, rows: Ints, work_keys: Floats) -> None:
+        bank, where = self.bank, self.bank.where(rows)
+        moved = bank.work_key[where] != work_keys
+        if np.count_nonzero(moved):
+            self._begin_work(rows[moved & bank.has_offset[where]])
+            bank.work_key[where] = work_keys
+        self._held = rows, work_keys
 
     def _begin_work(self, rows: Ints) -> None:
         """These devices hold another share now: the healthy ones get a new baseline, the ill ones keep theirs."""
-        bank = self.bank
+        bank, self._terms = self.bank, None
         healthy = rows[~bank.ill[rows]]
         bank.num_to_baseline[healthy] = BASELINE_AFTER_RESHAPE
         bank.suspected[healthy] = np.maximum.reduce(bank.sums[:, 0, healthy]) > _SUSPECTED * self._limit()
@@ -286,14 +287,14 @@ class DeviceHealth:
                 # What the other of two was ahead of this one says nothing of its own noise.
                 bank.residuals[self._centre.other_than(row), start:] = np.nan
             bank.level[row] = level
-            bank.ill[row] = True
+            bank.ill[row], self._terms = True, None
             bank.num_since_change[row] = change.num_residuals
         else:
             if not was_ill:
                 absorb(bank, row, level)
                 return None
             bank.level[row] = 0.0
-            bank.ill[row] = False
+            bank.ill[row], self._terms = False, None
             bank.residuals[row, :start] = np.nan
             bank.num_since_change[row] = change.num_residuals
         throughput, margin = throughput_at(float(bank.level[row]), scale, change.num_residuals)
@@ -317,7 +318,7 @@ class DeviceHealth:
         return self._wandering.could_be(
             sign * change.level,
             sign * bank.residuals[row, columns[change.start :]],
-            unsuspected(bank, self._limit(), self._centre.pair)[self._settled()],
+            unsuspected(bank, self._limit(), self._centre.pair)[bank.settled()],
             noise=self.noise,
             youth=float(youth(bank, np.array([row]))[0]),
             few=few_ranks(bank),
@@ -358,7 +359,8 @@ class DeviceHealth:
     def _follow(self, rows: Ints, residuals: Floats, terms: FrameTerms) -> None:
         """Healthy devices' own offsets follow slowly, within bounds, so that a lasting slowdown is never absorbed."""
         bank, where = self.bank, self.bank.where(rows)
-        steps = np.minimum(np.maximum(residuals, -terms.reach), terms.reach)
+        steps = np.maximum(residuals, terms.least)
+        np.minimum(steps, terms.reach, out=steps)
         steps *= terms.rate
         most = LARGEST_OWN_OFFSET
         if self._centre.pair is not None:
@@ -395,4 +397,4 @@ class DeviceHealth:
         self._centre.value = state["centre"]
         self._wandering.restore(state)
         self._num_frames = state["num_frames"]
-        self._terms = self._quiet = None
+        self._terms, self._quiet, self._held = None, None, (None, None)

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from services.detector.domain.device_bank import WINDOW, DeviceBank
 from services.detector.domain.level import row_medians
-from services.detector.domain.middle import median
 
 Ints = npt.NDArray[np.int64]
 
@@ -61,12 +60,20 @@ def recentre(bank: DeviceBank, rows: Ints) -> None:
 
     The first baseline rests on few iterations; this is how its error is made good later.
     """
-    for key in np.unique(bank.work_key[rows]):
-        members = rows[bank.work_key[rows] == key]
-        own = np.sort(bank.own_offset[members])
-        common = float(own[0] + min(own[1] - own[0], LARGEST_OWN_OFFSET) / 2) if len(own) == 2 else median(own)
-        bank.shared_offset[members] += common
-        bank.own_offset[members] -= common
+    if not len(rows):
+        return
+    order = rows[np.lexsort((bank.own_offset[rows], bank.work_key[rows]))]
+    keys, own = bank.work_key[order], bank.own_offset[order]
+    begins = np.ones(len(order) + 1, dtype=np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=begins[1:-1])
+    borders = begins.nonzero()[0]
+    starts, counts = borders[:-1], borders[1:] - borders[:-1]
+    low, high = own[starts + (counts - 1) // 2], own[starts + counts // 2]
+    apart = high - low
+    apart[(counts == 2) & (apart > LARGEST_OWN_OFFSET)] = LARGEST_OWN_OFFSET
+    common = (low + apart / 2).repeat(counts)
+    bank.shared_offset[order] += common
+    bank.own_offset[order] -= common
 
 
 def absorb(bank: DeviceBank, row: int, level: float) -> None:

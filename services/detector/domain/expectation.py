@@ -14,8 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from river import base
 
-from services.detector.domain.middle import median
-
 Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
@@ -24,6 +22,7 @@ _SHARE_OF_PRIMARY, _SHARE_OF_RELUCTANT = 1e-6, 300.0
 
 # The interval forgets a start that takes long to settle within some tens of observations; runs are often no longer.
 _SPREAD_RATE, _WIDTH_RATE = 0.05, 0.2
+_SCORED_TOGETHER = 4
 
 
 class ForgettingLeastSquares(base.Regressor):
@@ -78,6 +77,7 @@ class ForgettingLeastSquares(base.Regressor):
         self.coverage = coverage
         self.relative = relative
         self._index: dict[Any, int] = {}
+        self._names: tuple[Any, ...] = ()
         # Row and column 0 are the target's, the others those of the features in ``_index``.
         self._moments: Floats = np.zeros((1, 1))
         self._weights: Floats | None = None
@@ -85,6 +85,9 @@ class ForgettingLeastSquares(base.Regressor):
         self._spread = 0.0
         self._num_scored = 0.0
         self._half_width = 3.5
+        # How far off newest targets were, one row a batch: several are scored at once, when that is asked for at last.
+        self._unscored: Floats = np.zeros((_SCORED_TOGETHER, 0))
+        self._num_unscored = 0
 
     @property
     def mass(self) -> float:
@@ -101,21 +104,24 @@ class ForgettingLeastSquares(base.Regressor):
 
     def predict_interval(self, x: Mapping[Any, Any]) -> tuple[float, float]:
         """Lower and upper end of the interval that holds the target with probability ``coverage``."""
+        self._score()
         expected = self.predict_one(x)
         reach = self._half_width * self._spread * (abs(expected) if self.relative else 1.0)
         return expected - reach, expected + reach
 
     def predict_rows(self, names: Sequence[Any], rows: Floats) -> Floats:
         """The expected targets of many rows whose columns are called ``names``."""
+        return self.predict_columns(names, rows.T)
+
+    def predict_columns(self, names: Sequence[Any], columns: Floats) -> Floats:
+        """The same, the other way round: one row a feature, one column an observation."""
         weights = self._solved()
-        if list(self._index) == list(names):  # as for whoever always brings the same columns
-            found: Floats = np.asfortranarray(rows) @ weights
-            return found
-        columns = [(column, self._index[name]) for column, name in enumerate(names) if name in self._index]
-        if not columns:
-            return np.zeros(len(rows))
-        picked = [column for column, _ in columns]
-        return np.asarray(rows[:, picked] @ weights[[index for _, index in columns]])
+        if self._names == tuple(names):  # as for whoever always brings the same
+            return np.asarray(np.dot(weights, columns))
+        known = [(place, self._index[name]) for place, name in enumerate(names) if name in self._index]
+        if not known:
+            return np.zeros(columns.shape[1])
+        return np.asarray(np.dot(weights[[index for _, index in known]], columns[[place for place, _ in known]]))
 
     def doubt(self, names: Sequence[Any], row: Floats, *, noise: float, believed: float) -> float:
         """How far off the expected target of a row may be, in units of the targets learned: small within the data.
@@ -129,7 +135,7 @@ class ForgettingLeastSquares(base.Regressor):
             noise: Scale of one target's noise, in the targets' units.
             believed: How large a scaled weight may be, in the targets' units.
         """
-        if list(self._index) != list(names) or self._mass <= 0:
+        if self._names != tuple(names) or self._mass <= 0:
             return math.inf
         moments, root = self._moments.tolist(), math.sqrt(self._mass)
         for place, value in enumerate(row.tolist(), start=1):
@@ -152,65 +158,96 @@ class ForgettingLeastSquares(base.Regressor):
             targets: One an observation.
             weights: Relative trust in each observation; equal when None.
         """
-        added, mass = _moments_of(rows, targets, weights)
+        columns = np.empty((len(names) + 1, len(targets)))
+        columns[0], columns[1:] = targets, rows.T
+        self.learn_columns(names, columns, weights)
+
+    def learn_columns(self, names: Sequence[Any], columns: Floats, weights: Floats | None = None) -> None:
+        """The same, the other way round: one column an observation; its target first, then one row a feature."""
+        added, mass = _moments_of(columns, weights)
         # A sum is a number only where all its parts are.
         if not math.isfinite(sum(added.ravel().tolist())):
-            usable = np.isfinite(rows).all(axis=1) & np.isfinite(targets)
-            rows, targets = rows[usable], targets[usable]
-            added, mass = _moments_of(rows, targets, None if weights is None else weights[usable])
-        if not len(targets):
+            usable = np.isfinite(columns).all(axis=0)
+            columns = columns[:, usable]
+            added, mass = _moments_of(columns, None if weights is None else weights[usable])
+        if not columns.shape[1]:
             return
         if self._mass > 0:
-            self._score(self.predict_rows(names, rows), targets)
+            self._compare(columns[0], self.predict_columns(names, columns[1:]))
+        if self._names != tuple(names):
+            self._meet(names)
+        self._moments *= self.forgetting
+        if self._names == tuple(names):
+            self._moments += added
+        else:
+            places = [0, *(1 + self._index[name] for name in names)]
+            self._moments[np.ix_(places, places)] += added
+        self._mass = self._mass * self.forgetting + mass
+        self._weights = None
+
+    def _meet(self, names: Sequence[Any]) -> None:
+        """Features of which some may be new."""
         for name in names:
             if name not in self._index:
                 self._index[name] = len(self._index)
                 self._moments = np.pad(self._moments, (0, 1))
-        self._moments *= self.forgetting
-        if list(self._index) == list(names):
-            self._moments += added
-        else:
-            columns = [0, *(1 + self._index[name] for name in names)]
-            self._moments[np.ix_(columns, columns)] += added
-        self._mass = self._mass * self.forgetting + mass
-        self._weights = None
+        self._names = tuple(self._index)
 
-    def _score(self, expected: Floats, targets: Floats) -> None:
-        """Moves the spread and the half-width by how these targets fell before they were learned."""
+    def _compare(self, targets: Floats, expected: Floats) -> None:
+        """Notes how these targets fell before they were learned."""
         errors = targets - expected
         np.abs(errors, out=errors)
         if self.relative:
-            errors /= np.maximum(np.abs(expected), _TINY)
-        size = median(errors)
-        self._num_scored += 1
-        rate = max(1.0 / self._num_scored, _SPREAD_RATE)
-        if self._spread > 0:
-            outside = np.count_nonzero(errors > self._half_width * self._spread) / len(errors)
-            step = max(_WIDTH_RATE, 1.0 / self._num_scored) * self._half_width
-            self._half_width = min(max(self._half_width + step * (outside - (1 - self.coverage)), 0.1), 1e3)
-            size = min(size, 5 * self._spread + _TINY) if self._num_scored > 10 else size
-        self._spread += rate * (size - self._spread)
+            size = np.abs(expected)
+            size += _TINY
+            errors /= size
+        if len(errors) != self._unscored.shape[1]:
+            self._score()
+            self._unscored = np.empty((_SCORED_TOGETHER, len(errors)))
+        self._unscored[self._num_unscored] = errors
+        self._num_unscored += 1
+        if self._num_unscored == _SCORED_TOGETHER:
+            self._score()
+
+    def _score(self) -> None:
+        """Moves the spread and the half-width by how the newest targets fell, batch by batch."""
+        ordered, self._num_unscored = np.sort(self._unscored[: self._num_unscored], axis=1), 0
+        middle, count = ordered.shape[1] // 2, ordered.shape[1]
+        for errors in ordered:
+            size = float(errors[middle] if count % 2 else (errors[middle - 1] + errors[middle]) / 2.0)
+            self._num_scored += 1
+            rate = max(1.0 / self._num_scored, _SPREAD_RATE)
+            if self._spread > 0:
+                within = errors.searchsorted(self._half_width * self._spread, side="right")
+                outside = 1.0 - float(within) / count
+                step = max(_WIDTH_RATE, 1.0 / self._num_scored) * self._half_width
+                self._half_width = min(max(self._half_width + step * (outside - (1 - self.coverage)), 0.1), 1e3)
+                size = min(size, 5 * self._spread + _TINY) if self._num_scored > 10 else size
+            self._spread += rate * (size - self._spread)
 
     def _solved(self) -> Floats:
         if self._weights is None:
             shares = {self.primary: _SHARE_OF_PRIMARY, self.reluctant: _SHARE_OF_RELUCTANT}
-            penalties = [self.ridge * shares.get(name, 1.0) for name in self._index]
-            moments = self._moments.tolist()
-            weights = _ridge_weights(moments, penalties)
-            place = self._index.get(self.reluctant)
-            if place is not None and weights[place] < 0.0:
-                del moments[place + 1], penalties[place]
-                for row in moments:
-                    del row[place + 1]
-                weights = _ridge_weights(moments, penalties)
-                weights.insert(place, 0.0)
+            penalties = [self.ridge * shares.get(name, 1.0) for name in self._names]
+            moments, place = self._moments.tolist(), self._index.get(self.reluctant)
+            if place is None:
+                self._weights = np.array(_ridge_weights(moments, penalties))
+                return self._weights
+            # The reluctant one comes last, so that the others need not be looked at again where it would be below 0.
+            if place + 1 < len(penalties):
+                for row in (penalties, *moments):
+                    row.append(row.pop(place + (row is not penalties)))
+                moments.append(moments.pop(place + 1))
+            weights = _ridge_weights(moments, penalties, last_is_reluctant=True)
+            weights.insert(place, weights.pop())
             self._weights = np.array(weights)
         return self._weights
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""
+        self._score()
         return {
-            "names": list(self._index),
+            "names": list(self._names),
             "moments": self._moments[1:, 1:].copy(),
             "products": self._moments[0, 1:].copy(),
             "mass": self._mass,
@@ -221,7 +258,8 @@ class ForgettingLeastSquares(base.Regressor):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._index = {name: index for index, name in enumerate(state["names"])}
+        self._names = tuple(state["names"])
+        self._index = {name: index for index, name in enumerate(self._names)}
         self._moments = np.pad(state["moments"], (1, 0))
         self._moments[0, 1:] = self._moments[1:, 0] = state["products"]
         self._weights = None
@@ -229,37 +267,37 @@ class ForgettingLeastSquares(base.Regressor):
         self._spread = state["spread"]
         self._num_scored = state["num_scored"]
         self._half_width = state["half_width"]
+        self._num_unscored = 0
 
 
-def _moments_of(rows: Floats, targets: Floats, weights: Floats | None) -> tuple[Floats, float]:
+def _moments_of(columns: Floats, weights: Floats | None) -> tuple[Floats, float]:
     """Mean products of targets and features with one another, targets first, and how much they weigh together."""
-    count = max(len(targets), 1)
-    columns = np.empty((rows.shape[1] + 1, len(targets)))
-    columns[0], columns[1:] = targets, rows.T
+    count = max(columns.shape[1], 1)
     if weights is None:
-        added: Floats = columns @ columns.T
+        added: Floats = np.dot(columns, columns.T)
         added *= 1.0 / count
         return added, 1.0
     trust = weights / count
-    return np.asarray((columns * trust) @ columns.T), float(trust.sum())
+    return np.asarray(np.dot(columns * trust, columns.T)), float(trust.sum())
 
 
-def _ridge_weights(moments: list[list[float]], penalties: list[float]) -> list[float]:
-    """Weights of the features, each scaled by its own size; moments as in :func:`_moments_of`.
+def _ridge_weights(
+    moments: list[list[float]], penalties: list[float], *, last_is_reluctant: bool = False
+) -> list[float]:
+    """Weights of the features, the penalty of each in units of its own moment; moments as in :func:`_moments_of`.
 
     By elimination, on plain numbers: for a handful of features that is a fraction of the cost of arrays. A ridge on
-    the diagonal makes the system positive definite, so that no pivot is small and none has to be looked for.
+    the diagonal makes the system positive definite, so that no pivot is small and none has to be looked for. A last
+    weight that is reluctant is not below 0; the others are then those without it.
     """
-    size = len(penalties)
-    scale = [math.sqrt(moments[one][one]) if moments[one][one] > 0.0 else 1.0 for one in range(1, size + 1)]
-    # Of each row what stands on the diagonal and behind it: the rest is the same once more.
+    # Of each row what stands on the diagonal and behind it, as the rest is the same once more; then its target.
     rows = []
-    for one, mine in enumerate(scale):
-        told = moments[one + 1]
-        row = [told[other + 1] / (mine * scale[other]) for other in range(one, size)]
-        row[0] += penalties[one] + 1e-12
-        row.append(told[0] / mine)
+    for place, penalty in enumerate(penalties, start=1):
+        row = moments[place][place:]
+        row.append(moments[place][0])
+        row[0] += (penalty + 1e-12) * (row[0] if row[0] > 0.0 else 1.0)
         rows.append(row)
+    size = len(rows)
     for one, pivot in enumerate(rows):
         for below in range(one + 1, size):
             row, offset = rows[below], below - one
@@ -273,4 +311,6 @@ def _ridge_weights(moments: list[list[float]], penalties: list[float]) -> list[f
         for other in range(one + 1, size):
             rest -= row[other - one] * weights[other]
         weights[one] = rest / row[0]
-    return [weight / each for weight, each in zip(weights, scale, strict=True)]
+        if last_is_reluctant and one == size - 1 and weights[one] < 0.0:
+            weights[one] = 0.0
+    return weights

@@ -77,10 +77,11 @@ class FrameLayout:
     def usable(self, frame: FrameObservation) -> Bools:
         """Entries of a frame of this layout whose times count; ``everybody`` itself where all do."""
         seconds = frame.compute_seconds
-        known = np.isfinite(seconds + frame.other_seconds + frame.wall_seconds)
-        waits_known = np.isfinite(frame.wait_seconds)
+        together = seconds + frame.other_seconds
+        together += frame.wall_seconds
+        known, waits_known = np.isfinite(together), np.isfinite(frame.wait_seconds)
         finite = np.count_nonzero(known) == known.size and np.count_nonzero(waits_known) == waits_known.size
-        if finite and self.all_at_work and seconds[seconds.argmin()] > 0:
+        if finite and self.all_at_work and seconds.item(seconds.argmin()) > 0:
             return self.everybody
         usable: Bools = (seconds > 0) & known & waits_known.all(axis=1)
         usable &= (frame.num_micro_batches > 0) & (frame.epochs == frame.epoch)
@@ -88,4 +89,13 @@ class FrameLayout:
 
 
 def _columns(frame: FrameObservation) -> tuple[bytes, ...]:
-    return tuple([getattr(frame, name).tobytes() for name in _COLUMNS])
+    """The bytes of ``_COLUMNS``."""
+    return (
+        frame.replicas.tobytes(),
+        frame.stages.tobytes(),
+        frame.shards.tobytes(),
+        frame.num_micro_batches.tobytes(),
+        frame.work_keys.tobytes(),
+        frame.has_flops.tobytes(),
+        frame.epochs.tobytes(),
+    )

@@ -37,11 +37,12 @@ class FrameTerms:
         noise: The noise of their job that they hold for.
         yardstick: Each row's own noise.
         doubt: By how much each healthy row's offset may be wrong; it rests on noisy iterations, few of them at first.
+            Once for what speaks for slower, once for faster, as the residuals are tested.
         heights: Evidence that decides, towards slower and towards faster, nats; one column for all rows if it is equal.
-        most: What one iteration may add to it.
+        most: What one iteration may add to it; one number where that is equal for all.
         lowest: The lowest of ``heights``.
         limit: Evidence that it takes to call a grown-up healthy device slow.
-        reach: Residuals beyond this are cut off before they are followed.
+        reach: Residuals beyond this are cut off before they are followed; ``least`` is the same downwards.
         rate: Share of a residual by which a healthy row's offset follows it.
         lasting: They hold as long as the noise does and nobody is ill.
     """
@@ -51,10 +52,11 @@ class FrameTerms:
     yardstick: Yardstick
     doubt: Floats
     heights: Floats
-    most: Floats
+    most: Floats | float
     lowest: float
     limit: float
     reach: Floats
+    least: Floats
     rate: Floats | float
     lasting: bool
 
@@ -69,12 +71,13 @@ class FrameTerms:
             rows: Rows to be tested.
             noise: Noise of the job; a new one each time that the rows' own scales are estimated.
             limit: Evidence that it takes to call a grown-up healthy device slow, in nats.
-            known: Those of an earlier frame, if no baseline was taken since.
+            known: Those of an earlier frame, if no baseline was taken since, nobody's work changed, and nobody fell ill
+                or recovered.
         """
         where = bank.where(rows)
         if known is None or known.rows is not rows or known.noise is not noise:
-            yardstick = Yardstick(np.maximum(bank.scale[where], smallest_scale(noise)), noise.freedom)
-        elif known.lasting and not np.count_nonzero(bank.ill):
+            yardstick = Yardstick(np.maximum(bank.scale[where], smallest_scale(noise)), noise.freedom, sides=2)
+        elif known.lasting:
             return known
         else:
             yardstick = known.yardstick
@@ -85,6 +88,7 @@ class FrameTerms:
         if lasting:
             # All rows are alike: one height stands for all of them.
             heights: Floats = np.full((2, 1), limit)
+            most: Floats | float = ONE_STEP_SHARE * limit
             doubt = yardstick.scale * (_OFFSET_DOUBT / math.sqrt(memory))
         else:
             ill, young = bank.ill[where], youth(bank, where)
@@ -94,18 +98,20 @@ class FrameTerms:
             slower = limit + _NATS_FOR_YOUTH * young
             back = _NATS_TO_RECOVER + _NATS_PER_RELAPSE * np.minimum(bank.num_relapses[where], 5)
             heights = np.stack([slower, np.where(ill, back, slower)])
-        slowest = 1.0 / memory
+            most = ONE_STEP_SHARE * heights
+        slowest, reach = 1.0 / memory, 2 * yardstick.scale
         rate = slowest if lasting else np.maximum(1.0 / (observed + 8.0), slowest)
         return cls(
             rows=rows,
             noise=noise,
             yardstick=yardstick,
-            doubt=doubt,
+            doubt=np.array((doubt, doubt)),
             heights=heights,
-            most=ONE_STEP_SHARE * heights,
+            most=most,
             lowest=float(heights.min()),
             limit=limit,
-            reach=2 * yardstick.scale,
+            reach=reach,
+            least=-reach,
             rate=rate,
             lasting=lasting,
         )

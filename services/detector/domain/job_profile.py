@@ -96,32 +96,30 @@ class JobProfile:
             usable: Entries that computed under the epoch in force; None for all.
             healthy: Entries on healthy devices; None for all.
         """
-
-        def of(column: Floats) -> Floats:
-            return column if usable is None else column[usable]
-
+        seconds, waits, walls, others = (
+            frame.compute_seconds,
+            frame.wait_seconds,
+            frame.wall_seconds,
+            frame.other_seconds,
+        )
+        flops, tokens, squares = frame.token_flops + frame.square_flops, frame.tokens, frame.sums_of_squares
         if usable is not None:
             layout = FrameLayout(frame, usable)
+            seconds, waits, walls, others = seconds[usable], waits[usable], walls[usable], others[usable]
+            flops, tokens, squares = flops[usable], tokens[usable], squares[usable]
+            healthy = None if healthy is None else healthy[usable]
         if self._grid is None or self._grid.layout is not layout:
             self._settle()
             self._grid = PipelineGrid(layout)
             self._unsettled = np.empty((3, _SETTLED_TOGETHER, len(layout.stages)))
-        grid, walls = self._grid, of(frame.wall_seconds)
-        seconds, waits = of(frame.compute_seconds), of(frame.wait_seconds)
-        wall = float(walls[walls.argmax()])
-        flops = of(frame.token_flops) + of(frame.square_flops)
-        if healthy is not None and usable is not None:
-            healthy = healthy[usable]
-        price = _price(seconds, flops, layout, healthy)
-        tokens = float(np.add.reduce(of(frame.tokens) * grid.shares))
-        squares = float(np.add.reduce(of(frame.sums_of_squares) * grid.shares))
+        wall, shares = float(walls.item(walls.argmax())), self._grid.shares
         # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
         gradient, vote = waits[:, _GRADIENT], waits[:, _VOTE]
-        least = float(gradient[gradient.argmin()]) + float(vote[vote.argmin()])
-        fixed = median(of(frame.other_seconds)) + least
-        self._recent.append(np.array((wall, price, tokens, squares, fixed, 0.0, 0.0)))
-        for kept, of_frame in zip(self._unsettled, (seconds, waits[:, _TENSOR], walls), strict=True):
-            kept[self._num_unsettled] = of_frame
+        fixed = median(others) + gradient.item(gradient.argmin()) + vote.item(vote.argmin())
+        price = _price(seconds, flops, layout, healthy)
+        self._recent.append((wall, price, tokens.dot(shares), squares.dot(shares), fixed, 0.0, 0.0))
+        kept = self._unsettled[:, self._num_unsettled]
+        kept[0], kept[1], kept[2] = seconds, waits[:, _TENSOR], walls
         self._num_unsettled += 1
         if self._num_unsettled == _SETTLED_TOGETHER:
             self._settle()
@@ -140,10 +138,11 @@ class JobProfile:
         seconds, waits, walls = self._unsettled[:, :count]
         # Ranks end an iteration together, and whoever began it first waits for pipelines to begin: no transfer.
         begun_last = self._grid.lowest(walls)[..., 0]
-        rows[:, _FIXED] += rows[:, _WALL] - np.where(np.isfinite(begun_last), begun_last, 0.0).max(axis=-1)
-        rows[:, _TRANSFER], rows[:, _EXCHANGE] = self._between_ranks(
-            self._grid, seconds, waits, rows[:, _WALL] - rows[:, _FIXED]
-        )
+        if not self._grid.all_taken:
+            begun_last = np.where(np.isfinite(begun_last), begun_last, 0.0)
+        pipelines = np.maximum.reduce(begun_last, axis=-1) - rows[:, _FIXED]
+        rows[:, _FIXED] = rows[:, _WALL] - pipelines
+        rows[:, _TRANSFER], rows[:, _EXCHANGE] = self._between_ranks(self._grid, seconds, waits, pipelines)
 
     def _between_ranks(
         self, grid: PipelineGrid, seconds: Floats, waits: Floats, pipeline_seconds: Floats
@@ -160,10 +159,11 @@ class JobProfile:
         """
         # Tensor exchange comes with every block, like compute: taken for the border, it would make a planner shun
         # borders. The shard that arrives last waits only for the exchange itself.
-        exchange = grid.lowest(waits / grid.counts)
+        exchange = grid.lowest(waits / grid.each_counts)
         if not grid.all_taken:
             exchange = np.where(grid.taken, exchange, 0.0)
-        exchanged: Floats = exchange.sum(axis=(1, 2)) / grid.shape[0]
+        exchanged: Floats = np.add.reduce(exchange.reshape(len(exchange), -1), axis=1)
+        exchanged /= grid.shape[0]
         piped = grid.piped
         if not len(piped):
             return 0.0, exchanged
@@ -171,8 +171,10 @@ class JobProfile:
             piped = grid.evenly_piped
             if self._transfer_before > 0.0 or not len(piped):
                 return self._transfer_before, exchanged
-        rounds = grid.highest(seconds / grid.counts) + exchange
-        shortest = (grid.rounds - 1.0) * np.maximum.reduce(rounds, axis=-1) + grid.over_stages(rounds)
+        rounds = grid.highest(seconds / grid.each_counts) + exchange
+        shortest = np.maximum.reduce(rounds, axis=-1)
+        shortest *= grid.rounds - 1.0
+        shortest += grid.over_stages(rounds)
         unexplained = (pipeline_seconds[:, None] - shortest[:, piped]) / (2 * grid.borders[piped])
         return np.maximum(np.minimum.reduce(unexplained, axis=1), 0.0), exchanged
 

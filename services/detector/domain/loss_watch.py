@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from services.detector.domain.middle import RecentValues, median
-from services.detector.domain.observation import Floats, FrameObservation, Ints
+from services.detector.domain.observation import Bools, Floats, FrameObservation, Ints
 
 # Short: a young loss falls fast, and a fall within the window looks like noise.
 _WINDOW = 32
@@ -111,23 +111,27 @@ class LossWatch:
         ):
             if not np.count_nonzero(reported):
                 continue
-            finding = self._observe(name, values[reported], frame.ranks[reported])
+            finding = self._observe(name, values[reported], frame.ranks, reported)
             if finding is not None:
                 found.append(finding)
         return found
 
-    def _observe(self, name: str, values: Floats, ranks: Ints) -> LossFinding | None:
+    def _observe(self, name: str, values: Floats, ranks: Ints, reported: Bools) -> LossFinding | None:
         series = self._series[name]
-        finite = np.isfinite(values)
-        if np.count_nonzero(finite) < len(finite):
+        # The place of a NaN counts as that of the lowest value, and of the highest.
+        value, highest = values.item(values.argmin()), values.item(values.argmax())
+        if not (math.isfinite(value) and math.isfinite(highest)):
             if not series.rearm():
                 return None
-            bad = tuple(ranks[~finite].tolist())
-            blamed = () if len(bad) == len(ranks) else bad
+            finite = np.isfinite(values)
+            bad = tuple(ranks[reported][~finite].tolist())
+            blamed = () if len(bad) == len(values) else bad
             return LossFinding(
                 finite=False, ranks=blamed, name=name, value=float(values[~finite][0]), usual=series.usual
             )
-        value, usual = median(values), series.usual
+        if value < highest:
+            value = median(values)
+        usual = series.usual
         if not series.complains(value):
             return None
         return LossFinding(finite=True, ranks=(), name=name, value=value, usual=usual)

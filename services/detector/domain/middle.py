@@ -9,19 +9,16 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-# Beyond this a selection of one, or of several, costs less than sorting.
-_LARGE, _HUGE = 1024, 16_384
+# Beyond this a selection of one costs less than sorting; one of several never does.
+_LARGE = 1024
 
 
 def median(values: Floats) -> float:
     """The median of at least one number; NaN if one of them is."""
     count = len(values)
     half = count // 2
-    if count > _LARGE:
-        values = np.partition(values, [half - 1, half, -1] if count % 2 == 0 else [half, -1])
-    else:
-        values = values.copy()
-        values.sort()
+    values = values.copy()
+    values.sort()
     last: float = values.item(count - 1)
     if last != last:  # NaN sorts last
         return last
@@ -43,10 +40,7 @@ def quantiles(values: Floats, shares: Sequence[float]) -> list[float]:
     """The values below which these shares of at least one number lie, linear in between; none may be NaN."""
     places = [(len(values) - 1) * share for share in shares]
     whole = [int(place) for place in places]
-    if len(values) > _HUGE:
-        ordered = np.partition(values, sorted({*whole, *(min(each + 1, len(values) - 1) for each in whole)}))
-    else:
-        ordered = np.sort(values)
+    ordered = np.sort(values)
     found = []
     for each, place in zip(whole, places, strict=True):
         below, above = ordered.item(each), ordered.item(min(each + 1, len(values) - 1))

@@ -46,6 +46,7 @@ _FAR_OFF = 0.08
 _BODY = 4.0
 _FEWEST_BLOCKS, _SHORTEST_BLOCK = 4, 4
 _MOST_ALIKE = 0.9
+_SHORT = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,12 @@ class Noise:
 
 
 def estimate(
-    residuals: Floats, healthy: npt.NDArray[np.bool_], *, prior_scale: float = PRIOR_SCALE, most_alike: float = 1.0
+    residuals: Floats,
+    healthy: npt.NDArray[np.bool_],
+    *,
+    prior_scale: float = PRIOR_SCALE,
+    most_alike: float = 1.0,
+    believed: Noise | None = None,
 ) -> Noise:
     """The noise in a window of residuals.
 
@@ -73,24 +79,27 @@ def estimate(
         healthy: Rows to learn from.
         prior_scale: Scale assumed before anything is known.
         most_alike: Lag-one correlation that is known from elsewhere: a short window may only show less.
+        believed: What stands where there is too little to learn from; None for what is assumed of a new job.
 
     Returns:
         The noise, drawn towards a wide prior while there is little to learn from.
     """
     window = residuals if np.count_nonzero(healthy) == len(healthy) else residuals[healthy]
-    known = np.isfinite(window)
-    values = window.ravel() if np.count_nonzero(known) == known.size else window[known]
+    values = window.reshape(-1)
+    known = np.isfinite(values)
+    if np.count_nonzero(known) < known.size:
+        values = values[known]
     if len(values) < FEWEST_RESIDUALS:
-        return Noise(scale=prior_scale)
+        return believed or Noise(scale=prior_scale)
     both_sides = quantiles(np.abs(values), _OF_BOTH_SIDES)
     found = [max(pair) for pair in zip(both_sides, quantiles(values, _OF_SLOW_SIDE), strict=True)]
     middle = max(both_sides[0], 1e-9)
     freedom = min(float(np.interp(-found[2] / middle, -_RATIOS, _FREEDOMS)), _LIGHTEST_TAIL)
     scale = max(each / reference for each, reference in zip(found, _quantiles_at(freedom), strict=True))
     correlation = min(_correlation(window, middle), most_alike)
-    scale *= float(np.sqrt((1 + correlation) / (1 - correlation)))
+    scale *= math.sqrt((1 + correlation) / (1 - correlation))
     share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(values))
-    scale = float(np.sqrt((1 - share) * scale**2 + share * prior_scale**2))
+    scale = math.sqrt((1 - share) * scale**2 + share * prior_scale**2)
     return Noise(scale=max(scale, SMALLEST_SCALE), freedom=freedom, correlation=correlation)
 
 
@@ -105,34 +114,43 @@ def _quantiles_at(freedom: float) -> list[float]:
 
 def row_scales(residuals: Floats, pooled: Noise) -> Floats:
     """Scale of each device's own noise: its window's spread, drawn towards the job's, never below half of it."""
-    scales = np.full(len(residuals), pooled.scale)
     known = np.isfinite(residuals)
     # Without gaps one count stands for all rows.
-    counts, enough = np.array([residuals.shape[1]]), np.ones(len(residuals), dtype=np.bool_)
-    if np.count_nonzero(known) < known.size:
-        counts = known.sum(axis=1)
-        enough = counts >= _FEWEST_OF_ROW
-        residuals, counts = residuals[enough], counts[enough]
-    if len(residuals) and counts[0] >= _FEWEST_OF_ROW:
-        reference = _quantiles_at(pooled.freedom)[1]
-        # NaN sorts last, so the finite values of a row stand first.
-        values, rows = np.abs(residuals), np.arange(len(residuals))
-        values.sort(axis=1)
-        ninetieth = (0.9 * (counts - 1)).round().astype(np.int64)
-        # A row that stands far off is ill from its first iteration: its distance is not its noise.
-        far = (values[rows, ninetieth] > _FAR_OFF).nonzero()[0]
-        if len(far):
-            ordered = np.sort(residuals[far], axis=1)
-            middle = ordered[np.arange(len(far)), (np.broadcast_to(counts, len(rows))[far] - 1) // 2]
-            ordered -= np.where(np.abs(middle) > _FAR_OFF, middle, 0.0)[:, None]
-            values[far] = np.sort(np.abs(ordered), axis=1)
-        widening = math.sqrt((1 + pooled.correlation) / (1 - pooled.correlation))
-        own = values[rows, ninetieth] * (widening / reference)
-        weight = counts / (counts + 32.0)
-        blended = np.sqrt(weight * own**2 + (1 - weight) * pooled.scale**2)
-        scales[enough] = np.maximum(blended, 0.5 * pooled.scale)
-    floored: Floats = np.maximum(scales, SMALLEST_SCALE)
-    return floored
+    if np.count_nonzero(known) == known.size and residuals.shape[1] >= _FEWEST_OF_ROW:
+        return _scales_of(residuals, residuals.shape[1], pooled)
+    counts = known.sum(axis=1)
+    enough = counts >= _FEWEST_OF_ROW
+    scales = np.full(len(residuals), max(pooled.scale, SMALLEST_SCALE))
+    scales[enough] = _scales_of(residuals[enough], counts[enough], pooled)
+    return scales
+
+
+def _scales_of(residuals: Floats, counts: npt.NDArray[np.int64] | int, pooled: Noise) -> Floats:
+    """Of rows with so many finite residuals each."""
+    own = _ninetieths(residuals, counts).astype(np.float64)
+    # A row that stands far off is ill from its first iteration: its distance is not its noise.
+    if own.size and own.item(own.argmax()) > _FAR_OFF:
+        far = np.flatnonzero(own > _FAR_OFF)
+        counts_of = np.broadcast_to(counts, len(own))[far]
+        middle = np.sort(residuals[far], axis=1)[np.arange(len(far)), (counts_of - 1) // 2]
+        shift = np.where(np.abs(middle) > _FAR_OFF, middle, 0.0)
+        own[far] = _ninetieths(residuals[far] - shift[:, None], counts_of)
+    own *= math.sqrt((1 + pooled.correlation) / (1 - pooled.correlation)) / _quantiles_at(pooled.freedom)[1]
+    own *= own
+    weight = counts / (counts + 32.0)
+    own *= weight
+    own += (1 - weight) * pooled.scale**2
+    np.sqrt(own, out=own)
+    return np.asarray(np.maximum(own, max(0.5 * pooled.scale, SMALLEST_SCALE)))
+
+
+def _ninetieths(residuals: Floats, counts: npt.NDArray[np.int64] | int) -> Floats:
+    """The size that nine tenths of each row's finite residuals are within."""
+    sizes = np.abs(residuals)
+    sizes.sort(axis=1)  # NaN sorts last, so the finite ones of a row stand first
+    if isinstance(counts, int):
+        return np.asarray(sizes[:, round(0.9 * (counts - 1))])
+    return np.asarray(sizes[np.arange(len(sizes)), (0.9 * (counts - 1)).round().astype(np.int64)])
 
 
 def block_scale(residuals: Floats, length: int) -> tuple[float, float]:
@@ -173,27 +191,25 @@ def _correlation(window: Floats, middle: float) -> float:
     # Lone outliers would hide what the body of the noise does.
     # Neither do gaps count: no comparison holds for NaN.
     body = np.abs(window) <= max(_BODY * middle, 1e-9)
-    # Rows one after the other, a gap between them, so that all neighbours are pairs and none is of two rows.
-    shape = len(window), window.shape[1] + 1
-    kept, within = np.zeros(shape), np.zeros(shape)
-    np.copyto(kept[:, :-1], window, where=body)
-    within[:, :-1] = body
-    kept, within = kept.ravel(), within.ravel()
-    count = int(_together(within[:-1], within[1:]))
+    pairs = body[:, :-1] & body[:, 1:]
+    count = int(np.count_nonzero(pairs))
     if count < FEWEST_RESIDUALS:
         return _PRIOR_CORRELATION
-    squares = kept * kept
-    power = math.sqrt(_together(squares[:-1], within[1:]) * _together(squares[1:], within[:-1]))
-    found = _together(kept[:-1], kept[1:]) / power if power > 0 else 0.0
+    both = np.zeros((2, *pairs.shape))
+    np.copyto(both[0], window[:, :-1], where=pairs)
+    np.copyto(both[1], window[:, 1:], where=pairs)
+    before, after = both.reshape(2, -1)
+    power = math.sqrt(_together(before, before) * _together(after, after))
+    found = _together(before, after) / power if power > 0 else 0.0
     # A short window makes noise look less correlated than it is (Marriott and Pope 1954).
-    length = int(np.count_nonzero(np.logical_or.reduce(body[:, :-1] & body[:, 1:]))) + 1
+    length = int(np.count_nonzero(np.logical_or.reduce(pairs))) + 1
     found += (1.0 + 4 * found) / length
     found = (count * found + _PRIOR_PAIRS * _PRIOR_CORRELATION) / (count + _PRIOR_PAIRS)
     # While there are few pairs, the correlation may be larger than it looks.
     found = min(max(found, 0.0), 0.95)
-    return float(min(found + _DOUBT * np.sqrt((1 - found**2) / (count + _PRIOR_PAIRS)), 0.95))
+    return min(found + _DOUBT * math.sqrt((1 - found**2) / (count + _PRIOR_PAIRS)), 0.95)
 
 
 def _together(one: Floats, other: Floats) -> float:
-    """Sum of products. Not by the linear algebra library: that wakes threads for long rows, which costs more."""
-    return float(np.einsum("i,i->", one, other))
+    """Sum of products. Long rows not by the linear algebra library: that wakes threads for them, which costs more."""
+    return float(np.dot(one, other) if len(one) <= _SHORT else np.einsum("i,i->", one, other))

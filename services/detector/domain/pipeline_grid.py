@@ -24,6 +24,7 @@ class PipelineGrid:
         layout: The layout.
         shape: Replicas, stages.
         counts: Micro-batches of each entry.
+        each_counts: The same, as one number where it is the same for all.
         shares: One over the job's micro-batches for entries of the first stage and shard, each replica's work once;
             0 for all others. What these have of something, times this, is what a micro-batch has of it.
         taken: Whether somebody is in each replica and stage.
@@ -47,6 +48,7 @@ class PipelineGrid:
         full = len(self._cells) == self.shape[0] * self.shape[1] and np.ptp(sizes) == 0
         self._shards = int(sizes[0]) if full else 0
         self.counts = layout.num_micro_batches.astype(np.float64)
+        self.each_counts = float(self.counts[0]) if layout.alike else self.counts
         heads = (layout.stages == layout.stages.min()) & (layout.shards == layout.shards.min())
         self.shares: Floats = heads / max(float(self.counts[heads].sum()), 1.0)
         self._ones = np.ones(self.shape[1])

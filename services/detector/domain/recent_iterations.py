@@ -11,6 +11,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _MOST_ITERATIONS = 16
+_NUMBER_BYTES = 8
 _MOST_MICRO_BATCHES = 2048
 """In all iterations together: more would make records large and plans late, and tell no more."""
 
@@ -18,12 +19,13 @@ _MOST_MICRO_BATCHES = 2048
 class RecentIterations:
     """What the iterations were made of; nothing where that is not known of all micro-batches.
 
-    Kept as one small array an iteration: as plain numbers they would be most of what a small job's detector holds.
+    Kept as the bytes of one small array an iteration: as plain numbers they would be most of what a small job's
+    detector holds, and an array's own upkeep a third of it.
     """
 
     def __init__(self) -> None:
         # Of each: iteration, seconds of its slowest rank, then tokens and sum of squares of each micro-batch.
-        self._kept: list[Floats] = []
+        self._kept: list[bytes] = []
         self._named: Floats = np.zeros(0)
         self._places: Ints | None = None
 
@@ -33,7 +35,7 @@ class RecentIterations:
 
     def forget_before(self, iteration: int) -> None:
         """What ran before an iteration was of other devices, or of the same at another speed."""
-        while self._kept and self._kept[0][0] < iteration:
+        while self._kept and np.frombuffer(self._kept[0], count=1)[0] < iteration:
             del self._kept[0]
 
     def append(self, iteration: int, wall_seconds: float, micro_batches: Floats | None) -> None:
@@ -60,7 +62,7 @@ class RecentIterations:
 
     def _keep(self, one: Floats) -> None:
         del self._kept[: max(len(self._kept) + 1 - _MOST_ITERATIONS, 0)]
-        self._kept.append(one)
+        self._kept.append(one.tobytes())
 
     def _each_once(self, indexes: Floats) -> Ints | None:
         """Where each micro-batch is named first, by index; None when one is missing. Mostly that of the one before."""
@@ -82,11 +84,12 @@ class RecentIterations:
             self._keep(np.concatenate([(iteration, wall_seconds), np.array([tokens, squares]).T.ravel()]))
 
 
-def _num_micro_batches(one: Floats) -> int:
-    return len(one) // 2 - 1
+def _num_micro_batches(kept: bytes) -> int:
+    return len(kept) // (2 * _NUMBER_BYTES) - 1
 
 
-def _profiled(one: Floats) -> ProfiledIteration:
+def _profiled(kept: bytes) -> ProfiledIteration:
+    one = np.frombuffer(kept)
     return ProfiledIteration(
         iteration=int(one[0]),
         wall_seconds=float(one[1]),

@@ -18,17 +18,17 @@ class RollingRows:
     def __init__(self, most: int, rows: Sequence[Sequence[float]] = ()) -> None:
         self._most = most
         self._buffer: Floats = np.zeros((0, 0))
-        self._stop = 0
-        self._count = 0
+        self._width = self._stop = self._count = 0
         for row in rows:
-            self.append(np.array(row, dtype=np.float64))
+            self.append(row)
 
     def __len__(self) -> int:
         return self._count
 
-    def append(self, row: Floats) -> None:
+    def append(self, row: Floats | Sequence[float]) -> None:
         """Takes the next row; one of another width than those before starts afresh."""
-        if len(row) != self._buffer.shape[1]:
+        if len(row) != self._width:
+            self._width = len(row)
             self._buffer = np.empty((self._most + self._most // 8 + 1, len(row)))
             self._stop = self._count = 0
         elif self._stop == len(self._buffer):
@@ -37,7 +37,8 @@ class RollingRows:
             self._stop = kept
         self._buffer[self._stop] = row
         self._stop += 1
-        self._count = min(self._count + 1, self._most)
+        if self._count < self._most:
+            self._count += 1
 
     def clear(self) -> None:
         """Forgets all."""

@@ -19,6 +19,8 @@ LENGTHS = (4, 8, 16, 32)
 REMEMBERED_ITERATIONS = 1024.0
 """What is remembered for longer is forgotten at this pace."""
 
+_LENGTHS = np.array(LENGTHS, dtype=np.float64)
+_BOUNDARIES = np.array((0, *LENGTHS[:-1]))
 _FEWEST_BLOCKS = 4.0
 # Residuals beyond so many scales count as that: a lone outlier is no excursion, and levels do not follow it.
 _OUTLYING = 4.0
@@ -45,17 +47,17 @@ class Strays:
         """
         if not len(residuals):
             return
-        shown = _share_shown(len(residuals))
-        # Two rows are each other's mirror image.
-        weight_of_row = 0.5 if len(residuals) == 2 else 1.0
-        kept = 1.0 - num_new / REMEMBERED_ITERATIONS
         old = without_outliers(residuals[:, : LENGTHS[-1]], scale)
-        for index, length in enumerate(LENGTHS):
-            means = old[:, :length].mean(axis=1)
-            means = means[np.isfinite(means)]
-            weight = weight_of_row * min(num_new / length, 1.0)
-            self._squares[index] = kept * self._squares[index] + weight * float(np.sum(means**2))
-            self._counts[index] = kept * self._counts[index] + shown * weight * len(means)
+        means = np.add.reduceat(old, _BOUNDARIES, axis=1).astype(np.float64).cumsum(axis=1)
+        # A gap within it makes a mean unknown, and those over more iterations.
+        known = means == means
+        means[~known] = 0.0
+        weights = np.minimum(num_new / _LENGTHS, 1.0)
+        if len(residuals) == 2:
+            weights *= 0.5  # Two rows are each other's mirror image.
+        kept = 1.0 - num_new / REMEMBERED_ITERATIONS
+        self._squares = kept * self._squares + weights / _LENGTHS**2 * np.einsum("ij,ij->j", means, means)
+        self._counts = kept * self._counts + _share_shown(len(residuals)) * weights * np.add.reduce(known)
 
     def over(self, length: int) -> tuple[float, float]:
         """Root mean square of means over ``length`` iterations, and how many it rests on; (0.0, 0.0) for none.

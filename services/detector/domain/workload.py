@@ -43,10 +43,10 @@ class WorkExpectation:
 
     def expect(self, frame: FrameObservation) -> Floats:
         """Expected compute seconds of each entry; all above 0 once one frame was learned."""
-        rows = self._rows(frame)
+        columns = self._columns(frame)
         # Far from what was seen the fit may say anything; the bare price of an operation bounds it from below.
-        expected = self._model.predict_rows(_FEATURES, rows)
-        np.maximum(expected, rows[:, 0] * (_SMALLEST_SHARE * self._seconds_per_flop), out=expected)
+        expected = self._model.predict_columns(_FEATURES, columns[1:])
+        np.maximum(expected, columns[1] * (_SMALLEST_SHARE * self._seconds_per_flop), out=expected)
         if expected[expected.argmin()] < _SHORTEST_SECONDS:
             np.maximum(expected, _SHORTEST_SECONDS, out=expected)
         return expected
@@ -66,27 +66,28 @@ class WorkExpectation:
             entries: Which entries to learn; None for all.
             expected: What was expected of all entries; None for the first frames.
         """
-        rows, seconds = self._rows(frame), frame.compute_seconds
-        unit = seconds if expected is None else expected
+        columns = self._columns(frame)
+        unit = columns[0] if expected is None else expected
         if entries is not None:
             if not np.count_nonzero(entries):
                 return
-            rows, seconds, unit = rows[entries], seconds[entries], unit[entries]
-        self._model.learn_rows(_FEATURES, rows / unit[:, None], seconds / unit)
-        found = median(seconds / (rows[:, 0] + 1e-300))
+            columns, unit = columns[:, entries], unit[entries]
+        self._model.learn_columns(_FEATURES, columns / unit)
+        found = median(columns[0] / (columns[1] + 1e-300))
         rate = 1.0 if self._seconds_per_flop == 0 else 0.02
         self._seconds_per_flop += rate * (found - self._seconds_per_flop)
         self._newest = None  # nobody asks for this frame again
 
-    def _rows(self, frame: FrameObservation) -> Floats:
+    def _columns(self, frame: FrameObservation) -> Floats:
+        """Seconds first, then one row a feature."""
         if self._newest is not None and self._newest[0] is frame:
             return self._newest[1]
-        rows: Floats = np.empty((len(_FEATURES), len(frame))).T  # column by column in memory
-        np.add(frame.token_flops, frame.square_flops, out=rows[:, 0])
-        rows[:, 1] = frame.square_flops
-        rows[:, 2] = frame.num_micro_batches
-        self._newest = frame, rows
-        return rows
+        columns: Floats = np.empty((1 + len(_FEATURES), len(frame)))
+        columns[0] = frame.compute_seconds
+        np.add(frame.token_flops, frame.square_flops, out=columns[1])
+        columns[2], columns[3] = frame.square_flops, frame.num_micro_batches
+        self._newest = frame, columns
+        return columns
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""

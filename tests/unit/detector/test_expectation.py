@@ -143,3 +143,31 @@ def test_a_feature_that_was_never_there_leaves_it_in_doubt() -> None:
     assert np.isfinite(model.doubt(("tokens", "squares"), np.array([1.0, 0.0]), noise=0.01, believed=1.0))
     assert model.doubt(("tokens", "squares"), np.array([1.0, 2.0]), noise=0.01, believed=1.0) == np.inf
     assert model.doubt(("tokens",), np.array([1.0]), noise=0.01, believed=1.0) == np.inf
+
+
+def test_whoever_asks_seldom_gets_the_interval_of_whoever_asks_each_time() -> None:
+    rng, often, seldom = np.random.default_rng(3), ForgettingLeastSquares(), ForgettingLeastSquares()
+    for _ in range(50):
+        rows = rng.uniform(1, 2, (int(rng.integers(1, 4)), 1))
+        targets = 3.0 * rows[:, 0] + rng.normal(0, 0.1, len(rows))
+        for one in (often, seldom):
+            one.learn_rows(("work",), rows, targets)
+        often.predict_interval({"work": 1.0})
+    assert seldom.predict_interval({"work": 1.5}) == often.predict_interval({"work": 1.5})
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_where_a_reluctant_feature_would_be_below_nothing_the_others_are_as_without_it(place: int) -> None:
+    rng = np.random.default_rng(5)
+    rows = rng.uniform(1, 2, (60, 2))
+    calls = rng.uniform(1, 2, 60)
+    targets = rows @ (3.0, 2.0) - calls
+    names, columns = ["flops", "squares"], [*rows.T]
+    names.insert(place, "calls")
+    columns.insert(place, calls)
+    with_it, without = (ForgettingLeastSquares(primary="flops", reluctant="calls", ridge=1e-6) for _ in range(2))
+    with_it.learn_rows(names, np.array(columns).T, targets)
+    without.learn_rows(("flops", "squares"), rows, targets)
+    assert with_it.predict_one({"calls": 1.0}) == 0.0
+    for name in ("flops", "squares"):
+        assert with_it.predict_one({name: 1.0}) == pytest.approx(without.predict_one({name: 1.0}), rel=1e-9)

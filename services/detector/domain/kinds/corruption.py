@@ -41,6 +41,8 @@ class Corruption(KindWatch):
         # By what is reported, for each rank: times seen, usual distance, its usual scatter, departures in a row.
         self._known: dict[str, Floats] = {}
         self._told: dict[int, int] = {}
+        # Numbers that were the same for all who ever reported them: usual distances, scatter and departures are 0.
+        self._always_alike: list[str] = []
 
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame; planned pauses too, as numbers do not depend on time."""
@@ -49,6 +51,7 @@ class Corruption(KindWatch):
             self._newest, ranks = frame.ranks, frame.ranks.tolist()
             if ranks != self._ranks:
                 self._ranks, self._known = ranks, {}
+                self._always_alike.clear()
         found = []
         for name, values, reported in (
             ("gradient norm", frame.gradient_norms, frame.has_gradient_norm),
@@ -56,6 +59,16 @@ class Corruption(KindWatch):
         ):
             if np.count_nonzero(reported) < _FEWEST_REPORTS:
                 continue
+            if name not in self._known:
+                self._known[name] = np.zeros((4, len(frame)))
+                self._always_alike.append(name)
+            if name in self._always_alike:
+                told = values[reported]
+                lowest = told.item(told.argmin())
+                if 0.0 < lowest == told.item(told.argmax()) < math.inf:
+                    self._known[name][0] += reported
+                    continue
+                self._always_alike.remove(name)
             entries = (reported & np.isfinite(values) & (values > 0)).nonzero()[0]
             if len(entries) >= _FEWEST_REPORTS:
                 found += self._judge(look, name, entries, values[entries])
@@ -63,9 +76,7 @@ class Corruption(KindWatch):
 
     def _judge(self, look: Look, name: str, entries: Ints, values: Floats) -> list[KindFinding]:
         count, iteration = len(look.frame), look.frame.iteration
-        known = self._known.get(name)
-        if known is None:
-            known = self._known[name] = np.zeros((4, count))
+        known = self._known[name]
         taken = known.take(entries, axis=1)
         seen, middle, spread, lasting = taken
         usual = median(values)
@@ -122,6 +133,7 @@ class Corruption(KindWatch):
         self._ranks, self._newest = list(state["ranks"]), None
         self._known = {name: known.copy() for name, known in state["known"].items()}
         self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
+        self._always_alike = [name for name, known in self._known.items() if not np.count_nonzero(known[1:])]
 
 
 def _finding(rank: int, name: str, value: float, usual: float, first_iteration: int) -> KindFinding:

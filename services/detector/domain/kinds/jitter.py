@@ -91,8 +91,8 @@ def slow_iterations(residuals: Floats, within: Floats) -> Bools:
     some = within[:: max(len(within) // _DEVICES_FOR_BODY, 1)]
     sizes = np.abs(some)
     # The body is wider than this where fewer than half are nearer: the usual case, at a fraction of a median's cost.
-    wide = float(residuals[above].max()) * (1.0 + 1e-12) / (1.4826 * _BODIES)
-    if 2 * np.count_nonzero(sizes < wide) < np.count_nonzero(np.isfinite(some)):
+    wide = float(np.maximum.reduce(residuals[above])) * (1.0 + 1e-12) / (1.4826 * _BODIES)
+    if np.count_nonzero(sizes < wide) < np.count_nonzero(sizes >= wide):
         return np.zeros(residuals.shape, dtype=np.bool_)
     known = sizes[np.isfinite(sizes)]
     body = 1.4826 * median(known) if len(known) else 0.0

@@ -46,12 +46,12 @@ class SequenceImbalance(KindWatch):
         if costs is None:
             return []
         dearest = int(costs.argmax())
-        lost = 1.0 - float(np.add.reduce(costs)) / len(costs) / float(costs[dearest])
-        self._recent.append(np.array((look.frame.iteration, lost, dearest)))
+        lost = 1.0 - float(np.add.reduce(costs)) / len(costs) / float(costs.item(dearest))
+        self._recent.append((look.frame.iteration, lost, dearest))
         if len(self._recent) < _WINDOW:
             return []
         losses = self._recent.rows[:, 1]
-        mean = float(np.dot(_SHARES, losses))
+        mean = float(_SHARES.dot(losses))
         if self._told:
             self._told = mean > _CALM
             return []
@@ -72,7 +72,9 @@ class SequenceImbalance(KindWatch):
             self._replicas = _Replicas(look.layout)
         if not self._replicas.even or not np.count_nonzero(look.frame.tokens):
             return None
-        return np.asarray(np.bincount(look.layout.replicas, weights=look.expected_seconds) / self._replicas.counts)
+        costs: Floats = np.asarray(np.bincount(look.layout.replicas, look.expected_seconds), dtype=np.float64)
+        costs /= self._replicas.counts
+        return costs
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
@@ -91,7 +93,7 @@ class _Replicas:
 
     def __init__(self, layout: FrameLayout) -> None:
         self.layout = layout
-        self.counts = np.bincount(layout.replicas)
+        self.counts = np.bincount(layout.replicas).astype(np.float64)
         self.even = len(self.counts) > 1 and bool(np.ptp(self.counts) == 0) and layout.alike
         if self.even:
             shares = np.bincount(layout.replicas, weights=layout.work_keys)

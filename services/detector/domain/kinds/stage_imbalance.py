@@ -58,12 +58,13 @@ class StageImbalance(KindWatch):
         if len(self._recent) < _WINDOW:
             return []
         window = self._recent.rows
-        mean = np.dot(_SHARES, window)
+        mean = _SHARES.dot(window)
         heaviest = int(mean.argmax())
-        if mean[heaviest] < HEAVY:
+        load = float(mean.item(heaviest))
+        if load < HEAVY:
             return []
         error = float(window[:, heaviest].std() / np.sqrt(_WINDOW))
-        if mean[heaviest] - _STANDARD_ERRORS * error < HEAVY:
+        if load - _STANDARD_ERRORS * error < HEAVY:
             return []
         self._told = True
         return [_finding(heaviest, mean.tolist(), error, self._first_iteration)]
@@ -82,7 +83,7 @@ class StageImbalance(KindWatch):
 class _Cells:
     """Which entries share a replica and a stage."""
 
-    __slots__ = ("_cell", "_counts", "_ones", "comparable", "layout", "shape")
+    __slots__ = ("_cell", "_counts", "_means", "comparable", "layout", "shape")
 
     def __init__(self, layout: FrameLayout) -> None:
         self.layout = layout
@@ -90,7 +91,9 @@ class _Cells:
         self._cell = layout.replicas * self.shape[1] + layout.stages
         counts = np.bincount(self._cell, minlength=self.shape[0] * self.shape[1])
         self._counts = None if np.ptp(counts) == 0 else counts
-        self._ones = np.ones((self.shape[1], 1))
+        # Of each stage, the replica's mean; twice that where a median is half of the sum of two.
+        share = (2.0 if self.shape[0] % 2 == 0 else 1.0) / self.shape[1]
+        self._means = np.full((self.shape[1], self.shape[1]), share)
         self.comparable = self.shape[1] > 1 and np.count_nonzero(counts) == len(counts)
 
     def loads(self, seconds: Floats) -> Floats:
@@ -100,12 +103,12 @@ class _Cells:
         if self._counts is not None:
             sums /= self._counts
         ratios = sums.reshape(self.shape)
-        ratios *= num_stages / np.dot(ratios, self._ones)
+        ratios /= ratios.dot(self._means)
         if num_replicas == 1:
             return np.asarray(ratios[0])
         ratios.sort(axis=0)
         half = num_replicas // 2
-        return np.asarray(ratios[half] if num_replicas % 2 else (ratios[half - 1] + ratios[half]) / 2.0)
+        return np.asarray(ratios[half] if num_replicas % 2 else ratios[half - 1] + ratios[half])
 
 
 def _finding(heaviest: int, mean: list[float], error: float, first_iteration: int) -> KindFinding:
