@@ -5,7 +5,7 @@ neighbours or takes its whole replica out of the job, whose other ranks become s
 micro-batches.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from heapq import heapify, heapreplace
@@ -108,3 +108,26 @@ def repaired(layout: Layout, live: Collection[int], on_empty: EmptyStage = Empty
         ),
     )
     return with_standbys(bare, live)
+
+
+def narrowed(layout: Layout, width: int, speeds: Mapping[int, float]) -> Layout:
+    """The layout with no stage wider than ``width``: the slowest shards of wider ones become standbys.
+
+    Args:
+        layout: Where to start from; itself when no stage is wider.
+        width: Most shards of a stage.
+        speeds: Of the live ranks.
+    """
+
+    def narrow(stage: Stage) -> Stage:
+        if len(stage.ranks) <= width:
+            return stage
+        fastest = sorted(stage.ranks, key=lambda rank: (-speeds[rank], rank))[:width]
+        kept = [(rank, share) for rank, share in zip(stage.ranks, stage.shares, strict=True) if rank in fastest]
+        ranks, shares = zip(*kept, strict=True)
+        return replace(stage, ranks=ranks, shares=shares)
+
+    if all(len(stage.ranks) <= width for replica in layout.replicas for stage in replica.stages):
+        return layout
+    replicas = tuple([replace(r, stages=tuple(map(narrow, r.stages))) for r in layout.replicas])
+    return with_standbys(replace(layout, replicas=replicas, standbys=()), speeds.keys())

@@ -7,6 +7,7 @@ from services.scheduler.planning.levers.micro_batch_quota import MicroBatchQuota
 from services.scheduler.planning.levers.standby import Standby
 from services.scheduler.planning.levers.tensor_width import best_stage
 from services.scheduler.planning.repair import repaired
+from services.scheduler.planning.solver import solve
 from services.scheduler.planning.spares import steps
 from tests.unit.scheduler.planning_cases import situation_of
 
@@ -61,5 +62,15 @@ def test_a_standby_goes_where_it_helps_most_with_the_best_quotas(slow):
             stages = (*replica.stages[:s], wider, *replica.stages[s + 1 :])
             replicas = (*base.replicas[:d], replace(replica, stages=stages), *base.replicas[d + 1 :])
             everywhere.append(seconds(replace(base, replicas=replicas, standbys=())))
-    (placed,) = Standby().propose(situation, base)
+    placed, *_ = Standby().propose(situation, base)
     assert seconds(placed) == pytest.approx(min(everywhere), rel=1e-9)
+
+
+@pytest.mark.parametrize("speed", [0.7, 0.84, 0.9])
+def test_a_standby_takes_the_place_of_a_slow_shard_where_both_together_are_no_faster(speed):
+    home = uniform_layout(num_blocks=6, tensor=3, pipeline=2, data=3, num_micro_batches=15)
+    situation = situation_of(home, speeds={4: speed, 18: 1.2})
+    layout = solve(situation).layout
+    assert 18 in layout.ranks
+    assert max(len(stage.ranks) for replica in layout.replicas for stage in replica.stages) == 3
+    assert layout.standbys == (4,)

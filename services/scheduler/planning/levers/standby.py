@@ -11,7 +11,7 @@ from heapq import heapify, heapreplace
 
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.levers.tensor_width import best_stage
-from services.scheduler.planning.repair import with_standbys
+from services.scheduler.planning.repair import narrowed, with_standbys
 from services.scheduler.planning.situation import Situation
 
 _MAX_PLACED = 16
@@ -157,7 +157,7 @@ class Standby:
         """``base`` with its standbys placed one by one, fastest first, each where it helps most, while it helps.
 
         A stage that becomes wider than it was is a risk, so fewer of them may be the better plan: the first steps are
-        proposed too.
+        proposed too, and the last one with them in the place of slower shards, so that no stage is wider.
         """
         if not base.standbys:
             return
@@ -183,7 +183,12 @@ class Standby:
                 steps.append(job.layout)
             else:
                 useless.add(alike)
-        for layout in [*steps[-1:], *steps[: min(_MAX_STEPS, len(steps) - 1)]]:
+        last = steps[-1:]
+        if last and situation.throughputs[waiting[0]] > min([situation.throughputs[r] for r in base.ranks]):
+            full_width = max([len(stage.ranks) for stage in situation.home.replicas[0].stages])
+            narrow = narrowed(last[0], full_width, situation.throughputs)
+            last += [narrow] if narrow is not last[0] else []
+        for layout in [*last, *steps[: min(_MAX_STEPS, len(steps) - 1)]]:
             yield with_standbys(replace(layout, standbys=()), situation.throughputs.keys())
 
     def describe(self, before: Layout, after: Layout) -> str:
