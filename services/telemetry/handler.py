@@ -281,7 +281,8 @@ class TelemetryHandler:
                 for outcome, total in job.stream.frames.outcomes.items():
                     self._metrics.samples.labels(outcome).inc(total - job.counted.get(outcome, 0))
                     job.counted[outcome] = total
-                self._rollup_writer.put(job.rollups.finish_idle(now_seconds))
+                if now_seconds >= self._all_back_at_seconds:  # else its rank may only not be back yet
+                    self._rollup_writer.put(job.rollups.finish_idle(now_seconds))
                 if now_seconds - job.stream.heard_at_seconds > self._job_idle_seconds:
                     self._rollup_writer.put(job.rollups.finish_all())
                     del shard.jobs[job_id]

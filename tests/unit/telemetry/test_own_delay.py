@@ -69,6 +69,22 @@ async def test_a_frame_that_was_open_when_kafka_went_waits_for_the_ranks_that_ar
 
 
 @pytest.mark.asyncio
+async def test_a_long_outage_ends_no_window_of_a_rank_that_is_back_soon() -> None:
+    service = Service()
+    await service.handler.assigned([PARTITION])
+    for iteration in range(5):
+        await service.iteration((0, 0, iteration))
+    service.handler.kafka_changed(False)
+    service.now += 100.0
+    service.handler.kafka_changed(True)
+    await service.handler.tick(service.now)
+    assert service.rollups.rows == []
+    for iteration in range(5, 11):
+        await service.iteration((0, 0, iteration))
+    assert [(row.record.first_iteration, row.record.num_iterations) for row in service.rollups.rows] == [(0, 10)]
+
+
+@pytest.mark.asyncio
 async def test_a_rank_that_is_silent_while_the_service_listens_is_still_missing() -> None:
     service = Service(seconds_to_send=30.0)
     await service.handler.assigned([PARTITION])
