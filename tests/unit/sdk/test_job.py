@@ -143,6 +143,15 @@ def test_an_argument_that_cannot_be_used_is_one_line_before_anything_starts(
     assert complaint.format(folder=tmp_path) in capsys.readouterr().err
 
 
+def test_without_a_file_the_missing_argument_is_named_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 2
+    *_usage, error, example = capsys.readouterr().err.splitlines()
+    assert error == "evenkeel run: error: the following arguments are required: JOB.json"
+    assert example == "Example: evenkeel run examples/gpt.json"
+
+
 def test_a_job_with_a_mix_weighs_documents_as_its_model_does(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     path.write_text(json.dumps({**DESCRIPTION, "layout": {**UNIFORM, "mix": 1.25}, "model": MODEL}))
