@@ -147,6 +147,7 @@ class Story:
             await self._pause()
 
     async def _pause(self) -> None:
+        """Waits for nothing: when the next thing happens is a part of the story."""
         await asyncio.sleep(self.random.random() ** 2 * 0.25)
 
 

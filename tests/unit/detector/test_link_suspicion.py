@@ -1,6 +1,5 @@
 """Which links the detector has probed, how often, and what becomes of the reports."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,14 +14,12 @@ from services.detector.domain.detector import Finding, JobDetector
 from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
 from services.detector.domain.observation import (
     FrameObservation,
-    LivenessObservation,
     Observation,
-    ProcessEvent,
-    ProcessEventKind,
 )
 from services.detector.domain.state import state_from_bytes, state_to_bytes
 from services.detector.domain.suspicion import ITERATIONS_BETWEEN_PROBES, Suspicion
 from services.detector.domain.verdict import Verdict, VerdictKind
+from tests.unit.detector.probed_run import probed_run
 
 ENDS = ((0, 1), (1, 2), (2, 3), (4, 5), (6, 7))
 
@@ -103,28 +100,13 @@ def story(victim: Victim) -> tuple[FrameObservation, ...]:
 @cache
 def told(victim: Victim, delay: int) -> tuple[tuple[Observation, ...], tuple[Finding, ...]]:
     """A run in which every probe of links is answered so many frames after it was asked for, and what was found."""
-    detector, observations, found = JobDetector("job"), [], []
-    due: dict[int, LivenessObservation] = {}
-
-    def take(observation: Observation) -> list[Finding]:
-        observations.append(replace(observation, sequence=len(observations)))
-        return detector.observe(observations[-1])
-
-    for number, frame in enumerate(story(victim)):
-        if number in due:
-            found += take(due[number])
-        fresh = take(frame)
-        found += fresh
-        for one in fresh:
-            if isinstance(one, Suspicion) and one.link is not None:
-                due[number + delay] = answer(one, frame.closed_at_unix_seconds)
-    return tuple(observations), tuple(found)
+    return probed_run(story(victim), report_on, delay=delay)
 
 
-def answer(asked: Suspicion, at_unix_seconds: float) -> LivenessObservation:
+def report_on(asked: Suspicion) -> LinkProbeReport:
     link = asked.link
     assert link is not None
-    report = LinkProbeReport(
+    return LinkProbeReport(
         ends=(asked.rank, link.partner_rank),
         incarnations=(asked.incarnation, link.partner_incarnation),
         peer_ends=(asked.peer_rank, link.peer_partner_rank),
@@ -133,14 +115,6 @@ def answer(asked: Suspicion, at_unix_seconds: float) -> LivenessObservation:
         peer_seconds=0.002,
         iteration=asked.iteration,
     )
-    event = ProcessEvent(
-        at_unix_seconds=at_unix_seconds,
-        kind=ProcessEventKind.PROBED,
-        rank=asked.rank,
-        incarnation=asked.incarnation,
-        probe=report,
-    )
-    return LivenessObservation(job_id="job", sequence=0, at_unix_seconds=at_unix_seconds, event=event)
 
 
 def probed(verdict: Verdict) -> bool:

@@ -1,6 +1,5 @@
 """Which link of a slow group is probed next, beside which, and when the search for the slow one is over."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -14,15 +13,13 @@ from services.detector.domain.detector import Finding, JobDetector
 from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
 from services.detector.domain.observation import (
     FrameObservation,
-    LivenessObservation,
     Observation,
-    ProcessEvent,
-    ProcessEventKind,
 )
 from services.detector.domain.ring_search import LONG_RING, STANDS_OUT, GroupStanding, LinkPair, RingSearch, ring_of
 from services.detector.domain.state import state_from_bytes, state_to_bytes
 from services.detector.domain.suspicion import Suspicion
 from services.detector.domain.verdict import Verdict, VerdictKind
+from tests.unit.detector.probed_run import probed_run
 
 Ends = tuple[int, int]
 FOUR, OTHERS = (0, 1, 2, 3), (4, 5, 6, 7)
@@ -223,30 +220,8 @@ def told() -> tuple[tuple[int, ...], tuple[Observation, ...], tuple[Finding, ...
     """The group, and a run in which probes are answered nine frames after they were asked for."""
     members, frames = story()
     slow = ring_of(members)[SLOW_IN_GROUP]
-    detector, observations, found = JobDetector("job"), [], []
-    due: dict[int, LivenessObservation] = {}
-
-    def take(observation: Observation) -> list[Finding]:
-        observations.append(replace(observation, sequence=len(observations)))
-        return detector.observe(observations[-1])
-
-    for number, frame in enumerate(frames):
-        if number in due:
-            found += take(due[number])
-        fresh = take(frame)
-        found += fresh
-        for one in fresh:
-            if isinstance(one, Suspicion) and one.link is not None:
-                at, report = frame.closed_at_unix_seconds, report_on(one, slow, 2.0)
-                event = ProcessEvent(
-                    at_unix_seconds=at,
-                    kind=ProcessEventKind.PROBED,
-                    rank=one.rank,
-                    incarnation=one.incarnation,
-                    probe=report,
-                )
-                due[number + 9] = LivenessObservation(job_id="job", sequence=0, at_unix_seconds=at, event=event)
-    return members, tuple(observations), tuple(found)
+    observations, found = probed_run(frames, lambda asked: report_on(asked, slow, 2.0), delay=9)
+    return members, observations, found
 
 
 def probed(found: tuple[Finding, ...], members: tuple[int, ...]) -> list[tuple[float, str]]:
