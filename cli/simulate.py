@@ -1,5 +1,6 @@
 """``evenkeel simulate``: a fleet that does not exist, its failures, and every published system on them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +58,9 @@ def simulate(
     segments: Annotated[bool, typer.Option(help="JSON: with the whole course of every run.")] = False,
     picture: Annotated[Path | None, typer.Option(help="Draw the runs into this file (PNG, SVG, PDF).")] = None,
     emit: Annotated[bool, typer.Option("--emit", help="Run it in real time against the services instead.")] = False,
-    speed: Annotated[float, typer.Option(min=0.001, help="With --emit: so many times faster than the scenario.")] = 1.0,
+    speed: Annotated[
+        float | None, typer.Option(min=0.001, help="With --emit: so many times faster than the scenario; else 1.")
+    ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0.001, help="With --emit: stop after so many real seconds.")
     ] = None,
@@ -88,10 +91,13 @@ def simulate(
     except ScenarioError as error:
         raise CommandError(str(error), status=ExitStatus.USAGE) from error
     as_json = output_of(context, output) is OutputFormat.JSON
+    live = {"--speed": speed, "--seconds": seconds, "--job-id": job_id}
+    compared = {"--strategy": strategy, "--segments": segments or None, "--picture": picture}
+    _refuse_unused(compared if emit else live, emit=emit)
     if emit:
         from cli.simulate_live import emit_scenario  # noqa: PLC0415
 
-        report = emit_scenario(context, scenario, speed=speed, seconds=seconds, job_id=job_id, seed=seed)
+        report = emit_scenario(context, scenario, speed=speed or 1.0, seconds=seconds, job_id=job_id, seed=seed)
         show_json(report) if as_json else show_rows([report], EMIT_COLUMNS, OutputFormat.TABLE)
         return
     chosen = strategy or list(scenario.strategies)
@@ -118,6 +124,21 @@ def simulate(
         show_rows([_shown(result) for result in results], COLUMNS, OutputFormat.TABLE)
     if picture is not None:
         _draw(picture, scenario.name, results)
+
+
+def _refuse_unused(options: Mapping[str, object], *, emit: bool) -> None:
+    """An option that would do nothing is a misunderstanding that nobody should wait hours to notice."""
+    given = [name for name, value in options.items() if value is not None]
+    if not given:
+        return
+    if emit:
+        why, next_step = (
+            "nothing is compared or drawn with --emit: the services decide",
+            "leave it out, or leave --emit out",
+        )
+    else:
+        why, next_step = "only with --emit does a job run in real time", "add --emit, or leave it out"
+    raise CommandError(f"{', '.join(given)}: {why}", next_step=next_step, status=ExitStatus.USAGE)
 
 
 def _shown(result: "RunResult") -> dict[str, object]:

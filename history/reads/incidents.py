@@ -63,7 +63,7 @@ async def list_incidents(
         page_token: From the previous page; empty = first page.
 
     Raises:
-        PageError: The size is negative or the token is not one of ours.
+        PageError: The size is negative, or the token not one of this list.
     """
     return await read_page(
         connection,
@@ -116,7 +116,7 @@ async def list_verdicts(
         page_token: From the previous page; empty = first page.
 
     Raises:
-        PageError: The size is negative or the token is not one of ours.
+        PageError: The size is negative, or the token not one of this list.
     """
     return await read_page(
         connection,

@@ -31,9 +31,23 @@ class Page(Generic[Item]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
-    """The last item of a page: when it was, and its id."""
+class Listing:
+    """What is paged through: a token of one listing would skip or repeat items of another without anybody noticing.
 
+    Attributes:
+        item_id: Column that names the items, and so what they are.
+        job_id: Whose they are; empty = all jobs'.
+    """
+
+    item_id: str
+    job_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """The last item of a page: when it was, its id, and of what listing."""
+
+    listing: Listing
     at: datetime
     item_id: str
 
@@ -51,30 +65,40 @@ def limit_of(page_size: int) -> int:
 
 def encode_cursor(cursor: Cursor) -> str:
     """The page token of a cursor."""
-    return base64.urlsafe_b64encode(json.dumps([cursor.at.isoformat(), cursor.item_id]).encode()).decode()
+    document = [cursor.listing.item_id, cursor.listing.job_id, cursor.at.isoformat(), cursor.item_id]
+    return base64.urlsafe_b64encode(json.dumps(document).encode()).decode()
 
 
-def decode_cursor(token: str) -> Cursor | None:
+def decode_cursor(token: str, listing: Listing) -> Cursor | None:
     """The cursor of a page token; None for the empty one, which asks for the first page.
 
+    Args:
+        token: From the previous page.
+        listing: What is asked for now.
+
     Raises:
-        PageError: The token is not one of ours.
+        PageError: The token is not one of ours, or of another listing.
     """
     if not token:
         return None
     try:
-        at, item_id = json.loads(base64.b64decode(token.encode("ascii"), altchars=b"-_", validate=True))
+        kind, job_id, at, item_id = json.loads(base64.b64decode(token.encode("ascii"), altchars=b"-_", validate=True))
         moment = datetime.fromisoformat(at)
         if moment.tzinfo is None or not isinstance(item_id, str) or "\x00" in item_id:
             raise ValueError
         item_id.encode()  # half of a surrogate pair is no text
     except (binascii.Error, ValueError, TypeError, RecursionError):
         raise PageError("unknown page_token: pass next_page_token of the previous response, or nothing") from None
-    return Cursor(at=moment, item_id=item_id)
+    if (kind, job_id) != (listing.item_id, listing.job_id):
+        raise PageError(
+            "page_token is of another list: pass next_page_token only to the call that gave it, with the same job_id, "
+            "or nothing for the first page"
+        )
+    return Cursor(listing=listing, at=moment, item_id=item_id)
 
 
 def page_query(
-    query: str, *, at: str, item_id: str, limit: int, cursor: Cursor | None, job_id: str = ""
+    query: str, listing: Listing, *, at: str, limit: int, cursor: Cursor | None
 ) -> tuple[TextClause, dict[str, object]]:
     """The statement and its parameters for one page, and one item more to see whether there is a next.
 
@@ -82,22 +106,21 @@ def page_query(
 
     Args:
         query: A SELECT without conditions whose main relation is called ``x``.
+        listing: Its column ``item_id`` breaks ties.
         at: Column of ``x`` that says when.
-        item_id: Column of ``x`` that breaks ties.
         limit: Items on the page.
         cursor: The last item of the previous page.
-        job_id: Only this job's; empty = all.
     """
     conditions = []
     parameters: dict[str, object] = {"limit": limit + 1}
-    if job_id:
+    if listing.job_id:
         conditions.append("x.job_id = :job_id")
-        parameters["job_id"] = job_id
+        parameters["job_id"] = listing.job_id
     if cursor is not None:
-        conditions.append(f"(x.{at}, x.{item_id}) < (:at, :item_id)")
+        conditions.append(f"(x.{at}, x.{listing.item_id}) < (:at, :item_id)")
         parameters |= {"at": cursor.at, "item_id": cursor.item_id}
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    return text(f"{query} {where} ORDER BY x.{at} DESC, x.{item_id} DESC LIMIT :limit"), parameters
+    return text(f"{query} {where} ORDER BY x.{at} DESC, x.{listing.item_id} DESC LIMIT :limit"), parameters
 
 
 def page_of(items: Sequence[Item], cursors: Sequence[Cursor], limit: int) -> Page[Item]:
@@ -124,16 +147,17 @@ async def read_page(
         query: As in :func:`page_query`; its rows have the columns ``at`` and ``item_id``.
         item_of: What a row stands for.
         at: As in :func:`page_query`.
-        item_id: As in :func:`page_query`.
+        item_id: Column of ``x`` that names the items and breaks ties.
         page_size: At most so many; 0 = 100.
         page_token: From the previous page; empty = first page.
         job_id: Only this job's; empty = all.
 
     Raises:
-        PageError: The size is negative or the token is not one of ours.
+        PageError: The size is negative, or the token not one of this list.
     """
-    limit, cursor = limit_of(page_size), decode_cursor(page_token)
-    statement, parameters = page_query(query, at=at, item_id=item_id, limit=limit, cursor=cursor, job_id=job_id)
+    listing = Listing(item_id=item_id, job_id=job_id)
+    limit, cursor = limit_of(page_size), decode_cursor(page_token, listing)
+    statement, parameters = page_query(query, listing, at=at, limit=limit, cursor=cursor)
     rows = (await connection.execute(statement, parameters)).all()
-    cursors = [Cursor(at=getattr(row, at), item_id=getattr(row, item_id)) for row in rows]
+    cursors = [Cursor(listing=listing, at=getattr(row, at), item_id=getattr(row, item_id)) for row in rows]
     return page_of([item_of(row) for row in rows], cursors, limit)

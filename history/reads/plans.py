@@ -94,7 +94,7 @@ async def list_plans(
         page_token: From the previous page; empty = first page.
 
     Raises:
-        PageError: The size is negative or the token is not one of ours.
+        PageError: The size is negative, or the token not one of this list.
     """
     return await read_page(
         connection,

@@ -145,6 +145,22 @@ async def test_a_forged_page_token_is_an_invalid_argument(api: Api) -> None:
     assert "page_token" in str(error.details())
 
 
+async def test_a_page_token_of_another_list_or_job_is_an_invalid_argument(api: Api) -> None:
+    async with api.engine.begin() as connection:
+        await seed(connection)
+    token = (await api.stub.ListPlans(pb.ListPlansRequest(job_id="llama", page_size=1), metadata=FLEET)).next_page_token
+    calls: list[Awaitable[object]] = [
+        api.stub.ListJobs(pb.ListJobsRequest(page_token=token), metadata=FLEET),
+        api.stub.ListIncidents(pb.ListIncidentsRequest(job_id="llama", page_token=token), metadata=FLEET),
+        api.stub.ListVerdicts(pb.ListVerdictsRequest(job_id="llama", page_token=token), metadata=FLEET),
+        api.stub.ListPlans(pb.ListPlansRequest(page_token=token), metadata=FLEET),
+    ]
+    for call in calls:
+        error = await refused(call)
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "page_token is of another list" in str(error.details())
+
+
 async def test_lists_page_through_the_past_newest_first(api: Api) -> None:
     async with api.engine.begin() as connection:
         await seed(connection)

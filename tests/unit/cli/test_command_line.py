@@ -276,3 +276,24 @@ def test_a_kind_of_verdicts_that_does_not_exist_is_answered_with_those_that_do(
     first, advice = capsys.readouterr().err.splitlines()
     assert first == "evenkeel: there is no kind 'slow'"
     assert advice.startswith("next: one of: fail_stop, hang, compute_slow, ")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--speed", "20", "--job-id", "mine"), "--speed, --job-id: only with --emit"),
+        (("--seconds", "1"), "--seconds: only with --emit"),
+        (("--emit", "-s", "Evenkeel"), "--strategy: nothing is compared"),
+    ],
+)
+def test_an_option_of_simulate_that_would_do_nothing_is_refused(
+    words: tuple[str, ...],
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scenario = tmp_path / "one.yaml"
+    scenario.write_text("hours: 1\njob: {model: llama2-7b, tensor: 1, pipeline: 1, data: 2, micro_batches: 1}\n")
+    assert run_main(monkeypatch, "simulate", str(scenario), *words) == ExitStatus.USAGE
+    assert named in capsys.readouterr().err

@@ -5,27 +5,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.reads.paging import Cursor, PageError, decode_cursor, encode_cursor, limit_of, page_of
+from history.reads.paging import Cursor, Listing, PageError, decode_cursor, encode_cursor, limit_of, page_of
 
 MOMENTS = st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30))]))
+LISTING = Listing(item_id="plan_id", job_id="llama")
 IDS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
 
 
 @given(at=MOMENTS, item_id=IDS)
 def test_any_cursor_survives_its_token(at: datetime, item_id: str) -> None:
-    cursor = Cursor(at=at, item_id=item_id)
+    cursor = Cursor(listing=LISTING, at=at, item_id=item_id)
 
-    assert decode_cursor(encode_cursor(cursor)) == cursor
+    assert decode_cursor(encode_cursor(cursor), LISTING) == cursor
+
+
+@pytest.mark.parametrize("other", [Listing(item_id="verdict_id", job_id="llama"), Listing(item_id="plan_id")])
+def test_a_token_of_another_list_is_refused_and_says_where_it_belongs(other: Listing) -> None:
+    token = encode_cursor(Cursor(listing=other, at=datetime(2026, 1, 1, tzinfo=UTC), item_id="v1"))
+
+    with pytest.raises(PageError, match=r"page_token is of another list.*same job_id"):
+        decode_cursor(token, LISTING)
 
 
 def test_no_token_is_the_first_page() -> None:
-    assert decode_cursor("") is None
+    assert decode_cursor("", LISTING) is None
 
 
 @given(st.text(min_size=1))
 def test_no_text_makes_the_decoder_fail_in_another_way(token: str) -> None:
     try:
-        decode_cursor(token)
+        decode_cursor(token, LISTING)
     except PageError as error:
         assert "page_token" in str(error)  # noqa: PT017 - most texts, and every one that is not ours
 
@@ -40,7 +49,7 @@ def test_a_forged_token_is_refused(document: str) -> None:
     token = base64.urlsafe_b64encode(document.encode()).decode() or "?"
 
     with pytest.raises(PageError, match="page_token"):
-        decode_cursor(token)
+        decode_cursor(token, LISTING)
 
 
 def test_page_sizes_have_a_default_and_a_maximum_and_are_never_negative() -> None:
@@ -50,10 +59,13 @@ def test_page_sizes_have_a_default_and_a_maximum_and_are_never_negative() -> Non
 
 
 def test_a_page_has_a_successor_exactly_when_there_was_one_item_more() -> None:
-    cursors = [Cursor(at=datetime(2026, 1, number + 1, tzinfo=UTC), item_id=str(number)) for number in range(3)]
+    cursors = [
+        Cursor(listing=LISTING, at=datetime(2026, 1, number + 1, tzinfo=UTC), item_id=str(number))
+        for number in range(3)
+    ]
 
     more = page_of(["a", "b", "c"], cursors, 2)
     last = page_of(["a", "b", "c"], cursors, 3)
 
-    assert (more.items, decode_cursor(more.next_page_token)) == (("a", "b"), cursors[1])
+    assert (more.items, decode_cursor(more.next_page_token, LISTING)) == (("a", "b"), cursors[1])
     assert (last.items, last.next_page_token) == (("a", "b", "c"), "")

@@ -493,7 +493,7 @@ class ListJobsRequest(_message.Message):
     page_size: _builtins.int
     """At most so many; 0 = 100."""
     page_token: _builtins.str
-    """From the previous response."""
+    """From the previous response of this call."""
     def __init__(
         self,
         *,
@@ -626,7 +626,7 @@ class ListIncidentsRequest(_message.Message):
     page_size: _builtins.int
     """At most so many; 0 = 100."""
     page_token: _builtins.str
-    """From the previous response."""
+    """From the previous response of this call, with the same job_id."""
     def __init__(
         self,
         *,
@@ -684,7 +684,7 @@ class ListVerdictsRequest(_message.Message):
     page_size: _builtins.int
     """At most so many; 0 = 100."""
     page_token: _builtins.str
-    """From the previous response."""
+    """From the previous response of this call, with the same job_id."""
     def __init__(
         self,
         *,
@@ -896,7 +896,7 @@ class ListPlansRequest(_message.Message):
     page_size: _builtins.int
     """At most so many; 0 = 100."""
     page_token: _builtins.str
-    """From the previous response."""
+    """From the previous response of this call, with the same job_id."""
     def __init__(
         self,
         *,
