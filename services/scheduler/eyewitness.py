@@ -8,8 +8,9 @@ id: when the detector is heard again and says the same, nothing is counted twice
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -30,7 +31,8 @@ _CONFIDENCE = 0.97
 
 _log = structlog.get_logger(__name__)
 
-StreamBroken = Callable[[int, int, str], Awaitable[None]]
+Report = Callable[[int, int, str], Coroutine[Any, Any, None]]
+"""Tells (rank, incarnation, detail) of a broken stream to whoever decides; waits for as long as Kafka is away."""
 
 
 class Eyewitness:
@@ -38,7 +40,7 @@ class Eyewitness:
 
     def __init__(
         self,
-        report: StreamBroken,
+        report: Report,
         spawn: Spawn,
         *,
         patience_seconds: float = PATIENCE_SECONDS,
@@ -47,7 +49,7 @@ class Eyewitness:
         """Keeps what it is given; does no I/O.
 
         Args:
-            report: The usual way: tells telemetry, waits for as long as Kafka is away.
+            report: The usual way.
             spawn: Starts tasks that the service owns.
             patience_seconds: How long the usual way may take.
             clock: Unix seconds.
@@ -58,16 +60,19 @@ class Eyewitness:
         self._clock = clock
         self._actor: JobActor | None = None
         self._board: StateBoard | None = None
+        self._under_way: dict[tuple[str, int, int], asyncio.Task[None]] = {}
 
     def attend(self, actor: JobActor, board: StateBoard) -> None:
         """Whose streams these are, and the newest states of its ranks; call it once, before the first stream."""
         self._actor, self._board = actor, board
 
-    async def stream_broken(self, rank: int, incarnation: int, detail: str) -> None:
+    def stream_broken(self, rank: int, incarnation: int, detail: str) -> None:
         """A process's stream broke and its controller does not answer: report it, and see what becomes of it."""
-        # A task of its own: the verdict that it may reach ends the watch that called us.
-        self._spawn(self._look(rank, incarnation, detail))
-        await self._report(rank, incarnation, detail)
+        # Tasks of their own: a verdict ends the watch that called us, and a report may wait long for Kafka.
+        for name, work in (("look", self._look), ("report", self._report)):
+            earlier = self._under_way.get((name, rank, incarnation))
+            if earlier is None or earlier.done():
+                self._under_way[name, rank, incarnation] = self._spawn(work(rank, incarnation, detail))
 
     async def _look(self, rank: int, incarnation: int, detail: str) -> None:
         assert self._actor is not None, "attend() comes first"

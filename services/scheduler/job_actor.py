@@ -142,10 +142,14 @@ class JobActor:
                 self.job = self.job.with_rank(replace(info, ended=True))
                 self._news.publish(self.view())
 
-    async def recover(self) -> None:
-        """Ranks wait for a recovery though nobody is gone: make one."""
+    async def recover(self, epoch: int) -> None:
+        """Ranks parked in ``epoch`` wait for a recovery though nobody is gone: make one, if none is under way."""
         async with self._lock:
-            self._must_recover = not self.job.finished and not self.job.stuck
+            flight = self.job.flight
+            recovers = flight is not None and flight.mode is PlanMode.RECOVER
+            if self.job.epoch != epoch or recovers or self.job.finished or self.job.stuck:
+                return
+            self._must_recover = True
             await self._react()
 
     def calls_to(self, processes: Collection[tuple[int, int]]) -> Mapping[int, RankCalls]:
@@ -167,7 +171,8 @@ class JobActor:
             changes: list[Change] = [one.resolved(self._now(), "the job finished") for one in job.incidents]
             changes += self._log.overtaken_ends("the job finished before every rank was seen to run it")
             changes.append(self._states.record(self.job.job_id, JobState.FINISHED, "finished"))
-            await self._parts.store.save(changes)
+            # Nothing leads back from here: its plan is on the ground already.
+            await self._parts.store.save_patiently(changes)
             self.job = replace(self.job, finished=True, incidents=(), flight=None)
             self._processes.close()
             self._news.publish(self.view())

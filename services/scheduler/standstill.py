@@ -58,7 +58,7 @@ class Standstill:
             if recovers or job.stuck or job.lost or not await _all_alive(actor):
                 continue
             _log.warning("ranks are parked though nobody is gone: recovering", job_id=job.job_id, parked=parked)
-            await actor.recover()
+            await actor.recover(job.epoch)
 
 
 def _is_parked(state: RankState | None, epoch: int) -> bool:

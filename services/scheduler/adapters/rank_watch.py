@@ -5,7 +5,7 @@ controller is asked once more before anything is said. Nothing is marked here: t
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import structlog
 
@@ -20,17 +20,17 @@ _log = structlog.get_logger(__name__)
 _SECOND_LOOK_SECONDS = 0.5
 _NEVER_CONNECTED_ATTEMPTS = 3
 
-StreamBroken = Callable[[int, int, str], Awaitable[None]]
-"""Told (rank, incarnation, detail) when a stream broke and the controller does not answer any more."""
+StreamBroken = Callable[[int, int, str], None]
+"""Told (rank, incarnation, detail) when a stream broke and the controller does not answer any more; never waits."""
 
 
 async def watch_rank(client: RankClient, board: StateBoard, broken: StreamBroken) -> None:
-    """Watch a process until it says that it has finished or the caller cancels; reports its end at most once.
+    """Watch a process until it says that it has finished or the caller cancels; reports each break of the stream once.
 
     Args:
         client: The process.
         board: Where states go.
-        broken: Told once when the process does not answer any more.
+        broken: Told when the process does not answer any more, and again only after it was heard in between.
     """
     backoff = Backoff(longest_seconds=2.0)
     connected = reported = False
@@ -41,7 +41,7 @@ async def watch_rank(client: RankClient, board: StateBoard, broken: StreamBroken
         detail = "the stream ended"
         try:
             async for state in client.watch():
-                connected, attempts = True, 0
+                connected, reported, attempts = True, False, 0
                 backoff.reset()
                 board.post(state)
                 if state.phase is RankPhase.FINISHED:
@@ -61,5 +61,5 @@ async def watch_rank(client: RankClient, board: StateBoard, broken: StreamBroken
             if not reported and (connected or attempts >= _NEVER_CONNECTED_ATTEMPTS):
                 reported = True
                 _log.warning("stream to rank broke", rank=client.rank, incarnation=client.incarnation, error=detail)
-                await broken(client.rank, client.incarnation, f"{detail}; then {error}")
+                broken(client.rank, client.incarnation, f"{detail}; then {error}")
         await asyncio.sleep(backoff.next_seconds())

@@ -36,11 +36,15 @@ PATIENT = FlightTimes(boundary_prepare=60.0)
 
 @dataclass
 class Scheduler:
-    """A coordinator with everything real but Kafka; ``crash`` ends it as kill -9 would."""
+    """A coordinator with everything real but Kafka; ``crash`` ends it as kill -9 would.
+
+    ``broken`` has the reports of broken streams; they go on when ``kafka`` is set.
+    """
 
     store: Store
     coordinator: Coordinator
     tasks: set[asyncio.Task[None]]
+    kafka: asyncio.Event
     broken: list[tuple[int, int]] = field(default_factory=list)
     probes: list[ProbeOutcome] = field(default_factory=list)
 
@@ -166,13 +170,15 @@ def new_scheduler(engine: AsyncEngine, **settings: Any) -> Scheduler:
         task.add_done_callback(tasks.discard)
         return task
 
+    kafka = asyncio.Event()
+    kafka.set()
     broken: list[tuple[int, int]] = []
-
     probes: list[ProbeOutcome] = []
 
     class Reports:
         async def stream_broken(self, rank: int, incarnation: int, detail: str) -> None:
             broken.append((rank, incarnation))
+            await kafka.wait()
 
         async def probed(self, outcome: ProbeOutcome) -> None:
             probes.append(outcome)
@@ -180,7 +186,7 @@ def new_scheduler(engine: AsyncEngine, **settings: Any) -> Scheduler:
     settings = {"times": PATIENT, **settings}
     parts = Parts(store=store, metrics=SchedulerMetrics(create_registry()), spawn=spawn, **settings)
     coordinator = Coordinator(parts, lambda _: Reports())
-    return Scheduler(store=store, coordinator=coordinator, tasks=tasks, broken=broken, probes=probes)
+    return Scheduler(store=store, coordinator=coordinator, tasks=tasks, kafka=kafka, broken=broken, probes=probes)
 
 
 @pytest.fixture

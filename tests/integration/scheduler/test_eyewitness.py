@@ -1,12 +1,14 @@
 """Nobody tells the scheduler of a death: Kafka or the detector is away. Real controllers, streams and database."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from contracts.verdict_ids import verdict_id
-from history.vocabulary import PlanMode, PlanState, VerdictKind
+from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
 from tests.integration.scheduler.conftest import HOME, World
+from trainer_sdk.control.server import ControlServer
 from trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
@@ -61,3 +63,29 @@ async def test_a_process_whose_stream_broke_is_left_alone_while_the_others_train
     await world.until(lambda: world.toys.ranks[0].steps > steps + 300, "three seconds of training")
     assert await world.incidents() == []
     assert world.job.epoch == 0
+
+
+async def test_while_kafka_is_away_a_broken_stream_is_opened_again_and_its_next_break_is_told_too(world: World) -> None:
+    scheduler, toy = world.scheduler, world.toys.ranks[3]
+    await world.until(lambda: toy.server.num_watches == 1, "the stream")
+    scheduler.kafka.clear()
+    toy.server.stop(grace_seconds=0)
+    await world.until(lambda: scheduler.broken == [(3, 0)], "the report")
+    again = ControlServer(toy.mailbox, job_id=world.toys.job_id, job_token=world.toys.token, port=toy.server.port)
+    toy.server = again
+    again.start()
+    await world.until(lambda: again.num_watches == 1, "a stream to the same process")
+    scheduler.kafka.set()
+    again.stop(grace_seconds=0)
+    await world.until(lambda: scheduler.broken == [(3, 0), (3, 0)], "the report of the second break")
+
+
+async def test_ranks_that_are_recovered_already_need_no_second_recovery(world: World) -> None:
+    world.toys.ranks[6].kill()
+    actor = world.coordinator._actors[world.toys.job_id]
+    await asyncio.gather(world.say(VerdictKind.FAIL_STOP, 6), actor.recover(0))
+    await world.until_epoch(1)
+    await actor.recover(0)
+    await world.say(VerdictKind.JITTER, 3)
+    assert [plan.plan.epoch for plan in await world.plans()] == [1]
+    assert world.job.state is JobState.RUNNING

@@ -134,6 +134,27 @@ async def test_a_decided_plan_ends_with_its_job(world: World) -> None:
     assert await state_in_history(world) is JobState.FINISHED
 
 
+async def test_a_job_whose_end_meets_a_database_that_is_away_ends_when_it_is_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, outages = world.scheduler.store.save, [OSError("away"), OSError("away")]
+
+    async def save_later(changes: Sequence[Change]) -> tuple[bool, ...]:
+        if outages and any(isinstance(one, JobStateRecord) and one.state is JobState.FINISHED for one in changes):
+            raise outages.pop()
+        return await save(changes)
+
+    for toy in world.toys.ranks.values():
+        toy.hold_rendezvous.set()
+    world.toys.ranks[6].kill()
+    await world.say(VerdictKind.FAIL_STOP, 6)
+    monkeypatch.setattr(world.scheduler.store, "save", save_later)
+    await world.coordinator.finish_job(world.toys.job_id)
+    assert (await state_in_history(world), outages) == (JobState.FINISHED, [])
+    assert [plan.state for plan in await world.plans()] == [PlanState.ABORTED]
+    assert world.coordinator.job(world.toys.job_id) is None
+
+
 async def test_a_job_that_ended_while_nobody_listened_is_finished_once_the_detector_says_so(world: World) -> None:
     for toy in world.toys.ranks.values():
         toy.kill()
