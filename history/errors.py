@@ -1,5 +1,7 @@
 """What can go wrong with the history, apart from the database being away."""
 
+from collections.abc import Collection
+
 
 class HistoryError(Exception):
     """Root of the history's errors."""
@@ -29,6 +31,18 @@ class UnknownJobError(HistoryError):
     def __init__(self, job_id: str) -> None:
         super().__init__(f"no job {job_id!r}; register it first")
         self.job_id = job_id
+
+
+class UnknownRankError(HistoryError):
+    """The job has no such rank."""
+
+    def __init__(self, job_id: str, rank: int, ranks: Collection[int]) -> None:
+        super().__init__(
+            f"job {job_id!r} has no rank {rank}: it was registered with {len(ranks)}, {min(ranks)} to {max(ranks)}; "
+            "start it with these, or register a job with more under another id"
+        )
+        self.job_id = job_id
+        self.rank = rank
 
 
 class FinishedJobError(HistoryError):

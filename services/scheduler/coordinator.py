@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
+from history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError, UnknownRankError
 from history.records import JobRecord, RankRecord, VerdictRecord
 from history.vocabulary import JobState
 from services.common.completion import completed
@@ -98,7 +98,10 @@ class Coordinator:
         """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
         if rank.job_id not in self._actors and await self._has_finished(rank.job_id):
             raise FinishedJobError(rank.job_id)
-        await completed(self._known(rank.job_id).take_rank(rank))
+        actor = self._known(rank.job_id)
+        if rank.rank not in actor.job.ranks:
+            raise UnknownRankError(rank.job_id, rank.rank, actor.job.ranks)
+        await completed(actor.take_rank(rank))
 
     async def finish_job(self, job_id: str) -> None:
         """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""

@@ -89,7 +89,12 @@ class FleetPort(Protocol):
         ...
 
     async def register_rank(self, rank: RankRecord) -> None:
-        """Make a process of a rank known, durably, before returning; idempotent by (job, rank, incarnation)."""
+        """Make a process of a rank known, durably, before returning; idempotent by (job, rank, incarnation).
+
+        Raises:
+            FinishedJobError: The job has ended.
+            UnknownRankError: The job's layout has no such rank.
+        """
         ...
 
     async def finish_job(self, job_id: str) -> None:

@@ -25,8 +25,8 @@ def unregistered(culprit: CulpritRecord, *, alive: bool, can_reshape: bool) -> R
 
 
 def on_rank_registered(job: JobKnowledge, record: RankRecord) -> JobKnowledge:
-    """A process of a rank registered its controller; an older process than the known one changes nothing."""
-    info = job.ranks.get(record.rank, RankInfo(rank=record.rank, incarnation=record.incarnation))
+    """A process of a rank of the job registered its controller; an older one than the known one changes nothing."""
+    info = job.ranks[record.rank]
     process = RankInfo(
         rank=record.rank,
         incarnation=record.incarnation,

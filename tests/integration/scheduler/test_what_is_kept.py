@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from history.errors import FinishedJobError, JobIdUsedError
+from history.errors import FinishedJobError, JobIdUsedError, UnknownRankError
 from history.records import JobRecord, RankRecord, VerdictRecord
 from history.vocabulary import JobState, PlanState, VerdictKind
 from layouts.model import BlockCost, ModelSpec
@@ -17,6 +17,7 @@ from services.scheduler.domain.profiles import JobEnded
 from services.scheduler.domain.restart import resumed_job
 from services.scheduler.domain.transitions import on_verdict
 from tests.integration.scheduler.conftest import World, job_record
+from tests.integration.scheduler.toy_job import ToyRank
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
@@ -234,3 +235,11 @@ async def test_what_a_slow_device_has_cost_is_in_the_history_while_it_costs_and_
     (ended,) = await world.incidents()
     assert ended.resolved_at is not None
     assert ended.lost_seconds == incident.lost_seconds
+
+
+async def test_a_rank_that_its_job_does_not_have_is_refused_with_what_to_do(world: World) -> None:
+    stray = ToyRank(world.toys, len(world.toys.ranks))
+    with pytest.raises(UnknownRankError, match="has no rank 8: it was registered with 8, 0 to 7; start it with these"):
+        await world.register(stray)
+    await world.restart()
+    assert [rank.rank for rank in world.job.ranks] == [*world.toys.ranks]

@@ -109,7 +109,8 @@ class FleetServiceServicer(object):
 
     def RegisterRank(self, request, context):
         """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
-        FAILED_PRECONDITION: the job has finished, or scheduler and controller do not agree about TLS.
+        FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor as a standby), or scheduler
+        and controller do not agree about TLS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,7 +45,8 @@ class FleetServiceStub:
     """Make a job known. The same request twice is one job; another layout or token under a known id is ALREADY_EXISTS."""
     RegisterRank: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterRankRequest, _scheduler_pb2.RegisterRankResponse]
     """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
-    FAILED_PRECONDITION: the job has finished, or scheduler and controller do not agree about TLS.
+    FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor as a standby), or scheduler
+    and controller do not agree about TLS.
     """
     FinishJob: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.FinishJobRequest, _scheduler_pb2.FinishJobResponse]
     """End a job: its streams are closed and no more plans are made."""
@@ -82,7 +83,8 @@ class FleetServiceAsyncStub(FleetServiceStub):
     """Make a job known. The same request twice is one job; another layout or token under a known id is ALREADY_EXISTS."""
     RegisterRank: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.RegisterRankRequest, _scheduler_pb2.RegisterRankResponse]  # type: ignore[assignment]
     """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
-    FAILED_PRECONDITION: the job has finished, or scheduler and controller do not agree about TLS.
+    FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor as a standby), or scheduler
+    and controller do not agree about TLS.
     """
     FinishJob: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.FinishJobRequest, _scheduler_pb2.FinishJobResponse]  # type: ignore[assignment]
     """End a job: its streams are closed and no more plans are made."""
@@ -128,7 +130,8 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_pb2.RegisterRankResponse, _abc.Awaitable[_scheduler_pb2.RegisterRankResponse]]:
         """Make a process of a rank known, with the address of its controller. Idempotent by (job, rank, incarnation).
-        FAILED_PRECONDITION: the job has finished, or scheduler and controller do not agree about TLS.
+        FAILED_PRECONDITION: the job has finished, it has no such rank (neither in its layout nor as a standby), or scheduler
+        and controller do not agree about TLS.
         """
 
     @_abc_1.abstractmethod
