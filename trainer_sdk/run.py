@@ -11,8 +11,11 @@ from trainer_sdk.devices.matrix_probe import MatrixProbe
 from trainer_sdk.devices.real_device import CpuDevice
 from trainer_sdk.emit.iteration import Iteration, make_segments
 from trainer_sdk.emit.null_emitter import NullEmitter
+from trainer_sdk.emit.phases import Phases
 
 if TYPE_CHECKING:
+    import torch
+
     from trainer_sdk.control.mailbox import Mailbox
     from trainer_sdk.emit.kafka_emitter import KafkaEmitter
 
@@ -43,7 +46,8 @@ class Run:
         self._mailbox = mailbox
         self._device = device or CpuDevice()
         self._probe = MatrixProbe(self._device, torch_device)
-        self._segments = make_segments(self._device, emitter.progress)
+        self._phases = Phases(self._device, emitter.progress)
+        self._segments = make_segments(self._phases)
         self._published_at_seconds = float("-inf")
         self._close = close
         self._next_iteration = 0
@@ -75,11 +79,31 @@ class Run:
             tokens=tokens,
             sum_of_squares=sum_of_squares,
             mark=mark,
-            device=self._device,
-            progress=self._emitter.progress,
+            phases=self._phases,
             segments=self._segments,
             finished=self._finished,
         )
+
+    def watch(self, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | None" = None) -> None:
+        """Measure what this model computes in every iteration, and mark where it waits for other ranks.
+
+        Knows models wrapped by ``DistributedDataParallel`` or ``fully_shard``, and models that wait for nobody. The
+        model's results stay as they are.
+
+        Args:
+            model: As the loop calls it; more than one may be watched.
+            optimizer: Its optimizer, to be measured too.
+
+        Raises:
+            ValueError: Only modules in it are sharded, not the whole model.
+        """
+        from trainer_sdk.adapters.registry import adapter_for  # noqa: PLC0415 - the SDK loads without torch
+
+        adapter_for(model).watch(model, self._phases)
+        if optimizer is not None:
+            from trainer_sdk.adapters.optimizer import watch_optimizer  # noqa: PLC0415
+
+            watch_optimizer(optimizer, self._phases)
 
     def close(self) -> None:
         """Send what is queued, for at most a second, and end the background threads. At exit it happens by itself."""

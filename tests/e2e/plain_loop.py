@@ -1,7 +1,7 @@
 """A plain data-parallel loop of a user's own, with the five lines of the README: ``python plain_loop.py ITERATIONS``.
 
-torchrun's variables say who it is. A file named by PLAIN_LOOP_STARTED is added to at each iteration, so that whoever
-started it can wait for that.
+torchrun's variables say who it is. PLAIN_LOOP_STARTED names a file that holds the newest iteration, so that whoever
+started it can wait for that. While there is a file PLAIN_LOOP_STUCK with its rank in it, a rank stays where it is.
 """
 
 import datetime
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 import trainer_sdk as evenkeel
 
@@ -21,18 +22,17 @@ def main() -> None:
     torch.manual_seed(0)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
     run = evenkeel.start()
-    model = torch.nn.Linear(256, 256)
+    model = DistributedDataParallel(torch.nn.Linear(256, 256))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    heard = Path(os.environ["PLAIN_LOOP_STARTED"])
+    run.watch(model, optimizer)
+    heard, stuck = Path(os.environ["PLAIN_LOOP_STARTED"]), Path(os.environ["PLAIN_LOOP_STUCK"])
     for number in range(int(sys.argv[1])):
         time.sleep(0.02)  # for the next batch, so that what watches the loop has a share of the processors
         with run.iteration(tokens=512) as iteration:
-            with iteration.compute("forward"):
-                loss = model(torch.randn(512, 256)).square().mean()
-            with iteration.compute("backward"):
-                loss.backward()
-            for parameter in model.parameters():
-                dist.all_reduce(parameter.grad)
+            while stuck.exists() and stuck.read_text() == str(dist.get_rank()):
+                time.sleep(0.05)
+            loss = model(torch.randn(512, 256)).square().mean()
+            loss.backward()
             optimizer.step()
             optimizer.zero_grad()
             iteration.loss = loss.item()

@@ -1,4 +1,4 @@
-"""A user's own training loop without the engine: a death is found and told with advice, and nobody plans for it.
+"""A user's own training loop without the engine: death and hang are found, told with advice, and nobody plans for them.
 
 Real parts: the stack, and three processes of a data-parallel loop on gloo, started as torchrun starts them.
 """
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 LOOP = Path(__file__).with_name("plain_loop.py")
 NUM_RANKS = 3
-VICTIM = 2
+VICTIM, STUCK = 2, 1
 LOSSES = ("fail_stop", "hang")
 HEALTHY_ITERATIONS = 40
 PATIENCE_SECONDS = 180.0
@@ -43,6 +43,7 @@ class Run:
     stack: Stack
     settings: dict[str, str]
     progress: Path
+    stuck: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     seen: dict[str, Any] = field(default_factory=dict)
     store: dist.TCPStore | None = None
@@ -63,6 +64,7 @@ class Run:
                 "TORCHELASTIC_USE_AGENT_STORE": "True",
                 "TORCHELASTIC_RESTART_COUNT": str(incarnation),
                 "PLAIN_LOOP_STARTED": str(self.progress),
+                "PLAIN_LOOP_STUCK": str(self.stuck),
             }
             with (self.stack.folder / f"rank-{rank}-{incarnation}.log").open("wb") as log:
                 self.processes.append(
@@ -94,13 +96,22 @@ class Run:
             assert time.monotonic() < ends, f"waited in vain: {what}"
             time.sleep(0.05)
 
+    def hangs(self) -> list[Any]:
+        """Verdicts on ranks that hang."""
+        verdicts = self.evenkeel("verdicts", "list", "--job", "mine")
+        return [verdict for verdict in verdicts if verdict["kind"] == "hang"]
+
+    def state(self) -> str:
+        ((state,),) = self.ask("SELECT state FROM current_jobs WHERE job_id = 'mine'")
+        return str(state)
+
     def iteration(self) -> int:
         return int(self.progress.read_text() or -1)
 
 
 @pytest.fixture(scope="module")
 def run(stack: Stack) -> Iterator[Run]:
-    run = Run(stack, dict(stack.addresses.environment()), stack.folder / "progress")
+    run = Run(stack, dict(stack.addresses.environment()), stack.folder / "progress", stack.folder / "stuck")
     run.settings |= run.evenkeel("jobs", "register", "mine", "--ranks", str(NUM_RANKS))
     try:
         run.start(0, 1_000_000)
@@ -126,12 +137,15 @@ def run(stack: Stack) -> Iterator[Run]:
         run.seen["loss"] = run.evenkeel("verdicts", "explain", run.seen["losses"][0]["verdict_id"])
         run.start(1, 1_000_000)
         run.until(lambda: run.iteration() >= 5, "the loop started again")
-        run.until(
-            lambda: run.ask("SELECT state FROM current_jobs WHERE job_id = 'mine'") == [("running",)],
-            "a job that runs again",
-        )
+        run.until(lambda: run.state() == "running", "a job that runs again")
         run.seen["again"] = run.job()
         run.seen["incidents"] = run.evenkeel("incidents", "list", "--job", "mine")
+        run.stuck.write_text(str(STUCK))
+        run.until(lambda: bool(run.hangs()), "a verdict on the rank that hangs")
+        run.seen["hangs"] = run.hangs()
+        run.until(lambda: run.state() == "degraded", "a job that is held up")
+        run.stuck.unlink()
+        run.until(lambda: run.state() == "running", "a job that goes on")
         run.evenkeel("jobs", "finish", "mine")
         yield run
     finally:
@@ -151,7 +165,9 @@ def test_the_job_says_that_it_gets_advice_only_and_that_it_is_degraded(run: Run)
     assert states == [("running", False), ("degraded", False), ("running", False)]
     assert run.ask("SELECT state FROM job_events WHERE job_id = 'mine' ORDER BY job_event_id") == [
         ("running",),
-        ("degraded",),
+        ("degraded",),  # by the death
+        ("running",),
+        ("degraded",),  # by the hang
         ("running",),
         ("finished",),
     ]
@@ -182,6 +198,11 @@ def test_the_incident_is_over_when_the_loop_was_started_again(run: Run) -> None:
     deaths = [incident for incident in run.seen["incidents"] if incident["kind"] in LOSSES]
     assert deaths
     assert all(incident["resolved_at"] is not None for incident in deaths)
+
+
+def test_a_rank_that_hangs_and_goes_on_talking_is_told_from_those_that_wait_for_it(run: Run) -> None:
+    (verdict,) = run.seen["hangs"]
+    assert verdict["culprits"][0].startswith(f"rank {STUCK} ")
 
 
 def test_no_record_of_such_a_job_is_refused(run: Run) -> None:

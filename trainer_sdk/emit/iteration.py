@@ -7,8 +7,8 @@ from typing import Any, Protocol, Self
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from trainer_sdk.devices.device import ComputeKind, Device
-from trainer_sdk.emit.progress import ProgressMark
+from trainer_sdk.devices.device import ComputeKind
+from trainer_sdk.emit.phases import Phases
 
 _MARKS = {"": pb.MARK_UNSPECIFIED, "evaluation": pb.MARK_EVALUATION, "checkpoint": pb.MARK_CHECKPOINT}
 _MAX_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
@@ -28,8 +28,7 @@ class Iteration:
         tokens: Tokens N of this rank's batch.
         sum_of_squares: Sum of squared document lengths; 0 when not known.
         mark: ``evaluation`` or ``checkpoint`` when such a pause falls into the iteration, else empty.
-        device: Measures compute segments.
-        progress: Where the operation reached is noted.
+        phases: The run's; told when this iteration begins and ends.
         segments: Made once per run by :func:`make_segments`.
         finished: Called on leaving, on the training thread.
 
@@ -43,15 +42,15 @@ class Iteration:
 
     __slots__ = (
         "_compute_seconds",
-        "_device",
         "_finished",
         "_mark",
-        "_progress",
+        "_phases",
         "_segments",
         "_started_seconds",
         "_started_unix_seconds",
         "_sum_of_squares",
         "_tokens",
+        "_waiting_seconds",
         "_wall_seconds",
         "gradient_norm",
         "index",
@@ -65,8 +64,7 @@ class Iteration:
         tokens: int,
         sum_of_squares: float,
         mark: str,
-        device: Device,
-        progress: ProgressMark,
+        phases: Phases,
         segments: "Segments",
         finished: _Finished,
     ) -> None:
@@ -78,32 +76,30 @@ class Iteration:
         self._tokens = tokens
         self._sum_of_squares = sum_of_squares
         self._mark = mark
-        self._device = device
-        self._progress = progress
+        self._phases = phases
         self._segments = segments
         self._finished = finished
         self._started_seconds = 0.0
         self._started_unix_seconds = 0.0
         self._wall_seconds = 0.0
         self._compute_seconds: dict[ComputeKind, float] = {}
+        self._waiting_seconds = 0.0
 
     def __enter__(self) -> Self:
-        self._progress.begin_iteration(self.index, 0)
-        self._progress.enter("iteration")
+        self._phases.begin_iteration(self.index)
         self._started_unix_seconds = time.time()
         self._started_seconds = time.perf_counter()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._wall_seconds = time.perf_counter() - self._started_seconds
-        self._progress.enter("between iterations")
+        self._compute_seconds, self._waiting_seconds = self._phases.end_iteration()
         if kind is not None:
             return
         if hasattr(self.loss, "detach"):  # keep the number, not the graph behind it
             self.loss = self.loss.detach()
         if hasattr(self.gradient_norm, "detach"):
             self.gradient_norm = self.gradient_norm.detach()
-        self._compute_seconds = self._device.take_seconds()
         self._finished(self)
 
     def compute(self, kind: str) -> "Segment":
@@ -116,6 +112,16 @@ class Iteration:
         if segment is None:
             raise ValueError(f"compute kind {kind!r}: use one of {', '.join(self._segments)}")
         return segment
+
+    def waiting(self, *ranks: int) -> "Waiting":
+        """A context around what waits for others, for example an all-reduce.
+
+        A rank that hangs is told from those that wait for it by that; an adapter marks it by itself.
+
+        Args:
+            *ranks: Who is waited for, where known.
+        """
+        return Waiting(self._phases, ranks)
 
     def sample(self) -> pb.Sample:
         """The message; reads tensors, so it may wait for a GPU: never call it on the training thread."""
@@ -130,6 +136,7 @@ class Iteration:
                 optimizer=seconds.get(ComputeKind.OPTIMIZER, 0.0),
                 data=seconds.get(ComputeKind.DATA, 0.0),
             ),
+            waiting=pb.WaitingSeconds(gradient=self._waiting_seconds),
             micro_batches=[pb.MicroBatch(index=0, tokens=self._tokens, sum_of_squares=self._sum_of_squares)],
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT_BYTES,
             mark=_MARKS[self._mark],
@@ -144,25 +151,39 @@ class Iteration:
 class Segment:
     """A context around one compute segment; the same object serves every iteration, one segment at a time."""
 
-    __slots__ = ("_device", "_kind", "_progress")
+    __slots__ = ("_kind", "_phases")
 
-    def __init__(self, kind: ComputeKind, device: Device, progress: ProgressMark) -> None:
+    def __init__(self, kind: ComputeKind, phases: Phases) -> None:
         self._kind = kind
-        self._device = device
-        self._progress = progress
+        self._phases = phases
 
     def __enter__(self) -> None:
-        self._progress.enter(self._kind)
-        self._device.begin()
+        self._phases.compute(self._kind)
 
     def __exit__(self, *_: object) -> None:
-        self._device.end(0.0, self._kind)
+        self._phases.rest()
+
+
+class Waiting:
+    """A context around a wait for other ranks."""
+
+    __slots__ = ("_phases", "_ranks")
+
+    def __init__(self, phases: Phases, ranks: tuple[int, ...]) -> None:
+        self._phases = phases
+        self._ranks = ranks
+
+    def __enter__(self) -> None:
+        self._phases.wait("others", self._ranks)
+
+    def __exit__(self, *_: object) -> None:
+        self._phases.rest()
 
 
 Segments = dict[str, Segment]
 
 
-def make_segments(device: Device, progress: ProgressMark) -> Segments:
+def make_segments(phases: Phases) -> Segments:
     """The segments of a run, by kind."""
     kinds = (ComputeKind.FORWARD, ComputeKind.BACKWARD, ComputeKind.OPTIMIZER, ComputeKind.DATA)
-    return {kind.value: Segment(kind, device, progress) for kind in kinds}
+    return {kind.value: Segment(kind, phases) for kind in kinds}

@@ -134,7 +134,9 @@ def _noted(incident: OpenIncident, verdict: VerdictRecord, throughput: float) ->
 def _gone(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:
     records: list[IncidentChange] = []
     fresh: list[CulpritRecord] = []
-    evict = tuple((c.rank, c.incarnation) for c in culprits) if verdict.kind == VerdictKind.HANG else ()
+    # Where nobody can be left behind, one that hangs may still go on, and the others with it.
+    leaves = verdict.kind == VerdictKind.HANG and job.can_reshape
+    evict = tuple((c.rank, c.incarnation) for c in culprits) if leaves else ()
     newcomers = dict(job.newcomers)
     for culprit in culprits:
         info = job.ranks[culprit.rank]
@@ -198,6 +200,8 @@ def _recovered(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[Cul
     for culprit in culprits:
         info = job.ranks[culprit.rank]
         if not info.alive:
+            job, told = _moves_again(job, verdict, culprit)
+            records += told
             continue
         job = flipped(job.with_rank(replace(info, throughput=throughput)), culprit.rank, verdict.decided_at)
         job = replace(job, changed=True)
@@ -210,6 +214,29 @@ def _recovered(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[Cul
             remaining = tuple(i for i in job.incidents if i is not incident)
             job = replace(job, incidents=remaining, cause=incident.incident_id)
     return Transition(job=job, records=tuple(records))
+
+
+def _moves_again(
+    job: JobKnowledge, verdict: VerdictRecord, culprit: CulpritRecord
+) -> tuple[JobKnowledge, list[IncidentChange]]:
+    """A rank that hung goes on. Where jobs are reshaped it was left behind and told to leave; any other job waited."""
+    process = (culprit.rank, culprit.incarnation)
+    hangs = [
+        incident
+        for incident in job.incidents
+        if incident.kind == VerdictKind.HANG and process in ((c.rank, c.incarnation) for c in incident.culprits)
+    ]
+    if job.can_reshape or not hangs:
+        return job, []
+    job = with_standstill(job, verdict.decided_at)
+    job = job.with_rank(replace(job.ranks[culprit.rank], alive=True, throughput=1.0))
+    over = [incident for incident in job.incidents if incident.incident_id == hangs[-1].incident_id]
+    records: list[IncidentChange] = []
+    for incident in over:
+        records += [_noted(incident, verdict, 1.0), incident.resolved(verdict.decided_at, "it goes on by itself")]
+    remaining = tuple(incident for incident in job.incidents if incident not in over)
+    running_since = verdict.decided_at.timestamp()
+    return replace(job, incidents=remaining, changed=True, running_since_unix_seconds=running_since), records
 
 
 def _communication_slow(job: JobKnowledge, verdict: VerdictRecord, culprits: Sequence[CulpritRecord]) -> Transition:

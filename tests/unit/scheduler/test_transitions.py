@@ -11,7 +11,7 @@ from history.records import CulpritRecord, IncidentEventRecord, IncidentRecord, 
 from history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
 from layouts.layout import uniform_layout
 from services.scheduler.domain.flips import num_flips
-from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
+from services.scheduler.domain.job_state import JobKnowledge, JobState, PlanInFlight, PlanNeed
 from services.scheduler.domain.profiles import JobProfile, on_profile
 from services.scheduler.domain.replacements import on_rank_registered
 from services.scheduler.domain.restart import new_job
@@ -96,6 +96,23 @@ def test_a_rank_that_is_gone_must_be_planned_for(kind: VerdictKind) -> None:
     (opened,) = outcome.records
     assert isinstance(opened, IncidentRecord)
     assert outcome.job.cause == opened.incident_id
+
+
+def test_a_rank_that_hung_and_goes_on_counts_again_only_where_nobody_can_be_left_behind() -> None:
+    for can_reshape in (True, False):
+        job = fresh_job()
+        job = job.with_rank(replace(job.ranks[0], can_reshape=can_reshape))
+        hung = on_verdict(job, verdict(VerdictKind.HANG, 3))
+        assert hung.evict == (((3, 0),) if can_reshape else ())
+        again = on_verdict(hung.job, verdict(VerdictKind.RECOVERED, 3, after=30.0))
+        assert again.job.ranks[3].alive is not can_reshape
+        assert again.job.state is (JobState.RESHAPING if can_reshape else JobState.RUNNING)
+        if can_reshape:
+            assert (len(again.job.incidents), again.records) == (1, ())
+        else:
+            assert (again.job.incidents, again.job.need) == ((), PlanNeed.NONE)
+            assert kinds(again.records) == [IncidentEventKind.VERDICT, IncidentEventKind.RESOLVED]
+            assert again.records[-1].lost_seconds == 29.0  # type: ignore[union-attr]
 
 
 def test_a_hang_that_turns_into_a_death_is_one_incident() -> None:

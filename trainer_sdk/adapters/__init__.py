@@ -1,0 +1,1 @@
+"""What measures models of other frameworks: one file each, found by :mod:`.registry`."""

@@ -1,0 +1,58 @@
+"""A backward pass as phases: it computes from its first gradient to its last, then others may be waited for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.graph import register_multi_grad_hook
+
+from trainer_sdk.adapters.tensors import differentiable_tensors
+from trainer_sdk.devices.device import ComputeKind
+from trainer_sdk.emit.phases import Phases
+
+
+class BackwardPass:
+    """Watches the backward passes of one model.
+
+    Autograd runs what was queued during a pass once all gradients are there, in the order of queueing. Ours is queued
+    with the first gradient, before that of DDP and FSDP2, which waits for the exchange; what ours queues in turn comes
+    after it.
+
+    Args:
+        phases: Told.
+        waits_for: Ranks that are waited for after the pass; none: nobody is.
+    """
+
+    def __init__(self, phases: Phases, waits_for: Callable[[], tuple[int, ...]]) -> None:
+        self._phases = phases
+        self._waits_for = waits_for
+        self.running = False
+
+    def expect(self, output: Any) -> None:
+        """A forward pass gave this, from which a backward pass may come; an earlier one that failed is forgotten."""
+        self.running = False
+        tensors = tuple(differentiable_tensors(output))
+        if tensors:
+            register_multi_grad_hook(tensors, self._begins, mode="any")
+
+    def _begins(self, _: torch.Tensor) -> None:
+        if not self.running:
+            self.running = True
+            _when_computed(self._computed)
+        self._phases.compute(ComputeKind.BACKWARD)
+
+    def _computed(self) -> None:
+        ranks = self._waits_for()
+        if ranks:
+            self._phases.wait("gradient", ranks)
+            _when_computed(self._over)
+        else:
+            self._over()
+
+    def _over(self) -> None:
+        self.running = False
+        self._phases.rest()
+
+
+def _when_computed(callback: Callable[[], None]) -> None:
+    torch.autograd.Variable._execution_engine.queue_callback(callback)

@@ -1,0 +1,16 @@
+"""The adapters that there are."""
+
+from torch import nn
+
+from trainer_sdk.adapters.adapter import Adapter
+from trainer_sdk.adapters.distributed_data_parallel import DistributedDataParallelAdapter
+from trainer_sdk.adapters.fully_sharded import FullyShardedAdapter
+from trainer_sdk.adapters.single_device import SingleDeviceAdapter
+
+ADAPTERS: tuple[Adapter, ...] = (DistributedDataParallelAdapter(), FullyShardedAdapter(), SingleDeviceAdapter())
+"""The first that matches is asked; the last one takes any model."""
+
+
+def adapter_for(model: nn.Module) -> Adapter:
+    """The adapter that knows this model."""
+    return next(adapter for adapter in ADAPTERS if adapter.matches(model))

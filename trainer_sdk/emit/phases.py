@@ -1,0 +1,81 @@
+"""Which phase a training loop is in: it computes, waits for others, or does neither."""
+
+import time
+from collections.abc import Callable
+
+from trainer_sdk.devices.device import ComputeKind, Device
+from trainer_sdk.emit.progress import ProgressMark
+
+BETWEEN_PHASES = "iteration"
+"""The operation of a rank that is inside an iteration and in no phase."""
+
+
+class Phases:
+    """The phase in force; a new one ends the one before. Outside of an iteration nothing is measured.
+
+    Used by the training thread, and by a thread of autograd while the training thread waits for it.
+
+    Args:
+        device: Measures compute.
+        progress: Told of every phase: a rank that hangs in one of its own is told from those that wait for it.
+        clock: Monotonic seconds, for waits.
+    """
+
+    __slots__ = ("_active", "_clock", "_computing", "_device", "_progress", "_waited_seconds", "_waiting_since")
+
+    def __init__(self, device: Device, progress: ProgressMark, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._device = device
+        self._progress = progress
+        self._clock = clock
+        self._active = False
+        self._computing: ComputeKind | None = None
+        self._waiting_since: float | None = None
+        self._waited_seconds = 0.0
+
+    def begin_iteration(self, iteration: int) -> None:
+        """Later phases belong to this iteration."""
+        self._progress.begin_iteration(iteration, 0)
+        self._progress.enter(BETWEEN_PHASES)
+        self._active = True
+
+    def compute(self, kind: ComputeKind) -> None:
+        """From here on this device computes, and waits for nobody."""
+        if self._active:
+            self._leave()
+            self._progress.enter(kind)
+            self._computing = kind
+            self._device.begin()
+
+    def wait(self, what: str, waiting_for: tuple[int, ...] = ()) -> None:
+        """From here on others are waited for.
+
+        Args:
+            what: For example ``gradient``.
+            waiting_for: Their ranks, where known.
+        """
+        if self._active:
+            self._leave()
+            self._progress.enter(f"wait:{what}", waiting_for)
+            self._waiting_since = self._clock()
+
+    def rest(self) -> None:
+        """The phase in force is over."""
+        if self._active:
+            self._leave()
+            self._progress.enter(BETWEEN_PHASES)
+
+    def end_iteration(self) -> tuple[dict[ComputeKind, float], float]:
+        """Seconds of compute by kind, and seconds of waiting: wall time of the thread, so 0 where a GPU waits."""
+        self._leave()
+        self._progress.enter("between iterations")
+        self._active = False
+        waited, self._waited_seconds = self._waited_seconds, 0.0
+        return self._device.take_seconds(), waited
+
+    def _leave(self) -> None:
+        if self._computing is not None:
+            self._device.end(0.0, self._computing)
+            self._computing = None
+        elif self._waiting_since is not None:
+            self._waited_seconds += self._clock() - self._waiting_since
+            self._waiting_since = None
