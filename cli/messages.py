@@ -19,7 +19,8 @@ def job_row(job: scheduler_pb2.Job) -> dict[str, Any]:
         "tenant": job.tenant,
         "name": job.name,
         "state": _word(scheduler_pb2.JobState, job.state, "JOB_STATE_"),
-        "reshapable": not job.cannot_reshape,
+        # Only its processes can say, once they have registered.
+        "reshapable": not job.cannot_reshape if any(rank.address for rank in job.ranks) else None,
         "epoch": job.epoch,
         "ranks": len(job.ranks),
         "ranks_alive": len(alive),

@@ -31,7 +31,7 @@ class WatchLines:
                 return ""
 
     def _job_line(self, row: dict[str, Any]) -> str:
-        advice = "" if row["reshapable"] else " (gets advice, no plans)"
+        advice = "" if row["reshapable"] is not False else " (gets advice, no plans)"
         job = f"{row['state']}{advice}, epoch {row['epoch']}, bound {row['proportional_bound']:.3f}"
         layout = "" if row["layout"] == self._layout else f", {row['layout']}"
         if job == self._job and not layout:

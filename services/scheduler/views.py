@@ -22,7 +22,7 @@ def job_view(job: JobKnowledge) -> JobView:
                 node=info.node,
                 device=info.device,
                 address=info.address,
-                alive=info.alive and not info.ended,
+                alive=info.alive and bool(info.address) and not info.ended,
                 throughput=info.throughput,
             )
             for _, info in sorted(job.ranks.items())

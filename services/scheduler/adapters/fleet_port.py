@@ -25,7 +25,7 @@ class RankView:
         node: Node it runs on.
         device: Device it computes on.
         address: host:port of its controller.
-        alive: As far as known.
+        alive: As far as known; False until it has registered.
         throughput: Estimate, 1.0 = healthy, 0 = dead.
     """
 

@@ -14,9 +14,11 @@ from evenkeel.scheduler.v1.scheduler_pb2 import (
     Job,
     Plan,
     Rank,
+    WatchJobResponse,
 )
 
 from cli.messages import incident_row, job_row, layout_text, plan_row, verdict_row
+from cli.watch_lines import WatchLines
 
 LAYOUT = Layout(
     num_blocks=6,
@@ -47,7 +49,7 @@ def test_a_layout_shows_which_stages_of_micro_batches_run_elsewhere() -> None:
 
 def test_a_job_names_its_state_and_its_slowest_living_rank() -> None:
     job = Job(job_id="a", state=JOB_STATE_RUNNING, epoch=3, layout=LAYOUT, proportional_bound=0.9)
-    job.ranks.append(Rank(rank=0, alive=True, throughput=0.5))
+    job.ranks.append(Rank(rank=0, alive=True, throughput=0.5, address="a-node:7070"))
     job.ranks.append(Rank(rank=1, alive=False, throughput=0.0))
     row = job_row(job)
     assert (row["state"], row["epoch"], row["ranks"], row["ranks_alive"]) == ("running", 3, 2, 1)
@@ -57,9 +59,15 @@ def test_a_job_names_its_state_and_its_slowest_living_rank() -> None:
 
 
 def test_a_job_that_gets_advice_only_and_a_state_of_a_newer_version_are_told_as_they_are() -> None:
-    row = job_row(Job(job_id="a", state=JOB_STATE_DEGRADED, cannot_reshape=True))
+    row = job_row(Job(job_id="a", state=JOB_STATE_DEGRADED, cannot_reshape=True, ranks=[Rank(address="a-node:7070")]))
     assert (row["state"], row["reshapable"]) == ("degraded", False)
     assert job_row(Job(job_id="a", state=77))["state"] == "77"  # type: ignore[arg-type]
+
+
+def test_of_a_job_without_processes_it_is_not_known_whether_it_can_be_reshaped() -> None:
+    response = WatchJobResponse(job=Job(job_id="a", state=JOB_STATE_RUNNING, ranks=[Rank(rank=0)]))
+    assert job_row(response.job)["reshapable"] is None
+    assert WatchLines().line(response).startswith("running, epoch 0")
 
 
 def test_an_open_incident_has_no_end_and_its_times_are_rfc_3339() -> None:

@@ -156,7 +156,9 @@ class Job(_message.Message):
     proportional_bound: _builtins.float
     """Proportional bound: sum of live throughputs over the number of devices at the start."""
     cannot_reshape: _builtins.bool
-    """True when the training loop of some rank cannot apply plans: the job is watched and gets advice, nobody reshapes it."""
+    """True when the training loop of some rank cannot apply plans: the job is watched and gets advice, nobody reshapes it.
+    Not known before any rank has an address.
+    """
     @_builtins.property
     def model(self) -> _layout_pb2.ModelSpec:
         """The model's costs."""
@@ -220,7 +222,7 @@ class Rank(_message.Message):
     address: _builtins.str
     """host:port of its controller."""
     alive: _builtins.bool
-    """Alive, as far as known."""
+    """Alive, as far as known: it has registered, and was not found dead."""
     throughput: _builtins.float
     """Estimated throughput, 1.0 = healthy, 0 = dead."""
     def __init__(
