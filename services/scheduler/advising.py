@@ -1,7 +1,6 @@
 """Advice on a job that nobody can reshape: recorded beside its incident, and with it the plan that would pay."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import structlog
 
@@ -32,7 +31,7 @@ async def advise(job: JobKnowledge, likely: Answer | None, parts: Parts, log: Pl
     if advice is None:
         return
     _log.warning("the job cannot be reshaped", job_id=job.job_id, incident_id=advice.incident_id, advice=advice.text)
-    at = datetime.fromtimestamp(parts.clock(), UTC)
+    at = parts.now()
     note = IncidentEventRecord(
         incident_id=advice.incident_id,
         kind=IncidentEventKind.NOTE,

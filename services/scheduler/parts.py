@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from services.scheduler.adapters.rank_tls import RankTls
 from services.scheduler.adapters.store import Store
@@ -40,3 +41,7 @@ class Parts:
     ended_seconds: float = 60.0
     clock: Callable[[], float] = time.time
     rank_tls: RankTls | None = None
+
+    def now(self) -> datetime:
+        """What the clock says."""
+        return datetime.fromtimestamp(self.clock(), UTC)

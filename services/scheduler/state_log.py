@@ -1,7 +1,5 @@
 """Which state a job was last said to be in: each is recorded once."""
 
-from datetime import UTC, datetime
-
 from history.vocabulary import JobState
 from services.scheduler.adapters.store import Change, JobStateRecord
 from services.scheduler.domain.job_state import JobKnowledge
@@ -42,5 +40,4 @@ class StateLog:
 
     def record(self, job_id: str, state: JobState, detail: str) -> JobStateRecord:
         """A state entered now."""
-        at = datetime.fromtimestamp(self._parts.clock(), UTC)
-        return JobStateRecord(job_id=job_id, state=state, at=at, detail=detail)
+        return JobStateRecord(job_id=job_id, state=state, at=self._parts.now(), detail=detail)

@@ -187,6 +187,18 @@ async def test_a_rank_and_a_registration_of_a_finished_job_are_refused_with_the_
             await world.coordinator.register_job(again)
 
 
+async def test_a_process_that_registers_while_its_job_ends_is_refused_and_not_watched(world: World) -> None:
+    toy = world.toys.ranks[0]
+    newer = world.toys.replace(0)
+    _, refused = await asyncio.gather(
+        world.coordinator.finish_job(world.toys.job_id), world.register(newer), return_exceptions=True
+    )
+    assert isinstance(refused, FinishedJobError)
+    await world.until(lambda: not toy.server.num_watches, "the end of the stream to the first process")
+    assert newer.server.num_watches == 0
+    toy.kill()
+
+
 async def test_a_job_that_the_planner_trips_over_stands_alone(world: World) -> None:
     free = BlockCost(forward_flops_per_token=0.0, forward_flops_per_squared_length=0.0)
     odd = replace(world.verdict(VerdictKind.FAIL_STOP, 1), verdict_id="odd-verdict", job_id=f"{world.toys.job_id}-odd")
@@ -243,3 +255,9 @@ async def test_a_rank_that_its_job_does_not_have_is_refused_with_what_to_do(worl
         await world.register(stray)
     await world.restart()
     assert [rank.rank for rank in world.job.ranks] == [*world.toys.ranks]
+
+
+async def test_only_processes_that_have_registered_are_counted_as_alive(world: World) -> None:
+    job = replace(job_record(world.toys), job_id="nobody-yet")
+    assert not any(rank.alive for rank in (await world.coordinator.register_job(job)).ranks)
+    assert all(rank.alive for rank in world.job.ranks)

@@ -1,0 +1,110 @@
+"""One plan between take-off and landing: whom it counts on, what is recorded of it, and how it is taken back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from history.records import PlanRecord
+from history.vocabulary import PlanState
+from services.scheduler.adapters.store import Change
+from services.scheduler.dispatch.protocol import Decision
+from services.scheduler.dispatch.two_phase import Flight
+from services.scheduler.domain.job_state import PlanInFlight, RankInfo
+from services.scheduler.plan_log import PlanLog
+from services.scheduler.plan_records import decision_to_document
+
+
+class Airborne:
+    """A plan on its way to the ranks. Belongs to the event loop's thread.
+
+    Attributes:
+        flight: The plan as the job's state has it.
+        record: The plan as the history has it.
+        dispatch: Who takes it to the ranks.
+        is_decided: It is, or was meant to be, in the history that it was decided: no rank can go back from it.
+        task: Carries it; set by whoever starts it.
+    """
+
+    def __init__(
+        self,
+        flight: PlanInFlight,
+        record: PlanRecord,
+        dispatch: Flight,
+        log: PlanLog,
+        *,
+        participants: Sequence[RankInfo],
+        proposal: asyncio.Task[None] | None = None,
+        decision: Decision | None = None,
+    ) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            flight: The plan as the job's state has it.
+            record: The plan as the history has it.
+            dispatch: Who takes it to the ranks.
+            log: Where its states are recorded.
+            participants: The processes that it goes to.
+            proposal: Records it, beside the Prepares that are on their way; the decision waits for both.
+            decision: What was decided before a restart, instead of a proposal.
+        """
+        assert (proposal is None) != (decision is None), "a plan is proposed or decided"
+        self.flight, self.record, self.dispatch = flight, record, dispatch
+        self.is_decided = decision is not None
+        self.task: asyncio.Task[None] | None = None
+        self._log = log
+        self._participants = {(info.rank, info.incarnation) for info in participants}
+        self._proposal = proposal
+        self._decision = decision
+
+    def is_intact(self, ranks: Mapping[int, RankInfo]) -> bool:
+        """Whether all processes that it goes to are alive and those of their ranks.
+
+        Args:
+            ranks: The process of each rank that counts now.
+        """
+        return self._participants <= {(info.rank, info.incarnation) for info in ranks.values() if info.alive}
+
+    async def fly(self, decided: Callable[[], Awaitable[None]]) -> int:
+        """Take it to the ranks, through both phases or through the second.
+
+        Args:
+            decided: Called when the decision is durable, before any rank hears of it.
+
+        Returns:
+            The first iteration that runs under it.
+
+        Raises:
+            NoAgreementError, RankAwayError, RankRefusedError: As :meth:`Flight.run`; that it was proposed is recorded.
+        """
+
+        async def decide(decision: Decision) -> None:
+            await self._proposed()
+            self.is_decided = True
+            document = decision_to_document(decision, self.flight.mode)
+            await self._log.entered(self.record, PlanState.COMMITTED, decision=document)
+            await decided()
+
+        if self._decision is not None:
+            return await self.dispatch.finish(self._decision)
+        try:
+            return await self.dispatch.run(decide)
+        finally:
+            await self._proposed()  # written any later, it would say of the job what is over
+
+    async def ground(self, why: str) -> None:
+        """Stop it: an undecided plan is aborted, a decided one stands until it is overtaken; durable on return."""
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
+        await self.take_back(why)
+
+    async def take_back(self, why: str, more: Sequence[Change] = ()) -> None:
+        """It flies no more: as :meth:`ground`, with ``more`` beside the end of an undecided plan."""
+        if self.is_decided:
+            self._log.overtaken.append(self.record.plan_id)
+            return
+        await self._proposed()
+        await self._log.entered(self.record, PlanState.ABORTED, detail=why, more=more)
+
+    async def _proposed(self) -> None:
+        if self._proposal is not None:
+            await asyncio.shield(self._proposal)

@@ -1,0 +1,260 @@
+"""The plans of one job: made from its state, taken to the ranks, measured against what becomes of them.
+
+Everything that changes the state holds the lock. A plan on its way runs beside and takes the lock only to report.
+Effects are durable before they are acted upon: a plan before its decision, the decision before the first Commit.
+"""
+
+import asyncio
+from dataclasses import replace
+
+import structlog
+
+from history.records import PlanRecord
+from history.vocabulary import PlanMode, PlanState
+from layouts.rank_state import RankPhase
+from services.common.backoff import Backoff
+from services.scheduler.advising import advise
+from services.scheduler.airborne import Airborne
+from services.scheduler.departures import Answer, dispatch_of, new_flight, solved, weigh
+from services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError
+from services.scheduler.dispatch.protocol import (
+    CannotReshapeError,
+    Decision,
+    RankAwayError,
+    RankRefusedError,
+)
+from services.scheduler.dispatch.two_phase import Flight
+from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
+from services.scheduler.domain.replacements import promoted
+from services.scheduler.domain.transitions import on_applied
+from services.scheduler.news import Newsroom
+from services.scheduler.parts import Parts
+from services.scheduler.plan_log import PlanLog
+from services.scheduler.plan_records import note_of, plan_record
+from services.scheduler.planning.decision import Choice
+from services.scheduler.planning.solution import NoPlanError
+from services.scheduler.processes import Processes
+from services.scheduler.state_log import StateLog
+from services.scheduler.views import job_view
+
+_log = structlog.get_logger(__name__)
+
+_LONGEST_SECOND_LOOK = 600.0
+
+
+class JobPlans:
+    """A job's state, and what it asks for. Belongs to the event loop's thread.
+
+    Attributes:
+        job: The state.
+        lock: Held by whoever changes it.
+        log: Where plans are recorded.
+        states: Where the job's states are.
+        unmeasured: The plan in force, if its effect is not measured yet.
+        must_recover: Some rank waits for a recovery, though nobody is gone.
+    """
+
+    def __init__(self, job: JobKnowledge, processes: Processes, parts: Parts, news: Newsroom) -> None:
+        """Keeps what it is given; does no I/O.
+
+        Args:
+            job: Its state.
+            processes: Its ranks' processes.
+            parts: What all jobs share.
+            news: Its watchers.
+        """
+        self.job = job
+        self.lock = asyncio.Lock()
+        self.log = PlanLog(parts.store, parts.metrics, news, parts.clock)
+        self.states = StateLog(job.state, parts, news)
+        self.unmeasured: PlanRecord | None = None
+        self.must_recover = False
+        self._processes = processes
+        self._parts = parts
+        self._news = news
+        self._airborne: Airborne | None = None
+        self._retries = Backoff(first_seconds=0.1, longest_seconds=5.0)
+        self._second_looks = Backoff(first_seconds=parts.second_look_seconds, longest_seconds=_LONGEST_SECOND_LOOK)
+        self._second_look: asyncio.Task[None] | None = None
+
+    async def react(self, likely: Answer | None = None) -> None:
+        """Start what the state asks for; replace a flight that counts on somebody who is gone.
+
+        Args:
+            likely: The planner's answer for the state as it is, on its way already.
+        """
+        need = PlanNeed.RECOVER if self.must_recover and self.job.can_reshape else self.job.need
+        flight = self.job.flight
+        if need is PlanNeed.RECOVER:
+            intact = self._airborne is not None and self._airborne.is_intact(self.job.ranks)
+            if flight is None or flight.mode is PlanMode.BOUNDARY or not intact:
+                await self.ground("somebody it counts on is gone")
+                await self._plan(PlanMode.RECOVER, likely)
+        elif need is PlanNeed.BOUNDARY:
+            await self._plan(PlanMode.BOUNDARY, likely)
+        elif need is PlanNeed.ADVICE:
+            self.job = replace(self.job, changed=False)
+            await advise(self.job, likely, self._parts, self.log)
+        if self._airborne is None:
+            await self.states.announce(self.job)
+        else:
+            self._news.publish(job_view(self.job))  # a flight records the state together with its plan
+
+    async def _plan(self, mode: PlanMode, likely: Answer | None) -> None:
+        job, parts = self.job, self._parts
+        if mode is PlanMode.BOUNDARY and not set(job.layout.ranks) <= set(job.usable):
+            _log.info("some rank has not registered its controller: no plan yet", job_id=job.job_id)
+            return
+        self.job = job = replace(job, changed=False)
+        alive = [job.ranks[rank] for rank in job.layout.ranks if job.ranks[rank].alive]
+        if any(self._processes.board.phase(one.rank, one.incarnation) is RankPhase.FINISHED for one in alive):
+            _log.info("the job is ending: no plan", job_id=job.job_id)
+            return
+        solution, solve_seconds = await (likely or solved(job, parts))
+        if isinstance(solution, NoPlanError):
+            _log.error("no plan", job_id=job.job_id, problem=str(solution))
+            self.job = replace(job, stuck=str(solution))
+            await self._take_newcomers()
+            return
+        parts.metrics.solve_seconds.observe(solve_seconds)
+        decision = weigh(job, solution, mode, parts)
+        parts.metrics.decisions.labels(decision.choice.value).inc()
+        _log.info("weighed a plan", job_id=job.job_id, choice=decision.choice.value, reason=decision.reason)
+        if decision.choice is Choice.KEEP:
+            at_home = job.layout.replicas == job.home.replicas
+            if self._second_look is None and not (at_home and job.situation(parts.transition).all_is_well):
+                self._second_look = parts.spawn(self._weigh_again(self._second_looks.next_seconds()))
+            return
+        flight = new_flight(job, solution, mode, parts)
+        record = plan_record(
+            job, flight, solution, why=decision.reason, solve_seconds=solve_seconds, at=self._parts.now()
+        )
+        self.take_off(flight, record, None)
+
+    def take_off(self, flight: PlanInFlight, record: PlanRecord, decision: Decision | None) -> None:
+        """Send a plan on its way to the ranks.
+
+        Args:
+            flight: The plan as the state has it.
+            record: The plan as the history has it.
+            decision: What was decided on it before a restart; None = it is new.
+        """
+        job = self.job
+        concerned = {*job.layout.ranks, *flight.layout.ranks, *(decision.from_layout.ranks if decision else ())}
+        calls = self._processes.calls(job.ranks[rank] for rank in sorted(concerned) if job.ranks[rank].alive)
+        self.job = replace(job, flight=flight, top_epoch=max(job.top_epoch, flight.epoch), stuck="")
+        self.must_recover = False
+        airborne = self._airborne = Airborne(
+            flight,
+            record,
+            dispatch_of(job, flight, calls, self._processes.board, self._parts),
+            self.log,
+            participants=[job.ranks[rank] for rank in calls],
+            proposal=self._parts.spawn(self.log.proposed(record, self.states.changes(self.job)))
+            if decision is None
+            else None,
+            decision=decision,
+        )
+        airborne.task = self._parts.spawn(self._fly(airborne))
+
+    async def _fly(self, airborne: Airborne) -> None:
+        """Take a plan to the ranks and report how it went."""
+
+        async def decided() -> None:
+            async with self.lock:
+                flight = airborne.flight
+                self.job = replace(self.job, layouts={**self.job.layouts, flight.epoch: flight.layout})
+
+        try:
+            first = await airborne.fly(decided)
+        except (NoAgreementError, RankAwayError, RankRefusedError) as error:
+            await self._failed(airborne, error)
+            if isinstance(error, NothingLeftError):
+                await self._go_on_when_possible(airborne.dispatch, str(error))
+        else:
+            await self._applied(airborne, first)
+
+    async def _applied(self, airborne: Airborne, first_iteration: int) -> None:
+        async with self.lock:
+            if self._airborne is not airborne:
+                return
+            flight, record = airborne.flight, airborne.record
+            outcome = on_applied(
+                self.job,
+                epoch=flight.epoch,
+                layout=flight.layout,
+                plan_id=flight.plan_id,
+                first_iteration=first_iteration,
+                at=self._parts.now(),
+            )
+            overtaken = self.log.overtaken_ends(f"overtaken by {flight.plan_id}")
+            await self.log.entered(
+                record,
+                PlanState.APPLIED,
+                first_iteration=first_iteration,
+                more=[*outcome.records, *overtaken, *self.states.changes(outcome.job)],
+            )
+            self.job, self._airborne, self.unmeasured, self.log.overtaken = outcome.job, None, record, []
+            self._retries.reset()
+            self._second_looks.reset()
+            await self.react()
+
+    async def _failed(self, airborne: Airborne, error: Exception) -> None:
+        """Nobody changed: note it, learn the ranks' epochs, and look again a little later."""
+        async with self.lock:
+            if self._airborne is not airborne:
+                return
+            self._airborne, flight = None, airborne.flight
+            _log.warning("plan failed", job_id=self.job.job_id, plan_id=flight.plan_id, error=str(error))
+            highest = max([flight.epoch, *(state.newest_epoch for state in self._processes.board.states.values())])
+            self.job = replace(self.job, flight=None, changed=True, top_epoch=max(self.job.top_epoch, highest))
+            if isinstance(error, CannotReshapeError):
+                self.job = self.job.with_rank(replace(self.job.ranks[error.rank], can_reshape=False))
+            # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
+            self.must_recover = airborne.is_decided
+            if isinstance(error, NoAgreementError) and flight.mode is PlanMode.RECOVER:
+                self.job = replace(self.job, stuck=str(error))
+            notes = [note_of(flight, str(error), at=self._parts.now())] if flight.incident_id and self.job.stuck else []
+            await airborne.take_back(str(error), notes)
+            await self.states.announce(self.job)
+            if self.job.stuck:
+                await self._take_newcomers()
+            if not self.job.stuck:
+                self._parts.spawn(self._look_again(self._retries.next_seconds()))
+
+    async def _go_on_when_possible(self, dispatch: Flight, stuck: str) -> None:
+        """Some slice is nowhere: parked ranks wait, and so does this, until a copy or a checkpoint turns up."""
+        if await dispatch.until_possible(lambda: self.job.stuck == stuck and not self.job.finished):
+            async with self.lock:
+                if self.job.stuck == stuck and self.job.flight is None and not self.job.finished:
+                    self.job = replace(self.job, stuck="", changed=True)
+                    await self.react()
+
+    async def _take_newcomers(self) -> None:
+        """Nothing can be made of those that are left: whoever waits to replace one of the dead is counted in."""
+        vacant = self.job.vacant
+        self.job = promoted(self.job)
+        if self.job.vacant != vacant:
+            await self.react()
+
+    async def _look_again(self, after_seconds: float) -> None:
+        await asyncio.sleep(after_seconds)
+        async with self.lock:
+            if self.job.flight is None and not self.job.finished:
+                await self.react()
+
+    async def _weigh_again(self, after_seconds: float) -> None:
+        """A layout was kept though somebody is ill: what that costs and what a plan brings may be known better now."""
+        await asyncio.sleep(after_seconds)
+        async with self.lock:
+            self._second_look = None
+            if self.job.flight is None and not self.job.finished and not self.job.stuck:
+                self.job = replace(self.job, changed=True)
+                await self.react()
+
+    async def ground(self, why: str) -> None:
+        """Stop the flight, if there is one."""
+        airborne, self._airborne = self._airborne, None
+        self.job = replace(self.job, flight=None)
+        if airborne is not None:
+            await airborne.ground(why)
