@@ -30,6 +30,9 @@ SEQUENCE_CORRELATION = 0.9
 WORTH_NAMING = 0.1
 """... where they also explain this share: a correlation says nothing about size."""
 
+NOTABLE = 1.02
+"""Slowdown from which those are named who explain it; it has causes from :data:`STRAGGLING` on."""
+
 _PIPELINE_KINDS = {
     OperationType.FORWARD_SEND: "forward-pp-comm",
     OperationType.FORWARD_RECV: "forward-pp-comm",
@@ -64,12 +67,13 @@ class Attribution:
         by_operation: Suspects by kind of operation, worst first.
         by_rank: Suspects by worker, by global rank, worst first.
         by_link: Suspects by link (see :mod:`attribution.links`): the 16 whose transfers take longest, worst first.
-        causes: What explains at least half of a slowdown worth the name: "slow_workers", "last_stage", "heavy_stage"
+        causes: What explains at least half of a slowdown of 10 % or more: "slow_workers", "last_stage", "heavy_stage"
             (another than the last), "communication", "pauses" (computations that now and then take twice as long),
             "input", "garbage_collection", "sequences".
-        ill_ranks: Ranks accused where they are the cause: workers that compute more slowly than their peers.
-        heavy_stages: Stages that have more to do than the others, where they are the cause.
-        slow_links: Links that are slower than the others, where they are the cause.
+        ill_ranks: Workers that compute more slowly than their peers, where they explain half of a slowdown of 2 % or
+            more.
+        heavy_stages: Stages that have more to do than the others, likewise.
+        slow_links: Links that are slower than the others, likewise.
         per_step: Each step.
     """
 
@@ -125,11 +129,12 @@ def analyze(operations: Operations) -> Attribution:
     slowness = by_slowness(operations, links, replay.actual)
     slowdown = asked.replayed / asked.ideal
     named = _Named(heavy_stages=(), ill_ranks=(), slow_links=(), causes=())
-    if slowdown >= STRAGGLING:
+    if slowdown >= NOTABLE:
         correlated = correlation is not None and correlation >= SEQUENCE_CORRELATION
         of_sequences = sequence_share >= EXPLAINS or (correlated and sequence_share >= WORTH_NAMING)
         named = _name(operations, replay, asked, slow=slow, factors=factors, links=links, slowness=slowness)
-        named = replace(named, causes=(*named.causes, *(("sequences",) if of_sequences else ())))
+        causes = (*named.causes, *(("sequences",) if of_sequences else ()))
+        named = replace(named, causes=causes if slowdown >= STRAGGLING else ())
     num_workers = len(np.unique(operations.rank))
     return Attribution(
         num_workers=num_workers,

@@ -194,9 +194,9 @@ def _check(dp_rank: Ints, stage: Ints, optype: npt.NDArray[np.str_], duration: F
         raise OperationError(f"dp_rank is {dp_rank.min()}; it must not be negative", row=int(dp_rank.argmin()))
     stages = np.unique(stage)
     if stages[0] != 0 or stages[-1] != len(stages) - 1:
-        raise OperationError(
-            f"stage must count from 0 without gaps; found {stages[:16].tolist()}: are workers missing?"
-        )
+        shifted = len(stages) == stages[-1] - stages[0] + 1
+        hint = f"subtract {stages[0]} if none is missing" if shifted else "are workers missing?"
+        raise OperationError(f"stage must count from 0 without gaps; found {stages[:16].tolist()}: {hint}")
     wrong = np.flatnonzero(duration < 0)
     if len(wrong):
         raise OperationError(f"duration is {duration[wrong[0]]}; it must not be negative", row=int(wrong[0]))

@@ -9,8 +9,12 @@ from attribution import OperationError, Operations
 from attribution.clocks import aligned
 from attribution.operations import COMPUTE, OPTIONAL_COLUMNS, REQUIRED_COLUMNS
 from attribution.torn_steps import torn_steps
+from offline.csv_columns import Column
 from offline.errors import RecordingError
-from offline.tables import Column, Table, read_table
+from offline.tables import Table, read_table
+
+_LEAST_FILLED = 0.01
+_LONGEST_USUAL_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,8 @@ def read_operations(path: Path) -> RecordedOperations:
         raise RecordingError(f"{place}: {error.problem}") from error
     _check_repeats(table, columns)
     _check_overlap(path, operations)
-    notes = []
+    _check_filled(path, operations)
+    notes = _doubts(operations)
     torn = torn_steps(operations)
     if torn:
         operations = operations.select(~np.isin(operations.step, torn))
@@ -81,3 +86,33 @@ def _check_overlap(path: Path, operations: Operations) -> None:
             f"{path}: most computations begin before the one before them on the same worker is half done; are start_ts "
             "and duration both in seconds, and workers told apart by dp_rank and stage?"
         )
+
+
+def _step_seconds(operations: Operations) -> Column:
+    """From the first operation of each step to the end of its last."""
+    _, place = np.unique(operations.step, return_inverse=True)
+    starts, ends = np.full(place.max() + 1, np.inf), np.full(place.max() + 1, -np.inf)
+    np.minimum.at(starts, place, operations.start_seconds)
+    np.maximum.at(ends, place, operations.end_seconds)
+    lengths: Column = ends - starts
+    return lengths
+
+
+def _check_filled(path: Path, operations: Operations) -> None:
+    """A worker is nearly always busy or waiting; where hardly any is, times are in different units."""
+    _, place = np.unique(operations.step, return_inverse=True)
+    workers = len(np.unique(operations.rank))
+    busy = np.bincount(place, weights=operations.duration_seconds) / workers
+    if float(np.median(busy / np.maximum(_step_seconds(operations), 1e-12))) < _LEAST_FILLED:
+        raise RecordingError(
+            f"{path}: the operations of a worker last less than {_LEAST_FILLED:.0%} of the step; are start_ts and "
+            "duration both in seconds?"
+        )
+
+
+def _doubts(operations: Operations) -> list[str]:
+    """What to ask of steps that take unbelievably long."""
+    usual = float(np.median(_step_seconds(operations)))
+    if usual < _LONGEST_USUAL_SECONDS:
+        return []
+    return [f"a step usually takes {usual:g} s: are these milliseconds, or less? Shares do not depend on the unit"]

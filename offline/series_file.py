@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from offline.csv_columns import Column
 from offline.errors import RecordingError
-from offline.tables import Column, Table, read_table
+from offline.tables import Table, read_table
 from services.detector.domain.series import Iteration
 
 NEEDED = ("iteration", "seconds")
@@ -19,7 +20,7 @@ OPTIONAL = ("tokens", "sum_of_squares", "mark")
 _NO_MARK = frozenset({"", "0", "0.0", "false", "no", "none", "nan"})
 _LARGEST_WHOLE = 2.0**53
 _LARGEST_WORKLOAD = 1e24
-_LONGEST_USUAL_SECONDS = 3600.0
+_LONGEST_USUAL_SECONDS = 600.0
 _ROWS_PER_RESTART = 20
 """A file that goes back more often than once in so many rows is not in order."""
 
@@ -73,7 +74,9 @@ def _doubts(seconds: Column) -> tuple[str, ...]:
     usual = float(np.median(seconds))
     if usual < _LONGEST_USUAL_SECONDS:
         return ()
-    return (f"an iteration usually takes {usual:g} s: are these milliseconds? Verdicts do not depend on the unit",)
+    return (
+        f"an iteration usually takes {usual:g} s: are these milliseconds, or less? Verdicts do not depend on the unit",
+    )
 
 
 def _comparable(tokens: Column, squares: Column) -> tuple[Column, Column, Column, tuple[str, ...]]:

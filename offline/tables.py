@@ -1,22 +1,18 @@
 """Tables from files: CSV (also compressed with gzip) and parquet, as columns that know where in the file they stood."""
 
-import csv
-import gzip
-import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from offline.csv_columns import Column, read_csv
 from offline.errors import RecordingError
 
-Column = npt.NDArray[Any]
-
 _PARQUET_MAGIC = b"PAR1"
-_GZIP_MAGIC = b"\x1f\x8b"
 _OTHERS = {
     b"PK\x03\x04": "a zip archive or a spreadsheet: save it as CSV, alone or compressed with gzip",
     b"BZh": "compressed with bzip2: decompress it, or compress it with gzip",
@@ -25,7 +21,6 @@ _OTHERS = {
     b"\xff\xfe": "UTF-16 text: save it as UTF-8",
     b"\xfe\xff": "UTF-16 text: save it as UTF-8",
 }
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +29,15 @@ class Table:
 
     Attributes:
         path: The file.
-        columns: By name; equally long, at least one row.
+        columns: By name; equally long, at least one row. Numbers of a text file are numbers where all cells are.
+        blanks: Which cells of a column of numbers were empty; a column that is not here has none.
         lines: The line of each row in a text file; None where rows have no lines (parquet).
     """
 
     path: Path
     columns: dict[str, Column]
     lines: Column | None
+    blanks: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -62,6 +59,10 @@ class Table:
         cells = self.columns[name]
         if cells.dtype.kind in "iuf":
             found: npt.NDArray[np.float64] = cells.astype(np.float64)
+            empty = np.flatnonzero(self.blanks.get(name, np.zeros(0)))
+            if len(empty) and blank is None:
+                raise RecordingError(f"{self.place(int(empty[0]))}: {name} is empty")
+            found[empty] = blank
             return found
         values = np.empty(len(cells))
         for row, cell in enumerate(cells.tolist()):
@@ -73,7 +74,8 @@ class Table:
             try:
                 values[row] = float(cell)
             except (TypeError, ValueError):
-                raise RecordingError(f"{self.place(row)}: {name} is {cell!r}, not a number") from None
+                hint = "; write decimal points" if "," in str(cell) else ""
+                raise RecordingError(f"{self.place(row)}: {name} is {cell!r}, not a number{hint}") from None
         return values
 
 
@@ -89,15 +91,19 @@ def read_table(path: Path, *, needed: tuple[str, ...], optional: tuple[str, ...]
         RecordingError: The file is neither, columns are missing, or a line does not fit its header.
     """
     try:
-        with path.open("rb") as file:
-            magic = file.read(8)
+        with path.open("rb") as raw:
+            return _read(path, raw, lambda names: _wanted(path, names, needed, optional))
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _read(path: Path, raw: io.BufferedReader, wanted: Callable[[list[str]], list[str]]) -> Table:
+    # A pipe can be read only once: what the file is, is told from what lies ahead.
+    magic = raw.peek(8)[:8]
     for other, what in _OTHERS.items():
         if magic.startswith(other):
             raise RecordingError(f"{path} is {what}")
-    read = _read_parquet if magic.startswith(_PARQUET_MAGIC) else _read_csv
-    table = read(path, lambda names: _wanted(path, names, needed, optional))
+    table = (_read_parquet if magic.startswith(_PARQUET_MAGIC) else _read_csv)(path, raw, wanted)
     if not len(table):
         raise RecordingError(f"{path} has a header but no rows")
     return table
@@ -108,9 +114,10 @@ def _wanted(path: Path, names: list[str], needed: tuple[str, ...], optional: tup
     if missing:
         there = ", ".join(name[:40] for name in names[:20])
         lacks = f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; it has {there}"
-        for separator, plural in _SEPARATORS.items():
-            if len(names) == 1 and separator in names[0]:
-                lacks = f"{path} separates its values by {plural}; save it with commas, and numbers with decimal points"
+        if _is_number(names[0]) or _is_number(names[-1]):
+            lacks = f"{path} begins with {there}: its first line must name the columns"
+        elif names[0].startswith(("{", "[")):
+            lacks = f"{path} looks like JSON: save it as CSV"
         raise RecordingError(f"{lacks}. Needed: {', '.join(needed)}. Used where there: {', '.join(optional)}")
     twice = [name for name in (*needed, *optional) if names.count(name) > 1]
     if twice:
@@ -118,7 +125,15 @@ def _wanted(path: Path, names: list[str], needed: tuple[str, ...], optional: tup
     return [name for name in (*needed, *optional) if name in names]
 
 
-def _read_parquet(path: Path, wanted: Callable[[list[str]], list[str]]) -> Table:
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_parquet(path: Path, raw: io.BufferedReader, wanted: Callable[[list[str]], list[str]]) -> Table:
     try:
         from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an extra: CSV needs none of it
     except ImportError as error:
@@ -126,51 +141,24 @@ def _read_parquet(path: Path, wanted: Callable[[list[str]], list[str]]) -> Table
             f"{path} is a parquet file, and pyarrow is not installed: pip install 'evenkeel[offline]', or save as CSV"
         ) from error
     try:
-        names = wanted(parquet.read_schema(path).names)
-        table = parquet.read_table(path, columns=names)
-        columns = {name: np.asarray(table.column(name).combine_chunks().to_pylist()) for name in names}
+        file = parquet.ParquetFile(raw if raw.seekable() else io.BytesIO(raw.read()))
+        names = wanted(file.schema_arrow.names)
+        table = file.read(columns=names)
+        columns = {name: _parquet_cells(table.column(name)) for name in names}
     except (ArrowException, OSError) as error:
         raise RecordingError(f"{path} is a damaged parquet file: {error}") from error
     return Table(path=path, columns=columns, lines=None)
 
 
-def _read_csv(path: Path, wanted: Callable[[list[str]], list[str]]) -> Table:
-    rows = _csv_rows(path)
-    _, header = next(rows, (0, []))
-    if not header:
-        raise RecordingError(f"{path} is empty")
-    header = [name.strip() for name in header]
-    names = wanted(header)
-    places = [header.index(name) for name in names]
-    cells: list[list[str]] = [[] for _ in names]
-    lines: list[int] = []
-    for line, row in rows:
-        if len(row) != len(header):
-            raise RecordingError(f"{path} line {line}: {len(row)} values for {len(header)} columns")
-        lines.append(line)
-        for column, place in zip(cells, places, strict=True):
-            column.append(row[place].strip())
-    columns = {name: np.array(column, dtype=np.str_) for name, column in zip(names, cells, strict=True)}
-    return Table(path=path, columns=columns, lines=np.array(lines, dtype=np.int64))
+def _parquet_cells(column: Any) -> Column:
+    from pyarrow import types  # noqa: PLC0415 - as above
+
+    # Numbers without holes need no Python object each.
+    if column.null_count == 0 and (types.is_integer(column.type) or types.is_floating(column.type)):
+        return cast(Column, column.to_numpy())
+    return np.asarray(column.to_pylist())
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows that are not blank, with the lines on which they begin."""
-    with path.open("rb") as raw:
-        zipped = raw.read(2) == _GZIP_MAGIC
-    opened = gzip.open if zipped else open
-    try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, skipinitialspace=True)
-            line = 1
-            for row in reader:
-                if any(cell.strip() for cell in row):
-                    yield line, row
-                line = reader.line_num + 1
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise RecordingError(f"{path} is neither parquet nor UTF-8 text: {error.reason} 0x{byte:02x}") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise RecordingError(f"{path} is damaged, or cut off, as a gzip file: {error}") from error
-    except csv.Error as error:
-        raise RecordingError(f"{path} line {line}: {error}; is it CSV?") from error
+def _read_csv(path: Path, raw: io.BufferedReader, wanted: Callable[[list[str]], list[str]]) -> Table:
+    found = read_csv(path, raw, wanted)
+    return Table(path=path, columns=found.columns, lines=found.lines, blanks=found.blanks)

@@ -81,6 +81,7 @@ def named(found: Attribution) -> dict[str, object]:
     [
         (worker(0, 0, 1.0), {"causes": set()}),
         (worker(1, 2, 1.5), {"causes": {"slow_workers"}, "ill": (6,)}),
+        (worker(1, 2, 1.1), {"causes": set(), "ill": (6,)}),
         (worker(2, 3, 1.5), {"causes": {"slow_workers"}, "ill": (11,)}),
         (both(worker(0, 1, 1.5), worker(2, 2, 1.4)), {"causes": {"slow_workers"}, "ill": (1, 10)}),
         (replica(1, 1.4), {"causes": {"slow_workers"}, "ill": (4, 5, 6, 7)}),
@@ -98,7 +99,16 @@ def named(found: Attribution) -> dict[str, object]:
         (pause, {"causes": {"pauses"}}),
     ],
     ids=[
-        *("healthy", "worker", "worker of the last stage", "two workers", "replica", "last stage", "another stage"),
+        *(
+            "healthy",
+            "worker",
+            "worker 10 % slow",
+            "worker of the last stage",
+            "two workers",
+            "replica",
+            "last stage",
+            "another stage",
+        ),
         *("two stages", "worker and last stage", "link", "sequences", "worker and sequences", "one step", "pauses"),
     ],
 )

@@ -103,6 +103,14 @@ def in_milliseconds(table: Table) -> Table:
     return {**table, "duration": 1000 * table["duration"]}
 
 
+def begun_in_milliseconds(table: Table) -> Table:
+    return {**table, "start_ts": 1000 * table["start_ts"]}
+
+
+def staged_from_one(table: Table) -> Table:
+    return {**table, "stage": table["stage"] + 1}
+
+
 def with_negative(table: Table) -> Table:
     table["duration"][7] = -1.0
     return table
@@ -122,6 +130,8 @@ def without_receives(table: Table) -> Table:
     [
         (repeated, r"ops.csv line \d+ repeats line 7: keep each operation once"),
         (in_milliseconds, "are start_ts and duration both in seconds"),
+        (begun_in_milliseconds, "last less than 1% of the step; are start_ts and duration both in seconds"),
+        (staged_from_one, r"found \[1, 2, 3\]: subtract 1 if none is missing"),
         (with_negative, r"ops.csv line 9: duration is -1.0; it must not be negative"),
         (with_unknown, r"ops.csv line 6: unknown optype: adam; known are backward-compute, "),
     ],
@@ -134,6 +144,15 @@ def test_a_recording_that_cannot_be_right_is_refused_with_its_place(
         read_operations(path)
     result = CliRunner().invoke(app, [command, str(path), "--format", "ops"])
     assert isinstance(result.exception, CommandError)
+
+
+def test_times_that_are_all_in_another_unit_are_asked_about_and_shares_stay(tmp_path: Path) -> None:
+    table = recording()
+    seconds = analyze(read_operations(write(tmp_path / "a.csv", table)).operations)
+    nanoseconds = {**table, "start_ts": 1e9 * table["start_ts"], "duration": 1e9 * table["duration"]}
+    recorded = read_operations(write(tmp_path / "b.csv", nanoseconds))
+    assert "are these milliseconds, or less?" in recorded.notes[0]
+    assert analyze(recorded.operations).ill_ranks == seconds.ill_ranks == (4,)
 
 
 def test_a_transfer_of_which_one_end_is_missing_is_named_with_the_file(tmp_path: Path) -> None:

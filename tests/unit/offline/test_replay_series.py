@@ -62,7 +62,9 @@ def test_csv_and_parquet_hold_the_same_series(tmp_path: Path) -> None:
         ("iteration,seconds\n\n0,1.0\n  \n1,\n", "line 5: seconds is empty"),
         ("iteration,seconds\n1,1.0\n1,1.0\n", "line 3: iteration 1 comes after 1"),
         ("iteration,seconds\n1e30,1.0\n", "line 2: iteration is 1e\\+30, not a whole number"),
-        ("iteration;seconds\n0;1,5\n", "separates its values by semicolons; save it with commas"),
+        ("iteration;seconds\n0;1,5\n", "line 2: seconds is '1,5', not a number; write decimal points"),
+        ("0,1.5\n1,1.5\n", "begins with 0, 1.5: its first line must name the columns"),
+        ('{"iteration": 0, "seconds": 1.5}\n', "looks like JSON: save it as CSV"),
         ("iteration,seconds,seconds\n0,1.0,2.0\n", "more than one column seconds"),
         ("\n \n", "is empty"),
     ],
@@ -95,6 +97,8 @@ def test_a_file_of_another_kind_says_which_it_is(tmp_path: Path, content: bytes,
     [
         '\ufeff"iteration", "seconds"\r\n"0", "1.5"\r\n\r\n"2", "1.25"',
         "node,seconds,iteration\na,1.5e0,0\n , ,\nb, 1.25 ,2.0\n",
+        "\niteration;seconds\n0;1.5\n2;1.25\n",
+        "seconds\titeration\n1.5\t0\n1.25\t2\n",
     ],
 )
 def test_a_series_reads_the_same_however_it_is_written(tmp_path: Path, text: str) -> None:
