@@ -2,14 +2,15 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.matrix_probe import MatrixProbe
 from trainer_sdk.devices.real_device import CpuDevice
-from trainer_sdk.emit.iteration import Iteration, make_segments
+from trainer_sdk.emit.iteration import Iteration, check_mark, make_segments
 from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.phases import Phases
 
@@ -83,6 +84,23 @@ class Run:
             segments=self._segments,
             finished=self._finished,
         )
+
+    @contextmanager
+    def pause(self, mark: str) -> Iterator[None]:
+        """A context around an evaluation or a checkpoint between two iterations: who is in it does not hang.
+
+        Args:
+            mark: ``evaluation`` or ``checkpoint``.
+
+        Raises:
+            ValueError: Unknown mark.
+        """
+        check_mark(mark)
+        self._phases.pause(mark)
+        try:
+            yield
+        finally:
+            self._phases.pause("")
 
     def watch(self, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | None" = None) -> None:
         """Measure what this model computes in every iteration, and mark where it waits for other ranks.

@@ -1,7 +1,8 @@
 """A plain data-parallel loop of a user's own, with the five lines of the README: ``python plain_loop.py ITERATIONS``.
 
 torchrun's variables say who it is. PLAIN_LOOP_STARTED names a file that holds the newest iteration, so that whoever
-started it can wait for that. While there is a file PLAIN_LOOP_STUCK with its rank in it, a rank stays where it is.
+started it can wait for that. While there is a file PLAIN_LOOP_STUCK with its rank in it, a rank stays in its forward
+pass.
 """
 
 import datetime
@@ -17,20 +18,29 @@ from torch.nn.parallel import DistributedDataParallel
 import trainer_sdk as evenkeel
 
 
+class Layer(torch.nn.Linear):
+    """Does not come back while it is stuck."""
+
+    stuck = Path(os.environ["PLAIN_LOOP_STUCK"])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while self.stuck.exists() and self.stuck.read_text() == str(dist.get_rank()):
+            time.sleep(0.05)
+        return super().forward(x)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
     run = evenkeel.start()
-    model = DistributedDataParallel(torch.nn.Linear(256, 256))
+    model = DistributedDataParallel(Layer(256, 256))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     run.watch(model, optimizer)
-    heard, stuck = Path(os.environ["PLAIN_LOOP_STARTED"]), Path(os.environ["PLAIN_LOOP_STUCK"])
+    heard = Path(os.environ["PLAIN_LOOP_STARTED"])
     for number in range(int(sys.argv[1])):
         time.sleep(0.02)  # for the next batch, so that what watches the loop has a share of the processors
         with run.iteration(tokens=512) as iteration:
-            while stuck.exists() and stuck.read_text() == str(dist.get_rank()):
-                time.sleep(0.05)
             loss = model(torch.randn(512, 256)).square().mean()
             loss.backward()
             optimizer.step()

@@ -14,6 +14,16 @@ _MARKS = {"": pb.MARK_UNSPECIFIED, "evaluation": pb.MARK_EVALUATION, "checkpoint
 _MAX_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
+def check_mark(mark: str) -> None:
+    """Refuse a mark that is not known.
+
+    Raises:
+        ValueError: Unknown mark.
+    """
+    if mark not in _MARKS:
+        raise ValueError(f"mark {mark!r}: use one of {', '.join(repr(known) for known in _MARKS)}")
+
+
 class _Finished(Protocol):
     def __call__(self, iteration: "Iteration", /) -> None: ...
 
@@ -68,8 +78,7 @@ class Iteration:
         segments: "Segments",
         finished: _Finished,
     ) -> None:
-        if mark not in _MARKS:
-            raise ValueError(f"mark {mark!r}: use one of {', '.join(repr(known) for known in _MARKS)}")
+        check_mark(mark)
         self.index = index
         self.loss: Any = None
         self.gradient_norm: Any = None
@@ -86,7 +95,7 @@ class Iteration:
         self._waiting_seconds = 0.0
 
     def __enter__(self) -> Self:
-        self._phases.begin_iteration(self.index)
+        self._phases.begin_iteration(self.index, mark=self._mark)
         self._started_unix_seconds = time.time()
         self._started_seconds = time.perf_counter()
         return self

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from trainer_sdk.devices.device import ComputeKind, Device
 from trainer_sdk.emit.progress import ProgressMark
 
-BETWEEN_PHASES = "iteration"
-"""The operation of a rank that is inside an iteration and in no phase."""
+BETWEEN_ITERATIONS = "between iterations"
 
 
 class Phases:
@@ -21,22 +20,42 @@ class Phases:
         clock: Monotonic seconds, for waits.
     """
 
-    __slots__ = ("_active", "_clock", "_computing", "_device", "_progress", "_waited_seconds", "_waiting_since")
+    __slots__ = (
+        "_active",
+        "_between",
+        "_clock",
+        "_computing",
+        "_device",
+        "_progress",
+        "_waited_seconds",
+        "_waiting_since",
+    )
 
     def __init__(self, device: Device, progress: ProgressMark, clock: Callable[[], float] = time.perf_counter) -> None:
         self._device = device
         self._progress = progress
         self._clock = clock
         self._active = False
+        self._between = BETWEEN_ITERATIONS
         self._computing: ComputeKind | None = None
         self._waiting_since: float | None = None
         self._waited_seconds = 0.0
 
-    def begin_iteration(self, iteration: int) -> None:
-        """Later phases belong to this iteration."""
+    def begin_iteration(self, iteration: int, *, mark: str = "") -> None:
+        """Later phases belong to this iteration.
+
+        Args:
+            iteration: Its number.
+            mark: What was planned for it, if anything: the operation of a rank that is in no phase.
+        """
         self._progress.begin_iteration(iteration, 0)
-        self._progress.enter(BETWEEN_PHASES)
+        self._between = mark or "iteration"
+        self._progress.enter(self._between)
         self._active = True
+
+    def pause(self, mark: str) -> None:
+        """Between iterations: something planned begins, in which this rank may stay for long; empty: it is over."""
+        self._progress.enter(mark or BETWEEN_ITERATIONS)
 
     def compute(self, kind: ComputeKind) -> None:
         """From here on this device computes, and waits for nobody."""
@@ -62,12 +81,12 @@ class Phases:
         """The phase in force is over."""
         if self._active:
             self._leave()
-            self._progress.enter(BETWEEN_PHASES)
+            self._progress.enter(self._between)
 
     def end_iteration(self) -> tuple[dict[ComputeKind, float], float]:
         """Seconds of compute by kind, and seconds of waiting: wall time of the thread, so 0 where a GPU waits."""
         self._leave()
-        self._progress.enter("between iterations")
+        self._progress.enter(BETWEEN_ITERATIONS)
         self._active = False
         waited, self._waited_seconds = self._waited_seconds, 0.0
         return self._device.take_seconds(), waited

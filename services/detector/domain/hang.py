@@ -14,11 +14,15 @@ SHORTEST_SECONDS = 1.5
 ITERATIONS = 2.5
 BEFORE_FIRST_FRAME_SECONDS = 60.0
 AFTER_RESHAPE_SECONDS = 5.0
+OWN_WORK_SECONDS = 120.0
+"""For a rank of a loop of a user's own that computes nothing and waits for nobody: it may save, evaluate or log."""
 
 PLANNED_OPERATIONS = frozenset(
     ("", "starting", "standby", "parked", "reshape", "reshaping", "evaluation", "checkpoint", "finishing", "finished")
 )
 """Operations that a rank may be in for long by design; the part before a colon counts. Empty: it never said any."""
+
+_OWN_WORK = frozenset(("iteration", "between iterations"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,8 @@ def find_hangs(picture: tuple[RankProgress, ...], *, iteration_seconds: float, e
         if one.seconds_since_moved < patience and not silent:
             continue
         if one.operation.split(":")[0] in PLANNED_OPERATIONS:
+            continue
+        if one.operation in _OWN_WORK and not silent and _stands(one) < OWN_WORK_SECONDS:
             continue
         if silent:
             suspects.append((one, True))

@@ -61,6 +61,14 @@ def test_planned_operations_are_no_hang(operation: str) -> None:
     assert ranks_of(waiting(0, 9), silent(1, 9, operation)) == []
 
 
+@pytest.mark.parametrize("operation", ["iteration", "between iterations"])
+def test_a_loop_has_time_for_work_of_its_own_unless_it_is_silent(operation: str) -> None:
+    picture = (waiting(0, 90), waiting(2, 90))
+    assert ranks_of(*picture, stuck(1, 90, operation)) == []
+    assert ranks_of(*picture, stuck(1, 121, operation)) == [1]
+    assert ranks_of(*picture, silent(1, 90, operation)) == [1]
+
+
 def test_a_long_operation_that_nobody_waits_for_is_no_hang() -> None:
     assert ranks_of(stuck(0, 9), stuck(1, 9)) == []
 

@@ -135,3 +135,13 @@ def test_unknown_marks_and_kinds_are_refused() -> None:
         run.iteration(tokens=1, mark="party")
     with run.iteration(tokens=1) as iteration, pytest.raises(ValueError, match="sideways"):
         iteration.compute("sideways")
+    with pytest.raises(ValueError, match="use one of"), run.pause("party"):
+        pass
+
+
+def test_a_pause_is_the_operation_that_the_fleet_sees() -> None:
+    run = evenkeel.start()
+    progress = run._emitter.progress
+    with run.pause("checkpoint"):
+        assert progress.read().operation == "checkpoint"
+    assert progress.read().operation == "between iterations"

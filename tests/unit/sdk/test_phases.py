@@ -50,6 +50,20 @@ def test_each_moment_counts_for_the_phase_that_was_entered_last(steps: list[tupl
     assert progress.read().iteration == 5
 
 
+def test_what_is_planned_is_the_operation_of_a_rank_in_no_phase() -> None:
+    phases, progress, _ = new_phases()
+    phases.begin_iteration(0, mark="evaluation")
+    assert progress.read().operation == "evaluation"
+    phases.compute(ComputeKind.FORWARD)
+    phases.rest()
+    assert progress.read().operation == "evaluation"
+    phases.end_iteration()
+    phases.pause("checkpoint")
+    assert progress.read().operation == "checkpoint"
+    phases.pause("")
+    assert progress.read().operation == "between iterations"
+
+
 def test_outside_of_an_iteration_nothing_is_measured_or_marked() -> None:
     phases, progress, clock = new_phases()
     phases.begin_iteration(0)
