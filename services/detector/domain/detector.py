@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain import report
-from services.detector.domain.device_health import QUIET, DeviceHealth, HealthChange
+from services.detector.domain.device_health import QUIET, DeviceHealth
+from services.detector.domain.device_levels import HealthChange
 from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
 from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.hang import find_hangs

@@ -5,7 +5,6 @@ slows everybody accuses nobody), less the offset of the device's work and of the
 exp(-level), where ``level`` is the residual that a sequential test has established.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,23 +13,15 @@ import numpy.typing as npt
 from services.detector.domain import sequential_test
 from services.detector.domain.bank_noise import renew_noise, unsuspected
 from services.detector.domain.device_bank import WINDOW, DeviceBank
+from services.detector.domain.device_levels import SUSPECTED, DeviceLevels, HealthChange
 from services.detector.domain.device_offsets import (
     BASELINE_AFTER_RESHAPE,
-    LARGEST_OWN_OFFSET,
-    absorb,
+    follow,
     take_baseline,
 )
 from services.detector.domain.frame_centre import FrameCentre
-from services.detector.domain.frame_terms import FrameTerms, few_ranks, limits, youth
-from services.detector.domain.level import (
-    INTERVAL_SCALES,
-    SMALLEST_SLOWDOWN,
-    Change,
-    could_be_below,
-    locate_change,
-    robust_level,
-    throughput_at,
-)
+from services.detector.domain.frame_terms import FrameTerms, few_ranks, limits
+from services.detector.domain.level import INTERVAL_SCALES
 from services.detector.domain.noise import Noise
 from services.detector.domain.sequential_test import NUM_TESTS
 from services.detector.domain.wandering import Wandering
@@ -39,41 +30,10 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-REPUBLISH_AT = 0.07
-"""Change of throughput that is worth telling a planner about."""
-
 QUIET = 0.25
 """Share of the way to a verdict up to which a healthy device's iterations are learned from."""
 
-_REFINE_AFTER = (8, 24)
 _NOISE_EVERY = 8
-# Of the way to a verdict: whoever has gone so far is not quite healthy.
-_SUSPECTED = 0.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthChange:
-    """A device whose established throughput changed.
-
-    Attributes:
-        row: Its row in the bank.
-        recovered: It was ill and is healthy again; otherwise it is slow.
-        throughput: Throughput now.
-        margin: Half-width of its 95 % interval.
-        first_iteration: First iteration that showed it.
-        nats: Log-likelihood ratio behind the decision.
-        num_observations: Iterations the throughput rests on.
-        scale: Scale of the device's noise, log units of time.
-    """
-
-    row: int
-    recovered: bool
-    throughput: float
-    margin: float
-    first_iteration: int
-    nats: float
-    num_observations: int
-    scale: float
 
 
 class DeviceHealth:
@@ -222,7 +182,7 @@ class DeviceHealth:
         bank, self._terms = self.bank, None
         healthy = rows[~bank.ill[rows]]
         bank.num_to_baseline[healthy] = BASELINE_AFTER_RESHAPE
-        bank.suspected[healthy] = np.maximum.reduce(bank.sums[:, 0, healthy]) > _SUSPECTED * self._limit()
+        bank.suspected[healthy] = np.maximum.reduce(bank.sums[:, 0, healthy]) > SUSPECTED * self._limit()
         bank.clear_tests(rows)
 
     def _test(self, rows: Ints, residuals: Floats, terms: FrameTerms) -> list[HealthChange]:
@@ -246,135 +206,19 @@ class DeviceHealth:
         decided = reached[0] | reached[1]
         if not np.count_nonzero(decided | bank.ill[where]):
             return []
-        scale = terms.yardstick.scale
-        changes = [self._change(int(row), float(s)) for row, s in zip(rows[decided], scale[decided], strict=True)]
-        refined = self._refine(rows[bank.ill[rows] & ~decided])
-        return [change for change in (*changes, *refined) if change is not None]
-
-    def _change(self, row: int, scale: float) -> HealthChange | None:
-        """Moves a device to the level its residuals now stand at; None where that is nobody's business."""
-        bank = self.bank
-        slower = bool(bank.sums_slower[row].max() >= bank.sums_faster[row].max())
-        sums = bank.sums_slower[row] if slower else bank.sums_faster[row]
-        ages = bank.ages_slower[row] if slower else bank.ages_faster[row]
-        # The range of large shifts knows the start best: one healthy residual ends its sum.
-        test = len(sums) - 1 if sums[-1] >= 0.5 * sums.max() else int(np.argmax(sums))
-        nats, age = float(sums.max()), int(ages[test])
-        columns = np.flatnonzero(np.isfinite(bank.residuals[row]))
-        change = locate_change(
-            bank.residuals[row, columns], before=float(bank.level[row]), scale=scale, age=min(age, len(columns))
-        )
-        start = int(columns[change.start])
-        level = change.level
-        was_ill, few = bool(bank.ill[row]), few_ranks(bank)
-        if was_ill and not slower and level < bank.level[row]:
-            since = bank.residuals[row, columns[change.start :]]
-            if could_be_below(since, scale, SMALLEST_SLOWDOWN):
-                level = 0.0
-            elif not sequential_test.decides(since, scale, self.noise.freedom, self._limits(np.array([row]))):
-                return None  # Neither is certain yet: the tests stand, and the next iteration is asked again.
-        # Of few, one that strayed to be faster and is believed would be slow when it is back.
-        if not was_ill and (slower or few) and self._could_be_wandering(row, change, columns, slower=slower):
-            # Evidence beyond what decides would only take longer to go, were it nothing.
-            sums = bank.sums[:, 0 if slower else 1, row]
-            np.minimum(sums, self._limit(), out=sums)
-            return None
-        bank.clear_tests(np.array([row]))
-        # What is smaller than one iteration's noise cannot be told from noise that wanders, unless that is well known.
-        if level >= (SMALLEST_SLOWDOWN if few else max(SMALLEST_SLOWDOWN, scale)):
-            if not was_ill:
-                bank.num_relapses[row] += 1
-                # What the other of two was ahead of this one says nothing of its own noise.
-                bank.residuals[self._centre.other_than(row), start:] = np.nan
-            bank.level[row] = level
-            bank.ill[row], self._terms = True, None
-            bank.num_since_change[row] = change.num_residuals
-        else:
-            if not was_ill:
-                absorb(bank, row, level)
-                return None
-            bank.level[row] = 0.0
-            bank.ill[row], self._terms = False, None
-            bank.residuals[row, :start] = np.nan
-            bank.num_since_change[row] = change.num_residuals
-        throughput, margin = throughput_at(float(bank.level[row]), scale, change.num_residuals)
-        if was_ill and bank.ill[row] and abs(throughput - bank.published[row]) < REPUBLISH_AT:
-            return None
-        bank.published[row] = throughput
-        return HealthChange(
-            row=row,
-            recovered=not bank.ill[row],
-            throughput=throughput,
-            margin=margin,
-            first_iteration=int(bank.iterations[start]),
-            nats=nats,
-            num_observations=change.num_residuals,
-            scale=scale,
-        )
-
-    def _could_be_wandering(self, row: int, change: Change, columns: Ints, *, slower: bool) -> bool:
-        """Do healthy devices of this job stray as far over as many iterations?"""
-        bank, sign = self.bank, 1.0 if slower else -1.0
-        return self._wandering.could_be(
-            sign * change.level,
-            sign * bank.residuals[row, columns[change.start :]],
-            unsuspected(bank, self._limit(), self._centre.pair)[bank.settled()],
-            noise=self.noise,
-            youth=float(youth(bank, np.array([row]))[0]),
-            few=few_ranks(bank),
-        )
-
-    def _refine(self, rows: Ints) -> list[HealthChange | None]:
-        """The first estimate rests on few iterations: looks again when there are more, and none of another level."""
-        bank = self.bank
-        steady = np.maximum.reduce(bank.sums[:, 1, rows]) <= _SUSPECTED * self._limit()
-        due = steady & np.isin(bank.num_since_change[rows], _REFINE_AFTER)
-        return [self._refined(int(row)) for row in rows[due]]
-
-    def _refined(self, row: int) -> HealthChange | None:
-        bank = self.bank
-        columns = np.flatnonzero(np.isfinite(bank.residuals[row]))[-int(bank.num_since_change[row]) :]
-        if not len(columns):
-            return None
-        level = robust_level(bank.residuals[row, columns])
-        if level < SMALLEST_SLOWDOWN:
-            return None
-        bank.level[row] = level
-        scale = float(bank.scale[row])
-        throughput, margin = throughput_at(level, scale, len(columns))
-        if abs(throughput - bank.published[row]) < REPUBLISH_AT:
-            return None
-        bank.published[row] = throughput
-        return HealthChange(
-            row=row,
-            recovered=False,
-            throughput=throughput,
-            margin=margin,
-            first_iteration=int(bank.iterations[columns[0]]),
-            nats=self._limit(),
-            num_observations=len(columns),
-            scale=scale,
-        )
+        levels = DeviceLevels(bank, self._centre, self._wandering, noise=self.noise, limit=self._limit())
+        ill = bank.ill[rows]
+        changes = levels.decide(rows[decided], terms.yardstick.scale[decided])
+        if not np.array_equal(bank.ill[rows], ill):
+            self._terms = None
+        return [*changes, *levels.refine(rows[bank.ill[rows] & ~decided])]
 
     def _follow(self, rows: Ints, residuals: Floats, terms: FrameTerms) -> None:
-        """Healthy devices' own offsets follow slowly, within bounds, so that a lasting slowdown is never absorbed."""
-        bank, where = self.bank, self.bank.where(rows)
-        steps = np.maximum(residuals, terms.least)
-        np.minimum(steps, terms.reach, out=steps)
-        steps *= terms.rate
-        most = LARGEST_OWN_OFFSET
-        if self._centre.pair is not None:
-            # Both take their half of what is between them.
-            steps, most = steps / 2, most / 2
-        steps += bank.own_offset[where]
-        np.maximum(steps, -most, out=steps)
-        np.minimum(steps, most, out=steps)
-        if self.calm(rows, QUIET):
-            bank.own_offset[where] = steps
-            return
-        calm = self.quiet(rows)
-        self._quiet = rows, calm
-        bank.own_offset[rows[calm]] = steps[calm]
+        calm = None
+        if not self.calm(rows, QUIET):
+            calm = self.quiet(rows)
+            self._quiet = rows, calm
+        follow(self.bank, rows, residuals, terms, calm=calm, pair=self._centre.pair)
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""

@@ -8,8 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain.device_bank import WINDOW, DeviceBank
+from services.detector.domain.frame_terms import FrameTerms, few_ranks
 from services.detector.domain.level import row_medians
+from services.detector.domain.strays import REMEMBERED_ITERATIONS
 
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 LARGEST_OWN_OFFSET = 0.03
@@ -74,6 +78,44 @@ def recentre(bank: DeviceBank, rows: Ints) -> None:
     common = (low + apart / 2).repeat(counts)
     bank.shared_offset[order] += common
     bank.own_offset[order] -= common
+
+
+def follow(
+    bank: DeviceBank, rows: Ints, residuals: Floats, terms: FrameTerms, *, calm: Bools | None, pair: Ints | None
+) -> None:
+    """Healthy devices' own offsets follow slowly, within bounds, so that a lasting slowdown is never absorbed.
+
+    Where ranks are few, those under suspicion follow too, as slowly as noise is forgotten: one whose baseline is too
+    low is suspected whenever it shows that, and followed only in between, it would never be put right.
+
+    Args:
+        bank: The devices.
+        rows: Rows with a baseline.
+        residuals: Of each.
+        terms: Of these rows.
+        calm: Which are healthy and under no suspicion; None for all.
+        pair: The only two healthy devices, if there are just two.
+    """
+    where, rate, most, few = bank.where(rows), terms.rate, LARGEST_OWN_OFFSET, few_ranks(bank)
+    if few and calm is not None:
+        rate, calm = np.where(calm, rate, 1.0 / REMEMBERED_ITERATIONS), ~bank.ill[where]
+    steps = np.maximum(residuals, terms.least)
+    np.minimum(steps, terms.reach, out=steps)
+    steps *= rate
+    if pair is not None:
+        # Both take their half of what is between them.
+        steps, most = steps / 2, most / 2
+    elif few and len(rows) > 1:
+        # What all have in common is the centre's: as theirs it would grow for as long as the job runs.
+        followed = steps if calm is None else steps[calm]
+        steps -= np.add.reduce(followed) / max(len(followed), 1)
+    steps += bank.own_offset[where]
+    np.maximum(steps, -most, out=steps)
+    np.minimum(steps, most, out=steps)
+    if calm is None:
+        bank.own_offset[where] = steps
+    else:
+        bank.own_offset[rows[calm]] = steps[calm]
 
 
 def absorb(bank: DeviceBank, row: int, level: float) -> None:

@@ -82,7 +82,7 @@ class FrameTerms:
         else:
             yardstick = known.yardstick
         observed, settled = bank.num_observed[where], bank.num_settled[where]
-        memory = _OFFSET_MEMORY_OF_FEW if few_ranks(bank) else _OFFSET_MEMORY
+        memory = _offset_memory(bank)
         grown_up = observed[observed.argmin()] >= _YOUNG_OBSERVATIONS and settled[settled.argmin()] >= memory
         lasting = bool(grown_up) and not np.count_nonzero(bank.ill)
         if lasting:
@@ -120,6 +120,15 @@ class FrameTerms:
 def few_ranks(bank: DeviceBank) -> bool:
     """Whether a job has so few ranks that one device's noise is much of what is seen of another's."""
     return len(bank) <= _FEW_RANKS
+
+
+def offset_rests_on(bank: DeviceBank, row: int) -> int:
+    """Iterations that a healthy row's offset is a mean of."""
+    return min(max(int(bank.num_settled[row]), 1), _offset_memory(bank))
+
+
+def _offset_memory(bank: DeviceBank) -> int:
+    return _OFFSET_MEMORY_OF_FEW if few_ranks(bank) else _OFFSET_MEMORY
 
 
 def youth(bank: DeviceBank, where: Ints | slice) -> Floats:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.autoregression import spread_of_means
 from services.detector.domain.level import robust_level
 from services.detector.domain.noise import Noise
 from services.detector.domain.strays import REMEMBERED_ITERATIONS, without_outliers
@@ -46,13 +47,21 @@ class Lingering:
     @property
     def share(self) -> float | None:
         """Of a residual, what is left in the next one: the lag-one correlation; None while too little is known."""
+        found = self._likeliest()
+        # While there are few pairs, it may be more than it looks.
+        return None if found is None else min(found + _DOUBT * ((1 - found**2) / self._count) ** 0.5, _MOST)
+
+    def spread_of_means(self, length: int) -> float:
+        """Standard deviation of means over so many iterations in a row; 0 while too little is known."""
+        share = self._likeliest()
+        return 0.0 if share is None else (self._squares / self._count) ** 0.5 * spread_of_means(share, length)
+
+    def _likeliest(self) -> float | None:
         if self._count < _FEWEST_PAIRS or self._squares <= 0.0:
             return None
         found = self._products / self._squares
         # A series makes noise look less alike than it is (Marriott and Pope 1954).
-        found = min(max(found + (1.0 + 4 * found) / self._count, 0.0), _MOST)
-        # While there are few pairs, it may be more than it looks.
-        return float(min(found + _DOUBT * ((1 - found**2) / self._count) ** 0.5, _MOST))
+        return float(min(max(found + (1.0 + 4 * found) / self._count, 0.0), _MOST))
 
     def could_explain(self, shown: Floats, *, noise: Noise, strays: float) -> bool:
         """Do some residuals in a row show nothing that is more than what lingers of the ones before?

@@ -2,7 +2,7 @@
 
 import math
 
-from services.detector.domain.device_health import HealthChange
+from services.detector.domain.device_levels import HealthChange
 from services.detector.domain.hang import Hang
 from services.detector.domain.loss_watch import LossFinding
 from services.detector.domain.observation import FrameObservation

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.autoregression import worth_of_means
 from services.detector.domain.noise import block_scale
 
 Floats = npt.NDArray[np.float64]
@@ -59,7 +60,7 @@ class Strays:
         self._squares = kept * self._squares + weights / _LENGTHS**2 * np.einsum("ij,ij->j", means, means)
         self._counts = kept * self._counts + _share_shown(len(residuals)) * weights * np.add.reduce(known)
 
-    def over(self, length: int) -> tuple[float, float]:
+    def over(self, length: int, *, share: float = 0.0) -> tuple[float, float]:
         """Root mean square of means over ``length`` iterations, and how many it rests on; (0.0, 0.0) for none.
 
         Means over more iterations stray less, but no less than if each iteration were by itself: what is known of
@@ -69,10 +70,13 @@ class Strays:
         for index, each in enumerate(LENGTHS):
             if self._counts[index] >= _FEWEST_BLOCKS and (each <= length or index == 0):
                 found = float(np.sqrt(self._squares[index] / self._counts[index]))
-                usual, count = max(found, usual * _HALF), float(self._counts[index])
+                usual = max(found, usual * _HALF)
+                count = float(self._counts[index]) * worth_of_means(share, each)
         return usual, count
 
-    def reach(self, window: Floats, length: int, *, scale: float, strays: float) -> float:
+    def reach(
+        self, window: Floats, length: int, *, scale: float, strays: float, least: float = 0.0, share: float = 0.0
+    ) -> float:
         """How far a healthy device's mean over ``length`` iterations may be off; infinite where nothing is known.
 
         Args:
@@ -80,12 +84,15 @@ class Strays:
             length: Iterations.
             scale: Scale of the noise.
             strays: How far, in standard deviations.
+            least: Standard deviation that such means are known to have; what is remembered of them may only show less.
+            share: Of a residual, what is known to be left in the next one.
         """
         recent, num_recent = block_scale(without_outliers(window, scale), length)
-        usual, count = self.over(length)
-        recent, count = recent / _share_shown(len(window)) ** 0.5, count + num_recent
+        usual, count = self.over(length, share=share)
+        recent /= _share_shown(len(window)) ** 0.5
+        count += num_recent * worth_of_means(share, length)
         # Quantile of a Student-t with so many degrees of freedom (Cornish and Fisher 1938).
-        return max(recent, usual) * strays * (1 + (strays**2 + 1) / (4 * (count - 1))) if count > 1 else np.inf
+        return max(recent, usual, least) * strays * (1 + (strays**2 + 1) / (4 * (count - 1))) if count > 1 else np.inf
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as arrays."""

@@ -5,6 +5,7 @@ devices knows how noise hangs together, in whatever way. A job of few ranks has 
 its noise is looked at more closely, and then its windows need not be feared so much.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,9 @@ class Wandering:
             for each in self._closer:
                 each.remember(residuals, scale=scale, num_new=num_new)
 
-    def could_be(self, level: float, shown: Floats, window: Floats, *, noise: Noise, youth: float, few: bool) -> bool:
+    def could_be(
+        self, level: float, shown: Floats, window: Floats, *, noise: Noise, youth: float, num_settled: int, few: bool
+    ) -> bool:
         """Do healthy devices of this job stray as far as ``level`` over as many iterations?
 
         Args:
@@ -60,14 +63,24 @@ class Wandering:
             window: Newest residuals of healthy devices; NaN where they shall not count.
             noise: Their noise.
             youth: 1 for a device that was never seen, 0 for a grown-up one.
+            num_settled: Iterations that its offset rests on.
             few: The job has few ranks.
         """
         strays = _STRAYS + _STRAYS_OF_YOUTH * youth
-        if level < self._strays.reach(window, len(shown), scale=noise.scale, strays=strays):
-            return True
         if not few:
-            return False
+            return level < self._strays.reach(window, len(shown), scale=noise.scale, strays=strays)
         lingering, excursions = self._closer or (Lingering(), Excursions())
+        reach = self._strays.reach(
+            window,
+            len(shown),
+            scale=noise.scale,
+            strays=strays,
+            # The offset that the level is seen from is a mean of the same noise.
+            least=math.hypot(lingering.spread_of_means(len(shown)), lingering.spread_of_means(num_settled)),
+            share=lingering.share or 0.0,
+        )
+        if level < reach:
+            return True
         return level < excursions.reach(len(shown)) or lingering.could_explain(shown, noise=noise, strays=strays)
 
     def to_state(self) -> dict[str, Any]:

@@ -8,7 +8,8 @@ import pytest
 
 from services.detector.domain import sequential_test
 from services.detector.domain.detector import JobDetector
-from services.detector.domain.device_health import DeviceHealth, HealthChange
+from services.detector.domain.device_health import DeviceHealth
+from services.detector.domain.device_levels import HealthChange
 from services.detector.domain.state import state_to_bytes
 from tests.unit.detector.synthetic import Noise, SyntheticJob, cube, gaussian, student
 
