@@ -1,8 +1,9 @@
 """What the SDK costs the training thread per iteration, with Kafka up, down and stuck.
 
 ``python -m benchmarks.sdk_cost`` starts a Kafka of its own and prints a table, then JSON. Two kinds of callers: a plain
-loop (``run.iteration`` with three compute segments and a rank controller), and the elastic engine (a mark for every
-segment and wait, and its sample). Only the SDK's calls are timed; in between the thread computes, as a trainer does.
+loop (``run.iteration`` with three compute segments and a rank controller), and the elastic engine (every segment and
+wait that its clock is told of, and its sample). Only the SDK's calls are timed; in between the thread computes, as a
+trainer does.
 """
 
 import argparse
@@ -21,8 +22,9 @@ from demo.job import NUM_MICRO_BATCHES, main_job
 from layouts.layout import uniform_layout
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.server import ControlServer
+from trainer_sdk.devices.device import ComputeKind
 from trainer_sdk.devices.real_device import CpuDevice
-from trainer_sdk.elastic.clock import Clock
+from trainer_sdk.elastic.clock import Clock, WaitKind
 from trainer_sdk.elastic.data import Dataset
 from trainer_sdk.elastic.report import iteration_sample
 from trainer_sdk.elastic.runtime import EpochRuntime
@@ -34,8 +36,9 @@ from trainer_sdk.run import Run
 
 _JOB_TOKEN = "a-token-for-loopback-only"  # noqa: S105 - guards nothing
 _ITERATION_SECONDS = 0.002
-_NUM_MARKS = 98
-"""Most that a rank of the demo's job makes in an iteration (the first stage's ranks make 74)."""
+_NUM_OWN_MICRO_BATCHES = 4
+_NUM_TENSOR_WAITS = 9
+"""Per micro-batch, forward and backward, in the last stage of the demo's job (6 in the first)."""
 
 
 def main() -> None:
@@ -103,7 +106,10 @@ def plain_loop(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
 
 
 def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
-    """Seconds per iteration spent in the SDK by the elastic engine: all its marks, and what it does for its sample."""
+    """Seconds per iteration spent in the SDK by the elastic engine: all that its clock does, and its sample.
+
+    The calls are those of a rank of the demo's last stage: 14 segments, 36 waits inside segments and 12 between them.
+    """
     job = main_job("sdk-cost", 0)
     layout = uniform_layout(
         num_blocks=len(job.model.blocks), tensor=1, pipeline=1, data=1, num_micro_batches=NUM_MICRO_BATCHES
@@ -114,15 +120,30 @@ def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
     )
     traffic = Traffic(0, None)
     runtime.run_iteration(0)
-    clock = time.perf_counter
+    clock, peer = time.perf_counter, (1,)
 
     def iteration() -> float:
-        emitter.progress.begin_iteration(0, 0)
-        watch.begin_iteration()
         compute(_ITERATION_SECONDS)
         started = clock()
-        for _ in range(_NUM_MARKS):
-            emitter.progress.enter("wait:tensor", (1,))
+        emitter.progress.begin_iteration(0, 0)
+        watch.begin_iteration()
+        with watch.computing(ComputeKind.DATA):
+            pass
+        for _ in range(_NUM_OWN_MICRO_BATCHES):
+            with watch.computing(ComputeKind.DATA):
+                pass
+            watch.wait(WaitKind.PIPELINE, peer, nothing)
+            with watch.computing(ComputeKind.FORWARD):
+                for _ in range(_NUM_TENSOR_WAITS // 2):
+                    watch.wait(WaitKind.TENSOR, peer, nothing)
+            with watch.computing(ComputeKind.BACKWARD):
+                for _ in range(_NUM_TENSOR_WAITS - _NUM_TENSOR_WAITS // 2):
+                    watch.wait(WaitKind.TENSOR, peer, nothing)
+            watch.wait(WaitKind.PIPELINE, peer, nothing)
+        for kind in (WaitKind.GRADIENT, WaitKind.GRADIENT, WaitKind.VOTE, WaitKind.VOTE):
+            watch.wait(kind, peer, nothing)
+        with watch.computing(ComputeKind.OPTIMIZER):
+            pass
         emitter.emit_later(
             iteration_sample(
                 runtime,
@@ -139,6 +160,10 @@ def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
         return clock() - started
 
     return repeat(iteration, num_iterations)
+
+
+def nothing() -> None:
+    """A wait that is over at once."""
 
 
 def repeat(iteration: Callable[[], float], num_iterations: int) -> list[float]:

@@ -17,11 +17,11 @@ class ComputeKind(StrEnum):
 class Device(Protocol):
     """Measures, and on emulated devices paces, compute segments. Used by the training thread only."""
 
-    def begin(self) -> None:
-        """A compute segment starts, or resumes after waiting."""
+    def begin(self) -> float:
+        """A compute segment starts, or resumes after waiting. Returns when, on ``time.perf_counter``."""
 
-    def end(self, flops: float, kind: ComputeKind) -> None:
-        """The segment ends after ``flops`` operations; its seconds are added to ``kind``.
+    def end(self, flops: float, kind: ComputeKind) -> float:
+        """The segment ends after ``flops`` operations; its seconds are added to ``kind``. Returns when it ended.
 
         An emulated device sleeps here until the segment has lasted as long as it would on the device it stands for.
         """

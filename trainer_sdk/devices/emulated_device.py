@@ -52,11 +52,12 @@ class EmulatedDevice:
         self._began_seconds = clock()
         self._seconds: dict[ComputeKind, float] = {}
 
-    def begin(self) -> None:
+    def begin(self) -> float:
         """A compute segment starts, or resumes after waiting."""
-        self._began_seconds = self._clock()
+        self._began_seconds = now = self._clock()
+        return now
 
-    def end(self, flops: float, kind: ComputeKind) -> None:
+    def end(self, flops: float, kind: ComputeKind) -> float:
         """The segment ends: sleep until it has lasted as long as on the device this one stands for.
 
         A segment without operations (``flops`` 0) is measured and not paced, unless input is slow.
@@ -78,6 +79,7 @@ class EmulatedDevice:
             now = self._clock()
         self._seconds[kind] = self._seconds.get(kind, 0.0) + (now - self._began_seconds)
         self._began_seconds = now
+        return now
 
     def take_seconds(self) -> dict[ComputeKind, float]:
         """Compute seconds by kind since the last take."""

@@ -28,15 +28,17 @@ class CpuDevice:
         self._began_seconds = clock()
         self._seconds: dict[ComputeKind, float] = {}
 
-    def begin(self) -> None:
+    def begin(self) -> float:
         """A compute segment starts, or resumes after waiting."""
-        self._began_seconds = self._clock()
+        self._began_seconds = now = self._clock()
+        return now
 
-    def end(self, flops: float, kind: ComputeKind) -> None:
+    def end(self, flops: float, kind: ComputeKind) -> float:
         """The segment ends; ``flops`` is not needed here."""
         now = self._clock()
         self._seconds[kind] = self._seconds.get(kind, 0.0) + (now - self._began_seconds)
         self._began_seconds = now
+        return now
 
     def take_seconds(self) -> dict[ComputeKind, float]:
         """Compute seconds by kind since the last take."""
@@ -57,18 +59,20 @@ class CudaDevice:
         self._began: _Event | None = None
         self._open: list[tuple[ComputeKind, _Event, _Event]] = []
 
-    def begin(self) -> None:
+    def begin(self) -> float:
         """A compute segment starts, or resumes after waiting."""
         self._began = self._new_event()
         self._began.record()
+        return time.perf_counter()
 
-    def end(self, flops: float, kind: ComputeKind) -> None:
+    def end(self, flops: float, kind: ComputeKind) -> float:
         """The segment ends; ``flops`` is not needed here."""
         ended = self._new_event()
         ended.record()
         if self._began is not None:
             self._open.append((kind, self._began, ended))
         self._began = ended
+        return time.perf_counter()
 
     def take_seconds(self) -> dict[ComputeKind, float]:
         """Compute seconds by kind of the segments that the GPU has finished since the last take."""

@@ -1,8 +1,7 @@
 """Where an iteration's time goes: compute segments on the device, and waits between them, each by kind."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeVar
 
@@ -14,19 +13,30 @@ T = TypeVar("T")
 
 
 class WaitKind(StrEnum):
-    """What a rank waits for."""
+    """What a rank waits for.
+
+    Attributes:
+        mark: How the progress mark names it.
+    """
+
+    mark: str
 
     TENSOR = "tensor"
     PIPELINE = "pipeline"
     GRADIENT = "gradient"
     VOTE = "vote"
 
+    def __init__(self, value: str) -> None:
+        self.mark = f"wait:{value}"
 
-_WAIT_MARKS = {kind: f"wait:{kind}" for kind in WaitKind}
+
+_NOTHING_WAITED = dict.fromkeys(WaitKind, 0.0)
 
 
 class Clock:
     """Splits the training thread's time. A wait inside a compute segment ends the segment and opens the next one.
+
+    Runs at every operation of an iteration: one moment serves device, waits and progress mark wherever they meet.
 
     Args:
         device: Measures, and where it is emulated paces, the segments.
@@ -40,9 +50,10 @@ class Clock:
     def __init__(self, device: Device, progress: ProgressMark) -> None:
         self._device = device
         self._progress = progress
+        self._stretches = {kind: Stretch(self, kind) for kind in ComputeKind}
         self._kind: ComputeKind | None = None
         self._flops = 0.0
-        self._waited = dict.fromkeys(WaitKind, 0.0)
+        self._waited = _NOTHING_WAITED.copy()
         self._wall_clock = WallClock()
         self.began_at_unix_seconds = 0.0
         self.began_seconds = 0.0
@@ -51,18 +62,9 @@ class Clock:
         """An iteration starts now."""
         self.began_at_unix_seconds, self.began_seconds = self._wall_clock.read()
 
-    @contextmanager
-    def computing(self, kind: ComputeKind) -> Iterator[None]:
-        """A stretch of compute of one kind; not nested."""
-        self._progress.enter(kind.value)
-        self._kind, self._flops = kind, 0.0
-        self._device.begin()
-        try:
-            yield
-        finally:
-            # Also when a wait inside was interrupted: the next stretch must not find this one open.
-            self._kind = None
-        self._device.end(self._flops, kind)
+    def computing(self, kind: ComputeKind) -> "Stretch":
+        """A context around a stretch of compute of one kind; not nested."""
+        return self._stretches[kind]
 
     def add(self, flops: float) -> None:
         """The open stretch did, or is about to do, this many operations."""
@@ -70,17 +72,20 @@ class Clock:
 
     def wait(self, kind: WaitKind, waiting_for: tuple[int, ...], wait: Callable[[], T]) -> T:
         """Run ``wait``, which waits for others, and return its result; its time is waiting, not compute."""
-        compute = self._kind
-        if compute is not None:
-            self._device.end(self._flops, compute)
-            self._flops = 0.0
-        self._progress.enter(_WAIT_MARKS[kind], waiting_for)
-        started = time.perf_counter()
+        compute, device, progress = self._kind, self._device, self._progress
+        if compute is None:
+            started = time.perf_counter()
+            progress.newest = kind.mark, waiting_for, started, progress.where
+            result = wait()
+            self._waited[kind] += time.perf_counter() - started
+            return result
+        started = device.end(self._flops, compute)
+        self._flops = 0.0
+        progress.newest = kind.mark, waiting_for, started, progress.where
         result = wait()
-        self._waited[kind] += time.perf_counter() - started
-        if compute is not None:
-            self._progress.enter(compute.value)
-            self._device.begin()
+        resumed = device.begin()
+        self._waited[kind] += resumed - started
+        progress.newest = compute, (), resumed, progress.where
         return result
 
     def take_compute(self) -> dict[ComputeKind, float]:
@@ -89,6 +94,27 @@ class Clock:
 
     def take_waiting(self) -> dict[WaitKind, float]:
         """Waiting seconds by kind since the last take."""
-        taken = self._waited
-        self._waited = dict.fromkeys(WaitKind, 0.0)
+        taken, self._waited = self._waited, _NOTHING_WAITED.copy()
         return taken
+
+
+class Stretch:
+    """What :meth:`Clock.computing` gives; one object serves all stretches of its kind."""
+
+    __slots__ = ("_clock", "_kind")
+
+    def __init__(self, clock: Clock, kind: ComputeKind) -> None:
+        self._clock = clock
+        self._kind = kind
+
+    def __enter__(self) -> None:
+        clock, kind, progress = self._clock, self._kind, self._clock._progress
+        clock._kind, clock._flops = kind, 0.0
+        progress.newest = kind, (), clock._device.begin(), progress.where
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        clock = self._clock
+        # Also when a wait inside was interrupted: the next stretch must not find this one open.
+        clock._kind = None
+        if error is None:
+            clock._device.end(clock._flops, self._kind)

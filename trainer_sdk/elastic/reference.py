@@ -1,5 +1,7 @@
 """The run that nothing happens to: one process, one layout, the same seed. What every other run is compared with."""
 
+import time
+
 import torch
 
 from layouts.layout import Layout, uniform_layout
@@ -16,11 +18,13 @@ from trainer_sdk.emit.progress import ProgressMark
 class UnpacedDevice:
     """Computes as fast as it can and measures nothing."""
 
-    def begin(self) -> None:
-        """Nothing to do."""
+    def begin(self) -> float:
+        """Only the time."""
+        return time.perf_counter()
 
-    def end(self, flops: float, kind: ComputeKind) -> None:
-        """Nothing to do."""
+    def end(self, flops: float, kind: ComputeKind) -> float:
+        """Only the time."""
+        return time.perf_counter()
 
     def take_seconds(self) -> dict[ComputeKind, float]:
         """Nothing was measured."""

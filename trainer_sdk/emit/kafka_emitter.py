@@ -199,7 +199,7 @@ class KafkaEmitter:
             else:
                 built = self._build(entry)
                 samples += [] if built is None else [built]
-        progress = self._reports.take(time.monotonic(), time.time()) if self._reports else None
+        progress = self._reports.take(time.perf_counter(), time.time()) if self._reports else None
         if not samples and not events and progress is None:
             return None
         return self._builder.build(samples=samples, events=events, progress=progress, num_dropped=self._num_dropped)

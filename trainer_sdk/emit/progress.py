@@ -1,11 +1,19 @@
 """Where the training thread is inside an iteration: written by it without a lock, read by the background thread."""
 
-from time import monotonic
+from time import perf_counter
 from typing import NamedTuple
+
+Reached = tuple[str, tuple[int, ...], float, tuple[int, int]]
+"""An operation, the ranks it waits for, when it was reached on ``time.perf_counter``, and iteration and epoch."""
 
 
 class Mark(NamedTuple):
-    """One reading of the progress mark; ``reached_at_seconds`` is on the monotonic clock."""
+    """One reading of the progress mark.
+
+    Attributes:
+        number: Grows from one reading to the next when another operation was reached in between.
+        reached_at_seconds: On ``time.perf_counter``.
+    """
 
     number: int
     operation: str
@@ -16,18 +24,27 @@ class Mark(NamedTuple):
 
 
 class ProgressMark:
-    """The newest operation reached. One writer; a reader sees either the old mark or the new one, never a mix."""
+    """The newest operation reached. One writer and one reader, who sees either the old mark or the new one, no mix.
 
-    __slots__ = ("_mark", "_where")
+    Attributes:
+        newest: A new tuple for every operation: binding one attribute to one immutable value is atomic, and that is
+            the whole synchronisation. Whoever marks a hundred operations an iteration assigns it; others call
+            :meth:`enter`.
+        where: Iteration and epoch in progress, for ``newest``.
+    """
+
+    __slots__ = ("_number", "_read", "newest", "where")
 
     def __init__(self) -> None:
-        self._where = (0, 0)
-        # A plain tuple: building a named one takes three times as long, and the reader has time.
-        self._mark: tuple[int, str, tuple[int, ...], float, tuple[int, int]] = (0, "starting", (), monotonic(), (0, 0))
+        self.where = (0, 0)
+        # Plain tuples: building a named one takes three times as long, and the reader has time, to count too.
+        self.newest: Reached = ("starting", (), perf_counter(), self.where)
+        self._read: Reached = self.newest
+        self._number = 0
 
     def begin_iteration(self, iteration: int, epoch: int) -> None:
         """Later marks belong to this iteration and epoch."""
-        self._where = (iteration, epoch)
+        self.where = (iteration, epoch)
 
     def enter(self, operation: str, waiting_for: tuple[int, ...] = ()) -> None:
         """An operation is reached, for example ``forward`` or ``wait:tensor``.
@@ -36,10 +53,13 @@ class ProgressMark:
             operation: Short name; waits start with ``wait:``.
             waiting_for: Ranks that the operation waits for, if it is a wait and they are known.
         """
-        # Binding one attribute to one immutable value is atomic: that is the whole synchronisation.
-        self._mark = (self._mark[0] + 1, operation, waiting_for, monotonic(), self._where)
+        self.newest = (operation, waiting_for, perf_counter(), self.where)
 
     def read(self) -> Mark:
-        """The newest mark. Any thread."""
-        number, operation, waiting_for, reached_at_seconds, where = self._mark
-        return Mark(number, operation, waiting_for, reached_at_seconds, *where)
+        """The newest mark. The reading thread."""
+        newest = self.newest
+        if newest is not self._read:  # held here, so no other tuple has its address
+            self._read = newest
+            self._number += 1
+        operation, waiting_for, reached_at_seconds, where = newest
+        return Mark(self._number, operation, waiting_for, reached_at_seconds, *where)

@@ -28,7 +28,7 @@ class ProgressReports:
         """The report that is due now, or None.
 
         Args:
-            now_seconds: Monotonic clock, the one of the mark.
+            now_seconds: ``time.perf_counter``, the clock of the mark.
             now_unix_seconds: Wall clock.
         """
         mark = self._mark.read()

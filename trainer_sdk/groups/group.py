@@ -64,6 +64,7 @@ class Group:
         waiter: How to wait.
 
     Attributes:
+        others: The other ranks: whom a wait in this group waits for.
         channel: Where reductions and broadcasts are measured; None = they are not.
     """
 
@@ -71,15 +72,11 @@ class Group:
         self.name = name
         self.ranks = ranks
         self.place = ranks.index(rank)
+        self.others = ranks[: self.place] + ranks[self.place + 1 :]
         self._backend: Backend | None = backend
         self._waiter = waiter
         self._on_cpu = isinstance(backend, c10d.ProcessGroupGloo)
         self.channel: Channel | None = None
-
-    @property
-    def others(self) -> tuple[int, ...]:
-        """The other ranks: whom a wait in this group waits for."""
-        return self.ranks[: self.place] + self.ranks[self.place + 1 :]
 
     @property
     def on_cpu(self) -> bool:

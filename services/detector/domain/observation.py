@@ -146,7 +146,7 @@ class RankProgress:
         incarnation: Its incarnation.
         iteration: Iteration in progress.
         epoch: Epoch in force there.
-        operation_count: Operations started since the process began.
+        operation_count: Grows from report to report when operations were started in between.
         operation: Operation reached.
         seconds_in_operation: How long it had been in it when heard.
         waiting_for: Ranks it waits for, if known.

@@ -38,7 +38,7 @@ class ArrivedProgress(NamedTuple):
     Attributes:
         rank: Rank within the job.
         incarnation: Which process of the rank.
-        operation_count: Operations started since the process began.
+        operation_count: Grows from report to report when operations were started in between.
         seconds_in_operation: Time since the newest one was reached, by the rank's own clock.
         payload: The progress as it came.
     """

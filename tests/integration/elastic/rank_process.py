@@ -48,8 +48,12 @@ class FatefulMark(ProgressMark):
         self._fate = fate
         self._left = 0 if fate is None else fate.nth
 
-    def enter(self, operation: str, waiting_for: tuple[int, ...] = ()) -> None:
-        super().enter(operation, waiting_for)
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "newest" and hasattr(self, "_left"):
+            self._reached(value[0])
+
+    def _reached(self, operation: str) -> None:
         fate, mark = self._fate, self.read()
         if operation == "wait:gradient":
             self._connection.send_bytes(b"w" + json.dumps([mark.epoch, mark.iteration]).encode())

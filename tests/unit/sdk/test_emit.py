@@ -34,19 +34,17 @@ def test_events_say_where_the_process_runs_as_far_as_the_sender_knows() -> None:
     assert [(event.node, event.device) for event in told] == [("node-1", ""), ("node-2", "")]
 
 
-def test_the_mark_counts_operations_and_names_iteration_and_epoch() -> None:
+def test_the_mark_names_operation_iteration_and_epoch_and_counts_when_it_moved() -> None:
     mark = ProgressMark()
+    assert mark.read()[:3] == (0, "starting", ())
     mark.begin_iteration(5, 2)
     mark.enter("forward")
     mark.enter("wait:tensor", (1, 3))
     read = mark.read()
-    assert (read.number, read.operation, read.waiting_for, read.iteration, read.epoch) == (
-        2,
-        "wait:tensor",
-        (1, 3),
-        5,
-        2,
-    )
+    assert read._replace(reached_at_seconds=0.0) == (1, "wait:tensor", (1, 3), 0.0, 5, 2)
+    assert mark.read() == read, "nothing was reached in between"
+    mark.enter("wait:tensor", (1, 3))
+    assert mark.read().number == 2, "the same operation once more is a move"
 
 
 def reports_sent(reports: ProgressReports, mark: ProgressMark, until_seconds: float) -> list[pb.Progress]:

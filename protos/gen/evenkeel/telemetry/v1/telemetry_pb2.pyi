@@ -519,7 +519,7 @@ class Progress(_message.Message):
     epoch: _builtins.int
     """Epoch in force."""
     operation_count: _builtins.int
-    """Operations started since the process began: stands still when the rank is stuck."""
+    """Grows from report to report when operations were started in between: stands still when the rank is stuck."""
     operation: _builtins.str
     """The operation reached, for example "forward", "wait:tensor", "wait:pipeline", "wait:gradient", "parked"."""
     seconds_in_operation: _builtins.float
