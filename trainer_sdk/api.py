@@ -112,7 +112,7 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
         emitter=emitter,
         mailbox=mailbox,
         device=device or (CudaDevice() if cuda else CpuDevice()),
-        torch_device=f"cuda:{numbers['LOCAL_RANK']}" if cuda else "cpu",
+        torch_device="cuda" if cuda else "cpu",  # whichever the training thread has chosen when a probe runs
         close=end,
     )
 

@@ -1,10 +1,22 @@
 """What a job trains: model, workload, optimizer. Plain values, the same on every rank, and JSON for the launcher."""
 
+import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from layouts.levels import WIDEST_GROUP
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} is {value!r}: use a whole number of {least} or more")
+
+
+def _check_number(name: str, value: object, is_allowed: Callable[[float], bool], allowed: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not is_allowed(value):
+        raise ValueError(f"{name} is {value!r}: use a number {allowed}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +38,12 @@ class ModelConfig:
     mlp_multiple: int = 4
     vocabulary: int = 256
     max_document_length: int = 512
+
+    def __post_init__(self) -> None:
+        _check_whole("model.num_layers", self.num_layers, 0)
+        for name in ("num_heads", "head_dim", "mlp_multiple", "max_document_length"):
+            _check_whole(f"model.{name}", getattr(self, name), 1)
+        _check_whole("model.vocabulary", self.vocabulary, 256)  # the corpus is bytes
 
     @property
     def width(self) -> int:
@@ -67,6 +85,10 @@ class WorkloadConfig:
     long_median_document_length: float = 400.0
     corpus_bytes: int = 4_000_000
 
+    def __post_init__(self) -> None:
+        for name in ("num_micro_batches", "token_budget", "min_document_length"):
+            _check_whole(f"workload.{name}", getattr(self, name), 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
@@ -90,6 +112,22 @@ class OptimizerConfig:
     epsilon: float = 1e-4
     weight_decay: float = 0.01
     max_gradient_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_whole("optimizer.warm_up_iterations", self.warm_up_iterations, 0)
+        for name in ("beta1", "beta2"):
+            _check_number(f"optimizer.{name}", getattr(self, name), lambda value: 0 <= value < 1, "from 0 to below 1")
+        for name in ("learning_rate", "weight_decay"):
+            _check_number(f"optimizer.{name}", getattr(self, name), lambda value: 0 <= value < math.inf, "of 0 or more")
+        # Without it a row of zero gradients, such as that of a byte that does not occur, steps by 0 / 0.
+        _check_number("optimizer.epsilon", self.epsilon, lambda value: 0 < value < math.inf, "above 0")
+        if self.max_gradient_norm is not None:  # 0 would drop every gradient, and a negative one turn them around
+            _check_number(
+                "optimizer.max_gradient_norm",
+                self.max_gradient_norm,
+                lambda value: value > 0,
+                "above 0, or leave it out",
+            )
 
 
 class GroupBuilding(StrEnum):
@@ -176,6 +214,8 @@ class TrainingConfig:
     resume_steps: int = 0
 
     def __post_init__(self) -> None:
+        _check_whole("seed", self.seed, 0)
+        _check_whole("num_iterations", self.num_iterations, 0)
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"dtype {self.dtype!r}: use float32 or float64")
         if self.groups not in tuple(GroupBuilding):

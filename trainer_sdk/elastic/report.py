@@ -49,6 +49,7 @@ def iteration_sample(
         kept=runtime.kept,
         position=runtime.position,
         models=runtime.models,
+        device=runtime.device,
         iteration=iteration,
         epoch=epoch,
         loss=loss,
@@ -70,6 +71,7 @@ def _sample(
     kept: Sequence[tuple[int, Documents]],
     position: Position,
     models: Mapping[int, StageModel],
+    device: torch.device,
     iteration: int,
     epoch: int,
     loss: float | None,
@@ -106,7 +108,7 @@ def _sample(
         ),
         loss=loss,
         gradient_norm=gradient_norm,
-        peak_memory_bytes=_peak_memory_bytes(),
+        peak_memory_bytes=_peak_memory_bytes(device),
         mark=_mark(after_reshape, checkpoint),
         traffic=traffic_message(channels, began_seconds) if any(one.entered_seconds for one in channels) else None,
     )
@@ -122,8 +124,8 @@ def _micro_batch(index: int, documents: Documents) -> pb.MicroBatch:
     return pb.MicroBatch(index=index, tokens=documents.num_tokens, sum_of_squares=documents.sum_of_squares)
 
 
-def _peak_memory_bytes() -> int:
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return int(torch.cuda.max_memory_allocated())
+def _peak_memory_bytes(device: torch.device) -> int:
+    if device.type == "cuda":  # named: the thread that builds samples has another current device
+        return int(torch.cuda.max_memory_allocated(device))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

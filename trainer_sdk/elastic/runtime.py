@@ -67,6 +67,7 @@ class EpochRuntime:
         remainder: What is left of that iteration.
 
     Attributes:
+        device: Where it computes.
         sums: This rank's gradient sums.
         models: The rank's stages, by number.
         batches: Micro-batches that the rank ran in the newest iteration, in the order of their first forwards.
@@ -112,7 +113,7 @@ class EpochRuntime:
                 if ownership.specs[name].block in blocks
             }
         self._direct = DirectWeights(self.optimizer.parameters)
-        device = torch.device(config.device)
+        self.device = device = torch.device(config.device)
         self._pipeline = Pipeline(
             layout,
             rank,

@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from trainer_sdk.devices.device import ComputeKind
+from trainer_sdk.emit.left_value import LeftValue
 from trainer_sdk.emit.phases import Phases
 
 _MARKS = {"": pb.MARK_UNSPECIFIED, "evaluation": pb.MARK_EVALUATION, "checkpoint": pb.MARK_CHECKPOINT}
@@ -46,7 +47,8 @@ class Iteration:
         ValueError: Unknown mark.
 
     Attributes:
-        loss: Set it to the iteration's loss: a number or a tensor. A tensor is read later, on another thread.
+        loss: Set it to the iteration's loss: a number or a tensor. A tensor counts as it is on leaving, and is read
+            later, on another thread.
         gradient_norm: Likewise, if measured.
     """
 
@@ -105,10 +107,10 @@ class Iteration:
         self._compute_seconds, self._waiting_seconds = self._phases.end_iteration()
         if kind is not None:
             return
-        if hasattr(self.loss, "detach"):  # keep the number, not the graph behind it
-            self.loss = self.loss.detach()
-        if hasattr(self.gradient_norm, "detach"):
-            self.gradient_norm = self.gradient_norm.detach()
+        if self.loss is not None:
+            self.loss = LeftValue(self.loss)
+        if self.gradient_norm is not None:
+            self.gradient_norm = LeftValue(self.gradient_norm)
         self._finished(self)
 
     def compute(self, kind: str) -> "Segment":
@@ -150,10 +152,11 @@ class Iteration:
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT_BYTES,
             mark=_MARKS[self._mark],
         )
-        if self.loss is not None:
-            sample.loss = float(self.loss)
-        if self.gradient_norm is not None:
-            sample.gradient_norm = float(self.gradient_norm)
+        loss, norm = (None if left is None else left.read() for left in (self.loss, self.gradient_norm))
+        if loss is not None:
+            sample.loss = loss
+        if norm is not None:
+            sample.gradient_norm = norm
         return sample
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from trainer_sdk.groups.c10d import Backend, Store, c10d
 from trainer_sdk.groups.channel import Channel
+from trainer_sdk.groups.nccl import nccl_backend
 from trainer_sdk.groups.waiting import Waiter, Work
 
 
@@ -181,9 +182,7 @@ def make_backend(
         loopback: All ranks are on this machine.
     """
     if device.type == "cuda":
-        nccl = c10d.ProcessGroupNCCL.Options()
-        nccl._timeout = timeout
-        return c10d.ProcessGroupNCCL(store, place, size, nccl)
+        return nccl_backend(store, place, size, device=device, timeout=timeout)
     return c10d.ProcessGroupGloo(store, place, size, gloo_options(timeout, loopback))
 
 

@@ -27,7 +27,10 @@ class Work(Protocol):
         """Whether the operation ended, in success or failure."""
 
     def wait(self, timeout: timedelta) -> bool:
-        """Wait for it; raises on failure and on timeout."""
+        """Wait for it; raises on timeout, and on failure where the backend works on the CPU."""
+
+    def exception(self) -> BaseException | None:
+        """How an operation that ended failed; only looked at on an accelerator."""
 
 
 class Waiter:
@@ -80,6 +83,11 @@ class Waiter:
             while not work.is_completed():
                 self.check()
                 time.sleep(_DEVICE_POLL_SECONDS)
+            # NCCL calls a failed operation completed, and waiting for one would only order the stream behind a kernel
+            # that never ends.
+            failure = work.exception()
+            if failure is not None:
+                raise PeerLost(str(failure))
             work.wait(self._slice)
         except RuntimeError as error:
             raise PeerLost(str(error)) from error

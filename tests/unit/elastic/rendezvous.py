@@ -50,6 +50,9 @@ class RecordedWork:
         self.trace.append(self.event)
         return True
 
+    def exception(self) -> None:
+        return None
+
 
 @dataclass
 class RecordedBackend:

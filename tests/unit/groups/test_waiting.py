@@ -28,6 +28,9 @@ class ScriptedWork:
             raise RuntimeError(self.failure)
         return True
 
+    def exception(self) -> BaseException | None:
+        return None
+
 
 def _after(calls: int) -> Callable[[], bool]:
     seen = 0
@@ -89,6 +92,18 @@ def test_a_kernel_is_polled_and_then_ordered_before_the_stream() -> None:
         Waiter(_after(2)).kernel(Kernel(slices=10**9))
     with pytest.raises(PeerLost, match="NCCL"):
         Waiter(lambda: False).kernel(Kernel(slices=2, failure="NCCL communicator was aborted"))
+
+
+def test_a_kernel_that_failed_is_a_lost_peer_although_its_wait_is_content() -> None:
+    # As ProcessGroupNCCL does it: an operation with an error is completed, and a wait that does not block never raises.
+    class Failed(ScriptedWork):
+        def exception(self) -> BaseException | None:
+            return RuntimeError("NCCL error: remote process exited") if self.is_completed() else None
+
+    failed = Failed(slices=0)
+    with pytest.raises(PeerLost, match="remote process exited"):
+        Waiter(lambda: False).kernel(failed)
+    assert failed.waited == 0, "the stream must not wait for it"
 
 
 def test_a_condition_is_polled_until_it_holds_or_the_time_is_over() -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -124,9 +125,51 @@ def test_a_tensor_loss_keeps_no_graph_alive() -> None:
     run._finished = finished.append  # type: ignore[method-assign]
     weight = torch.ones(3, requires_grad=True)
     with run.iteration(tokens=3) as iteration:
-        iteration.loss = (weight * 2).mean()
-    assert not finished[0].loss.requires_grad
+        doubled = weight * 2
+        iteration.loss, saved = (doubled * doubled).mean() / 2, weakref.ref(doubled)
+        del doubled
+    assert saved() is None
     assert finished[0].sample().loss == 2.0
+
+
+def test_a_loss_that_is_summed_up_in_place_is_that_of_its_own_iteration() -> None:
+    import torch  # noqa: PLC0415
+
+    run = evenkeel.start()
+    finished: list[Iteration] = []
+    run._finished = finished.append  # type: ignore[method-assign]
+    total = torch.zeros(())
+    for number in range(2):
+        total.zero_()
+        with run.iteration(tokens=3) as iteration:
+            for _ in range(4):  # micro-batches
+                total += 1.0 + number
+            iteration.loss = iteration.gradient_norm = total
+    read = [each.sample() for each in finished]  # as late as the background thread may be
+    assert [(sample.loss, sample.gradient_norm) for sample in read] == [(4.0, 4.0), (8.0, 8.0)]
+
+
+def test_of_a_distributed_norm_only_what_is_whole_here_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    import torch  # noqa: PLC0415
+    from torch import distributed  # noqa: PLC0415
+    from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, init_device_mesh  # noqa: PLC0415
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        run = evenkeel.start()
+        finished: list[Iteration] = []
+        run._finished = finished.append  # type: ignore[method-assign]
+        placements: list[Placement] = [Replicate(), Partial(), Partial()]
+        for placement in placements:
+            with run.iteration(tokens=3) as iteration:
+                iteration.gradient_norm = DTensor.from_local(torch.tensor(3.0), mesh, [placement])
+    finally:
+        distributed.destroy_process_group()
+    whole_one, *parts = [each.sample() for each in finished]
+    assert whole_one.gradient_norm == 3.0
+    assert not any(part.HasField("gradient_norm") for part in parts)
+    assert caplog.text.count("full_tensor()") == 1
 
 
 def test_unknown_marks_and_kinds_are_refused() -> None:

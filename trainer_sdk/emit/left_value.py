@@ -1,0 +1,59 @@
+"""A loss or norm that the training thread leaves behind, to be read by another thread."""
+
+import logging
+from typing import Any
+
+_logger = logging.getLogger("evenkeel.emit")
+
+
+class LeftValue:
+    """What a number was when the iteration ended, whatever the loop does to its tensor afterwards.
+
+    A tensor is copied on its device, without the graph behind it, and nobody waits for the device.
+
+    Args:
+        value: A number, or a tensor of one element. Of a distributed tensor only one that is whole on this rank is
+            taken: to add up the others' parts is a collective, which no thread but the training thread may begin.
+    """
+
+    __slots__ = ("_ready", "_value")
+
+    def __init__(self, value: Any) -> None:
+        self._ready = None
+        if hasattr(value, "placements"):
+            value = _local(value)
+        if hasattr(value, "detach"):
+            value = value.detach().clone()
+            if value.is_cuda:
+                import torch  # noqa: PLC0415 - loaded already; the SDK loads without it
+
+                # The reader is on another stream than the loop may be.
+                self._ready = torch.cuda.current_stream(value.device).record_event()
+        self._value = value
+
+    def read(self) -> float | None:
+        """The number; None when there is none. May wait for an accelerator: never on the training thread.
+
+        Raises:
+            TypeError: It is no number.
+            ValueError: Likewise.
+        """
+        if self._ready is not None:
+            self._ready.synchronize()
+        return None if self._value is None else float(self._value)
+
+
+def _local(value: Any) -> Any:
+    """A distributed tensor's whole on this rank; None, said once, when it has only a part."""
+    if all(placement.is_replicate() for placement in value.placements):
+        return value.to_local()
+    if not _said:
+        _said.append(True)
+        _logger.warning(
+            "a distributed tensor with placements %s is not reported: give loss or gradient_norm as its full_tensor()",
+            value.placements,
+        )
+    return None
+
+
+_said: list[bool] = []
