@@ -1,6 +1,7 @@
 """A loss or norm that the training thread leaves behind, to be read by another thread."""
 
 import logging
+import sys
 from typing import Any
 
 _logger = logging.getLogger("evenkeel.emit")
@@ -19,16 +20,14 @@ class LeftValue:
     __slots__ = ("_ready", "_value")
 
     def __init__(self, value: Any) -> None:
-        self._ready = None
+        self._ready: Any = None
         if hasattr(value, "placements"):
             value = _local(value)
         if hasattr(value, "detach"):
             value = value.detach().clone()
             if value.is_cuda:
-                import torch  # noqa: PLC0415 - loaded already; the SDK loads without it
-
-                # The reader is on another stream than the loop may be.
-                self._ready = torch.cuda.current_stream(value.device).record_event()
+                # The reader may be on another stream. The SDK loads without torch; a tensor comes with it.
+                self._ready = sys.modules["torch"].cuda.current_stream(value.device).record_event()
         self._value = value
 
     def read(self) -> float | None:
