@@ -23,8 +23,8 @@ from trainer_sdk.devices.matrix_probe import MatrixProbe
 from trainer_sdk.elastic.clock import Clock, WaitKind
 from trainer_sdk.elastic.config import TrainingConfig
 from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.gradient_sums import GradientSums
 from trainer_sdk.elastic.group_choice import group_builder
+from trainer_sdk.elastic.holdings import Holdings
 from trainer_sdk.elastic.link_probes import LinkProbes
 from trainer_sdk.elastic.optimizer import clip_scale
 from trainer_sdk.elastic.report import iteration_sample
@@ -113,8 +113,7 @@ class Engine:
         self._transition = Transition(config, rank, self._builder, self._safekeeping)
         self._epoch = -1
         self._layout: Layout | None = None
-        self._held: dict[int, ShardState] = {}
-        self._sums: dict[int, GradientSums] = {}
+        self._holdings = Holdings(rank, self._safekeeping)
         self._runtime: EpochRuntime | None = None
         self._vote: StepVote | None = None
         self._groups: dict[str, Group] = {}
@@ -167,7 +166,7 @@ class Engine:
         self._voted = True
         outcome = vote.hold(self._mailbox.committed_epoch(), loss_part, norm_part, self._link_probes.arm())
         self._apply_step()
-        checkpoint = self._safekeeping.checkpoint(self._held[self._epoch])
+        checkpoint = self._safekeeping.checkpoint(self._holdings[self._epoch])
         self._emit(runtime, iteration, outcome.loss, outcome.gradient_norm, checkpoint=checkpoint)
         self._after_reshape = False
         if self._on_step is not None:
@@ -179,7 +178,7 @@ class Engine:
             self._switch(commit)
         else:
             self._link_probes.heard(outcome.armed)
-            self._safekeeping.send(self._held[self._epoch])
+            self._safekeeping.send(self._holdings[self._epoch])
             self._publish(RankPhase.TRAINING)
 
     def _emit(
@@ -207,10 +206,8 @@ class Engine:
         self._safekeeping.voted()
         self._voted = False
         self._last_step_at = time.time()
-        self._steps_applied = self._held[self._epoch].steps_applied
-        if len(self._held) > 1:
-            self._held = {self._epoch: self._held[self._epoch]}
-            self._sums = {self._epoch: self._runtime.sums}
+        self._steps_applied = self._holdings[self._epoch].steps_applied
+        if self._holdings.settle(self._epoch):
             self._rendezvous.announce(f"epoch/{self._epoch}/voted", self._rank)
 
     # ---- parking and plans
@@ -238,7 +235,7 @@ class Engine:
         self._abandon_groups()
         self._after_reshape = True
         self._emitter.progress.enter("parked")
-        self._publish(RankPhase.PARKED if self._held else RankPhase.JOINING)
+        self._publish(RankPhase.PARKED if self._holdings.epochs else RankPhase.JOINING)
 
     def _wait_for_plan(self) -> None:
         commit = self._mailbox.wait_for_commit(_PARKED_POLL_SECONDS)
@@ -248,8 +245,8 @@ class Engine:
         if self._safekeeping.look():
             self._publish(self._phase)
         if self._phase is RankPhase.JOINING:
-            if self._held and self._rendezvous.heard(f"epoch/{self._leaving_epoch}/voted"):
-                self._held, self._sums = {}, {}
+            if self._holdings.epochs and self._rendezvous.heard(f"epoch/{self._leaving_epoch}/voted"):
+                self._holdings.forget()
                 self._safekeeping.forget()
                 self._publish(RankPhase.JOINING)
             if self._rendezvous.heard("finished"):
@@ -267,7 +264,8 @@ class Engine:
             state = self._safekeeping.restorer.read(layout, epoch=0, steps_applied=steps)
         else:
             state = initial_state(self._config, layout, self._rank)
-        self._held, self._steps_applied = {0: state}, steps
+        self._holdings.begin(state)
+        self._steps_applied = steps
         self._epoch, self._layout = 0, layout
         self._publish(RankPhase.RESHAPING)
         self._groups = self._transition.begin(layout)
@@ -282,9 +280,7 @@ class Engine:
         try:
             self._catch_up(commit)
             self._abandon_groups()
-            source = self._held.get(commit.from_epoch) if self._rank in commit.sources else None
-            sums = self._sums.get(commit.from_epoch) if source is not None else None
-            arrival = self._transition.follow(commit, source, sums)
+            arrival = self._transition.follow(commit, *self._holdings.readable(commit))
         except MissingSliceError as error:
             _log.error("rank %d parks: plan %s cannot be carried out: %s", self._rank, commit.reshape.plan_id, error)
             self._safekeeping.refuse(epoch, str(error))
@@ -294,16 +290,13 @@ class Engine:
         if arrival.state is None:
             self._stand_by(epoch, layout)
             return
-        older = {} if source is None else {source.epoch: source}
-        self._held = {**older, epoch: arrival.state}
-        steps = arrival.state.steps_applied
-        self._sums = {commit.from_epoch: sums} if sums is not None and sums.iteration == steps else {}
+        self._holdings.follow(commit, arrival.state)
         self._epoch, self._layout = epoch, layout
         self._enter(epoch, arrival, arrival.state)
 
     def _catch_up(self, commit: Commit) -> None:
         """Apply the step that others applied before the failure: this rank voted, so it holds the gradients."""
-        if commit.steps_applied < 0 or not self._held or commit.from_checkpoint:
+        if commit.steps_applied < 0 or not self._holdings.epochs or commit.from_checkpoint:
             self._voted = False
             return
         if self._voted and self._steps_applied == commit.steps_applied - 1:
@@ -313,15 +306,7 @@ class Engine:
                 # The vote's outcome was lost with a peer, so loss and norm of the whole iteration are not known here.
                 self._emit(self._runtime, iteration, None, None)
         self._voted = False
-        earlier = self._safekeeping.earlier_state(commit.from_epoch, commit.steps_applied)
-        if self._steps_applied > commit.steps_applied and earlier is not None:
-            _log.warning("rank %d goes back from step %d to %d", self._rank, self._steps_applied, earlier.steps_applied)
-            self._held[commit.from_epoch], self._steps_applied = earlier, earlier.steps_applied
-        if commit.from_epoch in self._held and self._steps_applied != commit.steps_applied:
-            raise MissingSliceError(
-                f"plan {commit.reshape.plan_id} says {commit.steps_applied} steps are applied, but rank {self._rank} "
-                f"is at {self._steps_applied} and holds no voted gradients: its state does not fit the plan"
-            )
+        self._steps_applied = self._holdings.go_back(commit, self._steps_applied)
 
     def _enter(self, epoch: int, arrival: Arrival, state: ShardState) -> None:
         """Everything is in place: train under ``epoch``."""
@@ -338,7 +323,7 @@ class Engine:
             arrival.sums,
             arrival.remainder,
         )
-        self._sums[epoch] = self._runtime.sums
+        self._holdings.take_sums(epoch, self._runtime.sums)
         self._vote = StepVote(self._config, self._layout, self._rank, self._groups, self._clock)
         self._clock.take_compute()
         self._clock.take_waiting()
@@ -389,7 +374,7 @@ class Engine:
             iteration=self._steps_applied,
             steps_applied=self._steps_applied,
             voted=self._voted,
-            held_epochs=tuple(sorted(self._held)),
+            held_epochs=self._holdings.epochs,
             last_step_at_unix_seconds=self._last_step_at,
         )
         self._mailbox.publish(self._safekeeping.described(state))

@@ -1,0 +1,89 @@
+"""What a rank still holds of older epochs, and when it lets go of it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from layouts.layout import Layout, uniform_layout
+from trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from trainer_sdk.elastic.config import TrainingConfig
+from trainer_sdk.elastic.exchange import plan_exchange
+from trainer_sdk.elastic.gradient_sums import GradientSums
+from trainer_sdk.elastic.holdings import Holdings
+from trainer_sdk.elastic.model import parameter_specs
+from trainer_sdk.elastic.ownership import OwnershipMap
+from trainer_sdk.elastic.safekeeping import Safekeeping
+from trainer_sdk.elastic.shard_state import ShardState, initial_state
+from trainer_sdk.elastic.transfers import MissingSliceError
+
+
+def layout_of(config: TrainingConfig) -> Layout:
+    return uniform_layout(
+        num_blocks=config.model.num_blocks,
+        tensor=1,
+        pipeline=1,
+        data=2,
+        num_micro_batches=config.workload.num_micro_batches,
+    )
+
+
+def state_of(config: TrainingConfig, epoch: int, steps_applied: int) -> ShardState:
+    return replace(initial_state(config, layout_of(config), 0), epoch=epoch, steps_applied=steps_applied)
+
+
+def sums_of(config: TrainingConfig, iteration: int) -> GradientSums:
+    specs, layout = parameter_specs(config.model), layout_of(config)
+    sums = GradientSums(OwnershipMap(specs, layout), 0, plan_exchange(specs, layout), torch.device("cpu"))
+    sums.begin(iteration)
+    return sums
+
+
+def plan(config: TrainingConfig, epoch: int, from_epoch: int, steps_applied: int, sources: tuple[int, ...]) -> Commit:
+    layout = layout_of(config)
+    reshape = Reshape(job_id="job", plan_id="plan", epoch=epoch, mode=ApplyMode.RECOVER, to_layout=layout)
+    return Commit(
+        reshape=reshape, from_epoch=from_epoch, from_layout=layout, sources=sources, steps_applied=steps_applied
+    )
+
+
+@pytest.fixture
+def holdings(small_config: TrainingConfig) -> Holdings:
+    """Of rank 0, which has trained to step 3 in epoch 0 and has sums of iteration 3."""
+    held = Holdings(0, Safekeeping(small_config, 0, None))
+    held.begin(state_of(small_config, 0, 3))
+    held.take_sums(0, sums_of(small_config, 3))
+    return held
+
+
+def test_what_was_read_from_stays_until_a_step_of_the_newer_epoch_is_voted(
+    holdings: Holdings, small_config: TrainingConfig
+) -> None:
+    recovery = plan(small_config, 1, 0, 3, (0, 1))
+    source, sums = holdings.readable(recovery)
+    assert (source, sums is not None) == (holdings[0], True)
+    holdings.follow(recovery, state_of(small_config, 1, 3))
+    holdings.take_sums(1, sums_of(small_config, 3))
+    assert holdings.epochs == (0, 1)
+    assert holdings.readable(plan(small_config, 2, 0, 3, (0, 1))) == (source, sums), "a second failure reads it again"
+    assert holdings.settle(1)
+    assert holdings.epochs == (1,)
+    assert holdings.readable(recovery) == (None, None)
+    assert not holdings.settle(1)
+
+
+def test_a_rank_that_is_no_source_is_not_read_and_sums_of_another_iteration_are_dropped(
+    holdings: Holdings, small_config: TrainingConfig
+) -> None:
+    assert holdings.readable(plan(small_config, 1, 0, 3, (1,))) == (None, None)
+    later = plan(small_config, 1, 0, 4, (0, 1))
+    holdings.follow(later, state_of(small_config, 1, 4))
+    state, sums = holdings.readable(later)
+    assert state is not None
+    assert sums is None
+
+
+def test_a_rank_whose_state_does_not_fit_the_plan_says_so(holdings: Holdings, small_config: TrainingConfig) -> None:
+    assert holdings.go_back(plan(small_config, 1, 0, 3, (0, 1)), 3) == 3
+    with pytest.raises(MissingSliceError, match="says 2 steps are applied, but rank 0 is at 3"):
+        holdings.go_back(plan(small_config, 1, 0, 2, (0, 1)), 3)
