@@ -6,6 +6,7 @@ import typer
 
 from cli.fleet_client import fleet_client
 from cli.messages import incident_row
+from cli.newest import USUALLY_SHOWN, MostOption, newest
 from cli.output import show_rows
 from cli.session import OutputOption, output_of
 
@@ -33,12 +34,15 @@ def _group() -> None:
 def list_incidents(
     context: typer.Context,
     job: Annotated[str, typer.Option("--job", help="Only this job's.")] = "",
+    only_open: Annotated[bool, typer.Option("--open", help="Only those that are not resolved.")] = False,
+    most: MostOption = USUALLY_SHOWN,
     output: OutputOption = None,
 ) -> None:
     """List the incidents, newest first.
 
-    Example: evenkeel incidents list --job demo
+    Example: evenkeel incidents list --job demo --open
     """
     with fleet_client(context) as client:
-        rows = [incident_row(incident) for incident in client.incidents(job)]
+        found = (incident_row(incident) for incident in client.incidents(job))
+        rows = newest((row for row in found if not only_open or row["resolved_at"] is None), most)
     show_rows(rows, COLUMNS, output_of(context, output))

@@ -12,6 +12,7 @@ from evenkeel.scheduler.v1 import scheduler_pb2
 from cli.errors import CommandError
 from cli.fleet_client import fleet_client
 from cli.messages import job_row, plan_row, rank_row, verdict_row
+from cli.newest import USUALLY_SHOWN, MostOption, newest
 from cli.output import OutputFormat, say, show_json, show_json_line, show_record, show_rows
 from cli.session import OutputOption, output_of, setting
 from cli.watch_lines import WatchLines
@@ -42,13 +43,13 @@ RANK_COLUMNS = {
 
 
 @app.command("list")
-def list_jobs(context: typer.Context, output: OutputOption = None) -> None:
+def list_jobs(context: typer.Context, most: MostOption = USUALLY_SHOWN, output: OutputOption = None) -> None:
     """List the jobs, newest first.
 
     Example: evenkeel jobs list
     """
     with fleet_client(context) as client:
-        rows = [job_row(job) for job in client.jobs()]
+        rows = newest((job_row(job) for job in client.jobs()), most)
     show_rows(rows, JOB_COLUMNS, output_of(context, output))
 
 

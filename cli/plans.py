@@ -6,6 +6,7 @@ import typer
 
 from cli.fleet_client import fleet_client
 from cli.messages import incident_row, plan_row
+from cli.newest import USUALLY_SHOWN, MostOption, newest
 from cli.output import OutputFormat, show_json, show_rows
 from cli.session import OutputOption, output_of
 
@@ -29,6 +30,7 @@ COLUMNS = {
 def list_plans(
     context: typer.Context,
     job: Annotated[str, typer.Option("--job", help="Only this job's.")] = "",
+    most: MostOption = USUALLY_SHOWN,
     output: OutputOption = None,
 ) -> None:
     """List the plans, newest first; times are seconds per iteration.
@@ -36,7 +38,7 @@ def list_plans(
     Example: evenkeel plans list --job demo
     """
     with fleet_client(context) as client:
-        rows = [plan_row(plan) for plan in client.plans(job)]
+        rows = newest((plan_row(plan) for plan in client.plans(job)), most)
     show_rows(rows, COLUMNS, output_of(context, output))
 
 

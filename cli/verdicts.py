@@ -1,6 +1,5 @@
 """``evenkeel verdicts``: everything that the detector found, also what leads to no incident."""
 
-from itertools import islice
 from typing import Annotated
 
 import typer
@@ -8,6 +7,7 @@ import typer
 from cli.errors import CommandError, ExitStatus
 from cli.fleet_client import fleet_client
 from cli.messages import verdict_kinds, verdict_row
+from cli.newest import USUALLY_SHOWN, MostOption, newest
 from cli.output import OutputFormat, show_json, show_record, show_rows
 from cli.session import OutputOption, output_of
 
@@ -34,7 +34,7 @@ def list_verdicts(
     context: typer.Context,
     job: JobOption = "",
     kind: Annotated[str, typer.Option("--kind", help="Only of this kind, for example stage_imbalance.")] = "",
-    most: Annotated[int, typer.Option("--most", "-n", min=1, help="At most so many.")] = 100,
+    most: MostOption = USUALLY_SHOWN,
     output: OutputOption = None,
 ) -> None:
     """List the verdicts, newest first: failures, recoveries, and findings that are only advice.
@@ -47,7 +47,7 @@ def list_verdicts(
         )
     with fleet_client(context) as client:
         found = (verdict_row(verdict) for verdict in client.verdicts(job))
-        rows = list(islice((row for row in found if kind in ("", row["kind"])), most))
+        rows = newest((row for row in found if kind in ("", row["kind"])), most)
     show_rows(rows, COLUMNS, output_of(context, output))
 
 

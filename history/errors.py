@@ -29,7 +29,7 @@ class UnknownJobError(HistoryError):
     """No job has this id."""
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"no job {job_id!r}; register it first")
+        super().__init__(f"no job {job_id!r}; register it, or list the jobs to find its id")
         self.job_id = job_id
 
 
@@ -57,7 +57,7 @@ class UnknownPlanError(HistoryError):
     """No plan has this id."""
 
     def __init__(self, plan_id: str) -> None:
-        super().__init__(f"no plan {plan_id!r}")
+        super().__init__(f"no plan {plan_id!r}; list the plans to find one")
         self.plan_id = plan_id
 
 

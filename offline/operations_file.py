@@ -11,6 +11,7 @@ from attribution.operations import COMPUTE, OPTIONAL_COLUMNS, REQUIRED_COLUMNS
 from attribution.torn_steps import torn_steps
 from offline.csv_columns import Column
 from offline.errors import RecordingError
+from offline.step_seconds import step_seconds
 from offline.tables import Table, read_table
 
 _LEAST_FILLED = 0.01
@@ -88,22 +89,13 @@ def _check_overlap(path: Path, operations: Operations) -> None:
         )
 
 
-def _step_seconds(operations: Operations) -> Column:
-    """From the first operation of each step to the end of its last."""
-    _, place = np.unique(operations.step, return_inverse=True)
-    starts, ends = np.full(place.max() + 1, np.inf), np.full(place.max() + 1, -np.inf)
-    np.minimum.at(starts, place, operations.start_seconds)
-    np.maximum.at(ends, place, operations.end_seconds)
-    lengths: Column = ends - starts
-    return lengths
-
-
 def _check_filled(path: Path, operations: Operations) -> None:
     """A worker is nearly always busy or waiting; where hardly any is, times are in different units."""
-    _, place = np.unique(operations.step, return_inverse=True)
+    steps, lengths = step_seconds(operations)
     workers = len(np.unique(operations.rank))
+    place = np.searchsorted(steps, operations.step)
     busy = np.bincount(place, weights=operations.duration_seconds) / workers
-    if float(np.median(busy / np.maximum(_step_seconds(operations), 1e-12))) < _LEAST_FILLED:
+    if float(np.median(busy / np.maximum(lengths, 1e-12))) < _LEAST_FILLED:
         raise RecordingError(
             f"{path}: the operations of a worker last less than {_LEAST_FILLED:.0%} of the step; are start_ts and "
             "duration both in seconds?"
@@ -112,7 +104,7 @@ def _check_filled(path: Path, operations: Operations) -> None:
 
 def _doubts(operations: Operations) -> list[str]:
     """What to ask of steps that take unbelievably long."""
-    usual = float(np.median(_step_seconds(operations)))
+    usual = float(np.median(step_seconds(operations)[1]))
     if usual < _LONGEST_USUAL_SECONDS:
         return []
     return [f"a step usually takes {usual:g} s: are these milliseconds, or less? Shares do not depend on the unit"]

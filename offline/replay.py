@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from attribution import Operations
 from offline.errors import RecordingError
 from offline.findings import Summary
 from offline.formats import RecordingFormat
@@ -12,9 +13,10 @@ from offline.operations_traffic import traffic_of
 from offline.samples_file import read_messages
 from offline.samples_stream import observations_of
 from offline.series_file import read_series
+from offline.step_seconds import step_seconds
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.observation import FrameObservation, Observation
-from services.detector.domain.series import SeriesDetector, SeriesVerdict
+from services.detector.domain.series import Iteration, SeriesDetector, SeriesVerdict
 from services.detector.domain.verdict import Verdict
 
 FEWEST_STEPS = 12
@@ -53,9 +55,27 @@ def replay(
         raise error if str(path) in str(error) else RecordingError(f"{path}: {error}") from error
     if summary.skipped.count and not summary.num_iterations:
         raise RecordingError(f"{path} holds no iteration that can be used: {summary.skipped.text}")
+    if kind is RecordingFormat.OPS and not summary.verdicts:
+        summary.notes += _shared_slowdown(recorded.operations, iterations_per_false_alarm)
     if summary.num_iterations < FEWEST_STEPS:
         text = f"only {summary.num_iterations} iterations: the detector needs about {FEWEST_STEPS} before it judges"
         summary.notes.append(text + (f"; try evenkeel analyze {path}" if kind is RecordingFormat.OPS else ""))
+
+
+def _shared_slowdown(operations: Operations, budget: float) -> list[str]:
+    """What befalls all workers alike makes none of them stand out, and shows in the length of the steps alone."""
+    detector = SeriesDetector("", iterations_per_false_alarm=budget)
+    for step, seconds in zip(*step_seconds(operations), strict=True):
+        one = Iteration(iteration=int(step), seconds=float(seconds), tokens=None, sum_of_squares=None, planned=False)
+        for verdict in detector.observe(one):
+            if verdict.throughput < 1:
+                since = (
+                    f"steps take some {1 / verdict.throughput - 1:.0%} longer from about {verdict.first_iteration} on"
+                )
+                return [
+                    f"{since}, and no worker or link stands out: heavier steps, or something that all of them share"
+                ]
+    return []
 
 
 def _replay_series(path: Path, job_id: str, summary: Summary, budget: float) -> Iterator[SeriesVerdict]:

@@ -45,5 +45,5 @@ def status_of(error: Exception) -> tuple[grpc.StatusCode, str]:
         return grpc.StatusCode.UNAVAILABLE, "the database is away; try again"
     for kind, code in _CODES:
         if isinstance(error, kind):
-            return code, str(error)
+            return code, f"layout: {error}" if kind is LayoutError else str(error)
     return grpc.StatusCode.INTERNAL, "internal error; the scheduler's log has it"

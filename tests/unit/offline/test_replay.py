@@ -1,6 +1,7 @@
 import gzip
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -237,6 +238,17 @@ def test_the_production_job_with_a_heavy_last_stage_accuses_nobody() -> None:
     assert summary.num_rank_samples == 32 * 8
 
 
+def operations_file(path: Path, operations: Operations) -> Path:
+    names = ("step", "dp_rank", "stage", "optype", "start_seconds", "duration_seconds", "micro_batch")
+    header = ("step", "dp_rank", "stage", "optype", "start_ts", "duration", "mb_id")
+    columns = [getattr(operations, name).tolist() for name in names]
+    with gzip.open(path, "wt") as file:
+        file.write(
+            ",".join(header) + "\n" + "".join(",".join(map(str, row)) + "\n" for row in zip(*columns, strict=True))
+        )
+    return path
+
+
 @pytest.mark.parametrize(
     ("onset", "num_steps", "num_micro_batches", "patience"), [(80, 110, 2, 4), (20, 40, 4, 6)], ids=["grown", "young"]
 )
@@ -247,18 +259,23 @@ def test_a_worker_that_becomes_slow_in_recorded_operations_is_accused(
     operations = Operations.from_columns(table)
     victim = (operations.dp_rank == 1) & (operations.stage == 1) & (operations.step >= onset)
     slow = replayed_with(operations, np.where(victim & (operations.micro_batch >= 0), 1.3, 1.0))
-    names = ("step", "dp_rank", "stage", "optype", "start_seconds", "duration_seconds", "micro_batch")
-    header = ("step", "dp_rank", "stage", "optype", "start_ts", "duration", "mb_id")
-    path = tmp_path / "ops.csv.gz"
-    columns = [getattr(slow, name).tolist() for name in names]
-    with gzip.open(path, "wt") as file:
-        file.write(
-            ",".join(header) + "\n" + "".join(",".join(map(str, row)) + "\n" for row in zip(*columns, strict=True))
-        )
-    found, _ = run(path, RecordingFormat.OPS)
+    found, _ = run(operations_file(tmp_path / "ops.csv.gz", slow), RecordingFormat.OPS)
     assert [culprit.rank for culprit in found[0].culprits] == [3]
     assert onset <= found[0].first_iteration <= onset + 1
     assert found[0].decided_iteration < onset + patience
+
+
+def test_what_befalls_all_workers_alike_accuses_nobody_and_is_noted(tmp_path: Path) -> None:
+    table = pipeline(num_steps=70, num_dp=2, num_stages=2, num_micro_batches=3, seed=9)
+    healthy = Operations.from_columns(table)
+    healthy = replace(healthy, start_seconds=healthy.start_seconds + 10.0 * healthy.step)
+    computes = healthy.micro_batch >= 0
+    slow = replayed_with(healthy, np.where(computes & (healthy.step >= 40), 1.3, 1.0))
+    for operations, notes in ((healthy, []), (slow, ["from about 40 on, and no worker or link stands out"])):
+        found, summary = run(operations_file(tmp_path / "ops.csv.gz", operations), RecordingFormat.OPS)
+        assert found == []
+        assert len(summary.notes) == len(notes)
+        assert all(part in note for part, note in zip(notes, summary.notes, strict=True))
 
 
 def test_a_missing_column_of_operations_is_named_by_the_command(tmp_path: Path) -> None:
