@@ -27,6 +27,7 @@ def job_row(job: scheduler_pb2.Job) -> dict[str, Any]:
         "slowest_throughput": min((rank.throughput for rank in alive), default=None),
         "proportional_bound": job.proportional_bound,
         "layout": layout_text(job.layout),
+        "problem": job.problem or None,
         "registered_at": rfc3339(_moment(job, "registered_at", job.registered_at)),
     }
 

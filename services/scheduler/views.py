@@ -1,5 +1,6 @@
 """A job as the fleet API shows it."""
 
+from history.vocabulary import JobState
 from services.scheduler.adapters.fleet_port import JobView, RankView
 from services.scheduler.domain.job_state import JobKnowledge
 
@@ -29,4 +30,5 @@ def job_view(job: JobKnowledge) -> JobView:
         ),
         proportional_bound=job.proportional_bound,
         can_reshape=job.can_reshape,
+        problem=job.stuck if job.state is JobState.STUCK else "",
     )

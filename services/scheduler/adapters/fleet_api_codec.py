@@ -180,6 +180,7 @@ def job_to_proto(job: JobView) -> pb.Job:
         ranks=[_rank_to_proto(rank) for rank in job.ranks],
         proportional_bound=job.proportional_bound,
         cannot_reshape=not job.can_reshape,
+        problem=job.problem,
     )
 
 

@@ -54,6 +54,7 @@ class JobView:
         ranks: Ascending by rank.
         proportional_bound: Sum of live throughputs over the number of devices at the start.
         can_reshape: False when some rank's training loop cannot apply plans.
+        problem: Why it is stuck; empty in any other state.
     """
 
     job_id: str
@@ -67,6 +68,7 @@ class JobView:
     ranks: tuple[RankView, ...]
     proportional_bound: float
     can_reshape: bool = True
+    problem: str = ""
 
 
 JobNews = JobView | VerdictRecord | PlanStatus

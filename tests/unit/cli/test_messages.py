@@ -55,6 +55,7 @@ def test_a_job_names_its_state_and_its_slowest_living_rank() -> None:
     assert (row["state"], row["epoch"], row["ranks"], row["ranks_alive"]) == ("running", 3, 2, 1)
     assert row["slowest_throughput"] == 0.5
     assert row["reshapable"]
+    assert row["problem"] is None
     assert row["registered_at"] is None
 
 

@@ -143,6 +143,7 @@ class Job(_message.Message):
     RANKS_FIELD_NUMBER: _builtins.int
     PROPORTIONAL_BOUND_FIELD_NUMBER: _builtins.int
     CANNOT_RESHAPE_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Unique in the fleet: letters, digits, '.', '_', '-', at most 128."""
     tenant: _builtins.str
@@ -159,6 +160,8 @@ class Job(_message.Message):
     """True when the training loop of some rank cannot apply plans: the job is watched and gets advice, nobody reshapes it.
     Not known before any rank has an address.
     """
+    problem: _builtins.str
+    """Why it is stuck; empty in any other state."""
     @_builtins.property
     def model(self) -> _layout_pb2.ModelSpec:
         """The model's costs."""
@@ -189,10 +192,11 @@ class Job(_message.Message):
         ranks: _abc.Iterable[Global___Rank] | None = ...,
         proportional_bound: _builtins.float = ...,
         cannot_reshape: _builtins.bool = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["layout", b"layout", "model", b"model", "registered_at", b"registered_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cannot_reshape", b"cannot_reshape", "epoch", b"epoch", "job_id", b"job_id", "layout", b"layout", "model", b"model", "name", b"name", "proportional_bound", b"proportional_bound", "ranks", b"ranks", "registered_at", b"registered_at", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cannot_reshape", b"cannot_reshape", "epoch", b"epoch", "job_id", b"job_id", "layout", b"layout", "model", b"model", "name", b"name", "problem", b"problem", "proportional_bound", b"proportional_bound", "ranks", b"ranks", "registered_at", b"registered_at", "state", b"state", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
