@@ -16,7 +16,7 @@ from services.common.backoff import Backoff
 from services.scheduler.advising import advise
 from services.scheduler.airborne import Airborne
 from services.scheduler.departures import Answer, dispatch_of, new_flight, solved, weigh
-from services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError
+from services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError, RecoveryNeededError
 from services.scheduler.dispatch.protocol import (
     CannotReshapeError,
     Decision,
@@ -76,6 +76,8 @@ class JobPlans:
         self._retries = Backoff(first_seconds=0.1, longest_seconds=5.0)
         self._second_looks = Backoff(first_seconds=parts.second_look_seconds, longest_seconds=_LONGEST_SECOND_LOOK)
         self._second_look: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        self._has_waited = False
 
     async def react(self, likely: Answer | None = None) -> None:
         """Start what the state asks for; replace a flight that counts on somebody who is gone.
@@ -102,8 +104,10 @@ class JobPlans:
 
     async def _plan(self, mode: PlanMode, likely: Answer | None) -> None:
         job, parts = self.job, self._parts
-        if mode is PlanMode.BOUNDARY and not set(job.layout.ranks) <= set(job.usable):
+        if job.unregistered and (mode is PlanMode.BOUNDARY or not self._has_waited):
             _log.info("some rank has not registered its controller: no plan yet", job_id=job.job_id)
+            if mode is PlanMode.RECOVER and self._waiting is None:
+                self._waiting = parts.spawn(self._wait_for_registrations())
             return
         self.job = job = replace(job, changed=False)
         alive = [job.ranks[rank] for rank in job.layout.ranks if job.ranks[rank].alive]
@@ -211,7 +215,7 @@ class JobPlans:
             if isinstance(error, CannotReshapeError):
                 self.job = self.job.with_rank(replace(self.job.ranks[error.rank], can_reshape=False))
             # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
-            self.must_recover = airborne.is_decided
+            self.must_recover = airborne.is_decided or isinstance(error, RecoveryNeededError)
             if isinstance(error, NoAgreementError) and flight.mode is PlanMode.RECOVER:
                 self.job = replace(self.job, stuck=str(error))
             notes = [note_of(flight, str(error), at=self._parts.now())] if flight.incident_id and self.job.stuck else []
@@ -242,6 +246,12 @@ class JobPlans:
         async with self.lock:
             if self.job.flight is None and not self.job.finished:
                 await self.react()
+
+    async def _wait_for_registrations(self) -> None:
+        """Somebody is gone before all have registered: whoever takes very long is planned without, and joins later."""
+        await asyncio.sleep(self._parts.registration_seconds)
+        self._has_waited = True
+        await self._look_again(0.0)
 
     async def _weigh_again(self, after_seconds: float) -> None:
         """A layout was kept though somebody is ill: what that costs and what a plan brings may be known better now."""

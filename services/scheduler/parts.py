@@ -26,6 +26,7 @@ class Parts:
         transition: What transitions cost.
         times: Deadlines of flights.
         second_look_seconds: After a layout was kept with somebody ill, until that is weighed again; each time longer.
+        registration_seconds: How long a recovery waits for ranks that have not registered yet; they are coming up.
         ended_seconds: After all processes of a job that nobody can reshape are done, until the job counts as finished.
         clock: Unix seconds.
         rank_tls: How ranks are talked to; None = plain.
@@ -38,6 +39,7 @@ class Parts:
     transition: TransitionCosts = field(default_factory=TransitionCosts)
     times: FlightTimes = field(default_factory=FlightTimes)
     second_look_seconds: float = 30.0
+    registration_seconds: float = 30.0
     ended_seconds: float = 60.0
     clock: Callable[[], float] = time.time
     rank_tls: RankTls | None = None

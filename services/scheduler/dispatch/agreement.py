@@ -23,6 +23,10 @@ class NothingLeftError(NoAgreementError):
     """A slice is held by nobody alive, kept by no peer and on no disk that the ranks see."""
 
 
+class RecoveryNeededError(NoAgreementError):
+    """Some rank of the new layout waits for peers that have gone on without it: it hears of a recovery only."""
+
+
 def _handles(states: Mapping[int, RankState], to_layout: Layout) -> tuple[bytes, ...]:
     """Handles of the new layout's ranks, ascending; empty unless every rank has one."""
     handles = tuple(states[rank].group_handle for rank in to_layout.ranks)
@@ -40,6 +44,7 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
 
     Raises:
         NoAgreementError: Some rank is not training under the epoch in force.
+        RecoveryNeededError: A rank that is to join does not wait for a plan.
     """
     elsewhere = {
         rank: f"{states[rank].phase} in epoch {states[rank].epoch}"
@@ -48,6 +53,13 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
     }
     if elsewhere:
         raise NoAgreementError(f"ranks {elsewhere} are not at work in epoch {epoch}: a boundary needs everybody")
+    deaf = {
+        rank: f"{states[rank].phase} in epoch {states[rank].epoch}"
+        for rank in to_layout.ranks
+        if rank not in layout.ranks and states[rank].phase in (RankPhase.RESHAPING, RankPhase.PARKED)
+    }
+    if deaf:
+        raise RecoveryNeededError(f"ranks {deaf} do not wait for a plan to join by: only a recovery brings them in")
     return Decision(
         from_epoch=epoch,
         from_layout=layout,

@@ -232,6 +232,12 @@ class JobKnowledge:
         return tuple(rank for rank in sorted(counted) if rank in self.vacant or not self.ranks[rank].alive)
 
     @property
+    def unregistered(self) -> tuple[int, ...]:
+        """Ranks of the layout in force that are alive, as far as known, and whose controllers are not known yet."""
+        infos = (self.ranks[rank] for rank in self.layout.ranks)
+        return tuple(info.rank for info in infos if info.alive and not info.address)
+
+    @property
     def at_home(self) -> bool:
         """True when the full shape is in force, and devices and links are healthy: a planner is asked nothing then."""
         healthy = not self.links and all(info.alive and info.throughput >= HEALTHY for info in self.ranks.values())

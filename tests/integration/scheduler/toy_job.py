@@ -142,7 +142,7 @@ class ToyRank:
     def _apply(self, commit: Commit) -> None:
         reshape = commit.reshape
         members = reshape.to_layout.ranks
-        if commit.steps_applied >= 0 and self.epoch >= 0 and not commit.from_checkpoint:
+        if commit.steps_applied >= 0 and self.rank in commit.sources:
             assert self.steps in (commit.steps_applied, commit.steps_applied - 1)
         if self.rank not in members:
             self.layout, self.epoch, self.held = None, reshape.epoch, ()

@@ -1,10 +1,17 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from layouts.layout import uniform_layout
 from layouts.rank_state import RankPhase, RankState
-from services.scheduler.dispatch.agreement import NoAgreementError, boundary_decision, recovery_decision
+from services.scheduler.dispatch.agreement import (
+    NoAgreementError,
+    RecoveryNeededError,
+    boundary_decision,
+    recovery_decision,
+)
 from services.scheduler.planning.repair import repaired
 from tests.unit.scheduler.planning_cases import gpt
 
@@ -37,6 +44,17 @@ def recovery(states, layouts=None, to_layout=None):
         to_layout=to_layout or without(3),
         model=MODEL,
     )
+
+
+@pytest.mark.parametrize("phase", [RankPhase.RESHAPING, RankPhase.PARKED])
+def test_a_rank_that_still_waits_for_the_first_epoch_joins_by_a_recovery_only(phase):
+    first = without(3)
+    states = {r: replace(parked(r, epoch=1, held=(1,)), phase=RankPhase.TRAINING) for r in first.ranks}
+    late = {3: replace(parked(3, 0), phase=phase)}
+    with pytest.raises(RecoveryNeededError, match="only a recovery"):
+        boundary_decision(states | late, epoch=1, layout=first, to_layout=HOME)
+    joining = {3: replace(parked(3, 0, held=()), phase=RankPhase.JOINING)}
+    assert boundary_decision(states | joining, epoch=1, layout=first, to_layout=HOME).sources == first.ranks
 
 
 def test_survivors_at_the_same_step_run_its_iteration_again():
