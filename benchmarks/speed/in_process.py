@@ -13,7 +13,6 @@ from contracts.headers import record_headers
 from contracts.topics import OBSERVATIONS, RECORDS
 from services.common.database import create_engine
 from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition
-from services.common.kafka.records import Message
 from services.detector.adapters.finding_codec import record_of
 from services.detector.adapters.observation_codec import decode_observation
 from services.detector.domain.detector import JobDetector
@@ -113,10 +112,10 @@ async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[Ou
     await handler.assigned([partition])
     began_seconds = time.process_time()
     for first in range(0, len(records), _BATCH):
-        messages = [Message(content=record, record=record) for record in records[first : first + _BATCH]]
-        next_offset = messages[-1].record.offset + 1
+        taken = records[first : first + _BATCH]
+        next_offset = taken[-1].offset + 1
         await handler.handle(
-            Batch(partition=partition, messages=messages, next_offset=next_offset, received_at_seconds=time.time())
+            Batch(partition=partition, records=taken, next_offset=next_offset, received_at_seconds=time.time())
         )
         await handler.tick(time.time())
     seconds = time.process_time() - began_seconds

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import structlog
 
-from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
+from services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
 from services.common.kafka.ports import Producer
 from services.common.kafka.tail import Tail
 from services.telemetry.adapters.observation_codec import observation_record
@@ -129,13 +129,13 @@ class TelemetryHandler:
                 )
         return starts
 
-    async def handle(self, batch: Batch[ConsumedRecord]) -> Sequence[Rejection]:
+    async def handle(self, batch: Batch[object]) -> Sequence[Rejection]:
         """Takes in records; returns when Kafka has acknowledged what follows from them."""
         shard = self._shards[batch.partition.number]
         now_seconds = batch.received_at_seconds
         if self._deaf:  # the first records come before anybody has noticed that Kafka is back
             self._excuse_silence(now_seconds)
-        arrived = self._decoder.decode([message.content for message in batch.messages])
+        arrived = self._decoder.decode(batch.records)
         outgoing: list[OutgoingRecord] = []
         frames: list[ClosedFrame] = []
         for run in arrived.runs:

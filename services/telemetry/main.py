@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from contracts.topics import RECORDS
 from services.common.database import create_engine
 from services.common.health import Health, health_server, ready_file
-from services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer, as_it_came
+from services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
 from services.common.kafka.tail import KafkaTail
 from services.common.lifecycle import run_service
 from services.common.metrics import KafkaMetrics, create_registry
@@ -72,7 +72,7 @@ async def serve(settings: TelemetrySettings) -> None:
         loop = ConsumeLoop(
             consumer,
             handler,
-            decoders={RECORDS.name: as_it_came},
+            decoders={RECORDS.name: None},
             dead_letters=DeadLetters(producer, kafka_metrics, group=settings.telemetry_group),
             metrics=kafka_metrics,
             on_assigned=lambda partitions: health.report(

@@ -7,7 +7,7 @@ A service needs :class:`KafkaClientConfig`, :class:`KafkaProducer`, :class:`Kafk
 from services.common.kafka.client import KafkaClientConfig
 from services.common.kafka.consumer import KafkaConsumer
 from services.common.kafka.dead_letters import DeadLetters
-from services.common.kafka.loop import ConsumeLoop, Handler, LoopConfig, as_it_came
+from services.common.kafka.loop import ConsumeLoop, Handler, LoopConfig
 from services.common.kafka.producer import KafkaProducer
 from services.common.kafka.records import (
     Batch,
@@ -32,5 +32,4 @@ __all__ = [
     "Partition",
     "RejectedRecordError",
     "Rejection",
-    "as_it_came",
 ]

@@ -28,11 +28,6 @@ Decoder = Callable[[ConsumedRecord], M]
 """Makes a message of a record, or raises :class:`RejectedRecordError` (or any ValueError) if it is poison."""
 
 
-def as_it_came(record: ConsumedRecord) -> ConsumedRecord:
-    """The decoder of a handler that decodes whole batches itself, and returns the poison among them."""
-    return record
-
-
 _log = structlog.get_logger(__name__)
 
 
@@ -113,7 +108,7 @@ class ConsumeLoop(Generic[M]):
         consumer: Consumer,
         handler: Handler[M],
         *,
-        decoders: Mapping[str, Decoder[M]],
+        decoders: Mapping[str, Decoder[M] | None],
         dead_letters: DeadLetters,
         metrics: KafkaMetrics,
         config: LoopConfig | None = None,
@@ -125,7 +120,7 @@ class ConsumeLoop(Generic[M]):
         Args:
             consumer: Not started yet.
             handler: What to do with the records.
-            decoders: One per consumed topic.
+            decoders: One per consumed topic; None where the handler decodes whole batches itself.
             dead_letters: Where poison goes.
             metrics: Counts.
             config: Limits.
@@ -269,17 +264,10 @@ class ConsumeLoop(Generic[M]):
         self, partition: Partition, records: Sequence[ConsumedRecord], now_seconds: float
     ) -> tuple[Batch[M], list[Rejection]]:
         decode = self._decoders[partition.topic]
-        messages: list[Message[M]] = []
-        rejections: list[Rejection] = []
-        for record in records:
-            try:
-                messages.append(Message(content=decode(record), record=record))
-            except RejectedRecordError as error:
-                rejections.append(Rejection(record=record, error=error.error, reason=error.reason))
-            except ValueError as error:
-                rejections.append(Rejection(record=record, error=type(error).__name__, reason=str(error)))
+        messages, rejections = ([], []) if decode is None else _decode_each(decode, records)
         batch = Batch(
             partition=partition,
+            records=records,
             messages=messages,
             next_offset=records[-1].offset + 1,
             received_at_seconds=now_seconds,
@@ -321,3 +309,16 @@ class ConsumeLoop(Generic[M]):
                 self._last_delivery_seconds = self._clock()
             elif idle_seconds > self._config.stall_seconds:
                 raise ConsumerStalledError(f"unread records and none delivered for {idle_seconds:.0f} s")
+
+
+def _decode_each(decode: Decoder[M], records: Sequence[ConsumedRecord]) -> tuple[list[Message[M]], list[Rejection]]:
+    messages: list[Message[M]] = []
+    rejections: list[Rejection] = []
+    for record in records:
+        try:
+            messages.append(Message(content=decode(record), record=record))
+        except RejectedRecordError as error:
+            rejections.append(Rejection(record=record, error=error.error, reason=error.reason))
+        except ValueError as error:
+            rejections.append(Rejection(record=record, error=type(error).__name__, reason=str(error)))
+    return messages, rejections

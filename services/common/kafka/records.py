@@ -66,17 +66,20 @@ class Message(NamedTuple, Generic[M_co]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch(Generic[M_co]):
-    """Consecutive records of one partition, without those that could not be decoded.
+    """Consecutive records of one partition.
 
     Attributes:
         partition: Where they come from.
-        messages: In order of offset; may be empty if all were poison.
+        records: All of them as they came, in order of offset.
+        messages: What the topic's decoder made of them, without those that it could not decode: may be empty if all
+            were poison, and is where the handler decodes whole batches itself.
         next_offset: The first offset after the batch, poison and gaps included.
         received_at_seconds: When they arrived here, Unix seconds.
     """
 
     partition: Partition
-    messages: Sequence[Message[M_co]]
+    records: Sequence[ConsumedRecord]
+    messages: Sequence[Message[M_co]] = ()
     next_offset: int
     received_at_seconds: float
 

@@ -24,10 +24,9 @@ def _numbers_of(message: Descriptor) -> dict[str, int]:
 
 _NUMBER = _numbers_of(pb.Sample.DESCRIPTOR)
 _POSITION = _numbers_of(pb.Position.DESCRIPTOR)
-_COMPUTE = {"forward": "forward_seconds", "backward": "backward_seconds"} | {
-    "optimizer": "optimizer_seconds",
-    "data": "data_seconds",
-}
+_COLUMN = {name: place for place, name in enumerate(COLUMNS)}
+
+_COMPUTE = {name: f"{name}_seconds" for name in ("forward", "backward", "optimizer", "data")}
 _WAITING = {name: f"{name}_wait_seconds" for name in ("tensor", "pipeline", "gradient", "vote")}
 _SHARE = {"replica": "replicas", "stage": "stages", "shard": "shards"}
 _COST = ("forward_flops_per_token", "forward_flops_per_squared_length", "backward_multiple")
@@ -67,35 +66,33 @@ class BlockBuilder:
     def build(self, sources: SampleSources) -> tuple[SampleBlock, Bools]:
         """The block, and for each row whether it can be believed; a row that cannot holds no numbers to use."""
         cursor, buffer = WireCursor(self._wire, sources.begins, sources.ends), self._wire.buffer
-        numbers: dict[str, Floats | Ints] = {}
+        numbers = np.zeros((len(sources.begins), len(COLUMNS)))
         iterations, epochs = cursor.int64s(_NUMBER["iteration"]), cursor.int64s(_NUMBER["epoch"])
         for name in ("started_at_unix_seconds", "wall_seconds"):
-            numbers[name] = cursor.doubles(_NUMBER[name])
+            numbers[:, _COLUMN[name]] = cursor.doubles(_NUMBER[name])
         for message, columns, fields in (
             ("compute", _COMPUTE, _numbers_of(pb.ComputeSeconds.DESCRIPTOR)),
             ("waiting", _WAITING, _numbers_of(pb.WaitingSeconds.DESCRIPTOR)),
         ):
             entered = cursor.enter(_NUMBER[message])
             for name, column in columns.items():
-                numbers[column] = cursor.doubles(fields[name])
+                numbers[:, _COLUMN[column]] = cursor.doubles(fields[name])
             cursor.leave(entered)
         begins, ends = cursor.spans(_NUMBER["micro_batches"], most=MAX_MICRO_BATCHES)
         self._read_position(cursor, numbers)
         has_loss = cursor.here(_NUMBER["loss"])
-        numbers["losses"] = cursor.doubles(_NUMBER["loss"])
+        numbers[:, _COLUMN["losses"]] = cursor.doubles(_NUMBER["loss"])
         has_norm = cursor.here(_NUMBER["gradient_norm"])
-        numbers["gradient_norms"] = cursor.doubles(_NUMBER["gradient_norm"])
-        numbers["peak_memory_bytes"] = cursor.int64s(_NUMBER["peak_memory_bytes"])
-        numbers["marks"] = cursor.int32s(_NUMBER["mark"])
+        numbers[:, _COLUMN["gradient_norms"]] = cursor.doubles(_NUMBER["gradient_norm"])
+        numbers[:, _COLUMN["peak_memory_bytes"]] = cursor.int64s(_NUMBER["peak_memory_bytes"])
+        numbers[:, _COLUMN["marks"]] = cursor.int32s(_NUMBER["mark"])
         traffic_begins, traffic_ends = cursor.spans(_NUMBER["traffic"], most=1)
         kept_begins, kept_ends = cursor.spans(_NUMBER["kept_micro_batches"], most=MAX_MICRO_BATCHES)
         cursor.end()
         believed = cursor.plain
-        lists: dict[bytes, int] = {}
-        workload_of = [
-            lists.setdefault(buffer[begin:end], len(lists))
-            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
-        ]
+        raws = self._wire.cut(begins, ends)
+        lists = {raw: number for number, raw in enumerate(dict.fromkeys(raws))}
+        workload_of = np.fromiter(map(lists.__getitem__, raws), dtype=np.int64, count=len(raws))
         workloads, hostile = read_workloads(list(lists))
         if (kept_ends > kept_begins).any():
             _check_kept(buffer, kept_begins.tolist(), kept_ends.tolist(), believed)
@@ -111,10 +108,10 @@ class BlockBuilder:
             node_of=sources.node_of,
             device_of=sources.device_of,
             names=sources.names,
-            numbers=np.column_stack([numbers[name] for name in COLUMNS]).astype(np.float64, copy=False),
+            numbers=numbers,
             has_loss=has_loss,
             has_gradient_norm=has_norm,
-            workload_of=np.array(workload_of, dtype=np.int64),
+            workload_of=workload_of,
             workloads=workloads,
             work=workloads.work(),
             traffic=traffic,
@@ -125,12 +122,12 @@ class BlockBuilder:
         return block, believed
 
     @staticmethod
-    def _read_position(cursor: WireCursor, numbers: dict[str, Floats | Ints]) -> None:
+    def _read_position(cursor: WireCursor, numbers: Floats) -> None:
         entered = cursor.enter(_NUMBER["position"])
         for name, column in _SHARE.items():
-            numbers[column] = cursor.int32s(_POSITION[name])
+            numbers[:, _COLUMN[column]] = cursor.int32s(_POSITION[name])
         for name in _COST:
-            numbers[name] = cursor.doubles(_POSITION[name])
+            numbers[:, _COLUMN[name]] = cursor.doubles(_POSITION[name])
         cursor.leave(entered)
 
 

@@ -20,6 +20,7 @@ _VARINT, _DOUBLE, _DELIMITED = 0, 1, 2
 # Most lists are shorter than this.
 _ROUNDS_FOR_ALL = 64
 _WIDTHS = np.uint64(0x0102030405060708)
+_LONGER_THAN_1, _LONGER_THAN_2 = np.uint64(0x80), np.uint64(0x8080)
 
 
 class Wire:
@@ -41,6 +42,10 @@ class Wire:
         lengths = np.fromiter(map(len, raws), dtype=np.int64, count=len(raws))
         self._ends = np.cumsum(lengths)
         self._lengths = lengths
+
+    def cut(self, begins: Ints, ends: Ints) -> list[bytes]:
+        """The bytes from each begin to its end."""
+        return [*map(self.buffer.__getitem__, map(slice, begins.tolist(), ends.tolist()))]
 
     def cursor(self) -> "WireCursor":
         """At the beginning of each buffer."""
@@ -180,19 +185,30 @@ class WireCursor:
             field: Its number.
             most: A message with more of them is not plain.
         """
-        begins, ends = self.spans(field, most=most)
-        owners, firsts, lasts = [], [], []
-        rows = np.flatnonzero((ends > begins) & self.plain)
-        at = begins[rows]
+        owners: list[Ints] = []
+        firsts: list[Ints] = []
+        lasts: list[Ints] = []
+        rows = np.flatnonzero(self._here(field, _DELIMITED))
+        tag, at, stops = field << 3 | _DELIMITED, self._at[rows], self._stops[rows]
+        self._at = self._at.copy()
         while len(rows):
             length, width = self._varints(at + 1)
             first = at + 1 + width
-            at = first + length
+            last = first + length
+            whole = last <= stops
+            if len(owners) == most:
+                whole[:] = False
+            if not whole.all():
+                self.plain[rows[~whole]] = False
+                rows, first, last, stops = rows[whole], first[whole], last[whole], stops[whole]
             owners.append(rows)
             firsts.append(first)
-            lasts.append(at)
-            more = at < ends[rows]
-            rows, at = rows[more], at[more]
+            lasts.append(last)
+            self._at[rows] = last
+            more = (last < stops) & (self._bytes[last] == tag)
+            rows, at, stops = rows[more], last[more], stops[more]
+        if len(owners) == 1:
+            return owners[0], firsts[0], lasts[0]
         if not owners:
             nothing = np.zeros(0, dtype=np.int64)
             return nothing, nothing, nothing
@@ -211,6 +227,12 @@ class WireCursor:
     def _varints(self, places: Ints) -> tuple[Ints, Ints]:
         """The integers that begin at some places, and how many bytes they take; longer ones than 8 are not plain."""
         words = self._words[places]
+        if not (words & _LONGER_THAN_1).any():  # as most are
+            return (words & np.uint64(0x7F)).view(np.int64), np.ones(len(places), dtype=np.int64)
+        if not ((words & _LONGER_THAN_2) == _LONGER_THAN_2).any():
+            longer = (words >> np.uint64(7)) & np.uint64(1)
+            high = (words >> np.uint64(1)) & np.uint64(0x3F80)
+            return ((words & np.uint64(0x7F)) | high * longer).view(np.int64), longer.view(np.int64) + 1
         ends = ~words & np.uint64(0x8080808080808080)
         lowest = ends & (~ends + np.uint64(1))
         if len(places) == len(self.plain):

@@ -17,22 +17,19 @@ A frame of an older epoch whose iteration a newer epoch runs again is dropped: t
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from services.telemetry.domain.crowd import Crowd
-from services.telemetry.domain.frame_entries import FrameEntries
 from services.telemetry.domain.frame_rules import FrameRules
 from services.telemetry.domain.laggards import Laggards
+from services.telemetry.domain.late_run import LateRun
 from services.telemetry.domain.members import Members
 from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
+from services.telemetry.domain.open_frames import FrameKey, OpenFrame, OpenFrames
 from services.telemetry.domain.sample_block import SampleBlock
 
 # Fewer samples are added faster one by one.
 _LEAST_CROWD = 4
-
-FrameKey = tuple[int, int]
-"""(epoch, iteration): frames close in ascending order of it."""
 
 
 class Outcome(StrEnum):
@@ -45,24 +42,13 @@ class Outcome(StrEnum):
     REPLAYED = "replayed"
 
 
-@dataclass(slots=True)
-class _OpenFrame:
-    settled: bool
-    waiting: set[int]
-    absent: set[int]
-    first_at_seconds: float
-    last_at_seconds: float
-    first_offset: int
-    entries: FrameEntries = field(default_factory=FrameEntries)
-
-
 class FrameJoiner:
     """The frames of one job."""
 
     def __init__(self, rules: FrameRules | None = None) -> None:
         """Starts knowing nothing; see :meth:`resume`."""
         self._rules = rules or FrameRules()
-        self._open: dict[FrameKey, _OpenFrame] = {}
+        self._open = OpenFrames()
         self._members = Members()
         self._settled_epoch = -1
         self._newest_epoch = -1
@@ -72,9 +58,7 @@ class FrameJoiner:
         self._closed: FrameKey = (-1, -1)
         self._replay_until_offset = -1
         self._iteration_seconds = 0.0
-        self._num_lost_iterations = 0
-        self._lost_key: FrameKey = (-1, -1)
-        self._joined_at_seconds = 0.0
+        self._late_run = LateRun()
         self._all_back_at_seconds = 0.0
         self.laggards = Laggards()
         self.outcomes: Counter[Outcome] = Counter()
@@ -106,7 +90,7 @@ class FrameJoiner:
     @property
     def oldest_offset(self) -> int | None:
         """Offset of the oldest record that an open frame needs; None if no frame is open."""
-        return min((frame.first_offset for frame in self._open.values()), default=None)
+        return self._open.oldest_offset
 
     def add(self, sample: ArrivedSample, now_seconds: float) -> list[ClosedFrame]:
         """Takes in one sample; returns the frames that it closes, in order."""
@@ -116,9 +100,7 @@ class FrameJoiner:
         if self._gone.get(sample.rank, -1) > sample.incarnation or self._superseded(key):
             self.outcomes[Outcome.STALE] += 1
             return []
-        self._num_lost_iterations = 0
-        self._lost_key = (-1, -1)
-        self._joined_at_seconds = now_seconds
+        self._late_run.joined(now_seconds)
         if sample.epoch > self._newest_epoch:
             self._begin_epoch(key, now_seconds)
         frame = self._open.get(key)
@@ -140,11 +122,9 @@ class FrameJoiner:
             frame.waiting.add(sample.rank)
         self._note_member(sample)
         if len(self._open) > 1:
-            for other, older in self._open.items():
-                if other < key:
-                    older.waiting.discard(sample.rank)
+            self._open.brought(key, (sample.rank,))
             if len(self._open) > self._most_open:
-                self._open[min(self._open)].waiting.clear()
+                self._open[self._open.oldest].waiting.clear()
         elif frame.waiting:
             return []
         return self._close_ready(now_seconds)
@@ -170,7 +150,7 @@ class FrameJoiner:
         epoch, lowest = self._closed[0], self._closed[1] + 1
         if epoch != self._settled_epoch or epoch != self._newest_epoch or not len(self._members):
             return None
-        if any(key[0] != epoch or not frame.settled for key, frame in self._open.items()):
+        if not self._open.are_settled(epoch):
             return None
         most = self._most_open
         crowd = Crowd.of(
@@ -189,9 +169,7 @@ class FrameJoiner:
 
     def _add_crowd(self, crowd: Crowd, now_seconds: float) -> list[ClosedFrame]:
         self.outcomes[Outcome.JOINED] += len(crowd)
-        self._num_lost_iterations = 0
-        self._lost_key = (-1, -1)
-        self._joined_at_seconds = now_seconds
+        self._late_run.joined(now_seconds)
         for iteration, ranks in crowd.iterations.items():
             key, rows = (self._settled_epoch, iteration), crowd.rows[iteration]
             frame = self._open.get(key) or self._open_frame(key, int(crowd.block.offsets[rows[0]]), now_seconds)
@@ -199,9 +177,8 @@ class FrameJoiner:
             frame.last_at_seconds = now_seconds
             frame.absent.difference_update(ranks)
             self._members.note_all(ranks, iteration)
-            for other, older in self._open.items():
-                if other <= key and older.waiting:
-                    older.waiting.difference_update(ranks)
+            frame.waiting.difference_update(ranks)
+            self._open.brought(key, ranks)
         return self._close_ready(now_seconds)
 
     def gone(self, rank: int, incarnation: int, now_seconds: float) -> list[ClosedFrame]:
@@ -211,8 +188,7 @@ class FrameJoiner:
         if member is None or member > incarnation:
             return []
         self._members.remove(rank)
-        for frame in self._open.values():
-            frame.waiting.discard(rank)
+        self._open.gone(rank)
         return self._close_ready(now_seconds)
 
     def tick(self, now_seconds: float, *, known_seconds: float | None = None) -> list[ClosedFrame]:
@@ -225,7 +201,7 @@ class FrameJoiner:
         known_seconds = now_seconds if known_seconds is None else known_seconds
         closed: list[ClosedFrame] = []
         while self._open:
-            key = min(self._open)
+            key = self._open.oldest
             if not self._overdue(key, known_seconds):
                 break
             self._open[key].waiting.clear()
@@ -235,9 +211,7 @@ class FrameJoiner:
     def excuse(self, seconds: float) -> None:
         """So long nothing could be heard from the job at all: it does not count as waiting."""
         self._newest_epoch_since_seconds += seconds
-        for frame in self._open.values():
-            frame.first_at_seconds += seconds
-            frame.last_at_seconds += seconds
+        self._open.excuse(seconds)
 
     def wait_for_all(self, until_seconds: float) -> None:
         """Ranks come back one by one: up to this time frames wait for all of them."""
@@ -280,13 +254,8 @@ class FrameJoiner:
         self.laggards.late(sample, started_over=later, behind_iteration=self._closed[1], now_seconds=now_seconds)
         if self._is_within_patience(key):
             self._note_member(sample)
-        if key > self._lost_key:  # the same one over and over is a repetition, not a job that goes on
-            self._lost_key = key
-            self._num_lost_iterations += 1
-        rules = self._rules
-        lost = self._num_lost_iterations >= rules.lost_iterations
-        lost = lost and now_seconds - self._joined_at_seconds >= rules.lost_seconds
-        if not lost and not self.laggards.all_started_over(self._members):
+        self._late_run.late(key)
+        if not self._late_run.is_lost(self._rules, now_seconds) and not self.laggards.all_started_over(self._members):
             return []
         self.num_restarts += 1
         closed = self._flush(now_seconds)
@@ -306,8 +275,7 @@ class FrameJoiner:
         return key[0] == self._closed[0] and (behind + 1) * self._iteration_seconds <= self.patience_seconds
 
     def _flush(self, now_seconds: float) -> list[ClosedFrame]:
-        for frame in self._open.values():
-            frame.waiting.clear()
+        self._open.wait_for_nobody()
         return self._close_ready(now_seconds)
 
     def _superseded(self, key: FrameKey) -> bool:
@@ -317,13 +285,12 @@ class FrameJoiner:
         self._newest_epoch = key[0]
         self._newest_epoch_since_seconds = now_seconds
         self._newest_epoch_from_iteration = key[1]
-        for other in [other for other in self._open if other[1] >= key[1]]:
-            self.num_superseded += len(self._open.pop(other).entries)
+        self.num_superseded += self._open.drop_from(key[1])
 
-    def _open_frame(self, key: FrameKey, first_offset: int, now_seconds: float) -> _OpenFrame:
+    def _open_frame(self, key: FrameKey, first_offset: int, now_seconds: float) -> OpenFrame:
         settled = key[0] == self._settled_epoch
         waits = settled or now_seconds < self._all_back_at_seconds
-        frame = _OpenFrame(
+        frame = OpenFrame(
             settled=settled,
             waiting=self._members.waited_for(self._rules.max_missed) if waits else set(),
             absent=set(self._members) if settled else set(),
@@ -331,11 +298,7 @@ class FrameJoiner:
             last_at_seconds=now_seconds,
             first_offset=first_offset,
         )
-        if waits:  # whoever is further on already will not bring this one
-            for other, newer in self._open.items():
-                if other > key:
-                    frame.waiting.difference_update(newer.entries.ranks())
-        self._open[key] = frame
+        self._open.add(key, frame)
         return frame
 
     def _note_member(self, sample: ArrivedSample) -> None:
@@ -346,11 +309,10 @@ class FrameJoiner:
     def _close_ready(self, now_seconds: float) -> list[ClosedFrame]:
         closed: list[ClosedFrame] = []
         while self._open:
-            key = min(self._open) if len(self._open) > 1 else next(iter(self._open))
-            frame = self._open[key]
-            if frame.waiting:
+            key = self._open.oldest
+            if self._open[key].waiting:
                 break
-            del self._open[key]
+            frame = self._open.pop(key)
             self._closed = key
             self._settle(key, frame)
             closed.append(
@@ -366,11 +328,11 @@ class FrameJoiner:
             self._learn_pace(frame)
         return closed
 
-    def _settle(self, key: FrameKey, frame: _OpenFrame) -> None:
+    def _settle(self, key: FrameKey, frame: OpenFrame) -> None:
         """The first closed frame of an epoch says who its members are; later ones who misses out."""
         if not frame.settled and key[0] > self._settled_epoch:
             self._settled_epoch = key[0]
-            same = [newer for other, newer in self._open.items() if other[0] == key[0]]
+            same = [self._open[other] for other in self._open if other[0] == key[0]]
             newest: dict[int, ArrivedSample] = {}
             for each in (frame, *same):
                 newest.update((sample.rank, sample) for sample in each.entries)
@@ -378,18 +340,11 @@ class FrameJoiner:
             for rank, sample in newest.items():
                 if self._gone.get(rank, -1) < sample.incarnation:
                     self._members.note(rank, sample.incarnation, sample.iteration)
-            for other, newer in self._open.items():
-                if other[0] == key[0]:
-                    newer.settled = True
-                    newer.absent = set(self._members).difference(newer.entries.ranks())
-                    newer.waiting = set(newer.absent)
-                    for later, newest_frame in self._open.items():
-                        if later > other:
-                            newer.waiting.difference_update(newest_frame.entries.ranks())
+            self._open.settle(key[0], self._members)
         else:
             self._members.miss(frame.absent, key[1])
 
-    def _learn_pace(self, frame: _OpenFrame) -> None:
+    def _learn_pace(self, frame: OpenFrame) -> None:
         longest = frame.entries.longest_seconds()
         if self._iteration_seconds == 0:
             self._iteration_seconds = longest

@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry
 
 from contracts.topics import RECORDS
 from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition
-from services.common.kafka.records import Message
 from services.telemetry.domain.rollups import FinishedWindow, RollupHold
 from services.telemetry.handler import TelemetryHandler
 from services.telemetry.metrics import TelemetryMetrics
@@ -105,7 +104,7 @@ class Service:
         await self._take(records)
 
     async def _take(self, records: Sequence[pb.Record]) -> None:
-        messages = []
+        taken = []
         for record in records:
             record.sequence = self.offset
             consumed = ConsumedRecord(
@@ -116,10 +115,10 @@ class Service:
                 value=record.SerializeToString(),
                 headers=[],
             )
-            messages.append(Message(record=consumed, content=consumed))
+            taken.append(consumed)
             self.offset += 1
         await self.handler.handle(
-            Batch(partition=PARTITION, messages=messages, next_offset=self.offset, received_at_seconds=self.now)
+            Batch(partition=PARTITION, records=taken, next_offset=self.offset, received_at_seconds=self.now)
         )
 
     @property

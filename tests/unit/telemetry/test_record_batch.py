@@ -338,3 +338,35 @@ def test_a_sample_with_every_field_of_the_contract_is_taken_in() -> None:
     batch = decode([record.SerializeToString()])
     assert batch.rejections == []
     assert [each.iteration for each in samples_in(batch)] == [1, 1]
+
+
+OURS = record_headers(RECORDS, "test")
+OTHER_TYPE = ("ce_type", b"other")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        OURS,
+        [],
+        [OURS[4], OURS[0]],
+        OURS[:4],
+        [*OURS, ("more", b"1")],
+        [*OURS, OTHER_TYPE],
+        [OTHER_TYPE, *OURS[1:]],
+        [*OURS[:4], OTHER_TYPE, OURS[5]],
+        [("content-type", b"text/plain"), *OURS[1:]],
+        [OURS[0], ("content-type", b"text/plain"), *OURS[2:]],
+    ],
+)
+def test_headers_are_judged_beside_others_as_they_are_alone(headers: list[tuple[str, bytes]]) -> None:
+    value = pb.Record(job_id="job", rank=1, samples=[pb.Sample(iteration=1)]).SerializeToString()
+    odd = consumed(value, 1)._replace(headers=headers)
+    try:
+        decode_record(odd)
+        expected = []
+    except RejectedRecordError as error:
+        expected = [(1, error.error, error.reason)]
+    batch = RecordBatchDecoder().decode([consumed(value), odd, consumed(value, 2)])
+    assert [(each.record.offset, each.error, each.reason) for each in batch.rejections] == expected
+    assert len(batch.block) == 3 - len(expected)
