@@ -170,8 +170,8 @@ class Layout:
         if len(everyone) != len(ranks) + len(self.standbys):
             repeated = sorted(rank for rank, count in Counter((*ranks, *self.standbys)).items() if count > 1)
             raise LayoutError(f"ranks {repeated} hold more than one position")
-        if everyone and min(everyone) < 0:
-            raise LayoutError(f"negative rank {min(everyone)}")
+        if (least := min([*ranks[:1], *self.standbys], default=0)) < 0:
+            raise LayoutError(f"negative rank {least}")
         if self.routes:
             object.__setattr__(self, "routes", tuple(sorted(self.routes)))
             self._check_routes()

@@ -162,6 +162,14 @@ class CostModel:
         forward = sum([forwards[-1] for forwards, _ in self._sums.values()])
         return forward / (forward + sum([backwards[-1] for _, backwards in self._sums.values()]))
 
+    @property
+    def forward_parts(self) -> tuple[float, float]:
+        """The least and the largest part of a stage's seconds that can be forward, whatever blocks it has."""
+        parts = {1.0 / (1.0 + cost.backward_multiple) for cost in self.model.blocks}
+        if self.workload.exchange_seconds:
+            parts.add(0.5)
+        return min(parts), max(parts)
+
     def block_seconds(self, block: int) -> tuple[float, float]:
         """(forward, backward) seconds of one micro-batch of a whole block on one healthy device."""
         cost = self.model.blocks[block]
@@ -175,10 +183,14 @@ class CostModel:
         Raises:
             ValueError: A rank of the stage is dead.
         """
-        speeds = tuple(throughputs.get(rank, 0.0) for rank in stage.ranks)
+        speeds = tuple([throughputs.get(rank, 0.0) for rank in stage.ranks])
         if min(speeds) <= 0.0:
             raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
         return self.range_seconds(stage.first_block, stage.stop_block, stage.shares, speeds)
+
+    def healthy_seconds(self, first_block: int, stop_block: int) -> float:
+        """Seconds of one micro-batch of blocks on one healthy device, forward and backward together."""
+        return sum([sums[stop_block] - sums[first_block] for pair in self._sums.values() for sums in pair])
 
     def exchange_seconds(self, stage: Stage) -> float:
         """Seconds of a stage's tensor collectives per micro-batch, forward and backward together."""

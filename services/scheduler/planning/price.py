@@ -51,14 +51,13 @@ def _cells(replica: Replica) -> Iterable[tuple[Stage, ...]]:
     return [tuple([replica.stages[s] for s in cell]) for cell in replica.cells]
 
 
-def _holdings(layout: Layout, without: Collection[int]) -> dict[int, _Holding]:
-    return {
-        rank: (held, t)
-        for replica in layout.replicas
-        if id(replica.stages) not in without
-        for held in _cells(replica)
-        for t, rank in enumerate(held[0].ranks)
-    }
+def _held(layout: Layout, without: Collection[int]) -> dict[tuple[Stage, ...], None]:
+    """What ranks hold together in replicas but some."""
+    return {held: None for r in layout.replicas if id(r.stages) not in without for held in _cells(r)}
+
+
+def _holdings(together: Iterable[tuple[Stage, ...]]) -> dict[int, _Holding]:
+    return {rank: (held, t) for held in together for t, rank in enumerate(held[0].ranks)}
 
 
 @lru_cache(maxsize=16384)
@@ -116,7 +115,9 @@ def price_of(
     kept = {id(r.stages) for r in old.replicas} & {id(r.stages) for r in new.replicas}
     lost = set(old.ranks).difference(live)
     sound = {id(r.stages) for r in old.replicas if id(r.stages) in kept and lost.isdisjoint(r.ranks)}
-    before, after = _holdings(old, sound), _holdings(new, sound)
+    held, holds = _held(old, sound), _held(new, sound)
+    same = {each for each in holds if each in held and lost.isdisjoint(each[0].ranks)}
+    before, after = (_holdings([each for each in some if each not in same]) for some in (held, holds))
     sizes = _Sizes(model)
     moved = largest = changed = 0
     for rank, holding in after.items():

@@ -5,7 +5,7 @@ neighbours or takes its whole replica out of the job, whose other ranks become s
 micro-batches.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
 from heapq import heapify, heapreplace
@@ -60,6 +60,16 @@ def _merge_empty(stages: list[Stage | tuple[int, int]]) -> tuple[Stage, ...] | N
             Stage(first_block=borders[number], stop_block=borders[number + 1], ranks=stage.ranks, shares=stage.shares)
         )
     return tuple(merged)
+
+
+def ways_to_repair(layout: Layout, live: Collection[int]) -> Iterator[Layout]:
+    """:func:`repaired` in every way to deal with stages that lost everybody; in one where none did."""
+    broken = [stage for replica in layout.replicas for stage in replica.stages if stage.ranks[0] not in live]
+    is_one = all(any(map(live.__contains__, stage.ranks)) for stage in broken)
+    for on_empty in (EmptyStage.MERGE,) if is_one else EmptyStage:
+        shape = repaired(layout, live, on_empty)
+        if shape is not None:
+            yield shape
 
 
 def repaired(layout: Layout, live: Collection[int], on_empty: EmptyStage = EmptyStage.MERGE) -> Layout | None:

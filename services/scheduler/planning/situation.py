@@ -1,5 +1,6 @@
 """What a planner is asked about: the layout in force, who is alive and how fast, and what things cost."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,6 +10,7 @@ from services.scheduler.planning.cost_model import CostModel, replica_makespan, 
 from services.scheduler.planning.links import SlowLink, border_factors
 from services.scheduler.planning.memory import activation_peak, layout_peak, most_held, replica_peaks
 from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
+from services.scheduler.planning.pipeline_bound import PipelineBound
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 from services.scheduler.planning.replay import Replay
 from services.scheduler.planning.routed import slowest_routed
@@ -19,6 +21,8 @@ RISK_MARGIN = 0.04
 """Relative gain that a structural risk must bring; a guess until memory and collectives are modelled."""
 
 _MOST_FILLED = 1.25
+_ROUNDED = 1.0 - 1e-9
+_SHARED = ("cuts", "_stages", "_by_speeds", "_split_stages", "_makespans", "_bounds", "_healthy", "_peaks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,6 +43,7 @@ class Situation:
         dead: Ranks that hold a position and cannot be used.
         with_orders: The full shape with the orders of its replicas, if it has any; found in ``home``.
         may_have_orders: Whether layouts with orders come up at all.
+        cuts: Best cuts of stages that were asked for (:mod:`services.scheduler.planning.levers.tensor_width`).
     """
 
     layout: Layout
@@ -53,28 +58,29 @@ class Situation:
     with_orders: Layout | None = None
     dead: tuple[int, ...] = field(init=False)
     may_have_orders: bool = field(init=False, repr=False)
+    cuts: dict[object, tuple[tuple[int, ...], tuple[int, ...]] | None] = field(init=False, repr=False)
     _peaks: dict[tuple[int, int, str], tuple[Replica, float]] = field(init=False, repr=False)
     _stages: dict[int, tuple[Stage, tuple[float, float]]] = field(init=False, repr=False)
+    _by_speeds: dict[object, tuple[float, float]] = field(init=False, repr=False)
     _split_stages: dict[int, tuple[Stage, tuple[float, float, float]]] = field(init=False, repr=False)
+    _makespans: dict[tuple[int, int, str], tuple[tuple[Stage, ...], float]] = field(init=False, repr=False)
+    _prices: dict[int, tuple[Layout, Price]] = field(init=False, repr=False)
     _healthy: dict[str, float] = field(init=False, repr=False)
     _keeps_domains: list[bool] = field(init=False, repr=False)
     _well: list[bool] = field(init=False, repr=False)
     _home_blocks: list[float] = field(init=False, repr=False)
     _home_activations: list[float] = field(init=False, repr=False)
+    _bounds: dict[tuple[int, int], PipelineBound] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.throughputs and not 0.0 < min(self.throughputs.values()) <= max(self.throughputs.values()) <= 16.0:
             bad = {rank: p for rank, p in self.throughputs.items() if not 0.0 < p <= 16.0}
             raise ValueError(f"throughputs {bad}: each must be above 0 (leave dead ranks out) and at most 16")
         object.__setattr__(self, "dead", tuple([rank for rank in self.layout.ranks if rank not in self.throughputs]))
-        object.__setattr__(self, "_stages", {})
-        object.__setattr__(self, "_split_stages", {})
-        object.__setattr__(self, "_healthy", {})
-        object.__setattr__(self, "_peaks", {})
-        object.__setattr__(self, "_keeps_domains", [])
-        object.__setattr__(self, "_well", [])
-        object.__setattr__(self, "_home_blocks", [])
-        object.__setattr__(self, "_home_activations", [])
+        for name in (*_SHARED, "_prices"):
+            object.__setattr__(self, name, {})
+        for name in ("_keeps_domains", "_well", "_home_blocks", "_home_activations"):
+            object.__setattr__(self, name, [])
         if has_orders(self.home):
             object.__setattr__(self, "with_orders", replace(self.home, routes=()))
         object.__setattr__(self, "home", bare(self.home))
@@ -90,15 +96,29 @@ class Situation:
         """
         live = {rank: p for rank, p in self.throughputs.items() if rank not in spares}
         fewer = replace(self, throughputs=live)
-        for name in ("_stages", "_split_stages", "_peaks", "_healthy", "_home_blocks", "_home_activations"):
+        for name in (*_SHARED, "_home_blocks", "_home_activations"):
             object.__setattr__(fewer, name, getattr(self, name))
         return fewer
+
+    def alone(self, stages: tuple[Stage, ...], speeds: Sequence[float], links: tuple[SlowLink, ...]) -> "Situation":
+        """The question for a job of one replica of these stages.
+
+        Args:
+            stages: Their ranks count from 0.
+            speeds: Throughput of each rank.
+            links: Slow ones among them.
+        """
+        layout = Layout(num_blocks=stages[-1].stop_block, replicas=(Replica(stages=stages, num_micro_batches=1),))
+        one = replace(self, layout=layout, throughputs=dict(enumerate(speeds)), links=links)
+        for name in ("cuts", "_by_speeds", "_bounds"):
+            object.__setattr__(one, name, getattr(self, name))
+        return one
 
     @property
     def proportional_bound(self) -> float:
         """Sum of live throughputs, each at most 1, over the number of devices of the full shape."""
         num_devices = len(self.home.ranks) + len(self.home.standbys)
-        return sum(min(1.0, p) for p in self.throughputs.values()) / num_devices
+        return sum([min(1.0, p) for p in self.throughputs.values()]) / num_devices
 
     @property
     def idle_seconds(self) -> float:
@@ -139,7 +159,15 @@ class Situation:
         return tuple(n for n in judged if judged[n] <= near), tuple(n for n in judged if judged[n] > near)
 
     def makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
-        """:meth:`CostModel.makespan` with the throughputs of this situation; stages are looked at once each."""
+        """:meth:`CostModel.makespan` with the throughputs of this situation; what was asked once is known."""
+        found = self._makespans.get((id(stages), num_micro_batches, schedule))
+        if found is None:
+            # The stages are kept with their answer, so that their id stays their own.
+            found = stages, self._makespan(stages, num_micro_batches, schedule)
+            self._makespans[id(stages), num_micro_batches, schedule] = found
+        return found[1]
+
+    def _makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
         transfer = self.cost.workload.transfer_seconds
         if schedule in SPLIT_BACKWARD:
             return split_makespan(self.split_seconds(stages), num_micro_batches, transfer, schedule)
@@ -150,6 +178,32 @@ class Situation:
                 return one_f_one_b_makespan(seconds, num_micro_batches, tuple([f * transfer for f in factors]))
         return replica_makespan(seconds, num_micro_batches, transfer, schedule)
 
+    def least_makespan(
+        self, parts: Sequence[float], num_micro_batches: int, schedule: str, limit: float = math.inf
+    ) -> float:
+        """Seconds that :meth:`makespan` does not get below, found much sooner; 0 where nothing is known.
+
+        Args:
+            parts: Seconds of one micro-batch in each stage, forward and backward together.
+            num_micro_batches: The replica's quota.
+            schedule: Name of the schedule.
+            limit: Once it takes longer than that, by how much does not matter.
+        """
+        if schedule != "1f1b" or not num_micro_batches:
+            return 0.0
+        bound = self._bounds.get((len(parts), num_micro_batches))
+        if bound is None:
+            least, most = self.cost.forward_parts
+            transfer = self.cost.workload.transfer_seconds
+            bound = PipelineBound(len(parts), most, 1.0 - least, num_micro_batches, transfer)
+            self._bounds[len(parts), num_micro_batches] = bound
+        return bound.seconds(parts, limit)[0] * _ROUNDED
+
+    def seconds_to_blocks(self, stages: Sequence[Stage]) -> list[list[float]]:
+        """:meth:`CostModel.seconds_to_block` of the devices of each stage."""
+        throughputs, seconds_to_block = self.throughputs, self.cost.seconds_to_block
+        return [seconds_to_block(stage.shares, tuple([throughputs[r] for r in stage.ranks])) for stage in stages]
+
     def stage_seconds(self, stages: tuple[Stage, ...]) -> tuple[tuple[float, float], ...]:
         """(forward, backward) seconds of one micro-batch of each stage."""
         known, seconds = self._stages, []
@@ -157,9 +211,17 @@ class Situation:
             found = known.get(id(stage))
             if found is None:
                 # The stage is kept with its answer, so that its id stays its own.
-                found = known[id(stage)] = stage, self.cost.stage_seconds(stage, self.throughputs)
+                found = known[id(stage)] = stage, self._seconds_by_speeds(stage)
             seconds.append(found[1])
         return tuple(seconds)
+
+    def _seconds_by_speeds(self, stage: Stage) -> tuple[float, float]:
+        speeds = tuple([self.throughputs.get(rank, 0.0) for rank in stage.ranks])
+        key = stage.first_block, stage.stop_block, stage.shares, speeds
+        found = self._by_speeds.get(key)
+        if found is None:
+            found = self._by_speeds[key] = self.cost.stage_seconds(stage, self.throughputs)
+        return found
 
     def split_seconds(self, stages: tuple[Stage, ...]) -> tuple[tuple[float, float, float], ...]:
         """(forward, backward of the input, backward of the weights) seconds of one micro-batch of each stage."""
@@ -299,7 +361,11 @@ class Situation:
 
     def price(self, layout: Layout) -> Price:
         """What going to ``layout`` costs."""
-        return price_of(self.cost.model, self.layout, layout, self.holders, self.transition)
+        found = self._prices.get(id(layout))
+        if found is None:
+            price = price_of(self.cost.model, self.layout, layout, self.holders, self.transition)
+            found = self._prices[id(layout)] = layout, price
+        return found[1]
 
 
 def _blocks_on_fullest(stage: Stage) -> float:

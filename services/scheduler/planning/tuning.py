@@ -4,21 +4,19 @@ Replicas of equal shape and equal speeds are one kind and solved once, so that t
 replicas and not of devices. What does not change stays the same object, which later steps see at a glance.
 """
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from layouts.layout import Layout, Replica, Stage
 from layouts.mix import Mix
-from layouts.schedules import SPLIT_BACKWARD
-from services.scheduler.planning.cost_model import replica_makespan
 from services.scheduler.planning.levers.layer_split import best_split, least_slowest
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
 from services.scheduler.planning.levers.sequence_mix import best_mix, even_quotas
 from services.scheduler.planning.levers.tensor_width import best_stage
 from services.scheduler.planning.links import SlowLink
-from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.zero_bubble import split_makespan
+from services.scheduler.planning.split_climb import parts_of
 
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
 SEQUENCE_MIX = "sequence_mix"
@@ -51,8 +49,7 @@ class _Kind:
     def __init__(
         self, situation: Situation, stages: _Stages, speeds: tuple[float, ...], links: tuple[SlowLink, ...]
     ) -> None:
-        alone = Layout(num_blocks=stages[-1].stop_block, replicas=(Replica(stages=stages, num_micro_batches=1),))
-        self.situation = replace(situation, layout=alone, throughputs=dict(enumerate(speeds)), links=links)
+        self.situation = situation.alone(stages, speeds, links)
         self.stages = stages
         self._shapes: dict[tuple[int, str, _Levers], list[_Stages]] = {}
         self._splits: dict[tuple[bool, int, str], _Stages] = {}
@@ -111,33 +108,46 @@ class _Kind:
 
 
 class _Options:
-    """Shapes that replicas of one kind may take, and how long the best of them lasts with each quota."""
+    """Shapes that replicas of one kind may take, and how long the best of them lasts with each quota.
+
+    Those that cannot be the best by the closed form are not looked at any closer.
+    """
 
     def __init__(self, kind: _Kind, shapes: list[_Stages], schedule: str) -> None:
-        self.kind, self.shapes, self._schedule = kind, shapes, schedule
+        self.given = kind.stages
+        self._situation, self._shapes, self._schedule = kind.situation, shapes, schedule
         self._best: dict[int, float] = {}
-        self._is_split, self._transfer = schedule in SPLIT_BACKWARD, kind.situation.cost.workload.transfer_seconds
-        self._stage_seconds, self._split_seconds = {}, {}
-        for shape in shapes:
-            if self._is_split:
-                self._split_seconds[id(shape)] = kind.situation.split_seconds(shape)
-            else:
-                self._stage_seconds[id(shape)] = kind.situation.stage_seconds(shape)
-
-    def seconds_of(self, shape: _Stages, quota: int) -> float:
-        """Pipeline seconds of a shape."""
-        if self.kind.situation.links:
-            return self.kind.situation.makespan(shape, quota, self._schedule)
-        if self._is_split:
-            return split_makespan(self._split_seconds[id(shape)], quota, self._transfer, self._schedule)
-        return replica_makespan(self._stage_seconds[id(shape)], quota, self._transfer, self._schedule)
+        self._parts: list[list[float]] = []
+        if len(shapes) > 1:
+            for shape in shapes:
+                borders = [0, *[stage.stop_block for stage in shape]]
+                self._parts.append(parts_of(kind.situation.seconds_to_blocks(shape), borders))
 
     def best_seconds(self, quota: int) -> float:
         """Pipeline seconds of the fastest shape."""
         found = self._best.get(quota)
         if found is None:
-            found = self._best[quota] = min([self.seconds_of(shape, quota) for shape in self.shapes])
+            found = math.inf
+            for least, number in sorted([(self._least(number, quota), number) for number in range(len(self._shapes))]):
+                if least < found:
+                    found = min(found, self._seconds(number, quota))
+            self._best[quota] = found
         return found
+
+    def first_within(self, seconds: float, quota: int) -> _Stages:
+        """The first shape that is as fast as that; one is."""
+        for number, shape in enumerate(self._shapes[:-1]):
+            if self._least(number, quota) <= seconds and self._seconds(number, quota) <= seconds:
+                return shape
+        return self._shapes[-1]
+
+    def _seconds(self, number: int, quota: int) -> float:
+        return self._situation.makespan(self._shapes[number], quota, self._schedule)
+
+    def _least(self, number: int, quota: int) -> float:
+        if not self._parts:
+            return 0.0
+        return self._situation.least_makespan(self._parts[number], quota, self._schedule)
 
 
 class Tuner:
@@ -150,6 +160,8 @@ class Tuner:
 
     def __init__(self, situation: Situation, known: "Tuner | None" = None) -> None:
         self._situation = situation
+        self._tuned: dict[tuple[int, _Levers], tuple[Layout, Layout]] = {}
+        self._free: dict[int, tuple[Layout, set[int]]] = {}
         self._kinds: dict[object, _Kind] = {} if known is None else known._kinds
         self._kind_of: dict[int, tuple[_Stages, _Kind]] = {} if known is None else known._kind_of
         self._options: dict[tuple[int, tuple[int, ...], str, _Levers], _Options] = (
@@ -162,6 +174,12 @@ class Tuner:
         With quotas and splits both free, the splits are solved for the quotas that they led to once more.
         """
         chosen = frozenset(levers)
+        known = self._tuned.get((id(base), chosen))
+        if known is None:
+            known = self._tuned[id(base), chosen] = base, self._tune(base, chosen)
+        return known[1]
+
+    def _tune(self, base: Layout, chosen: _Levers) -> Layout:
         quotas = tuple([replica.num_micro_batches for replica in base.replicas])
         kinds = [self._kind(replica) for replica in base.replicas]
         asked: list[tuple[int, ...]] = [(quota,) for quota in quotas]
@@ -191,8 +209,18 @@ class Tuner:
         )
         if mix == base.mix and all(new is old for new, old in zip(replicas, base.replicas, strict=True)):
             return base
-        bare = replace(base, replicas=replicas, mix=mix, standbys=())
-        return with_standbys(bare, self._situation.throughputs.keys())
+        return replace(base, replicas=replicas, mix=mix, standbys=self._standbys(base, replicas))
+
+    def _standbys(self, base: Layout, replicas: tuple[Replica, ...]) -> tuple[int, ...]:
+        """Live ranks without a position when the replicas of a layout become others."""
+        known = self._free.get(id(base))
+        if known is None:
+            known = self._free[id(base)] = base, set(self._situation.throughputs).difference(base.ranks)
+        free = set(known[1])
+        changed = [(o, n) for o, n in zip(base.replicas, replicas, strict=True) if o.stages is not n.stages]
+        free.update(*[old.ranks for old, _ in changed])
+        free.difference_update(*[new.ranks for _, new in changed])
+        return tuple(sorted(free))
 
     def least_seconds(self, base: Layout, levers: Collection[str]) -> float:
         """Seconds per iteration that layouts which a set of levers reaches from ``base`` do not get below.
@@ -264,8 +292,8 @@ class Tuner:
 
     def _replica(self, replica: Replica, options: _Options, quota: int, slowest: float) -> Replica:
         """The replica in the first shape that is fast enough."""
-        shape = next(shape for shape in options.shapes if options.seconds_of(shape, quota) <= slowest)
-        if shape is options.kind.stages:
+        shape = options.first_within(slowest, quota)
+        if shape is options.given:
             if quota == replica.num_micro_batches:
                 return replica
             return Replica(stages=replica.stages, num_micro_batches=quota)

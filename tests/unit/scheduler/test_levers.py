@@ -70,6 +70,12 @@ def test_a_layer_split_is_within_5_percent_of_the_best_of_all_splits(speed, quot
     assert seconds(best_split(situation, stages, quota, "1f1b")) <= best * 1.05
 
 
+def test_no_split_is_sought_for_a_replica_without_micro_batches():
+    home = uniform_layout(num_blocks=62, tensor=1, pipeline=8, data=1, num_micro_batches=1)
+    stages = home.replicas[0].stages
+    assert best_split(situation_of(home, speeds={0: 0.5}), stages, 0, "1f1b") is stages  # of 436 million
+
+
 def test_a_shard_that_would_only_hold_its_stage_up_is_left_out():
     home = uniform_layout(num_blocks=8, tensor=2, pipeline=1, data=1, num_micro_batches=4)
     situation = situation_of(home, speeds={1: 0.02})

@@ -1,22 +1,31 @@
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.scheduler.planning.one_f_one_b import forget_runs, one_f_one_b_makespan
-from services.scheduler.planning.pipeline_bound import least_one_f_one_b
+from services.scheduler.planning.pipeline_bound import PipelineBound
 from services.scheduler.planning.split_climb import climbed
 
 SECONDS = st.floats(0.01, 5.0)
 
 
-@given(st.lists(SECONDS, min_size=1, max_size=8), st.floats(0.1, 0.9), st.integers(1, 20), st.floats(0.0, 0.5))
+def least_one_f_one_b(stages, part, quota, transfer):
+    return PipelineBound(len(stages), part, 1.0 - part, quota, transfer).seconds(stages)
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=8), st.integers(1, 20), st.floats(0.0, 0.5))
 @settings(max_examples=200, deadline=None)
-def test_no_pipeline_is_faster_than_its_closed_form_says(stages, part, quota, transfer):
-    pairs = tuple((part * each, (1.0 - part) * each) for each in stages)
-    least, _ = least_one_f_one_b(stages, part, quota, transfer)
-    assert least <= one_f_one_b_makespan(pairs, quota, transfer) * (1.0 + 1e-9)
+def test_no_pipeline_is_faster_than_its_closed_form_says(pairs, quota, transfer):
+    parts = [forward / (forward + backward) for forward, backward in pairs]
+    bound = PipelineBound(len(pairs), max(parts), 1.0 - min(parts), quota, transfer)
+    least, slowest = bound.seconds([sum(pair) for pair in pairs])
+    assert least <= one_f_one_b_makespan(tuple(pairs), quota, transfer) * (1.0 + 1e-9)
+    before, after = (
+        sum(sum(pair) + 2.0 * transfer for pair in some) for some in (pairs[:slowest], pairs[slowest + 1 :])
+    )
+    assert bound.of_stage(slowest, sum(pairs[slowest]), before, after) == pytest.approx(least)
 
 
 @given(st.integers(1, 8), st.integers(1, 24))
@@ -53,7 +62,7 @@ def test_the_order_in_which_quotas_are_asked_for_changes_no_answer(stages, quota
     st.data(),
 )
 @settings(max_examples=80, deadline=None)
-def test_climbing_keeps_every_block_and_never_makes_a_split_slower_by_the_closed_form(
+def test_climbing_keeps_every_block_and_ends_where_no_block_of_the_slowest_stage_is_better_off_elsewhere(
     speeds, num_blocks, quota, transfer, data
 ):
     inner = sorted(
@@ -63,9 +72,15 @@ def test_climbing_keeps_every_block_and_never_makes_a_split_slower_by_the_closed
 
     def least(borders):
         parts = [p[b] - p[a] for p, (a, b) in zip(prefix, pairwise((0, *borders, num_blocks)), strict=True)]
-        return least_one_f_one_b(parts, 1.0 / 3.0, quota, transfer)[0]
+        return least_one_f_one_b(parts, 1.0 / 3.0, quota, transfer)
 
     seconds, found = climbed(prefix, inner, 1.0 / 3.0, quota, transfer)
-    assert all(a < b for a, b in pairwise((0, *found, num_blocks)))
-    assert seconds == pytest.approx(least(found))
-    assert seconds <= least(inner) + 1e-12
+    again, slowest = least(found)
+    assert seconds == pytest.approx(again)
+    assert seconds <= least(inner)[0] + 1e-12
+    counts = [b - a for a, b in pairwise((0, *found, num_blocks))]
+    assert min(counts) > 0
+    for taker in range(len(speeds)):
+        moved = [count + (s == taker) - (s == slowest) for s, count in enumerate(counts)]
+        if min(moved) > 0:
+            assert least([*accumulate(moved)][:-1])[0] >= seconds * (1.0 - 1e-8)

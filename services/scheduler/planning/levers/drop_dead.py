@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from layouts.layout import Layout
-from services.scheduler.planning.repair import EmptyStage, repaired
+from services.scheduler.planning.repair import ways_to_repair
 from services.scheduler.planning.situation import Situation
 
 
@@ -15,10 +15,7 @@ class DropDead:
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """``base`` without dead ranks, empty stages merged into their neighbours, or their replicas dropped."""
-        for on_empty in EmptyStage:
-            smaller = repaired(base, situation.throughputs.keys(), on_empty)
-            if smaller is not None:
-                yield smaller
+        yield from ways_to_repair(base, situation.throughputs.keys())
 
     def describe(self, before: Layout, after: Layout) -> str:
         """Who left, and what became of empty stages and replicas."""

@@ -16,7 +16,7 @@ from itertools import combinations
 
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.situation import RISK_MARGIN, Situation
-from services.scheduler.planning.split_climb import climbed
+from services.scheduler.planning.split_climb import climbed, parts_of
 
 _NUM_COMPARED = 3
 _EXHAUSTIVE_WORK = 2000
@@ -108,8 +108,7 @@ def _least_sum(prefix: _Prefixes, cap: float) -> tuple[float, tuple[int, ...]] |
 
 def _slowest(prefix: _Prefixes, inner: tuple[int, ...]) -> float:
     """Seconds of the slowest stage of a split."""
-    borders = (0, *inner, len(prefix[0]) - 1)
-    return max([p[stop] - p[start] for p, start, stop in zip(prefix, borders[:-1], borders[1:], strict=True)])
+    return max(parts_of(prefix, (0, *inner, len(prefix[0]) - 1)))
 
 
 def split_candidates(prefix: _Prefixes, num_micro_batches: int, incumbent: float) -> list[tuple[int, ...]]:
@@ -151,29 +150,35 @@ def split_candidates(prefix: _Prefixes, num_micro_batches: int, incumbent: float
 
 
 def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, schedule: str) -> tuple[Stage, ...]:
-    """The stages with the split that is fastest for a quota; the given split when none is faster."""
-    if len(stages) == 1:
+    """The stages with the split that is fastest for a quota; the given split when none is faster.
+
+    Splits that cannot be the fastest by the closed form of a pipeline's time are not looked at any closer.
+    """
+    if len(stages) == 1 or not quota:
         return stages
-    num_blocks, throughputs, cost = stages[-1].stop_block, situation.throughputs, situation.cost
-    prefix = [cost.seconds_to_block(stage.shares, tuple([throughputs[r] for r in stage.ranks])) for stage in stages]
+    num_blocks, cost = stages[-1].stop_block, situation.cost
+    prefix = situation.seconds_to_blocks(stages)
     now = tuple(stage.stop_block for stage in stages[:-1])
     num_splits = math.comb(num_blocks - 1, len(stages) - 1)
     if num_splits * len(stages) * quota <= _EXHAUSTIVE_WORK:
         candidates = list(combinations(range(1, num_blocks), len(stages) - 1))
     else:
-        parts = [p[stage.stop_block] - p[stage.first_block] for p, stage in zip(prefix, stages, strict=True)]
+        parts = parts_of(prefix, (0, *now, num_blocks))
         candidates = split_candidates(prefix, quota, sum(parts) + max(0, quota - 1) * max(parts))
         if schedule == "1f1b" and quota:
-            workload, start = situation.cost.workload, candidates[0] if candidates else now
-            _, better = climbed(prefix, start, situation.cost.forward_part, quota, workload.transfer_seconds)
-            candidates.insert(0, better)
+            start = candidates[0] if candidates else now
+            _, better = climbed(prefix, start, cost.forward_part, quota, cost.workload.transfer_seconds)
+            candidates = list(dict.fromkeys((better, *candidates)))
 
-    def seconds(shape: tuple[Stage, ...]) -> float:
-        return situation.makespan(shape, quota, schedule)
+    def least(inner: tuple[int, ...], limit: float) -> float:
+        return situation.least_makespan(parts_of(prefix, (0, *inner, num_blocks)), quota, schedule, limit)
 
-    best, best_seconds = stages, seconds(stages) * (1.0 - 1e-9)
+    best, best_seconds = stages, math.inf
     for inner in candidates:
-        if inner != now and (taken := seconds(shape := _with_borders(stages, inner))) < best_seconds:
+        if inner == now or least(inner, best_seconds) >= best_seconds:
+            continue
+        shape = _with_borders(stages, inner)
+        if (taken := situation.makespan(shape, quota, schedule)) < best_seconds:
             if _excess(situation, shape, quota, schedule) > _excess(situation, stages, quota, schedule):
                 # A split that does not fit memory may only replace one that does not either; where memory is not
                 # known, fuller devices are a risk.
@@ -181,7 +186,10 @@ def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, sche
                 if situation.device_bytes is not None or taken >= best_seconds:
                     continue
             best, best_seconds = shape, taken
-    return best
+    worth = best_seconds / (1.0 - _EPSILON)
+    if worth < least(now, worth) or worth < situation.makespan(stages, quota, schedule):
+        return best
+    return stages
 
 
 def _excess(situation: Situation, stages: tuple[Stage, ...], quota: int, schedule: str) -> float:

@@ -31,7 +31,7 @@ _Source = tuple[list[int], int]
 
 
 def _loss(throughputs: Iterable[float]) -> float:
-    return sum([1.0 - min(1.0, p) for p in throughputs])
+    return sum([1.0 - p for p in throughputs if p < 1.0])
 
 
 def _even_stages(cells: Sequence[Sequence[int]], num_blocks: int) -> tuple[Stage, ...]:

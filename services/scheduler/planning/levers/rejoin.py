@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from layouts.layout import Layout
-from services.scheduler.planning.repair import EmptyStage, repaired
+from services.scheduler.planning.repair import ways_to_repair
 from services.scheduler.planning.situation import Situation
 
 
@@ -15,9 +15,11 @@ class Rejoin:
 
     def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
         """The full shape without those of its ranks that are dead, if that differs from ``base``."""
-        for on_empty in EmptyStage:
-            shape = repaired(situation.home, situation.throughputs.keys(), on_empty)
-            if shape is not None and shape != base:
+        home = situation.home
+        if (home.schedule, home.mix) == (base.schedule, base.mix) and home.replicas == base.replicas:
+            return  # the lever drop_dead has proposed it
+        for shape in ways_to_repair(home, situation.throughputs.keys()):
+            if shape != base:
                 yield shape
 
     def describe(self, before: Layout, after: Layout) -> str:

@@ -25,7 +25,8 @@ class _Pace:
 
     def __init__(self, situation: Situation, stages: _Stages, schedule: str) -> None:
         self._situation, self._stages, self._schedule = situation, stages, schedule
-        self.slope = max([sum(parts) for parts in situation.stage_seconds(stages)])
+        self._parts = [sum(parts) for parts in situation.stage_seconds(stages)]
+        self.slope = max(self._parts)
         self._known: dict[int, float] = {}
 
     def seconds(self, quota: int) -> float:
@@ -35,9 +36,22 @@ class _Pace:
             found = self._known[quota] = self._situation.makespan(self._stages, quota, self._schedule)
         return found
 
+    def is_within(self, quota: int, seconds: float) -> bool:
+        """Whether a quota is done within some seconds."""
+        if quota <= 0:
+            return True
+        return quota <= int(seconds / self.slope) and self._least(quota, seconds) <= seconds >= self.seconds(quota)
+
     def within(self, seconds: float) -> int:
         """The largest quota done within some seconds, at most one more than the slowest stage alone could do."""
-        return max(0, bisect_right(range(int(seconds / self.slope) + 1), seconds, key=self.seconds) - 1)
+        most = bisect_right(range(int(seconds / self.slope) + 1), seconds, key=lambda q: self._least(q, seconds)) - 1
+        # The closed form is seldom wrong by a micro-batch.
+        if most < 0 or self.seconds(most) <= seconds:
+            return max(0, most)
+        return max(0, bisect_right(range(most), seconds, key=self.seconds) - 1)
+
+    def _least(self, quota: int, limit: float) -> float:
+        return self._situation.least_makespan(self._parts, quota, self._schedule, limit)
 
 
 class _Job:
@@ -108,8 +122,9 @@ class _Job:
         if limit not in self._done:
             self._done = {limit: sum([self._pace(key).within(limit) * count for key, count in self._counts.items()])}
         new = _Pace(self._situation, instead, self.layout.schedule)
-        done = self._done[limit] - self._pace(self._keys[replica]).within(limit) + new.within(limit)
-        return done >= self.layout.num_micro_batches
+        others = self._done[limit] - self._pace(self._keys[replica]).within(limit)
+        needed = self.layout.num_micro_batches - others
+        return new.is_within(needed, limit)
 
     def seconds(self, replica: int = 0, instead: _Stages | None = None) -> float:
         """Pipeline seconds of the job with the best quotas, if wanted with other stages in one replica.

@@ -8,8 +8,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
+from heapq import heapify, heapreplace
 
 from layouts.layout import Layout, Replica, Stage
+from services.scheduler.planning.cost_model import CostModel
 from services.scheduler.planning.situation import Situation
 
 
@@ -20,36 +22,56 @@ def best_widths(num_granules: int, speeds: tuple[float, ...]) -> tuple[int, ...]
     Greedy and exact: each granule goes to the shard that would have it done first; first of equals.
     """
     widths = [0] * len(speeds)
+    done = [(1 / speed, t) for t, speed in enumerate(speeds)]
+    heapify(done)
     for _ in range(num_granules):
-        first = min(range(len(speeds)), key=lambda t: ((widths[t] + 1) / speeds[t], t))
+        first = done[0][1]
         widths[first] += 1
+        heapreplace(done, ((widths[first] + 1) / speeds[first], first))
     return tuple(widths)
 
 
 def best_stage(situation: Situation, stage: Stage) -> Stage:
     """The stage with the best widths for its live ranks; ranks that would only hold it up are left out."""
-    cost, throughputs = situation.cost, situation.throughputs
-    speeds = {rank: throughputs[rank] for rank in stage.ranks}
-    even = len(set(speeds.values())) == len(set(stage.shares)) == 1
-    if even and cost.main_width % len(stage.ranks) == 0:
+    ranks, cost = stage.ranks, situation.cost
+    speeds = tuple([situation.throughputs[rank] for rank in ranks])
+    even = len(set(speeds)) == len(set(stage.shares)) == 1
+    if even and cost.main_width % len(ranks) == 0:
         return stage  # equal shards of equal devices, without a rest
-    ordered = sorted(stage.ranks, key=lambda rank: (-speeds[rank], rank))
-    best, best_seconds = stage, sum(cost.stage_seconds(stage, throughputs))
-    for count in range(len(ordered), 0, -1):
-        ranks = tuple(rank for rank in stage.ranks if rank in ordered[:count])
-        chosen = tuple(speeds[rank] for rank in ranks)
-        widths = best_widths(max(cost.main_width, count), chosen)
-        kept = [(rank, width) for rank, width in zip(ranks, widths, strict=True) if width]
-        divisor = math.gcd(*(width for _, width in kept))
-        candidate = Stage(
-            first_block=stage.first_block,
-            stop_block=stage.stop_block,
-            ranks=tuple(rank for rank, _ in kept),
-            shares=tuple(width // divisor for _, width in kept),
-        )
-        seconds = sum(cost.stage_seconds(candidate, throughputs))
+    fastest_first = tuple(sorted(range(len(ranks)), key=lambda t: (-speeds[t], ranks[t])))
+    asked = stage.first_block, stage.stop_block, stage.shares, speeds, fastest_first
+    if asked not in situation.cuts:
+        situation.cuts[asked] = _best_cut(cost, *asked)
+    found = situation.cuts[asked]
+    if found is None:
+        return stage
+    kept, shares = found
+    return replace(stage, ranks=tuple([ranks[t] for t in kept]), shares=shares)
+
+
+def _best_cut(
+    cost: CostModel,
+    first_block: int,
+    stop_block: int,
+    shares: tuple[int, ...],
+    speeds: tuple[float, ...],
+    fastest_first: tuple[int, ...],
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Which shards of a stage to keep, and their shares; None when they are best as they are."""
+    main_width, best = cost.main_width, None
+    best_seconds = sum(cost.range_seconds(first_block, stop_block, shares, speeds))
+    whole = cost.healthy_seconds(first_block, stop_block)
+    for count in range(len(speeds), 0, -1):
+        if whole >= best_seconds * sum([speeds[t] for t in fastest_first[:count]]):
+            break  # however it is cut, so few do not get faster
+        chosen = sorted(fastest_first[:count])
+        widths = best_widths(max(main_width, count), tuple([speeds[t] for t in chosen]))
+        kept = tuple([t for t, width in zip(chosen, widths, strict=True) if width])
+        divisor = math.gcd(*widths)
+        cut = tuple([width // divisor for width in widths if width])
+        seconds = sum(cost.range_seconds(first_block, stop_block, cut, tuple([speeds[t] for t in kept])))
         if seconds < best_seconds * (1.0 - 1e-9):
-            best, best_seconds = candidate, seconds
+            best, best_seconds = (kept, cut), seconds
     return best
 
 
@@ -76,6 +98,8 @@ class TensorWidth:
         """Which stages have new widths."""
         lines = []
         for d, (was, becomes) in enumerate(zip(before.replicas, after.replicas, strict=False)):
+            if was.stages is becomes.stages:
+                continue
             for s, (old, new) in enumerate(zip(was.stages, becomes.stages, strict=False)):
                 if (old.ranks, old.shares) != (new.ranks, new.shares) and set(old.ranks) & set(new.ranks):
                     widths = ", ".join(f"rank {r}: {w}" for r, w in zip(new.ranks, new.shares, strict=True))
