@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from layouts.layout import Layout, Replica, Stage
 from layouts.schedules import SPLIT_BACKWARD
 from services.scheduler.planning.cost_model import CostModel, replica_makespan, slowest_seconds
+from services.scheduler.planning.healthy import healthy_seconds
 from services.scheduler.planning.links import SlowLink, border_factors
 from services.scheduler.planning.memory import activation_peak, layout_peak, most_held, replica_peaks
 from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
@@ -370,26 +371,3 @@ class Situation:
 
 def _blocks_on_fullest(stage: Stage) -> float:
     return stage.num_blocks * max(stage.shares) / sum(stage.shares)
-
-
-def healthy_seconds(cost: CostModel, home: Layout, schedule: str | None = None) -> float:
-    """Seconds per iteration of a layout with every device healthy; replicas that are alike are looked at once.
-
-    Args:
-        cost: Predicts iterations.
-        home: The layout.
-        schedule: Another schedule than the layout's.
-    """
-    schedule = schedule or home.schedule
-    kinds = {
-        (tuple([(s.stop_block, s.shares) for s in replica.stages]), replica.num_micro_batches): replica
-        for replica in home.replicas
-    }
-    return cost.total(
-        max(
-            [
-                cost.makespan(kind.stages, kind.num_micro_batches, dict.fromkeys(kind.ranks, 1.0), schedule)
-                for kind in kinds.values()
-            ]
-        )
-    )
