@@ -31,28 +31,34 @@ class LeftValue:
         self._value = value
 
     def read(self) -> float | None:
-        """The number; None when there is none. May wait for an accelerator: never on the training thread.
-
-        Raises:
-            TypeError: It is no number.
-            ValueError: Likewise.
-        """
+        """The number; None when it is none. May wait for an accelerator: never on the training thread."""
         if self._ready is not None:
             self._ready.synchronize()
-        return None if self._value is None else float(self._value)
+        if self._value is None:
+            return None
+        try:
+            return float(self._value)
+        except (TypeError, ValueError, RuntimeError) as error:  # the sample is worth having without it
+            _warn_once("number", f"a loss or gradient_norm is not reported, as it is not one number: {error}")
+            return None
 
 
 def _local(value: Any) -> Any:
     """A distributed tensor's whole on this rank; None, said once, when it has only a part."""
     if all(placement.is_replicate() for placement in value.placements):
         return value.to_local()
-    if not _said:
-        _said.append(True)
-        _logger.warning(
-            "a distributed tensor with placements %s is not reported: give loss or gradient_norm as its full_tensor()",
-            value.placements,
-        )
+    _warn_once(
+        "distributed",
+        f"a distributed tensor with placements {value.placements} is not reported: give loss or gradient_norm as its "
+        "full_tensor()",
+    )
     return None
 
 
-_said: list[bool] = []
+_said: set[str] = set()
+
+
+def _warn_once(what: str, message: str) -> None:
+    if what not in _said:
+        _said.add(what)
+        _logger.warning("%s", message)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 import trainer_sdk as evenkeel
+from trainer_sdk.emit import left_value
 from trainer_sdk.emit.iteration import Iteration
 
 
@@ -149,11 +150,31 @@ def test_a_loss_that_is_summed_up_in_place_is_that_of_its_own_iteration() -> Non
     assert [(sample.loss, sample.gradient_norm) for sample in read] == [(4.0, 4.0), (8.0, 8.0)]
 
 
-def test_of_a_distributed_norm_only_what_is_whole_here_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_no_number_is_left_out_of_the_sample_and_said_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch  # noqa: PLC0415
+
+    monkeypatch.setattr(left_value, "_said", set())
+    run = evenkeel.start()
+    finished: list[Iteration] = []
+    run._finished = finished.append  # type: ignore[method-assign]
+    for loss in (torch.ones(2), "2.5 nats", torch.tensor(2.5)):
+        with run.iteration(tokens=3) as iteration:
+            iteration.loss = loss
+    read = [each.sample() for each in finished]
+    assert [sample.loss if sample.HasField("loss") else None for sample in read] == [None, None, 2.5]
+    assert caplog.text.count("not one number") == 1
+
+
+def test_of_a_distributed_norm_only_what_is_whole_here_is_reported(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch  # noqa: PLC0415
     from torch import distributed  # noqa: PLC0415
     from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, init_device_mesh  # noqa: PLC0415
 
+    monkeypatch.setattr(left_value, "_said", set())
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     try:
         mesh = init_device_mesh("cpu", (1,))
