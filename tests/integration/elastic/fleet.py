@@ -22,6 +22,7 @@ from tests.integration.elastic.rank_process import (
     Leash,
     PipeEmitter,
     RankProcess,
+    dying_in_a_reshape,
     fork_store,
     serve,
 )
@@ -101,18 +102,21 @@ class Fleet:
         torch.set_num_threads(1)
         mailbox = Mailbox(rank, incarnation)
         threading.Thread(target=serve, args=(mailbox, commands), daemon=True).start()
-        Engine(
+        fate = self._fates.get(rank) if incarnation == 0 else None
+        engine = Engine(
             self.config,
             rank=rank,
             incarnation=incarnation,
             mailbox=mailbox,
             device=self._make_device(rank),
-            emitter=PipeEmitter(output, self._fates.get(rank) if incarnation == 0 else None),
+            emitter=PipeEmitter(output, fate),
             store_address=self.store_address,
             initial_layout=layout,
             links=self._make_links(),
             on_step=lambda step: self._leash.hold(mailbox, step),
-        ).run()
+        )
+        with dying_in_a_reshape(fate, mailbox):
+            engine.run()
 
     def kill(self, rank: int) -> None:
         process = self.ranks.pop(rank)

@@ -6,8 +6,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
@@ -18,6 +19,9 @@ from evenkeel.telemetry.v1 import telemetry_pb2
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
 from trainer_sdk.elastic.engine import Step
 from trainer_sdk.emit.progress import ProgressMark
+from trainer_sdk.groups.assembly import Assembly
+from trainer_sdk.groups.builder import StoreGroupBuilder
+from trainer_sdk.groups.delivery import Delivery
 
 DEADLINE_SECONDS = 150.0
 ANY = -1
@@ -27,7 +31,8 @@ ANY = -1
 class Fate:
     """A process kills or stops itself when it reaches an operation of an iteration for the ``nth`` time.
 
-    Iteration ``ANY`` is whichever is the first with that operation.
+    Or when a reshape to ``epoch`` comes to one of ``MOMENTS_OF_A_RESHAPE``. Iteration ``ANY`` is whichever is the
+    first with that operation.
     """
 
     iteration: int
@@ -35,6 +40,34 @@ class Fate:
     nth: int = 1
     epoch: int = 0
     signal: int = signal.SIGKILL
+
+
+MOMENTS_OF_A_RESHAPE = {
+    "connect": (StoreGroupBuilder, "connect"),  # while groups are built
+    "exchange": (Delivery, "exchange"),  # before slices move
+    "gather": (Assembly, "gather"),  # slices are there, sums are not
+}
+
+
+@contextmanager
+def dying_in_a_reshape(fate: Fate | None, mailbox: Mailbox) -> Iterator[None]:
+    """A fate whose operation is a moment of a reshape, and whose epoch is the one that the reshape leads to."""
+    if fate is None or fate.operation not in MOMENTS_OF_A_RESHAPE:
+        yield
+        return
+    owner, name = MOMENTS_OF_A_RESHAPE[fate.operation]
+    method = getattr(owner, name)
+
+    def deadly(*arguments: Any) -> Any:
+        if mailbox.state.promised_epoch == fate.epoch:
+            os.kill(os.getpid(), fate.signal)
+        return method(*arguments)
+
+    setattr(owner, name, deadly)
+    try:
+        yield
+    finally:
+        setattr(owner, name, method)
 
 
 class FatefulMark(ProgressMark):

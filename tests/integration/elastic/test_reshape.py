@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from layouts.layout import Layout, Replica, Stage, uniform_layout
+from tests.integration.elastic.rank_process import ANY
 from trainer_sdk.elastic.config import GroupBuilding, ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
 from trainer_sdk.elastic.data import Dataset
 from trainer_sdk.elastic.reference import reference_losses
@@ -253,6 +254,31 @@ def test_a_death_in_the_recovery_iteration_is_one_more_and_keeps_what_is_kept(st
     assert_as_if_nothing_happened(fleet, 9, 0.5)
     # Who dies in the vote of a first stage has reduced, so everybody was through: only its own sums may be missing.
     assert fleet.num_executed(5) <= 2
+
+
+def test_each_recovery_loses_one_more_rank_and_nothing_else(start_fleet: Callable) -> None:
+    fates = {
+        1: {"iteration": 4, "operation": "backward", "nth": 2},
+        6: {"iteration": ANY, "operation": "connect", "epoch": 1},
+        4: {"iteration": ANY, "operation": "exchange", "epoch": 2},
+        3: {"iteration": ANY, "operation": "gather", "epoch": 3},
+    }
+    fleet = start_fleet(config(9, max_gradient_norm=0.5), UNIFORM, fates=fates)
+    dead: set[int] = set()
+    for rank in fates:
+        fleet.mourn(rank)
+        dead.add(rank)
+        ranks = [one for one in UNIFORM.ranks if one not in dead]
+        fleet.recover(
+            Layout(
+                num_blocks=4, replicas=(replica(4, stage(0, 2, tuple(ranks[::2])), stage(2, 4, tuple(ranks[1::2]))),)
+            ),
+            {0: UNIFORM},
+        )
+    fleet.finish()
+
+    assert_as_if_nothing_happened(fleet, 9, 0.5)
+    assert {sample.epoch for sample in fleet.samples[4].values()} == {4}
 
 
 def test_unequal_layouts_lose_only_what_the_dead_had(start_fleet: Callable) -> None:
