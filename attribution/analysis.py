@@ -40,7 +40,8 @@ _PIPELINE_KINDS = {
     OperationType.BACKWARD_RECV: "backward-pp-comm",
 }
 _ASIDE = {OperationType.INPUT: "input", OperationType.GARBAGE_COLLECTION: "garbage_collection"}
-_MOST_WORKERS = 4096
+_ALL_WORKERS = 512
+_MOST_RANKS = 64
 _MOST_LINKS = 16
 
 
@@ -65,7 +66,8 @@ class Attribution:
         by_stage: Suspects by stage, worst first.
         by_dp_rank: Suspects by data-parallel rank, worst first.
         by_operation: Suspects by kind of operation, worst first.
-        by_rank: Suspects by worker, by global rank, worst first.
+        by_rank: Suspects by worker, by global rank, worst first; of more than 512 workers the 64 that compute longest
+            beside the others of their stage.
         by_link: Suspects by link (see :mod:`attribution.links`): the 16 whose transfers take longest, worst first.
         causes: What explains at least half of a slowdown of 10 % or more: "slow_workers", "last_stage", "heavy_stage"
             (another than the last), "communication", "pauses" (computations that now and then take twice as long),
@@ -153,7 +155,7 @@ def analyze(operations: Operations) -> Attribution:
         by_stage=by_stage,
         by_dp_rank=by_dp_rank,
         by_operation=asked.suspects(kinds),
-        by_rank=asked.suspects(operations.rank) if num_workers <= _MOST_WORKERS else (),
+        by_rank=asked.suspects(operations.rank, named=_ranks_asked_about(operations, replay.actual)),
         by_link=asked.suspects(links, named=list(slowness)[:_MOST_LINKS]),
         causes=named.causes,
         ill_ranks=named.ill_ranks,
@@ -161,6 +163,19 @@ def analyze(operations: Operations) -> Attribution:
         slow_links=named.slow_links,
         per_step=asked.steps(),
     )
+
+
+def _ranks_asked_about(operations: Operations, seconds: npt.NDArray[np.float64]) -> tuple[int, ...]:
+    """All ranks, or in a huge job those that compute longest: each costs two replays of the whole recording."""
+    computes = np.isin(operations.optype, list(COMPUTE))
+    ranks, first, place = np.unique(operations.rank, return_index=True, return_inverse=True)
+    if len(ranks) <= _ALL_WORKERS:
+        return tuple(ranks.tolist())
+    spent = np.bincount(place.ravel(), weights=np.where(computes, seconds, 0.0))
+    stages = operations.stage[first]
+    for stage in np.unique(stages):
+        spent[stages == stage] /= max(float(np.median(spent[stages == stage])), 1e-9)
+    return tuple(ranks[np.argsort(-spent, kind="stable")[:_MOST_RANKS]].tolist())
 
 
 def _slowest_workers(

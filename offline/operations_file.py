@@ -64,10 +64,12 @@ def _check_repeats(table: Table, columns: dict[str, Column]) -> None:
     _, kind = np.unique(columns["optype"][lasting], return_inverse=True)
     names = ("step", "dp_rank", "stage", "start_ts", "duration")
     keys = np.stack([kind.ravel().astype(np.float64), *(columns[name][lasting] for name in names)])
-    _, first, place = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[place.ravel()] != np.arange(len(lasting)))
+    order = np.lexsort(keys)
+    same = (keys[:, order[1:]] == keys[:, order[:-1]]).all(axis=0)
+    again, before = order[1:][same], order[:-1][same]
     if len(again):
-        row, earlier = int(lasting[again[0]]), int(lasting[first[place.ravel()[again[0]]]])
+        first = int(again.argmin())
+        row, earlier = int(lasting[again[first]]), int(lasting[before[first]])
         repeated = table.place(earlier).removeprefix(f"{table.path} ")
         raise RecordingError(f"{table.place(row)} repeats {repeated}: keep each operation once")
 

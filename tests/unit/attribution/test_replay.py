@@ -120,3 +120,11 @@ def test_several_tensor_parallel_ranks_of_a_worker_are_refused() -> None:
     columns["rank"] = np.arange(len(columns["step"])) % 2
     with pytest.raises(OperationError, match="share one dp_rank and stage"):
         Operations.from_columns(columns)
+
+
+def test_in_a_huge_job_the_ranks_that_compute_longest_are_asked_about() -> None:
+    table = pipeline(num_steps=1, num_dp=260, num_stages=2, num_micro_batches=1)
+    victim = (table["dp_rank"] == 123) & (table["stage"] == 1) & (table["optype"] == "forward-compute")
+    found = analyze(Operations.from_columns({**table, "duration": np.where(victim, 2.0, table["duration"])}))
+    assert len(found.by_rank) == 64
+    assert found.by_rank[0].name == str(2 * 123 + 1)
