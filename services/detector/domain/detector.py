@@ -16,7 +16,7 @@ from services.detector.domain.device_health import QUIET, DeviceHealth
 from services.detector.domain.device_levels import HealthChange
 from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
 from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.hang import find_hangs
+from services.detector.domain.hang_watch import HangWatch
 from services.detector.domain.job_profile import JobProfile
 from services.detector.domain.kind_board import KindBoard, kind_verdict
 from services.detector.domain.link_report import link_probe_verdict, link_verdict
@@ -24,7 +24,7 @@ from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport
 from services.detector.domain.link_watch import LinkFinding, LinkWatch
 from services.detector.domain.loss_watch import LossWatch
 from services.detector.domain.middle import median
-from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation, RankProgress
+from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
 from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
 from services.detector.domain.suspicion import SUSPECT_AT, Accusation, ProbeReport, Standing, Suspicion, SuspicionDesk
 from services.detector.domain.verdict import Culprit, Profile, RankThroughput, RankThroughputs, Verdict
@@ -61,14 +61,13 @@ class JobDetector:
         self._desk = SuspicionDesk()
         self._link_desk = LinkDesk()
         self._profile = JobProfile()
-        self._hung: dict[int, tuple[int, int]] = {}
+        self._hangs = HangWatch()
         self._last_sequence = -1
         self._last_at = 0.0
         self._iteration = -1
         self._num_frames = 0
         self._known_rows: Ints | None = None
         self._layout: FrameLayout | None = None
-        self._members: frozenset[int] = frozenset()
 
     @property
     def finished(self) -> bool:
@@ -112,12 +111,13 @@ class JobDetector:
         found = [self._process_verdict(finding, liveness.at_unix_seconds) for finding in findings]
         if liveness.event is not None and liveness.event.probe is not None:
             found += self._probed(liveness.event.probe, liveness.at_unix_seconds)
-        alive = tuple(one for one in liveness.progress if self._takes_part(one))
-        hangs = find_hangs(alive, iteration_seconds=self._profile.iteration_seconds, epoch=self._profile.epoch)
+        hangs = self._hangs.observe(
+            liveness.progress,
+            is_dead=self._processes.is_dead,
+            iteration_seconds=self._profile.iteration_seconds,
+            epoch=self._profile.epoch,
+        )
         for hang in hangs:
-            if self._hung.get(hang.rank, (-1, -1))[0] == hang.incarnation:
-                continue
-            self._hung[hang.rank] = (hang.incarnation, hang.iteration)
             culprit = self._culprit(hang.rank, hang.incarnation)
             found.append(report.hang_verdict(self.job_id, hang, culprit, liveness.at_unix_seconds))
         return found
@@ -182,12 +182,6 @@ class JobDetector:
         """Probes of devices and of links share what a job pays for them."""
         return self._desk.is_due(iteration) and self._link_desk.is_due(iteration)
 
-    def _takes_part(self, one: RankProgress) -> bool:
-        """False for the dead, and for those who hold no position under the epoch in force: nobody waits for them."""
-        if self._processes.is_dead(one.rank, one.incarnation):
-            return False
-        return not self._members or one.rank in self._members or one.epoch > self._profile.epoch
-
     def _on_frame(self, frame: FrameObservation) -> list[Finding]:
         self._iteration = frame.iteration
         if frame.epoch != self._profile.epoch:
@@ -203,15 +197,15 @@ class JobDetector:
         if not len(frame):
             return found
         rows = self._locate(frame)
-        found += self._moving_again(frame)
+        for rank, incarnation, iteration in self._hangs.moving_again(frame):
+            found.append(report.moving_again_verdict(frame, self._culprit(rank, incarnation), iteration))
         for loss in self._losses.observe(frame):
             culprits = tuple(self._culprit(rank, None) for rank in loss.ranks)
             found.append(report.loss_verdict(frame, loss, culprits))
         # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
         if np.count_nonzero(frame.planned):
             return found
-        for link in self._watch_links(frame):
-            found.append(self._link_verdict(frame, link))
+        found += [self._link_verdict(frame, link) for link in self._watch_links(frame)]
         found += self._suspect_link(frame)
         layout = self._layout = FrameLayout.of(frame, self._layout)
         usable, bank = layout.usable(frame), self._health.bank
@@ -316,30 +310,14 @@ class JobDetector:
         )
         if rows is not self._known_rows:
             self._known_rows = rows
-            self._members = frozenset((*frame.ranks.tolist(), *frame.missing_ranks))
+            self._hangs.members_are((*frame.ranks.tolist(), *frame.missing_ranks))
             for rank, incarnation in zip(frame.ranks.tolist(), frame.incarnations.tolist(), strict=True):
                 self._processes.seen(rank, incarnation)
         return rows
 
-    def _moving_again(self, frame: FrameObservation) -> list[Verdict]:
-        """Hung ranks that finished an iteration after all; later incarnations only end the complaint."""
-        if not self._hung:
-            return []
-        found = []
-        for rank, incarnation in zip(frame.ranks.tolist(), frame.incarnations.tolist(), strict=True):
-            hung = self._hung.get(rank)
-            if hung is None or incarnation < hung[0]:
-                continue
-            if incarnation > hung[0] or frame.iteration >= hung[1]:
-                del self._hung[rank]
-            if incarnation == hung[0] and frame.iteration >= hung[1]:
-                culprit = self._culprit(rank, incarnation)
-                found.append(report.moving_again_verdict(frame, culprit, hung[1]))
-        return found
-
     def _process_verdict(self, finding: ProcessFinding, at_unix_seconds: float) -> Verdict:
         if not finding.rejoined:
-            self._hung.pop(finding.rank, None)
+            self._hangs.died(finding.rank)
         culprit = self._culprit(finding.rank, finding.incarnation)
         return report.process_verdict(self.job_id, finding, culprit, self._iteration, at_unix_seconds)
 
@@ -359,22 +337,24 @@ class JobDetector:
     def to_state(self) -> dict[str, Any]:
         """Everything known of the job, as plain values and arrays."""
         links = {} if self._links is None else {"links": self._links.to_state()}
-        return links | {
-            "expectation": self._expectation.to_state(),
-            "health": self._health.to_state(),
-            "processes": self._processes.to_state(),
-            "losses": self._losses.to_state(),
-            "kinds": self._kinds.to_state(),
-            "desk": self._desk.to_state(),
-            "link_desk": self._link_desk.to_state(),
-            "profile": self._profile.to_state(),
-            "hung": sorted((rank, *what) for rank, what in self._hung.items()),
-            "last_sequence": self._last_sequence,
-            "last_at": self._last_at,
-            "iteration": self._iteration,
-            "num_frames": self._num_frames,
-            "members": sorted(self._members),
-        }
+        return (
+            links
+            | self._hangs.to_state()
+            | {
+                "expectation": self._expectation.to_state(),
+                "health": self._health.to_state(),
+                "processes": self._processes.to_state(),
+                "losses": self._losses.to_state(),
+                "kinds": self._kinds.to_state(),
+                "desk": self._desk.to_state(),
+                "link_desk": self._link_desk.to_state(),
+                "profile": self._profile.to_state(),
+                "last_sequence": self._last_sequence,
+                "last_at": self._last_at,
+                "iteration": self._iteration,
+                "num_frames": self._num_frames,
+            }
+        )
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
@@ -391,10 +371,9 @@ class JobDetector:
         if "link_desk" in state:
             self._link_desk.restore(state["link_desk"])
         self._profile.restore(state["profile"])
-        self._hung = {rank: (incarnation, iteration) for rank, incarnation, iteration in state["hung"]}
+        self._hangs.restore(state)
         self._last_sequence = state["last_sequence"]
         self._last_at = state["last_at"]
         self._iteration = state["iteration"]
         self._num_frames = state["num_frames"]
-        self._members = frozenset(state["members"])
         self._known_rows = None

@@ -16,6 +16,7 @@ from services.detector.domain.sequential_test import NUM_TESTS
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int32]
 
 WINDOW = 48
 """Iterations of residuals kept per device: what noise and levels are estimated from."""
@@ -104,7 +105,7 @@ class DeviceBank:
     num_relapses: Ints
     scale: Floats
     sums: Floats
-    ages: Ints
+    ages: Counts
 
     def __init__(self) -> None:
         # One row an iteration, so that the window of all devices is one piece of memory.
@@ -116,9 +117,8 @@ class DeviceBank:
         self.iterations: Ints = np.full(WINDOW, -1, dtype=np.int64)
         for name, shape, kind, _ in _COLUMNS:
             setattr(self, name, np.zeros((0, *shape), dtype=kind))
-        self.sums, self.ages = np.zeros((NUM_TESTS, 2, 0)), np.zeros((NUM_TESTS, 2, 0), dtype=np.int64)
+        self.sums, self.ages = np.zeros((NUM_TESTS, 2, 0)), np.zeros((NUM_TESTS, 2, 0), dtype=np.int32)
         self._counters: Ints = np.zeros((len(_COUNTERS), 0), dtype=np.int64)
-        self._rows: dict[int, int] = {}
         self._located: _Processes | None = None
         self._located_rows: Ints = np.zeros(0, dtype=np.int64)
 
@@ -178,12 +178,12 @@ class DeviceBank:
         return self.sums[:, 1].T
 
     @property
-    def ages_slower(self) -> Ints:
+    def ages_slower(self) -> Counts:
         """A view of the observations in the sums towards slower, like those."""
         return self.ages[:, 0].T
 
     @property
-    def ages_faster(self) -> Ints:
+    def ages_faster(self) -> Counts:
         """The same towards faster."""
         return self.ages[:, 1].T
 
@@ -193,7 +193,8 @@ class DeviceBank:
 
     def row_of(self, rank: int) -> int | None:
         """The row of a rank, or None before it was first seen."""
-        return self._rows.get(rank)
+        found = np.flatnonzero(self.rank == rank)
+        return int(found[0]) if len(found) else None
 
     def settled(self) -> npt.NDArray[np.bool_]:
         """Of all rows, the healthy ones that have a baseline."""
@@ -209,12 +210,16 @@ class DeviceBank:
         """
         if self._located is not None and self._located.same_in(frame):
             return self._located_rows
-        self._append([rank for rank in frame.ranks.tolist() if rank not in self._rows])
+        # Not kept: processes seldom change.
+        row_of = {rank: row for row, rank in enumerate(self.rank.tolist())}
+        fresh = [rank for rank in frame.ranks.tolist() if rank not in row_of]
+        row_of |= {rank: row for row, rank in enumerate(fresh, start=len(self))}
+        self._append(fresh)
         rows = np.empty(len(frame), dtype=np.int64)
         for entry, (rank, incarnation) in enumerate(
             zip(frame.ranks.tolist(), frame.incarnations.tolist(), strict=True)
         ):
-            row = self._rows[rank]
+            row = row_of[rank]
             node, device = frame.nodes[entry], frame.devices[entry]
             if self.incarnation[row] != incarnation or self.nodes[row] != node or self.devices[row] != device:
                 self._reset(row)
@@ -261,11 +266,10 @@ class DeviceBank:
         self._counters = np.pad(self._counters, ((0, 0), (0, len(ranks))))
         added = np.zeros((NUM_TESTS, 2, len(ranks)))
         self.sums = np.concatenate([self.sums, added], axis=2)
-        self.ages = np.concatenate([self.ages, added.astype(np.int64)], axis=2)
-        for rank in ranks:
-            self._rows[rank] = len(self.nodes)
-            self.nodes.append("")
-            self.devices.append("")
+        self.ages = np.concatenate([self.ages, added.astype(np.int32)], axis=2)
+        self.rank[len(self) - len(ranks) :] = ranks
+        self.nodes += [""] * len(ranks)
+        self.devices += [""] * len(ranks)
 
     def _reset(self, row: int) -> None:
         for name, _, _, fresh in _COLUMNS:
@@ -288,9 +292,8 @@ class DeviceBank:
         none = np.zeros(count, dtype=np.int64)
         self._counters = np.stack([state.get(name, none) for name in _COUNTERS])
         self.sums = np.stack([state["sums_slower"].T, state["sums_faster"].T], axis=1)
-        self.ages = np.stack([state["ages_slower"].T, state["ages_faster"].T], axis=1)
+        self.ages = np.stack([state["ages_slower"].T, state["ages_faster"].T], axis=1, dtype=np.int32)
         self.nodes = list(state["nodes"])
         self.devices = list(state["devices"])
         self.iterations = state["iterations"].copy()
-        self._rows = {int(rank): row for row, rank in enumerate(self.rank)}
         self._located = self._everyone = None

@@ -14,6 +14,7 @@ from services.detector.domain.transfer_plan import Tie
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
 WINDOW = 48
@@ -24,18 +25,18 @@ _COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
     ("class_of", (), np.int64, 0),
     ("reference", (), np.float64, 0.0),
     ("offset", (), np.float64, 0.0),
-    ("num_to_reference", (), np.int64, 0),
-    ("num_observed", (), np.int64, 0),
-    ("num_settled", (), np.int64, 0),
+    ("num_to_reference", (), np.int32, 0),
+    ("num_observed", (), np.int32, 0),
+    ("num_settled", (), np.int32, 0),
     ("level", (), np.float64, 0.0),
     ("ill", (), np.bool_, False),
     ("since", (), np.int64, -1),
-    ("num_relapses", (), np.int64, 0),
+    ("num_relapses", (), np.int32, 0),
     ("scale", (), np.float64, 0.0),
     ("sums_slower", (NUM_TESTS,), np.float64, 0.0),
     ("sums_faster", (NUM_TESTS,), np.float64, 0.0),
-    ("ages_slower", (NUM_TESTS,), np.int64, 0),
-    ("ages_faster", (NUM_TESTS,), np.int64, 0),
+    ("ages_slower", (NUM_TESTS,), np.int32, 0),
+    ("ages_faster", (NUM_TESTS,), np.int32, 0),
     ("residuals", (WINDOW,), np.float32, np.nan),
 )
 
@@ -66,18 +67,18 @@ class LinkBank:
     class_of: Ints
     reference: Floats
     offset: Floats
-    num_to_reference: Ints
-    num_observed: Ints
-    num_settled: Ints
+    num_to_reference: Counts
+    num_observed: Counts
+    num_settled: Counts
     level: Floats
     ill: Bools
     since: Ints
-    num_relapses: Ints
+    num_relapses: Counts
     scale: Floats
     sums_slower: Floats
     sums_faster: Floats
-    ages_slower: Ints
-    ages_faster: Ints
+    ages_slower: Counts
+    ages_faster: Counts
     residuals: npt.NDArray[np.float32]
 
     def __init__(self) -> None:
@@ -85,7 +86,6 @@ class LinkBank:
         self.iterations: Ints = np.full(WINDOW, -1, dtype=np.int64)
         for name, shape, kind, _ in _COLUMNS:
             setattr(self, name, np.zeros((0, *shape), dtype=kind))
-        self._rows: dict[tuple[int, int, int], int] = {}
         self._located: tuple[Sequence[Tie], Ints] | None = None
 
     def __len__(self) -> int:
@@ -100,19 +100,21 @@ class LinkBank:
         """
         if self._located is not None and self._located[0] is ties:
             return self._located[1]
-        fresh = [tie for tie in ties if tie.key not in self._rows]
+        # Not kept: it is asked for when the channels change, and would be a tenth of what a small job's links take.
+        numbered = {tie.key: row for row, tie in enumerate(self.ties)}
+        fresh = [tie for tie in ties if tie.key not in numbered]
         for name, shape, kind, value in _COLUMNS:
             added = np.full((len(fresh), *shape), value, dtype=kind)
             setattr(self, name, np.concatenate([getattr(self, name), added]))
         for tie in fresh:
-            self._rows[tie.key] = len(self.ties)
+            numbered[tie.key] = len(self.ties)
             self.ties.append(tie)
-            self._begin(self._rows[tie.key], tie, num_to_reference)
+            self._begin(numbered[tie.key], tie, num_to_reference)
         for tie in ties:
             # The same ranks, but one of them moved to another node: another link.
-            if self.ties[self._rows[tie.key]].crosses != tie.crosses:
-                self._begin(self._rows[tie.key], tie, num_to_reference)
-        rows = np.array([self._rows[tie.key] for tie in ties], dtype=np.int64)
+            if self.ties[numbered[tie.key]].crosses != tie.crosses:
+                self._begin(numbered[tie.key], tie, num_to_reference)
+        rows = np.array([numbered[tie.key] for tie in ties], dtype=np.int64)
         self._located = (ties, rows)
         return rows
 
@@ -120,7 +122,7 @@ class LinkBank:
         for name, _, _, value in _COLUMNS:
             getattr(self, name)[row] = value
         self.ties[row] = tie
-        self.class_of[row] = 2 * tie.key[0] + tie.crosses
+        self.class_of[row] = 2 * (tie.group is not None) + tie.crosses
         self.num_to_reference[row] = num_to_reference
 
     def keep(self, rows: Ints) -> None:
@@ -128,7 +130,6 @@ class LinkBank:
         for name, _, _, _ in _COLUMNS:
             setattr(self, name, getattr(self, name)[rows])
         self.ties = [self.ties[row] for row in rows]
-        self._rows = {tie.key: row for row, tie in enumerate(self.ties)}
         self._located = None
 
     def push(self, iteration: int, rows: Ints, residuals: Floats) -> None:
@@ -163,9 +164,8 @@ class LinkBank:
         for name, _, kind, _ in _COLUMNS:
             setattr(self, name, state[name].astype(kind))
         self.ties = [
-            Tie(key=(key[0], key[1], key[2]), ranks=tuple(ranks), crosses=bool(crosses))
+            Tie(group=key[1] if key[0] else None, ranks=tuple(ranks), crosses=bool(crosses))
             for key, ranks, crosses in state["ties"]
         ]
         self.iterations = state["iterations"].copy()
-        self._rows = {tie.key: row for row, tie in enumerate(self.ties)}
         self._located = None

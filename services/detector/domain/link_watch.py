@@ -17,6 +17,7 @@ from services.detector.domain.link_suspicion import LinkStanding
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.ring_search import GroupStanding
 from services.detector.domain.suspicion import SUSPECT_AT
+from services.detector.domain.tie_index import TieIndex
 from services.detector.domain.transfer_cost import TransferCost
 from services.detector.domain.transfer_ratios import log_ratios_of
 from services.detector.domain.transfer_times import TransferTimes
@@ -124,8 +125,7 @@ class LinkWatch:
         self._health = LinkHealth(iterations_per_false_alarm=_SHARE_OF_BUDGET * iterations_per_false_alarm)
         self._doubts: dict[int, tuple[int, LinkChange]] = {}
         self._complaints: list[_Complaint] = []
-        self._pairs = np.zeros(0, dtype=np.int64), np.zeros((0, 2), dtype=np.int64)
-        self._groups: tuple[Ints, list[tuple[int, ...]]] = np.zeros(0, dtype=np.int64), []
+        self._index: TieIndex | None = None
         self._num_frames = 0
         self._new_epoch = False
 
@@ -144,7 +144,7 @@ class LinkWatch:
             self._forget_others(rows)
             rows = self._health.bank.locate(transfers.ties, num_to_reference=REFERENCE_OBSERVATIONS)
         if self._new_epoch or known != len(self._health.bank):
-            self._index()
+            self._index = None
         first_of_epoch, self._new_epoch = self._new_epoch, False
         operations = rows[transfers.tie_of]
         usable = np.isfinite(transfers.seconds) & (transfers.num_bytes >= 0)
@@ -170,7 +170,9 @@ class LinkWatch:
         """Where links and groups stand; None when none of them is worth a question."""
         bank, evidence = self._health.bank, self._health.evidence()
         if not bank.ill.any() and not (evidence >= SUSPECT_AT).any():
+            self._index = None
             return None
+        self._index = index = self._index or TieIndex(bank.ties)
         faults = np.full(len(bank), -1, dtype=np.int64)
         for number, complaint in enumerate(self._complaints):
             faults[sorted(complaint.rows)] = number
@@ -178,20 +180,22 @@ class LinkWatch:
         num_bytes = np.where(np.isfinite(num_bytes), num_bytes, USUAL_PROBE_BYTES)
         num_bytes = np.clip(num_bytes, SMALLEST_PROBE_BYTES, LARGEST_PROBE_BYTES)
         bytes_of = num_bytes[bank.class_of].astype(np.int64)
-        ill, (pairs, ends) = bank.ill | (faults >= 0), self._pairs
+        ill, pairs = bank.ill | (faults >= 0), index.links
         return LinkStanding(
-            ends=ends,
+            ends=index.ends,
             evidence=evidence[pairs],
             ill=ill[pairs],
             classes=bank.class_of[pairs],
             faults=faults[pairs],
             num_bytes=bytes_of[pairs],
-            groups=self._group_standing(evidence, ill, faults, bytes_of),
+            groups=self._group_standing(index, evidence, ill, faults, bytes_of),
         )
 
-    def _group_standing(self, evidence: Floats, ill: Bools, faults: Ints, bytes_of: Ints) -> GroupStanding:
+    def _group_standing(
+        self, index: TieIndex, evidence: Floats, ill: Bools, faults: Ints, bytes_of: Ints
+    ) -> GroupStanding:
         """Where the groups of more than two stand."""
-        bank, (rows, members) = self._health.bank, self._groups
+        bank, rows = self._health.bank, index.groups
         since = bank.since[rows]
         endpoints = np.full(len(rows), -1, dtype=np.int64)
         for number, complaint in enumerate(self._complaints):
@@ -199,7 +203,7 @@ class LinkWatch:
             since[mine] = complaint.first_iteration
             endpoints[mine] = complaint.ranks[0] if len(complaint.ranks) == 1 else -1
         return GroupStanding(
-            members=members,
+            members=index.members,
             evidence=evidence[rows],
             ill=ill[rows],
             classes=bank.class_of[rows],
@@ -327,13 +331,6 @@ class LinkWatch:
                 kept.append(complaint)
         self._complaints = kept
 
-    def _index(self) -> None:
-        pairs = [(row, *tie.ranks) for row, tie in enumerate(self._health.bank.ties) if len(tie.ranks) == 2]
-        table = np.array(pairs, dtype=np.int64).reshape(len(pairs), 3)
-        self._pairs = table[:, 0], table[:, 1:]
-        groups = [row for row, tie in enumerate(self._health.bank.ties) if len(tie.ranks) > 2]
-        self._groups = np.array(groups, dtype=np.int64), [self._health.bank.ties[row].ranks for row in groups]
-
     def to_state(self) -> dict[str, Any]:
         """Everything known, as plain values and arrays."""
         return {
@@ -365,4 +362,4 @@ class LinkWatch:
             for age, row, level, first, nats, count in state["doubts"]
         }
         self._complaints = [_Complaint.from_state(plain) for plain in state["complaints"]]
-        self._index()
+        self._index = None

@@ -23,8 +23,7 @@ class PipelineGrid:
     Attributes:
         layout: The layout.
         shape: Replicas, stages.
-        counts: Micro-batches of each entry.
-        each_counts: The same, as one number where it is the same for all.
+        each_counts: Micro-batches of each entry; one number where it is the same for all.
         shares: One over the job's micro-batches for entries of the first stage and shard, each replica's work once;
             0 for all others. What these have of something, times this, is what a micro-batch has of it.
         taken: Whether somebody is in each replica and stage.
@@ -44,22 +43,24 @@ class PipelineGrid:
         cells = replica_of * self.shape[1] + stage_of
         order = np.argsort(cells, kind="stable")
         self._order = None if np.array_equal(order, np.arange(len(order))) else order
-        self._cells, self._firsts, sizes = np.unique(cells[order], return_index=True, return_counts=True)
-        full = len(self._cells) == self.shape[0] * self.shape[1] and np.ptp(sizes) == 0
+        taken, firsts, sizes = np.unique(cells[order], return_index=True, return_counts=True)
+        full = len(taken) == self.shape[0] * self.shape[1] and np.ptp(sizes) == 0
         self._shards = int(sizes[0]) if full else 0
-        self.counts = layout.num_micro_batches.astype(np.float64)
-        self.each_counts = float(self.counts[0]) if layout.alike else self.counts
+        # Where each cell that somebody is in begins; where all have as many shards, that need not be known.
+        self._begins = None if full else (taken, firsts)
+        counts = layout.num_micro_batches.astype(np.float64)
+        self.each_counts = float(counts[0]) if layout.alike else counts
         heads = (layout.stages == layout.stages.min()) & (layout.shards == layout.shards.min())
-        self.shares: Floats = heads / max(float(self.counts[heads].sum()), 1.0)
+        self.shares: Floats = heads / max(float(counts[heads].sum()), 1.0)
         self._ones = np.ones(self.shape[1])
-        most = self.highest(self.counts)
+        most = self.highest(counts)
         self.taken = most > 0
         self.rounds = most.max(axis=1)
         self.borders = self.taken.sum(axis=1) - 1
-        even = self.lowest(self.counts).min(axis=1) == self.rounds
+        even = self.lowest(counts).min(axis=1) == self.rounds
         self.all_taken, self.all_even = bool(self.taken.all()), bool(even.all())
         self.piped = np.flatnonzero(self.borders > 0)
-        self.evenly_piped = np.flatnonzero((self.borders > 0) & even)
+        self.evenly_piped = self.piped if self.all_even else np.flatnonzero((self.borders > 0) & even)
 
     def highest(self, values: Floats) -> Floats:
         """The highest value of each replica and stage; 0 where nobody is. Entries are the last axis."""
@@ -80,8 +81,9 @@ class PipelineGrid:
             values = values[..., self._order]
         if self._shards == 1:
             return values.reshape(*before, *self.shape)
-        if self._shards:
+        if self._begins is None:
             return np.asarray(which.reduce(values.reshape(*before, *self.shape, self._shards), axis=-1))
         found = np.full((*before, self.shape[0] * self.shape[1]), nobody)
-        found[..., self._cells] = which.reduceat(values, self._firsts, axis=-1)
+        cells, firsts = self._begins
+        found[..., cells] = which.reduceat(values, firsts, axis=-1)
         return found.reshape(*before, *self.shape)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int32]
 
 SMALL_SHIFTS = (0.045, 0.09)
 """Shifts, in log units of time, that small lasting slowdowns are tested for."""
@@ -29,7 +30,7 @@ _SQUARES = np.array([*[(1.0, -2.0 * shift) for shift in SMALL_SHIFTS], (1.0, 0.0
 # Density of what falls outside of the range of large shifts, times 1 + z^2.
 _OUTSIDE = 0.05 / math.pi
 # Plain numbers are made into these by every call.
-_NOTHING, _NONE, _ONE = np.zeros(()), np.zeros((), dtype=np.int64), np.ones((), dtype=np.int64)
+_NOTHING, _NONE, _ONE = np.zeros(()), np.zeros((), dtype=np.int32), np.ones((), dtype=np.int32)
 
 
 @lru_cache(maxsize=64)
@@ -134,7 +135,7 @@ def in_doubt(values: Floats, doubt: Floats) -> Floats:
     return np.minimum(values, less, out=less)
 
 
-def advance(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, limit: Floats) -> None:
+def advance(sums: Floats, ages: Counts, ratios: Floats, limit: Floats) -> None:
     """Adds one observation to the sums, in place; a sum that falls to 0 or below starts again.
 
     Args:
@@ -146,7 +147,7 @@ def advance(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, limit: Fl
     _add(sums, ages, ratios, ONE_STEP_SHARE * limit[:, None])
 
 
-def advance_rows(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, most: Floats | float) -> float:
+def advance_rows(sums: Floats, ages: Counts, ratios: Floats, most: Floats | float) -> float:
     """The same for sums with one row a test before all other axes.
 
     Args:
@@ -162,7 +163,7 @@ def advance_rows(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, most
     return float(sums.item(int(sums.argmax())))
 
 
-def _add(sums: Floats, ages: npt.NDArray[np.int64], ratios: Floats, most: Floats | float) -> None:
+def _add(sums: Floats, ages: Counts, ratios: Floats, most: Floats | float) -> None:
     np.minimum(ratios, most, out=ratios)
     sums += ratios
     ages += _ONE
@@ -180,7 +181,7 @@ def decides(residuals: Floats, scale: float, freedom: float, limit: Floats) -> b
         freedom: Degrees of freedom of its tails.
         limit: The threshold in force, one value.
     """
-    sums, ages = np.zeros((1, NUM_TESTS)), np.zeros((1, NUM_TESTS), dtype=np.int64)
+    sums, ages = np.zeros((1, NUM_TESTS)), np.zeros((1, NUM_TESTS), dtype=np.int32)
     for ratios in log_ratios(residuals, np.full(len(residuals), scale), freedom):
         advance(sums, ages, ratios[None, :], limit)
     return bool(sums.max() >= limit[0])

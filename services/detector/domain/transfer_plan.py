@@ -11,9 +11,12 @@ import numpy.typing as npt
 from services.detector.domain.traffic import ChannelKind, TrafficObservation, stamps_entered, stamps_took
 
 Ints = npt.NDArray[np.int64]
-Places = npt.NDArray[np.int32]
+Places = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 """Indexes into a frame: as small as they can be, since a job's plan is kept from frame to frame."""
 Bools = npt.NDArray[np.bool_]
+
+# Twice a tie's index and one more has to fit, too.
+_SMALL = 1 << 14
 
 _RECEIVED_FROM = {
     ChannelKind.ACTIVATION_RECEIVED: ChannelKind.ACTIVATION_SENT,
@@ -26,14 +29,21 @@ class Tie:
     """What can be slow: a pair of neighbours, or a group.
 
     Attributes:
-        key: (0, lower rank, higher rank) of a pair, (1, number, size) of a group; the same in every frame.
+        group: Number of a group; None of a pair.
         ranks: Who takes part, ascending.
         crosses: They run on more than one node.
     """
 
-    key: tuple[int, int, int]
+    group: int | None
     ranks: tuple[int, ...]
     crosses: bool
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """(0, lower rank, higher rank) of a pair, (1, number, size) of a group; the same in every frame."""
+        if self.group is None:
+            return 0, self.ranks[0], self.ranks[-1]
+        return 1, self.group, len(self.ranks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +145,7 @@ class _Builder:
                 names = (min(from_node, to_node), max(from_node, to_node))
                 pair = self._node_pairs.setdefault(names, len(self._node_pairs))
             low, high = min(sender, receiver), max(sender, receiver)
-            tie = self._tie((0, low, high), (low, high), crosses=pair >= 0)
+            tie = self._tie(Tie(group=None, ranks=(low, high), crosses=pair >= 0))
             self._transfers.append(
                 (
                     tie,
@@ -165,7 +175,7 @@ class _Builder:
             if len(set(ranks)) != size:
                 continue
             crosses = len({self._nodes[entry] for entry in entries}) > 1
-            tie = self._tie((1, number, size), ranks, crosses=crosses)
+            tie = self._tie(Tie(group=number, ranks=ranks, crosses=crosses))
             self._collectives.append((tie, [self._starts_took[c] for c in channels], self._counts[channels[0]][1]))
 
     def plan(self) -> TransferPlan:
@@ -184,26 +194,30 @@ class _Builder:
             ties += [tie] * count
             starts += range(position, position + count * len(channel_starts), len(channel_starts))
             position += count * len(channel_starts)
-        # Copies: a view of a column would hold all of them for as long as the plan lives.
         return TransferPlan(
             ties=tuple(self._tie_list),
-            transfer_ties=per_stamp[:, 0].copy(),
+            transfer_ties=_places(per_stamp[:, 0]),
             transfer_upward=per_stamp[:, 1] > 0,
-            transfer_node_pairs=per_stamp[:, 2].copy(),
+            transfer_node_pairs=_places(per_stamp[:, 2]),
             transfer_node_upward=per_stamp[:, 3] > 0,
             node_pairs=tuple(self._node_pairs),
-            senders=per_stamp[:, 4].copy(),
-            receivers=per_stamp[:, 5].copy(),
-            sent=per_stamp[:, 6] + step,
-            received=per_stamp[:, 7] + step,
-            transfer_took=per_stamp[:, 8] + step,
-            collective_ties=np.array(ties, dtype=np.int32),
-            collective_took=np.concatenate(took),
-            collective_starts=np.array(starts, dtype=np.int32),
+            senders=_places(per_stamp[:, 4]),
+            receivers=_places(per_stamp[:, 5]),
+            sent=_places(per_stamp[:, 6] + step),
+            received=_places(per_stamp[:, 7] + step),
+            transfer_took=_places(per_stamp[:, 8] + step),
+            collective_ties=_places(np.array(ties, dtype=np.int32)),
+            collective_took=_places(np.concatenate(took)),
+            collective_starts=_places(np.array(starts, dtype=np.int32)),
         )
 
-    def _tie(self, key: tuple[int, int, int], ranks: tuple[int, ...], *, crosses: bool) -> int:
-        if key not in self._ties:
-            self._ties[key] = len(self._tie_list)
-            self._tie_list.append(Tie(key=key, ranks=ranks, crosses=crosses))
-        return self._ties[key]
+    def _tie(self, tie: Tie) -> int:
+        place = self._ties.setdefault(tie.key, len(self._tie_list))
+        if place == len(self._tie_list):
+            self._tie_list.append(tie)
+        return place
+
+
+def _places(indexes: npt.NDArray[np.int32]) -> Places:
+    """A copy of their own, as a view of a column would hold all of them for as long as the plan lives."""
+    return indexes.astype(np.int16) if indexes.max(initial=0) < _SMALL else indexes.copy()

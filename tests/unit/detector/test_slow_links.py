@@ -46,7 +46,7 @@ def test_what_is_slow_is_named_with_its_measure(victim: Victim) -> None:
 def changes_of(seed: int, slowdown: float) -> list[LinkChange]:
     """Twelve links with noise of 2 %; the fourth becomes slow in iteration 100 of 160."""
     rng, health = np.random.default_rng(seed), LinkHealth(iterations_per_false_alarm=1e6)
-    ties = [Tie(key=(0, rank, rank + 1), ranks=(rank, rank + 1), crosses=False) for rank in range(12)]
+    ties = [Tie(group=None, ranks=(rank, rank + 1), crosses=False) for rank in range(12)]
     rows, found = health.bank.locate(ties, num_to_reference=REFERENCE_OBSERVATIONS), []
     for iteration in range(160):
         log_ratios = rng.normal(0, 0.02, len(rows))
@@ -105,7 +105,7 @@ def test_a_new_layout_begins_anew_and_forgets_what_it_no_longer_uses() -> None:
 
 def test_a_link_whose_end_moved_to_another_node_is_another_link() -> None:
     bank = LinkBank()
-    bank.locate((Tie(key=(0, 1, 2), ranks=(1, 2), crosses=False),), num_to_reference=8)
+    bank.locate((Tie(group=None, ranks=(1, 2), crosses=False),), num_to_reference=8)
     bank.num_to_reference[0], bank.ill[0] = 0, True
-    rows = bank.locate((Tie(key=(0, 1, 2), ranks=(1, 2), crosses=True),), num_to_reference=8)
+    rows = bank.locate((Tie(group=None, ranks=(1, 2), crosses=True),), num_to_reference=8)
     assert (bank.num_to_reference[rows].tolist(), bank.ill[rows].tolist()) == ([8], [False])
