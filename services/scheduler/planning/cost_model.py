@@ -9,7 +9,7 @@ alike here; :mod:`services.scheduler.planning.replay` takes them as they were.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
 
@@ -22,6 +22,7 @@ from layouts.timeline import run_programs
 from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.routed import slowest_routed
+from services.scheduler.planning.usual_shape import UsualShape
 from services.scheduler.planning.virtual import ordered_makespan, programs_of
 from services.scheduler.planning.zero_bubble import split_makespan
 
@@ -122,16 +123,19 @@ class CostModel:
         model: The model's blocks.
         workload: What iterations are made of.
         correction: Measured over predicted seconds of the newest measured epoch; multiplies every prediction.
+        usual: Makes stages that are wider than its own slower; None = they are as fast as their shards.
     """
 
     model: ModelSpec
     workload: Workload
     correction: float = 1.0
+    usual: UsualShape | None = None
     _sums: dict[int, tuple[list[float], list[float]]] = field(init=False, repr=False)
     _weights: dict[int, list[float]] = field(init=False, repr=False)
     _blocks: tuple[tuple[int, float], ...] = field(init=False, repr=False)
     _prefixes: dict[tuple[tuple[int, ...], tuple[float, ...]], list[float]] = field(init=False, repr=False)
     _exchange: list[float] = field(init=False, repr=False)
+    _wary: dict[UsualShape, "CostModel"] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         # Running (forward, backward) seconds over the blocks of each max_width: a stage is then a few subtractions.
@@ -148,6 +152,7 @@ class CostModel:
         blocks = tuple((cost.max_width, sum(self.block_seconds(b))) for b, cost in enumerate(self.model.blocks))
         object.__setattr__(self, "_blocks", blocks)
         object.__setattr__(self, "_prefixes", {})
+        object.__setattr__(self, "_wary", {})
         each = [self.workload.exchange_seconds if cost.max_width > 1 else 0.0 for cost in self.model.blocks]
         object.__setattr__(self, "_exchange", list(accumulate(each, initial=0.0)))
 
@@ -169,6 +174,17 @@ class CostModel:
         if self.workload.exchange_seconds:
             parts.add(0.5)
         return min(parts), max(parts)
+
+    def wary(self, usual: UsualShape) -> "CostModel":
+        """The model that trusts no stage wider than a usual one; the same for the same question."""
+        found = self._wary.get(usual)
+        if found is None:
+            found = self._wary[usual] = replace(self, usual=usual)
+        return found
+
+    def _slowdown(self, shares: tuple[int, ...]) -> float:
+        usual = self.usual
+        return 1.0 if usual is None or len(shares) <= usual.width else usual.slowdown(len(shares))
 
     def block_seconds(self, block: int) -> tuple[float, float]:
         """(forward, backward) seconds of one micro-batch of a whole block on one healthy device."""
@@ -205,8 +221,9 @@ class CostModel:
         forward = backward = 0.0
         if len(shares) > 1:
             forward = backward = 0.5 * (self._exchange[stop_block] - self._exchange[first_block])
+        slowdown = self._slowdown(shares)
         for max_width, (forwards, backwards) in self._sums.items():
-            slowness = block_slowness(max_width, shares, speeds)
+            slowness = block_slowness(max_width, shares, speeds) * slowdown
             forward += (forwards[stop_block] - forwards[first_block]) * slowness
             backward += (backwards[stop_block] - backwards[first_block]) * slowness
         return forward, backward
@@ -222,9 +239,10 @@ class CostModel:
             raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
         first, stop, weight_sums = stage.first_block, stage.stop_block, self._weight_sums()
         forward = backward = 0.5 * self.exchange_seconds(stage)
-        weight = 0.0
+        weight, slowdown = 0.0, self._slowdown(stage.shares)
         for max_width, (forwards, backwards) in self._sums.items():
-            slowness, weights = block_slowness(max_width, stage.shares, speeds), weight_sums[max_width]
+            slowness = block_slowness(max_width, stage.shares, speeds) * slowdown
+            weights = weight_sums[max_width]
             forward += (forwards[stop] - forwards[first]) * slowness
             backward += (backwards[stop] - backwards[first]) * slowness
             weight += (weights[stop] - weights[first]) * slowness
@@ -255,7 +273,8 @@ class CostModel:
         if found is None:
             if len(self._prefixes) >= _MAX_PREFIXES:
                 self._prefixes.clear()
-            slowness = {max_width: block_slowness(max_width, shares, speeds) for max_width in self._sums}
+            slowdown = self._slowdown(shares)
+            slowness = {width: block_slowness(width, shares, speeds) * slowdown for width in self._sums}
             exchange = self.workload.exchange_seconds if len(shares) > 1 else 0.0
             each = [seconds * slowness[width] + (exchange if width > 1 else 0.0) for width, seconds in self._blocks]
             found = list(accumulate(each, initial=0.0))

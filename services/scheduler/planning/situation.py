@@ -15,6 +15,7 @@ from services.scheduler.planning.pipeline_bound import PipelineBound
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 from services.scheduler.planning.replay import Replay
 from services.scheduler.planning.routed import slowest_routed
+from services.scheduler.planning.usual_shape import usual_shape
 from services.scheduler.planning.virtual import bare, has_orders, ordered_makespan, programs_of
 from services.scheduler.planning.zero_bubble import split_makespan
 
@@ -72,6 +73,7 @@ class Situation:
     _home_blocks: list[float] = field(init=False, repr=False)
     _home_activations: list[float] = field(init=False, repr=False)
     _bounds: dict[tuple[int, int], PipelineBound] = field(init=False, repr=False)
+    _wary: list["Situation"] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.throughputs and not 0.0 < min(self.throughputs.values()) <= max(self.throughputs.values()) <= 16.0:
@@ -80,7 +82,7 @@ class Situation:
         object.__setattr__(self, "dead", tuple([rank for rank in self.layout.ranks if rank not in self.throughputs]))
         for name in (*_SHARED, "_prices"):
             object.__setattr__(self, name, {})
-        for name in ("_keeps_domains", "_well", "_home_blocks", "_home_activations"):
+        for name in ("_keeps_domains", "_well", "_home_blocks", "_home_activations", "_wary"):
             object.__setattr__(self, name, [])
         if has_orders(self.home):
             object.__setattr__(self, "with_orders", replace(self.home, routes=()))
@@ -114,6 +116,20 @@ class Situation:
         for name in ("cuts", "_by_speeds", "_bounds"):
             object.__setattr__(one, name, getattr(self, name))
         return one
+
+    @property
+    def wary(self) -> "Situation":
+        """The question as the solver asks it: what stages wider than the full shape's may cost is in the seconds."""
+        if self.cost.usual is not None:
+            return self
+        if not self._wary:
+            self._wary.append(replace(self, cost=self.cost.wary(usual_shape(self.home))))
+        return self._wary[0]
+
+    def has_wide_stage(self, layout: Layout) -> bool:
+        """Whether a stage of a layout is wider than any of the full shape's."""
+        full_width = max([len(stage.ranks) for stage in self.home.replicas[0].stages])
+        return any(len(stage.ranks) > full_width for replica in layout.replicas for stage in replica.stages)
 
     @property
     def proportional_bound(self) -> float:
@@ -274,14 +290,16 @@ class Situation:
         return Replay(self.cost, self.layout.mix)
 
     def judged_seconds(self, layout: Layout, schedule: str | None = None) -> float:
-        """Predicted seconds per iteration, plus a margin for each structural risk that the cost model does not see.
+        """Wary seconds per iteration, plus a margin for each structural risk that the cost model does not see.
 
         A replica less costs redundancy, a merged stage and a split backward memory where its limit is not known, a
-        stage wider than the full shape's collectives: such a layout must be faster by the margin to be preferred. When
-        everybody is healthy, so is anything but the full shape, which was chosen with reasons that the model does not
-        know.
+        stage wider than the full shape's collectives: such a layout must be faster by the margin to be preferred, and
+        the wider stage also by what :class:`UsualShape` takes it to be slower. When everybody is healthy, so must be
+        anything but the full shape, which was chosen with reasons that the model does not know.
         """
-        return self.seconds(layout, schedule) * (1.0 + RISK_MARGIN * self.num_risks(layout, schedule))
+        is_wary = self.cost.usual is not None or not self.has_wide_stage(layout)
+        seconds = (self if is_wary else self.wary).seconds(layout, schedule)
+        return seconds * (1.0 + RISK_MARGIN * self.num_risks(layout, schedule))
 
     def num_risks(self, layout: Layout, schedule: str | None = None) -> int:
         """How many structural risks a layout takes, under another schedule if one is given."""

@@ -129,6 +129,18 @@ class _Search:
             if min(under, default=math.inf) <= best * (1.0 + _SCHEDULE_MARGIN):
                 self.tune(_under(structures, (schedule,)))
 
+    def keep_registered(self) -> None:
+        """Weigh the full shape just as it was registered where everybody is well: all else is a risk then."""
+        situation = self.situation
+        if not situation.all_is_well:
+            return
+        home = with_standbys(situation.home, situation.throughputs.keys())
+        names = () if home.replicas == bare(situation.layout).replicas else ("rejoin",)
+        schedules = dict.fromkeys((home.schedule, *home.schedules))
+        for levers, base in _under([(names, home)], schedules):
+            for subset in ((), (SEQUENCE_MIX,)):
+                self.add(levers, base, self.tuner.tuned(base, subset))
+
     def deal_anew(self, candidate: Candidate) -> bool:
         """Deal a layout anew, and what becomes of it, as long as that is worth a plan; True when it was."""
         first = self.fastest.judged
@@ -177,8 +189,9 @@ def solve(situation: Situation) -> Solution:
     """
     found: list[Candidate | None] = []
     tuner: Tuner | None = None
-    for step in steps(situation, thoroughly=_is_small(situation)):
-        fewer = situation.without(step.left_out) if step.left_out else situation
+    wary = situation.wary
+    for step in steps(wary, thoroughly=_is_small(wary)):
+        fewer = wary.without(step.left_out) if step.left_out else wary
         search = _Search(fewer, tuner)
         tuner = search.tuner
         try:
@@ -189,7 +202,16 @@ def solve(situation: Situation) -> Solution:
             found.append(None)
         else:
             found.append(chosen)
-    return answer(situation, search.tuner, chosen, price, search.candidates)
+    weighed = search.candidates
+    told = [_trusting(situation, candidate) for candidate in weighed]
+    return answer(situation, search.tuner, told[weighed.index(chosen)], price, told)
+
+
+def _trusting(situation: Situation, candidate: Candidate) -> Candidate:
+    """The candidate as it is told: what is predicted is what the cost model says, also of stages wider than usual."""
+    if not situation.has_wide_stage(candidate.layout):
+        return candidate
+    return replace(candidate, seconds=situation.seconds(candidate.layout))
 
 
 def _searched(search: "_Search", below: Sequence[Candidate]) -> tuple[Price, Candidate]:
@@ -213,6 +235,7 @@ def _searched(search: "_Search", below: Sequence[Candidate]) -> tuple[Price, Can
         idle = with_standbys(situation.layout, situation.throughputs.keys())
         search.add((), bare(idle), idle)
     search.tune_by_schedule(structures)
+    search.keep_registered()
     search.deal_anew(search.fastest)
     search.refine()
     search.tune_less()

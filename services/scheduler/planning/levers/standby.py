@@ -172,7 +172,7 @@ class Standby:
         """``base`` with its standbys placed one by one, fastest first, each where it helps most, while it helps.
 
         A stage that becomes wider than it was is a risk, so fewer of them may be the better plan: the first steps are
-        proposed too, and the last one with them in the place of slower shards, so that no stage is wider.
+        proposed too, and the last one with them in the place of the slowest shards, so that no stage is wider.
         """
         if not base.standbys:
             return
@@ -199,7 +199,7 @@ class Standby:
             else:
                 useless.add(alike)
         last = steps[-1:]
-        if last and situation.throughputs[waiting[0]] > min([situation.throughputs[r] for r in base.ranks]):
+        if last:
             full_width = max([len(stage.ranks) for stage in situation.home.replicas[0].stages])
             narrow = narrowed(last[0], full_width, situation.throughputs)
             last += [narrow] if narrow is not last[0] else []
