@@ -40,6 +40,7 @@ from services.scheduler.views import job_view
 _log = structlog.get_logger(__name__)
 
 _LONGEST_SECOND_LOOK = 600.0
+_MOST_NAMED = 8
 
 
 class JobPlans:
@@ -105,7 +106,8 @@ class JobPlans:
     async def _plan(self, mode: PlanMode, likely: Answer | None) -> None:
         job, parts = self.job, self._parts
         if job.unregistered and (mode is PlanMode.BOUNDARY or not self._has_waited):
-            _log.info("some rank has not registered its controller: no plan yet", job_id=job.job_id)
+            ranks = list(job.unregistered[:_MOST_NAMED])
+            _log.info("some ranks have not registered their controllers: no plan yet", job_id=job.job_id, ranks=ranks)
             if mode is PlanMode.RECOVER and self._waiting is None:
                 self._waiting = parts.spawn(self._wait_for_registrations())
             return

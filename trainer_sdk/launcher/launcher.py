@@ -128,9 +128,9 @@ class Launcher:
             gone = self._zygote_gone or self._stopping
         if not ready or gone:
             self.stop()
-            raise RuntimeError(
-                f"job {spec.job_id} did not start: " + ("its zygote ended, see its output" if gone else "timed out")
-            )
+            slow = f"not all of its ranks have a process after {timeout_seconds:g} s; is the machine very busy?"
+            why = "its zygote ended, see its output" if gone else slow
+            raise RuntimeError(f"job {spec.job_id} did not start: {why}")
 
     @property
     def spec(self) -> JobSpec:

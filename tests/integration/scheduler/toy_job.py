@@ -35,6 +35,7 @@ class Fabric:
             self._changed.notify_all()
             while len(gathered) < len(members):
                 if stop():
+                    gathered.pop(rank, None)  # whoever leaves has not voted: nobody may count on it and go on
                     return None
                 self._changed.wait(0.005)
             return dict(gathered)
