@@ -52,6 +52,7 @@ class Wiring:
         self._end = operations.end_seconds.tolist()
         self._edges: list[tuple[int, int]] = []
         self._computed_by: dict[int, int] = {}
+        self._received: dict[tuple[int, OperationType], dict[tuple[int, int], float]] = {}
         for dp_rank, stage in self._workers:
             self._wire_worker(dp_rank, stage)
 
@@ -90,27 +91,45 @@ class Wiring:
         stream = self._of(dp_rank, stage, *COMPUTE, kinds.GARBAGE_COLLECTION, kinds.INPUT)
         self._chain(stream)
         self._chain(self._of(dp_rank, stage, kinds.PARAMS_ALL_GATHER, kinds.GRADS_REDUCE_SCATTER))
-        for send, compute, _ in _SENDS:
+        for send, compute, step in _SENDS:
+            self._chain(self._of(dp_rank, stage, _RECEIVE_OF[send]))
+            for rows in self._streams(dp_rank, stage, send, step):
+                self._chain(rows)
             for kind, receives in ((_RECEIVE_OF[send], True), (send, False)):
-                for rows in self._streams(dp_rank, stage, kind, apart=not receives):
-                    self._chain(rows)
                 self._wire_transfers(dp_rank, stage, kind, compute, receives=receives)
         self._wire_first_backward(dp_rank, stage)
         self._wire_gather(dp_rank, stage)
         self._wire_end(dp_rank, stage, stream)
 
-    def _streams(self, dp_rank: int, stage: int, kind: OperationType, *, apart: bool) -> list[list[int]]:
-        """Transfers that follow one another: all, or of chunks that are placed at will each by itself.
+    def _streams(self, dp_rank: int, stage: int, send: OperationType, step: int) -> list[list[int]]:
+        """Sends that follow one another: all, those of each chunk, or none where what is sent first is taken later.
 
-        Stages in turns send in the order in which the next one receives. Else what was sent first may be taken last.
+        Stages in turns send in the order in which the next one receives, unless somebody ordered them at will.
         """
-        rows = self._of(dp_rank, stage, kind)
-        if not apart or self._in_turns:
+        rows = self._of(dp_rank, stage, send)
+        taken = self._taken(dp_rank, send, step, rows)
+        if self._in_turns and taken == sorted(taken):
             return [rows]
         streams: dict[int, list[int]] = {}
         for row in rows:
             streams.setdefault(int(self._operations.global_chunk[row]), []).append(row)
-        return list(streams.values())
+        found: list[list[int]] = []
+        for stream in streams.values():
+            taken = self._taken(dp_rank, send, step, stream)
+            found += [stream] if taken == sorted(taken) else [[row] for row in stream]
+        return found
+
+    def _taken(self, dp_rank: int, send: OperationType, step: int, sends: list[int]) -> list[float]:
+        """When each of some sends is received; empty where chunks and micro-batches do not tell receives apart."""
+        chunk, micro_batch = self._operations.global_chunk, self._operations.micro_batch
+        key = (dp_rank, _RECEIVE_OF[send])
+        if key not in self._received:
+            rows = [row for number in range(self._num_stages) for row in self._of(dp_rank, number, key[1])]
+            starts = {(int(chunk[row]), int(micro_batch[row])): self._start[row] for row in rows}
+            self._received[key] = starts if len(starts) == len(rows) else {}
+        starts = self._received[key]
+        wanted = [(int(chunk[row]) + step, int(micro_batch[row])) for row in sends]
+        return [starts[data] for data in wanted] if all(data in starts for data in wanted) else []
 
     def _wire_transfers(
         self, dp_rank: int, stage: int, kind: OperationType, compute: OperationType, *, receives: bool

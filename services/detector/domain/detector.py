@@ -140,7 +140,7 @@ class JobDetector:
         return [report.probe_verdict(self.job_id, probe, accusation, now, culprit, at_unix_seconds)]
 
     def _suspect(self, frame: FrameObservation, rows: Ints) -> list[Suspicion]:
-        if self._health.calm(rows, SUSPECT_AT) or not self._affords_probe(frame.iteration):
+        if self._health.calm(rows, SUSPECT_AT) or not self._affords_device_probe(frame.iteration):
             return []
         ill = self._health.bank.ill[self._health.bank.where(rows)]
         evidence = self._health.evidence(rows)
@@ -163,7 +163,8 @@ class JobDetector:
         return [] if suspicion is None else [suspicion]
 
     def _suspect_link(self, frame: FrameObservation) -> list[Suspicion]:
-        if self._links is None or not self._affords_probe(frame.iteration):
+        # Not after those of devices: one that noise makes suspicious again and again would leave links none.
+        if self._links is None or not self._link_desk.is_due(frame.iteration):
             return []
         standing = self._links.standing()
         if standing is None:
@@ -178,8 +179,8 @@ class JobDetector:
         )
         return [] if suspicion is None else [suspicion]
 
-    def _affords_probe(self, iteration: int) -> bool:
-        """Probes of devices and of links share what a job pays for them."""
+    def _affords_device_probe(self, iteration: int) -> bool:
+        """Devices wait for probes of links, too: never two kinds at a time."""
         return self._desk.is_due(iteration) and self._link_desk.is_due(iteration)
 
     def _on_frame(self, frame: FrameObservation) -> list[Finding]:

@@ -125,21 +125,31 @@ def _alternatives(
         if other is chosen or name in found:
             continue
         if other.excess_bytes:
-            reason = f"a device lacks {other.excess_bytes / 1e9:.2f} GB of memory"
+            reason = f"a device lacks {_bytes(other.excess_bytes)} of memory"
         elif other.seconds > chosen.seconds * (1.0 + TIE):
             reason = f"{100.0 * (other.seconds / chosen.seconds - 1.0):.1f} % slower"
         elif other.judged > chosen.judged * (1.0 + TIE):
             gain = 100.0 * (1.0 - other.seconds / chosen.seconds)
-            reason = f"{gain:.1f} % faster, too little for its structural risk"
+            if situation.has_wide_stage(other.layout):
+                reason = f"{gain:.1f} % faster only if stages wider than the full shape's lose nothing"
+            else:
+                reason = f"{gain:.1f} % faster, too little for its structural risk"
         else:
-            moved = situation.price(other.layout).moved_bytes / 1e6
-            kept = price.moved_bytes / 1e6
-            reason = f"as fast within {100.0 * TIE:.1f} %, but moves {moved:.2f} MB, not {kept:.2f}"
+            more = situation.price(other.layout).moved_bytes - price.moved_bytes
+            but = f"moves {_bytes(more)} more" if more > 0.0 else "changes more"
+            reason = f"as fast within {100.0 * TIE:.1f} %, but {but}"
         found[name] = Alternative(name=name, predicted_seconds=other.seconds, reason=reason)
     # What would be if nothing was done is always told.
     told = list(found.values())
     idle = [other for other in told[_MAX_ALTERNATIVES:] if other.name == _IDLE]
     return (*told[: _MAX_ALTERNATIVES - len(idle)], *idle)
+
+
+def _bytes(number: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.0f} bytes"
 
 
 def _reason(

@@ -136,6 +136,15 @@ def test_the_report_stands_in_the_verdict_or_it_is_told_again_with_it(victim: Vi
     assert evidence.value == pytest.approx(1.5)
 
 
+def test_a_device_that_is_probed_again_and_again_leaves_links_their_probes() -> None:
+    detector = JobDetector("job")
+    found: list[Finding] = []
+    for frame in story(Victim.LINK):
+        detector._desk._asked_at = frame.iteration - 1
+        found += detector.observe(frame)
+    assert any(isinstance(one, Suspicion) and one.link is not None for one in found)
+
+
 @pytest.mark.parametrize("stop", [72, 78, 86, 95])
 def test_a_detector_that_is_restored_asks_and_tells_what_one_that_ran_through_does(stop: int) -> None:
     observations, found = told(Victim.LINK, 9)

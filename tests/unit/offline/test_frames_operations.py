@@ -12,8 +12,9 @@ from benchmarks.detection.kinds import kind_trace
 from benchmarks.detection.traces import Trace, make_trace
 from cli.why import answer
 from layouts.instructions import Instruction, Op
-from layouts.layout import Layout, Replica, uniform_layout
+from layouts.layout import Layout, Replica, Stage, uniform_layout
 from layouts.model import BlockCost, ModelSpec
+from layouts.orders import Turn
 from layouts.routes import Route
 from layouts.timeline import timeline_of
 from offline.errors import RecordingError
@@ -216,6 +217,43 @@ def test_ranks_with_several_stages_are_replayed_whatever_their_places_and_orders
     recorded, seconds = frames_under(layout)
     rebuilt = operations_of(recorded, JobShape(epoch=3, layout=layout, model=MODEL))
     assert "stages a rank" in rebuilt.laid_along or max(map(len, replica.cells)) == 1
+    assert analyze(rebuilt.operations).replayed_seconds == pytest.approx(seconds, rel=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_whatever_ranks_measured_nobody_waits_in_a_circle(data: st.DataObject) -> None:
+    replica = data.draw(ordered_replicas(NUM_BLOCKS, [(0,), (1,), (2,)], max_quota=4))
+    layout = Layout(num_blocks=NUM_BLOCKS, replicas=(replica,))
+    recorded, _ = frames_under(layout)
+    for frame in recorded:
+        for entry in frame.entries:
+            seconds = st.floats(0.01, 10.0)
+            entry.sample.compute.forward, entry.sample.compute.backward = data.draw(seconds), data.draw(seconds)
+            entry.sample.waiting.pipeline = data.draw(st.sampled_from([0.0, 0.3, 5.0]))
+    rebuilt = operations_of(recorded, JobShape(epoch=3, layout=layout, model=MODEL))
+    assert analyze(rebuilt.operations).replayed_seconds > 0.0
+
+
+def test_a_stage_may_take_what_was_sent_later_first() -> None:
+    orders = (
+        "F00 F02 F10 B02 F12 B12 B00 B10",  # the second micro-batch's gradient of stage 2 before the first one's of 0
+        "F01 F03 B03 B01 F11 F13 B13 B11",
+    )
+    stages = tuple(
+        Stage(first_block=first, stop_block=stop, ranks=(number % 2,), shares=(1,))
+        for number, (first, stop) in enumerate(((0, 1), (1, 2), (2, 3), (3, NUM_BLOCKS)))
+    )
+    turns = tuple(
+        tuple(
+            Turn(op=Op.FORWARD if turn[0] == "F" else Op.BACKWARD, place=int(turn[1]), stage=int(turn[2]))
+            for turn in order.split()
+        )
+        for order in orders
+    )
+    layout = Layout(num_blocks=NUM_BLOCKS, replicas=(Replica(stages=stages, num_micro_batches=2, orders=turns),))
+    recorded, seconds = frames_under(layout)
+    rebuilt = operations_of(recorded, JobShape(epoch=3, layout=layout, model=MODEL))
     assert analyze(rebuilt.operations).replayed_seconds == pytest.approx(seconds, rel=1e-6)
 
 
