@@ -151,9 +151,6 @@ class DeviceLevels:
             scale=scale,
         )
 
-    def _limits(self, row: int) -> Floats:
-        return limits(self._bank, np.array([row]), self._limit)
-
     def _could_be_wandering(self, row: int, change: Change, columns: Ints, *, slower: bool) -> bool:
         """Do healthy devices of this job stray as far over as many iterations?"""
         bank, sign = self._bank, 1.0 if slower else -1.0
