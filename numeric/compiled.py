@@ -1,0 +1,24 @@
+"""Marks a function over numbers and arrays to run as machine code."""
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
+
+import numba
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, compiled by numba at its first call with arguments of these types (a second or so).
+
+    What was compiled is kept beside the source, else in the user's cache folder, so that later processes only load it;
+    where neither can be written, each process compiles for itself. Results are those of the Python source to the bit:
+    no fast mathematics. ``NUMBA_DISABLE_JIT=1`` runs that source as it is, for a debugger.
+
+    Only for what works on numbers, arrays and other compiled functions. Indexes are not checked in machine code.
+    """
+    try:
+        return cast(Callable[P, R], numba.njit(cache=True)(function))
+    except RuntimeError:  # numba's word for: no folder for a cache
+        return cast(Callable[P, R], numba.njit(function))
