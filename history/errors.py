@@ -61,6 +61,14 @@ class UnknownPlanError(HistoryError):
         self.plan_id = plan_id
 
 
+class AbortedPlanError(HistoryError):
+    """The plan was aborted before it was decided, and cannot be decided any more."""
+
+    def __init__(self, plan_id: str) -> None:
+        super().__init__(f"plan {plan_id!r} was aborted before it was decided: another scheduler has taken over")
+        self.plan_id = plan_id
+
+
 class UnknownIncidentError(HistoryError):
     """No incident has this id."""
 

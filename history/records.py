@@ -202,6 +202,21 @@ class PlanEventRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDropRecord:
+    """A plan ends as ABORTED, unless it was decided after all.
+
+    Attributes:
+        plan_id: The plan.
+        at: When.
+        detail: One line for a person.
+    """
+
+    plan_id: str
+    at: datetime
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanStatus:
     """A plan as it stands: as proposed, its newest state, and what its events brought."""
 

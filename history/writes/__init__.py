@@ -3,7 +3,7 @@
 from history.writes.incidents import append_incident_event, open_incident, record_verdict
 from history.writes.jobs import register_job, register_rank, set_job_state
 from history.writes.outbox import enqueue_outbox, take_outbox
-from history.writes.plans import append_plan_event, record_plan
+from history.writes.plans import append_plan_event, drop_plan, record_plan
 from history.writes.rollups import insert_rollups
 from history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshot
 
@@ -11,6 +11,7 @@ __all__ = [
     "append_incident_event",
     "append_plan_event",
     "delete_snapshots",
+    "drop_plan",
     "enqueue_outbox",
     "insert_rollups",
     "load_snapshots",

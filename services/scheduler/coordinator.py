@@ -10,8 +10,8 @@ from typing import Protocol
 import structlog
 
 from history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError, UnknownRankError
-from history.records import JobRecord, RankRecord, VerdictRecord
-from history.vocabulary import JobState
+from history.records import JobRecord, PlanDropRecord, RankRecord, VerdictRecord
+from history.vocabulary import JobState, PlanState
 from services.common.completion import completed
 from services.scheduler.adapters.fleet_port import JobNews, JobView
 from services.scheduler.dispatch.protocol import RankCalls
@@ -73,7 +73,16 @@ class Coordinator:
         Raises:
             OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
         """
-        for record in await self._parts.store.load_jobs():
+        store = self._parts.store
+        loaded = await store.load_jobs()
+        undecided = [plan for record in loaded for plan in record.plans if plan.state is PlanState.PROPOSED]
+        if undecided:
+            at, why = self._parts.now(), "the scheduler restarted before it was decided"
+            dropped = [PlanDropRecord(plan_id=one.plan.plan_id, at=at, detail=why) for one in undecided]
+            if not all(await store.save(dropped)):
+                # The last that the scheduler before this one wrote was a decision.
+                loaded = await store.load_jobs()
+        for record in loaded:
             resumed = resumed_job(record)
             await self._add(resumed.job, record.job_token).resume(resumed)
         return len(self._actors)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import structlog
 
 from history.errors import FinishedJobError
-from history.records import PlanEventRecord, RankRecord, VerdictRecord
+from history.records import RankRecord, VerdictRecord
 from history.vocabulary import JobState, PlanMode, PlanState
 from services.scheduler.adapters.fleet_port import JobNews, JobView
 from services.scheduler.adapters.store import Change
@@ -159,18 +159,9 @@ class JobActor:
             self._news.close()
 
     async def resume(self, resumed: Resumed) -> None:
-        """Go on after a restart: finish a decided plan, drop undecided ones, and look at what the state asks for."""
+        """Go on after a restart: finish a decided plan, and look at what the state asks for."""
         async with self._plans.lock:
-            detail = "the scheduler restarted before it was decided"
-            dropped: list[Change] = [
-                PlanEventRecord(
-                    plan_id=status.plan.plan_id, state=PlanState.ABORTED, at=self._parts.now(), detail=detail
-                )
-                for status in resumed.undecided
-            ]
             self._plans.log.overtaken = [status.plan.plan_id for status in resumed.superseded]
-            if dropped:
-                await self._parts.store.save_patiently(dropped)
             self._plans.unmeasured, self._plans.states.said = resumed.unmeasured, resumed.state
             for info in resumed.hanging:
                 self._processes.evict(info, self.job.top_epoch)

@@ -21,6 +21,7 @@ from history.records import (
     JobRecord,
     JobStatus,
     OutboxRecord,
+    PlanDropRecord,
     PlanEventRecord,
     PlanRecord,
     PlanStatus,
@@ -53,6 +54,7 @@ Change = (
     | IncidentEventRecord
     | PlanRecord
     | PlanEventRecord
+    | PlanDropRecord
 )
 """Anything that can be added to the history."""
 
@@ -94,7 +96,7 @@ class Store:
             return tuple([await _apply(connection, change) for change in changes])
 
         outcome = await self._transaction(work)
-        if any(isinstance(change, PlanRecord | PlanEventRecord) for change in changes):
+        if any(isinstance(change, PlanRecord | PlanEventRecord | PlanDropRecord) for change in changes):
             self.outbox_filled.set()
         return outcome
 
@@ -188,11 +190,9 @@ async def _apply(connection: AsyncConnection, change: Change) -> bool:
         case PlanRecord():
             return await writes.record_plan(connection, change) and await _announce(connection, _proposed(change))
         case PlanEventRecord():
-            if not await writes.append_plan_event(connection, change):
-                return False
-            status = await reads.get_plan(connection, change.plan_id)
-            assert status is not None, f"plan {change.plan_id} was written in this transaction"
-            return await _announce(connection, status)
+            return await writes.append_plan_event(connection, change) and await _announce_plan(connection, change)
+        case PlanDropRecord():
+            return await writes.drop_plan(connection, change) and await _announce_plan(connection, change)
 
 
 def _proposed(plan: PlanRecord) -> PlanStatus:
@@ -205,6 +205,12 @@ def _proposed(plan: PlanRecord) -> PlanStatus:
         decision=None,
         detail="",
     )
+
+
+async def _announce_plan(connection: AsyncConnection, change: PlanEventRecord | PlanDropRecord) -> bool:
+    status = await reads.get_plan(connection, change.plan_id)
+    assert status is not None, f"plan {change.plan_id} was written in this transaction"
+    return await _announce(connection, status)
 
 
 async def _announce(connection: AsyncConnection, status: PlanStatus) -> bool:

@@ -24,7 +24,7 @@ class NothingLeftError(NoAgreementError):
 
 
 class RecoveryNeededError(NoAgreementError):
-    """Some rank of the new layout waits for peers that have gone on without it: it hears of a recovery only."""
+    """A boundary will never come: a rank waits for peers that left it behind, or all are in an epoch that is over."""
 
 
 def _handles(states: Mapping[int, RankState], to_layout: Layout) -> tuple[bytes, ...]:
@@ -44,13 +44,16 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
 
     Raises:
         NoAgreementError: Some rank is not training under the epoch in force.
-        RecoveryNeededError: A rank that is to join does not wait for a plan.
+        RecoveryNeededError: All are training under one other epoch, or a rank that is to join does not wait for a plan.
     """
     elsewhere = {
         rank: f"{states[rank].phase} in epoch {states[rank].epoch}"
         for rank in layout.ranks
         if states[rank].epoch != epoch or states[rank].phase in (RankPhase.PARKED, RankPhase.FINISHED)
     }
+    is_at_work = {states[rank].phase is RankPhase.TRAINING for rank in layout.ranks} == {True}
+    if is_at_work and set(layout.ranks) == elsewhere.keys() and len(set(elsewhere.values())) == 1:
+        raise RecoveryNeededError(f"ranks {elsewhere} are not at work in epoch {epoch}: only a recovery gets past that")
     if elsewhere:
         raise NoAgreementError(f"ranks {elsewhere} are not at work in epoch {epoch}: a boundary needs everybody")
     deaf = {

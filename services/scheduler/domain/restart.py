@@ -20,7 +20,6 @@ class Resumed:
 
     Attributes:
         job: Its state; ``changed`` is set, so that the need for a plan is looked at anew.
-        undecided: Plans that were proposed and not decided: nobody was told to apply them.
         decided: The newest plan that was decided and not seen applied, if any: to be sent again.
         must_recover: There was such a plan, but a process that it counts on is gone: who applied it waits for that one.
         unmeasured: The plan in force, if its effect is not measured yet.
@@ -30,7 +29,6 @@ class Resumed:
     """
 
     job: JobKnowledge
-    undecided: tuple[PlanStatus, ...]
     decided: PlanStatus | None
     must_recover: bool
     unmeasured: PlanRecord | None
@@ -111,7 +109,6 @@ def resumed_job(record: RestartRecord) -> Resumed:
     return Resumed(
         job=job,
         must_recover=outlived,
-        undecided=tuple(plan for plan in record.plans if plan.state is PlanState.PROPOSED),
         decided=decided,
         unmeasured=applied[-1].plan if applied else None,
         superseded=tuple(plan for plan in committed if plan is not decided),

@@ -1,3 +1,4 @@
+import asyncio
 import dataclasses
 import functools
 import math
@@ -9,9 +10,16 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from history import reads, writes
-from history.errors import JobConflictError, UnknownIncidentError, UnknownJobError, UnknownPlanError
+from history.errors import AbortedPlanError, JobConflictError, UnknownIncidentError, UnknownJobError, UnknownPlanError
 from history.prune import prune_rollups
-from history.records import IncidentEventRecord, OutboxRecord, PlanEventRecord, RollupRecord, SnapshotRecord
+from history.records import (
+    IncidentEventRecord,
+    OutboxRecord,
+    PlanDropRecord,
+    PlanEventRecord,
+    RollupRecord,
+    SnapshotRecord,
+)
 from history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
 from tests.integration.history.seed import (
     FULL,
@@ -149,6 +157,39 @@ async def test_two_plans_cannot_be_committed_for_one_epoch(connection: AsyncConn
     assert not await writes.append_plan_event(connection, commits[0])
     with pytest.raises(IntegrityError, match="job_layouts"):
         await writes.append_plan_event(connection, commits[1])
+
+
+async def test_a_plan_is_decided_or_dropped_never_both(connection: AsyncConnection) -> None:
+    await writes.register_job(connection, job("a", LLAMA_TOKEN))
+    for number, plan_id in enumerate(("decided", "dropped"), start=1):
+        await writes.record_plan(connection, plan(plan_id, "", START, job_id="a", epoch=number, layout=FULL))
+
+    await writes.append_plan_event(connection, PlanEventRecord(plan_id="decided", state=PlanState.COMMITTED, at=START))
+    assert not await writes.drop_plan(connection, PlanDropRecord(plan_id="decided", at=START, detail="too late"))
+
+    drop = PlanDropRecord(plan_id="dropped", at=START, detail="in time")
+    assert await writes.drop_plan(connection, drop)
+    assert not await writes.drop_plan(connection, drop), "it has ended"
+    with pytest.raises(AbortedPlanError, match="'dropped'"):
+        await writes.append_plan_event(
+            connection, PlanEventRecord(plan_id="dropped", state=PlanState.COMMITTED, at=START)
+        )
+    known = await reads.get_job(connection, "a")
+    assert known is not None
+    assert known.epoch == 1
+
+
+async def test_whoever_drops_a_plan_waits_for_a_decision_that_is_being_written(engine: AsyncEngine) -> None:
+    async with engine.begin() as before:
+        await writes.register_job(before, job("a", LLAMA_TOKEN))
+        await writes.record_plan(before, plan("p", "", START, job_id="a", epoch=1, layout=FULL))
+    async with engine.connect() as deciding, engine.begin() as later:
+        await writes.append_plan_event(deciding, PlanEventRecord(plan_id="p", state=PlanState.COMMITTED, at=START))
+        dropping = asyncio.create_task(writes.drop_plan(later, PlanDropRecord(plan_id="p", at=START, detail="")))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(dropping), 0.2)
+        await deciding.commit()
+        assert not await dropping
 
 
 async def test_rollups_count_once(connection: AsyncConnection) -> None:

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from history.errors import FinishedJobError, JobIdUsedError, UnknownRankError
-from history.records import JobRecord, RankRecord, VerdictRecord
+from history.errors import AbortedPlanError, FinishedJobError, JobIdUsedError, UnknownRankError
+from history.records import JobRecord, PlanEventRecord, RankRecord, VerdictRecord
 from history.vocabulary import JobState, PlanState, VerdictKind
 from layouts.model import BlockCost, ModelSpec
 from services.scheduler.adapters.store import Change, JobStateRecord
@@ -50,6 +50,36 @@ async def test_after_a_crash_the_plan_names_its_incident_and_the_standstill_is_c
     assert (plan.plan.incident_id, incident.plan_ids) == (incident.incident_id, (plan.plan.plan_id,))
     assert incident.lost_seconds >= 30.0
     assert await state_in_history(world) is JobState.RUNNING
+
+
+async def test_a_decision_whose_write_outlives_the_scheduler_is_refused_when_its_plan_was_dropped(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, may_go = world.scheduler.store, asyncio.Event()
+    save, late = before.save, list[BaseException | None]()
+
+    async def held_up(changes: Sequence[Change]) -> tuple[bool, ...]:
+        decides = any(isinstance(one, PlanEventRecord) and one.state is PlanState.COMMITTED for one in changes)
+        if not decides:
+            return await save(changes)
+        late.append(None)
+        await may_go.wait()
+        try:
+            return await save(changes)
+        except AbortedPlanError as error:
+            late[0] = error
+            raise
+
+    monkeypatch.setattr(before, "save", held_up)
+    await world.say(VerdictKind.COMPUTE_SLOW, 2, throughput=0.4)
+    await world.until(lambda: late, "a decision on its way to the history")
+    await world.restart()
+    may_go.set()
+    await world.until(lambda: late[0] is not None, "the word that it comes too late")
+    await world.until_epoch(1)
+    dropped, *_, applied = await world.plans()
+    assert (dropped.state, applied.state) == (PlanState.ABORTED, PlanState.APPLIED)
+    assert (await world.scheduler.store.load_jobs())[0].layouts.keys() == {0, applied.plan.epoch}
 
 
 async def test_a_process_that_hung_before_a_crash_is_told_to_leave_after_it(world: World) -> None:

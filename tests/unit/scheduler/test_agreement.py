@@ -126,3 +126,13 @@ def test_a_boundary_needs_everybody_at_work_in_the_epoch_in_force():
     states[5] = parked(5)
     with pytest.raises(NoAgreementError, match=r"5: 'parked in epoch 0'"):
         boundary_decision(states, epoch=0, layout=HOME, to_layout=HOME)
+
+
+def test_only_a_recovery_gets_past_ranks_that_are_all_at_work_in_another_epoch():
+    states = {r: RankState(rank=r, incarnation=0, phase=RankPhase.TRAINING, epoch=3) for r in HOME.ranks}
+    with pytest.raises(RecoveryNeededError, match="only a recovery"):
+        boundary_decision(states, epoch=4, layout=HOME, to_layout=HOME)
+    states[5] = replace(states[5], epoch=4)
+    with pytest.raises(NoAgreementError) as raised:
+        boundary_decision(states, epoch=4, layout=HOME, to_layout=HOME)
+    assert not isinstance(raised.value, RecoveryNeededError), "they may be on their way"
