@@ -201,6 +201,12 @@ def can_reshape() -> bool:
 
 
 @pytest.fixture
+def late_ranks() -> tuple[int, ...]:
+    """Ranks whose processes have not registered yet."""
+    return ()
+
+
+@pytest.fixture
 def toys(home: Layout, can_reshape: bool) -> Iterator[ToyJob]:
     job = ToyJob(f"toy-{uuid.uuid4().hex[:8]}", home, can_reshape=can_reshape)
     job.start()
@@ -220,14 +226,15 @@ def job_record(toys: ToyJob) -> JobRecord:
 
 
 @pytest_asyncio.fixture
-async def world(fresh_database_url: str, toys: ToyJob) -> AsyncIterator[World]:
+async def world(fresh_database_url: str, toys: ToyJob, late_ranks: tuple[int, ...]) -> AsyncIterator[World]:
     engine = create_engine(fresh_database_url, application_name="test")
     world = World(engine=engine, toys=toys, scheduler=new_scheduler(engine))
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engine.dispose)
         await world.coordinator.register_job(job_record(toys))
         for toy in toys.ranks.values():
-            await world.register(toy)
+            if toy.rank not in late_ranks:
+                await world.register(toy)
         await world.profile(5, 1.7)
         yield world
         await world.scheduler.crash()

@@ -1,34 +1,19 @@
 """Ranks whose processes come up long after the others, and a death meanwhile."""
 
-import contextlib
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
-from services.common.database import create_engine
-from tests.integration.scheduler.conftest import World, job_record, new_scheduler
-from tests.integration.scheduler.toy_job import ToyJob, ToyRank
+from tests.integration.scheduler.conftest import World
+from tests.integration.scheduler.toy_job import ToyRank
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
 LATE = 5
 
 
-@pytest_asyncio.fixture
-async def world(fresh_database_url: str, toys: ToyJob) -> AsyncIterator[World]:
-    """One rank has not registered yet."""
-    engine = create_engine(fresh_database_url, application_name="test")
-    world = World(engine=engine, toys=toys, scheduler=new_scheduler(engine))
-    async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(engine.dispose)
-        await world.coordinator.register_job(job_record(toys))
-        for toy in toys.ranks.values():
-            if toy.rank != LATE:
-                await world.register(toy)
-        yield world
-        await world.scheduler.crash()
+@pytest.fixture
+def late_ranks() -> tuple[int, ...]:
+    return (LATE,)
 
 
 async def test_a_recovery_waits_for_a_rank_that_comes_up(world: World) -> None:
