@@ -58,7 +58,7 @@ class Story:
         world, so_far = self.world, f"after {self.happened}"
         await world.until(self._is_whole, f"the full shape {so_far}")
         await world.until_epoch(world.job.epoch)
-        world.steps_are_gapless()
+        await world.steps_are_gapless()
         open_incidents = [one for one in await world.incidents() if one.resolved_at is None]
         assert open_incidents == [], so_far
 

@@ -21,7 +21,7 @@ async def test_a_death_leads_to_a_layout_without_the_rank_and_training_goes_on(w
     await world.until_epoch(1)
     assert rank not in world.job.layout.ranks
     assert world.job.state is JobState.RUNNING
-    world.steps_are_gapless()
+    await world.steps_are_gapless()
     (plan,) = await world.plans()
     assert (plan.state, plan.plan.mode, plan.plan.epoch) == (PlanState.APPLIED, PlanMode.RECOVER, 1)
     assert plan.plan.predicted_seconds > 0
@@ -40,7 +40,7 @@ async def test_a_slow_device_gets_less_work_and_its_full_share_back_when_it_reco
     await world.say(VerdictKind.RECOVERED, 3, throughput=1.0)
     await world.until_epoch(2)
     assert world.job.layout.replicas == world.toys.home.replicas
-    world.steps_are_gapless()
+    await world.steps_are_gapless()
     plans = await world.plans()
     assert [plan.plan.mode for plan in plans] == [PlanMode.BOUNDARY, PlanMode.BOUNDARY]
     (incident,) = await world.incidents()
@@ -60,7 +60,7 @@ async def test_a_layout_that_was_kept_for_a_restless_device_is_weighed_again_onc
     await world.until_epoch(1)
     (plan,) = await world.plans()
     assert plan.plan.mode is PlanMode.BOUNDARY
-    world.steps_are_gapless()
+    await world.steps_are_gapless()
 
 
 @pytest.mark.asyncio
@@ -107,7 +107,7 @@ async def test_a_second_death_during_the_reshape_leads_to_a_second_plan_from_the
     await world.say(VerdictKind.FAIL_STOP, 4)
     await world.until_epoch(2)
     assert set(world.job.layout.ranks) == {0, 1, 3, 5, 6, 7}
-    world.steps_are_gapless()
+    await world.steps_are_gapless()
     first, second = await world.plans()
     assert (first.state, second.state) == (PlanState.ABORTED, PlanState.APPLIED)
     assert second.decision is not None
@@ -158,7 +158,7 @@ async def test_a_scheduler_killed_before_its_decision_plans_again_when_it_is_bac
     await world.restart()
     await world.until(lambda: 2 not in world.job.layout.ranks, "a plan without rank 2")
     await world.until_epoch(world.job.epoch)
-    world.steps_are_gapless()
+    await world.steps_are_gapless()
     states = [plan.state for plan in await world.plans()]
     assert states.count(PlanState.APPLIED) == 1, states
     (death,) = [one for one in await world.incidents() if one.kind == VerdictKind.FAIL_STOP]

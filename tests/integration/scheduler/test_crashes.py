@@ -50,7 +50,7 @@ async def test_killed_anywhere_on_the_way_of_a_plan_the_job_goes_on(world: World
     await tell_and_crash(world, world.verdict(VerdictKind.HANG, 3), moments)
     await world.until(lambda: 3 not in world.job.layout.ranks, "a layout without rank 3")
     await goes_on(world)
-    world.steps_are_gapless()
+    await world.steps_are_gapless()
     plans = await world.plans()
     decided = [plan.plan.epoch for plan in plans if plan.state in _DECIDED]
     assert decided == sorted(set(decided)), "each epoch is one plan's"

@@ -37,7 +37,7 @@ async def test_a_death_that_nobody_else_tells_is_recovered_from_and_told_later_c
     await world.coordinator.take_verdicts(world.toys.job_id, [same])
     assert len(await world.incidents()) == 1
     assert len(await world.plans()) == 1
-    world.steps_are_gapless()
+    await world.steps_are_gapless()
 
 
 async def test_ranks_that_park_though_nobody_is_gone_go_on_in_the_shape_that_they_had(world: World) -> None:
@@ -52,7 +52,7 @@ async def test_ranks_that_park_though_nobody_is_gone_go_on_in_the_shape_that_the
     assert (plan.plan.mode, plan.state) == (PlanMode.RECOVER, PlanState.APPLIED)
     assert plan.plan.layout.replicas == HOME.replicas
     assert await world.incidents() == []
-    world.steps_are_gapless()
+    await world.steps_are_gapless()
 
 
 async def test_a_process_whose_stream_broke_is_left_alone_while_the_others_train(world: World) -> None:

@@ -27,4 +27,4 @@ async def test_a_rank_whose_registration_is_given_up_while_its_return_is_planned
 
     await world.register(newer)
     await world.until(lambda: 6 in world.job.layout.ranks, "rank 6 back in its place")
-    world.steps_are_gapless()
+    await world.steps_are_gapless()

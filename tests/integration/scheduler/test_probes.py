@@ -30,7 +30,7 @@ async def test_suspect_and_peer_are_probed_at_an_iteration_border_and_nobody_els
     await world.until(lambda: world.scheduler.probes, "a probe's outcome")
     outcome = world.scheduler.probes[0]
     assert (outcome.suspicion, outcome.seconds, outcome.peer_seconds) == (asked, 0.008, 0.004)
-    world.steps_are_gapless()
+    await world.steps_are_gapless()
 
 
 async def test_both_ends_of_a_suspected_link_and_of_a_healthy_one_are_asked(world: World) -> None:
@@ -43,7 +43,7 @@ async def test_both_ends_of_a_suspected_link_and_of_a_healthy_one_are_asked(worl
     await world.until(lambda: world.scheduler.probes, "a probe's outcome")
     outcome = world.scheduler.probes[0]
     assert (outcome.suspicion, outcome.seconds, outcome.peer_seconds) == (asked, 0.005, 0.001)
-    world.steps_are_gapless()
+    await world.steps_are_gapless()
 
 
 async def test_a_suspicion_about_a_process_that_is_not_there_any_more_is_dropped(world: World) -> None:

@@ -33,4 +33,4 @@ async def test_a_slow_stage_brings_a_split_backward_that_outlives_the_scheduler(
     await world.until_epoch(2)
     assert world.job.layout.schedule == "zb-h1"
     assert 5 not in world.job.layout.ranks
-    world.steps_are_gapless()
+    await world.steps_are_gapless()

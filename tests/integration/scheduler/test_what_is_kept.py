@@ -118,7 +118,7 @@ async def test_a_death_that_is_told_after_a_crash_counts_though_the_next_process
     await world.until(lambda: world.job.ranks[6].incarnation == 1 and world.job.epoch == 2, "the return of rank 6")
     (incident,) = await world.incidents()
     assert incident.resolved_at is not None
-    world.steps_are_gapless()
+    await world.steps_are_gapless()
 
 
 async def test_a_record_that_took_long_says_nothing_of_the_job_that_is_over(
