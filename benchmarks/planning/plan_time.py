@@ -2,9 +2,9 @@
 
 Fleets of 64 to 100,000 devices, and one of 64 with 8,000 micro-batches, each one job with a layout in force, in random
 states: some devices dead, some slow, with speeds of their own, so that hardly two ill replicas are alike; with
-``--schedules`` the job's engine runs ZB-H1 too, so that plans weigh both schedules. Prints a table (Markdown) and
-writes JSON. The time is CPU time of one thread for :func:`services.scheduler.planning.solver.solve`, nothing cached
-from before.
+``--spares`` healthy ranks without a place are there too, with ``--schedules`` the job's engine runs ZB-H1 too, so that
+plans weigh both schedules. Prints a table (Markdown) and writes JSON. The time is CPU time of one thread for
+:func:`services.scheduler.planning.solver.solve`, warm as the service is and nothing cached of earlier plans.
 """
 
 import argparse
@@ -17,12 +17,11 @@ from pathlib import Path
 
 from benchmarks.planning.cases import Case, case_of
 from layouts.schedules import SCHEDULES
-from services.scheduler.planning.cost_model import block_slowness, replica_makespan
+from services.scheduler.planning.cost_model import block_slowness
 from services.scheduler.planning.levers.tensor_width import best_widths
-from services.scheduler.planning.one_f_one_b import forget_runs
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solver import solve
-from services.scheduler.planning.zero_bubble import forget_split_runs
+from services.scheduler.planning.warm_up import warm_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +69,7 @@ class Row:
 
     num_devices: int
     num_micro_batches: int
+    num_spares: int
     num_states: int
     largest_num_ill: int
     p50_seconds: float
@@ -79,7 +79,7 @@ class Row:
     worst_of_bound: float
 
 
-def random_state(case: Case, max_ill: float, seed: int) -> dict[int, float]:
+def random_state(case: Case, max_ill: float, seed: int, num_spares: int = 0) -> dict[int, float]:
     """Throughputs of the devices that live; from one to ``max_ill`` of all are dead or slow."""
     rng = random.Random(seed)
     most = max(1, int(max_ill * case.num_devices))
@@ -90,15 +90,14 @@ def random_state(case: Case, max_ill: float, seed: int) -> dict[int, float]:
             del speeds[rank]
         else:
             speeds[rank] = rng.uniform(0.2, 0.95)
-    return speeds
+    first = case.home.ranks[-1] + 1
+    return speeds | dict.fromkeys(range(first, first + num_spares), 1.0)
 
 
 def timed(case: Case, speeds: dict[int, float]) -> tuple[float, float]:
     """CPU seconds of one plan with cold caches, and its part of the proportional bound."""
-    for cached in (replica_makespan, block_slowness, best_widths):
+    for cached in (block_slowness, best_widths):
         cached.cache_clear()
-    forget_runs()
-    forget_split_runs()
     gc.collect()
     started = time.process_time()
     situation = Situation(
@@ -109,15 +108,16 @@ def timed(case: Case, speeds: dict[int, float]) -> tuple[float, float]:
     return seconds, solution.bound_seconds / solution.predicted_seconds
 
 
-def row_of(fleet: Fleet, num_states: int, *, schedules: bool = False) -> Row:
+def row_of(fleet: Fleet, num_states: int, num_spares: int = 0, *, schedules: bool = False) -> Row:
     """Plans for random states of a fleet."""
     case = fleet.case(schedules=schedules)
-    states = [random_state(case, fleet.max_ill, seed) for seed in range(num_states)]
+    states = [random_state(case, fleet.max_ill, seed, num_spares) for seed in range(num_states)]
     found = [timed(case, speeds) for speeds in states]
     seconds = sorted(each for each, _ in found)
     return Row(
         num_devices=case.num_devices,
         num_micro_batches=case.home.num_micro_batches,
+        num_spares=num_spares,
         num_states=num_states,
         largest_num_ill=max(sum(speeds.get(rank, 0.0) < 1.0 for rank in case.home.ranks) for speeds in states),
         p50_seconds=seconds[num_states // 2],
@@ -131,13 +131,14 @@ def row_of(fleet: Fleet, num_states: int, *, schedules: bool = False) -> Row:
 def table(rows: list[Row]) -> str:
     """The rows in Markdown."""
     lines = [
-        "| devices | micro-batches | states | ill at most | p50 ms | p99 ms | max ms | bar ms | least of the bound |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| devices | micro-batches | spares | states | most ill | p50 ms | p99 ms | max ms | bar ms | of the bound |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
         times = " | ".join(f"{1e3 * each:.0f}" for each in (row.p50_seconds, row.p99_seconds, row.max_seconds))
         lines.append(
-            f"| {row.num_devices:,} | {row.num_micro_batches:,} | {row.num_states} | {row.largest_num_ill} | {times} | "
+            f"| {row.num_devices:,} | {row.num_micro_batches:,} | {row.num_spares} | {row.num_states} | "
+            f"{row.largest_num_ill} | {times} | "
             f"{1e3 * row.bar_seconds:.0f} | {100 * row.worst_of_bound:.1f} % |"
         )
     return "\n".join(lines)
@@ -149,12 +150,16 @@ def main() -> None:
     parser.add_argument("--states", type=int, default=100, help="random states of the two smaller fleets")
     parser.add_argument("--large-states", type=int, default=20, help="random states of the two larger ones")
     parser.add_argument("--fleets", type=int, nargs="+", choices=range(len(FLEETS)), default=list(range(len(FLEETS))))
+    parser.add_argument("--spares", type=int, nargs="+", default=[0], help="healthy ranks without a place")
     parser.add_argument("--schedules", action="store_true", help="offer the lever schedule")
     parser.add_argument("--json", type=Path, default=Path("out/plan_time.json"), help="where the rows go")
     chosen = parser.parse_args()
+    warm_up()
+    gc.freeze()  # as services do at their start
     rows = [
-        row_of(f, chosen.states if f.data < 100 else chosen.large_states, schedules=chosen.schedules)
+        row_of(f, chosen.states if f.data < 100 else chosen.large_states, spares, schedules=chosen.schedules)
         for f in (FLEETS[index] for index in chosen.fleets)
+        for spares in chosen.spares
     ]
     print(table(rows))
     chosen.json.parent.mkdir(parents=True, exist_ok=True)

@@ -8,25 +8,29 @@ alike here; :mod:`services.scheduler.planning.replay` takes them as they were.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate
 
+import numpy as np
+import numpy.typing as npt
+
 from layouts.cut import cut
-from layouts.instructions import Instruction, Op
 from layouts.layout import Layout, Replica, Stage
 from layouts.model import ModelSpec
 from layouts.schedules import SCHEDULES, SPLIT_BACKWARD
-from layouts.timeline import run_programs
-from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
+from services.scheduler.planning.makespan import pipeline_makespan
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.routed import slowest_routed
 from services.scheduler.planning.usual_shape import UsualShape
 from services.scheduler.planning.virtual import ordered_makespan, programs_of
-from services.scheduler.planning.zero_bubble import split_makespan
 
 _MAX_PREFIXES = 16384
+SHORT_WAY = frozenset(("1f1b", "zb-h1"))
+"""Schedules that :mod:`services.scheduler.planning.makespan` knows."""
+
+_Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,32 +91,24 @@ def block_slowness(max_width: int, shares: tuple[int, ...], speeds: tuple[float,
     return max((borders[t + 1] - borders[t]) / max_width / speed for t, speed in enumerate(speeds))
 
 
-@lru_cache(maxsize=65536)
-def replica_makespan(
-    stage_seconds: tuple[tuple[float, float], ...], num_micro_batches: int, transfer_seconds: float, schedule: str
-) -> float:
+def replica_makespan(parts: _Floats, num_micro_batches: int, border_seconds: _Floats, schedule: str) -> float:
     """Seconds of one replica's iteration up to its last backward.
 
     Args:
-        stage_seconds: (forward, backward) seconds per micro-batch of each stage.
+        parts: [stages, 3] seconds of a micro-batch as :meth:`CostModel.parts` has them.
         num_micro_batches: The replica's quota.
-        transfer_seconds: Per transfer between stages.
+        border_seconds: [stages - 1] per transfer between two stages.
         schedule: Name of the schedule.
     """
+    num_stages = len(parts)
     if num_micro_batches == 0:
         return 0.0
-    if schedule == "1f1b":
-        return one_f_one_b_makespan(stage_seconds, num_micro_batches, transfer_seconds)
+    if schedule in SHORT_WAY:
+        return pipeline_makespan(parts, num_micro_batches, border_seconds)
     write = SCHEDULES[schedule]
-    programs = [write(s, len(stage_seconds), range(num_micro_batches)) for s in range(len(stage_seconds))]
-
-    def seconds_of(stage: int, instruction: Instruction) -> float:
-        forward, backward = stage_seconds[stage]
-        if instruction.op is Op.FORWARD:
-            return forward
-        return backward if instruction.op is Op.BACKWARD else backward / 2.0
-
-    return max(stage.end_seconds for stage in run_programs(programs, seconds_of, transfer_seconds))
+    programs = [write(s, num_stages, range(num_micro_batches)) for s in range(num_stages)]
+    cells = [(s,) for s in range(num_stages)]
+    return ordered_makespan(programs, cells, parts.tolist(), 1.0, border_seconds.tolist())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +120,8 @@ class CostModel:
         workload: What iterations are made of.
         correction: Measured over predicted seconds of the newest measured epoch; multiplies every prediction.
         usual: Makes stages that are wider than its own slower; None = they are as fast as their shards.
+        forward_part: The part of a micro-batch's seconds that is forward, over all blocks.
+        forward_parts: The least and the largest part of a stage's seconds that can be forward, whatever blocks it has.
     """
 
     model: ModelSpec
@@ -132,9 +130,11 @@ class CostModel:
     usual: UsualShape | None = None
     _sums: dict[int, tuple[list[float], list[float]]] = field(init=False, repr=False)
     _weights: dict[int, list[float]] = field(init=False, repr=False)
-    _blocks: tuple[tuple[int, float], ...] = field(init=False, repr=False)
-    _prefixes: dict[tuple[tuple[int, ...], tuple[float, ...]], list[float]] = field(init=False, repr=False)
+    _blocks: dict[int, tuple[_Floats, _Floats]] = field(init=False, repr=False)
+    _prefixes: dict[tuple[tuple[int, ...], tuple[float, ...]], _Floats] = field(init=False, repr=False)
     _exchange: list[float] = field(init=False, repr=False)
+    forward_part: float = field(init=False, repr=False)
+    forward_parts: tuple[float, float] = field(init=False, repr=False)
     _wary: dict[UsualShape, "CostModel"] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -149,8 +149,18 @@ class CostModel:
             sums[max_width] = forward, backward
         object.__setattr__(self, "_sums", sums)
         object.__setattr__(self, "_weights", {})
-        blocks = tuple((cost.max_width, sum(self.block_seconds(b))) for b, cost in enumerate(self.model.blocks))
+        # Of the blocks of each max_width: seconds both ways, and those of their tensor collectives; 0 for the others.
+        whole = np.array([sum(self.block_seconds(b)) for b in range(len(self.model.blocks))])
+        places = {width: np.array([cost.max_width == width for cost in self.model.blocks]) for width in sums}
+        exchange = {width: self.workload.exchange_seconds if width > 1 else 0.0 for width in sums}
+        blocks = {width: (whole * place, exchange[width] * place) for width, place in places.items()}
         object.__setattr__(self, "_blocks", blocks)
+        ahead, back = (sum([pair[way][-1] for pair in sums.values()]) for way in (0, 1))
+        object.__setattr__(self, "forward_part", ahead / (ahead + back))
+        parts = {1.0 / (1.0 + cost.backward_multiple) for cost in self.model.blocks}
+        if self.workload.exchange_seconds:
+            parts.add(0.5)
+        object.__setattr__(self, "forward_parts", (min(parts), max(parts)))
         object.__setattr__(self, "_prefixes", {})
         object.__setattr__(self, "_wary", {})
         each = [self.workload.exchange_seconds if cost.max_width > 1 else 0.0 for cost in self.model.blocks]
@@ -160,20 +170,6 @@ class CostModel:
     def main_width(self) -> int:
         """``max_width`` of the blocks that take most of the time: the granules in which widths are worth choosing."""
         return max(self._sums, key=lambda width: (self._sums[width][0][-1], width))
-
-    @property
-    def forward_part(self) -> float:
-        """The part of a micro-batch's seconds that is forward, over all blocks."""
-        forward = sum([forwards[-1] for forwards, _ in self._sums.values()])
-        return forward / (forward + sum([backwards[-1] for _, backwards in self._sums.values()]))
-
-    @property
-    def forward_parts(self) -> tuple[float, float]:
-        """The least and the largest part of a stage's seconds that can be forward, whatever blocks it has."""
-        parts = {1.0 / (1.0 + cost.backward_multiple) for cost in self.model.blocks}
-        if self.workload.exchange_seconds:
-            parts.add(0.5)
-        return min(parts), max(parts)
 
     def wary(self, usual: UsualShape) -> "CostModel":
         """The model that trusts no stage wider than a usual one; the same for the same question."""
@@ -248,6 +244,16 @@ class CostModel:
             weight += (weights[stop] - weights[first]) * slowness
         return forward, backward - weight, weight
 
+    def parts(self, stage: Stage, throughputs: Mapping[int, float], schedule: str) -> tuple[float, float, float]:
+        """Seconds of one micro-batch of a stage: forward, and its backward in two parts where the schedule has two.
+
+        Raises:
+            ValueError: A rank of the stage is dead.
+        """
+        if schedule in SPLIT_BACKWARD:
+            return self.split_seconds(stage, throughputs)
+        return *self.stage_seconds(stage, throughputs), 0.0
+
     def _weight_sums(self) -> dict[int, list[float]]:
         """Running seconds of the weights' gradients, as ``_sums``; only jobs with a split backward ask for them."""
         if not self._weights:
@@ -264,20 +270,22 @@ class CostModel:
                 self._weights[max_width] = list(accumulate(each, initial=0.0))
         return self._weights
 
-    def seconds_to_block(self, shares: tuple[int, ...], speeds: tuple[float, ...]) -> list[float]:
+    def seconds_to_block(self, shares: tuple[int, ...], speeds: tuple[float, ...]) -> _Floats:
         """``[b]``: seconds of one micro-batch of blocks 0 to b - 1, both ways, cut over shards of these speeds.
 
-        The same list for the same question; do not change it.
+        The same array for the same question; do not change it.
         """
         found = self._prefixes.get((shares, speeds))
         if found is None:
             if len(self._prefixes) >= _MAX_PREFIXES:
                 self._prefixes.clear()
             slowdown = self._slowdown(shares)
-            slowness = {width: block_slowness(width, shares, speeds) * slowdown for width in self._sums}
-            exchange = self.workload.exchange_seconds if len(shares) > 1 else 0.0
-            each = [seconds * slowness[width] + (exchange if width > 1 else 0.0) for width, seconds in self._blocks]
-            found = list(accumulate(each, initial=0.0))
+            found = np.zeros(len(self.model.blocks) + 1)
+            for width, (seconds, exchange) in self._blocks.items():
+                found[1:] += seconds * (block_slowness(width, shares, speeds) * slowdown)
+                if len(shares) > 1:
+                    found[1:] += exchange
+            np.cumsum(found, out=found)
             self._prefixes[shares, speeds] = found
         return found
 
@@ -285,12 +293,12 @@ class CostModel:
         self, stages: tuple[Stage, ...], num_micro_batches: int, throughputs: Mapping[int, float], schedule: str
     ) -> float:
         """Seconds of one replica's pipeline with a quota, without the fixed part and the correction."""
-        transfer = self.workload.transfer_seconds
-        if schedule in SPLIT_BACKWARD:
-            parts = tuple(self.split_seconds(stage, throughputs) for stage in stages)
-            return split_makespan(parts, num_micro_batches, transfer, schedule)
-        seconds = tuple(self.stage_seconds(stage, throughputs) for stage in stages)
-        return replica_makespan(seconds, num_micro_batches, transfer, schedule)
+        parts = np.array([self.parts(stage, throughputs, schedule) for stage in stages])
+        return replica_makespan(parts, num_micro_batches, self.border_seconds(len(stages)), schedule)
+
+    def border_seconds(self, num_stages: int) -> _Floats:
+        """[stages - 1] seconds of a transfer over each border of a pipeline."""
+        return np.full(num_stages - 1, self.workload.transfer_seconds)
 
     def total(self, makespan_seconds: float) -> float:
         """Seconds per iteration when the slowest replica's pipeline takes ``makespan_seconds``."""
@@ -315,14 +323,11 @@ class CostModel:
         return self.makespan(replica.stages, replica.num_micro_batches, throughputs, schedule)
 
     def _routed_seconds(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
-        parts: Callable[[Stage, Mapping[int, float]], tuple[float, ...]] = self.stage_seconds
-        if layout.schedule in SPLIT_BACKWARD:
-            parts = self.split_seconds
-        replicas = layout.replicas
+        replicas, name = layout.replicas, layout.schedule
         return slowest_routed(
             layout,
-            lambda d: [parts(stage, throughputs) for stage in replicas[d].stages],
-            lambda d: self.makespan(replicas[d].stages, replicas[d].num_micro_batches, throughputs, layout.schedule),
+            lambda d: [self.parts(stage, throughputs, name) for stage in replicas[d].stages],
+            lambda d: self.makespan(replicas[d].stages, replicas[d].num_micro_batches, throughputs, name),
             self.workload.transfer_seconds,
         )
 

@@ -61,7 +61,8 @@ class Interleaving:
 
         def seconds_of(tried: _Borders) -> float:
             self._left -= operations
-            return ordered_makespan(programs, cells, self._situation.split_seconds(_stages(replica, tried)), transfer)
+            parts = self._situation.parts(_stages(replica, tried), "zb-h1").tolist()
+            return ordered_makespan(programs, cells, parts, transfer)
 
         seconds, better = seconds_of(borders), True
         while better:
@@ -83,8 +84,8 @@ class Interleaving:
         rates = []
         for stage in replica.stages:
             speeds = tuple([throughputs[rank] for rank in stage.ranks])
-            rates.append(1.0 / cost.seconds_to_block(stage.shares, speeds)[-1])
-        work = cost.seconds_to_block((1,), (1.0,))
+            rates.append(1.0 / float(cost.seconds_to_block(stage.shares, speeds)[-1]))
+        work = cost.seconds_to_block((1,), (1.0,)).tolist()
         num_stages, borders, due = chunks * len(rates), [0], 0.0
         for s in range(num_stages - 1):
             due += rates[s % len(rates)] / sum(rates) / chunks * work[-1]

@@ -69,7 +69,7 @@ def _case(situation: Situation, replica: Replica, limit: float | None) -> Case:
                 activation=float(sizes.activation_bytes or 1),
             )
         )
-    whole = cost.seconds_to_block((1,), (1.0,))[-1]
+    whole = float(cost.seconds_to_block((1,), (1.0,))[-1])
     speeds = [tuple([situation.throughputs[rank] for rank in stage.ranks]) for stage in replica.stages]
     return Case(
         name="replica",
@@ -80,7 +80,7 @@ def _case(situation: Situation, replica: Replica, limit: float | None) -> Case:
         memory_limit=limit,
         speeds=tuple(
             [
-                whole / cost.seconds_to_block(stage.shares, each)[-1]
+                whole / float(cost.seconds_to_block(stage.shares, each)[-1])
                 for stage, each in zip(replica.stages, speeds, strict=True)
             ]
         ),

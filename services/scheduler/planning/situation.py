@@ -1,30 +1,34 @@
 """What a planner is asked about: the layout in force, who is alive and how fast, and what things cost."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
 
 from layouts.layout import Layout, Replica, Stage
 from layouts.schedules import SPLIT_BACKWARD
-from services.scheduler.planning.cost_model import CostModel, replica_makespan, slowest_seconds
+from services.scheduler.planning.cost_model import SHORT_WAY, CostModel, replica_makespan, slowest_seconds
 from services.scheduler.planning.healthy import healthy_seconds
 from services.scheduler.planning.links import SlowLink, border_factors
+from services.scheduler.planning.makespan import near, pipeline_makespans
 from services.scheduler.planning.memory import activation_peak, layout_peak, most_held, replica_peaks
-from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
-from services.scheduler.planning.pipeline_bound import PipelineBound
+from services.scheduler.planning.pipeline_bound import pipeline_bound
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 from services.scheduler.planning.replay import Replay
 from services.scheduler.planning.routed import slowest_routed
 from services.scheduler.planning.usual_shape import usual_shape
 from services.scheduler.planning.virtual import bare, has_orders, ordered_makespan, programs_of
-from services.scheduler.planning.zero_bubble import split_makespan
 
 RISK_MARGIN = 0.04
 """Relative gain that a structural risk must bring; a guess until memory and collectives are modelled."""
 
 _MOST_FILLED = 1.25
+_BY_ORDERS = "zb-h1"  # orders have both parts of a backward, as this schedule has
 _ROUNDED = 1.0 - 1e-9
-_SHARED = ("cuts", "_stages", "_by_speeds", "_split_stages", "_makespans", "_bounds", "_healthy", "_peaks")
+_SHARED = ("cuts", "_parts", "_borders", "_by_speeds", "_makespans", "_healthy", "_peaks")
+_Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,9 +66,9 @@ class Situation:
     may_have_orders: bool = field(init=False, repr=False)
     cuts: dict[object, tuple[tuple[int, ...], tuple[int, ...]] | None] = field(init=False, repr=False)
     _peaks: dict[tuple[int, int, str], tuple[Replica, float]] = field(init=False, repr=False)
-    _stages: dict[int, tuple[Stage, tuple[float, float]]] = field(init=False, repr=False)
-    _by_speeds: dict[object, tuple[float, float]] = field(init=False, repr=False)
-    _split_stages: dict[int, tuple[Stage, tuple[float, float, float]]] = field(init=False, repr=False)
+    _parts: dict[tuple[int, str], tuple[tuple[Stage, ...], _Floats]] = field(init=False, repr=False)
+    _by_speeds: dict[object, tuple[float, float, float]] = field(init=False, repr=False)
+    _borders: dict[int, _Floats] = field(init=False, repr=False)
     _makespans: dict[tuple[int, int, str], tuple[tuple[Stage, ...], float]] = field(init=False, repr=False)
     _prices: dict[int, tuple[Layout, Price]] = field(init=False, repr=False)
     _healthy: dict[str, float] = field(init=False, repr=False)
@@ -72,7 +76,6 @@ class Situation:
     _well: list[bool] = field(init=False, repr=False)
     _home_blocks: list[float] = field(init=False, repr=False)
     _home_activations: list[float] = field(init=False, repr=False)
-    _bounds: dict[tuple[int, int], PipelineBound] = field(init=False, repr=False)
     _wary: list["Situation"] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -113,7 +116,7 @@ class Situation:
         """
         layout = Layout(num_blocks=stages[-1].stop_block, replicas=(Replica(stages=stages, num_micro_batches=1),))
         one = replace(self, layout=layout, throughputs=dict(enumerate(speeds)), links=links)
-        for name in ("cuts", "_by_speeds", "_bounds"):
+        for name in ("cuts", "_borders", "_by_speeds"):
             object.__setattr__(one, name, getattr(self, name))
         return one
 
@@ -172,32 +175,43 @@ class Situation:
             name: seconds * (1.0 + RISK_MARGIN * self.num_risks(self.home, name))
             for name, seconds in self._healthy_seconds().items()
         }
-        near = min(judged.values()) * (1.0 + margin)
-        return tuple(n for n in judged if judged[n] <= near), tuple(n for n in judged if judged[n] > near)
+        most = min(judged.values()) * (1.0 + margin)
+        return tuple(n for n in judged if judged[n] <= most), tuple(n for n in judged if judged[n] > most)
 
     def makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
         """:meth:`CostModel.makespan` with the throughputs of this situation; what was asked once is known."""
         found = self._makespans.get((id(stages), num_micro_batches, schedule))
         if found is None:
             # The stages are kept with their answer, so that their id stays their own.
-            found = stages, self._makespan(stages, num_micro_batches, schedule)
-            self._makespans[id(stages), num_micro_batches, schedule] = found
+            for quota, seconds in self._some_makespans(stages, num_micro_batches, schedule):
+                self._makespans[id(stages), quota, schedule] = stages, seconds
+            found = self._makespans[id(stages), num_micro_batches, schedule]
         return found[1]
 
-    def _makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
-        transfer = self.cost.workload.transfer_seconds
-        if schedule in SPLIT_BACKWARD:
-            return split_makespan(self.split_seconds(stages), num_micro_batches, transfer, schedule)
-        seconds = self.stage_seconds(stages)
-        if self.links and num_micro_batches and schedule == "1f1b":
-            factors = border_factors(self.links, stages)
-            if max(factors, default=1.0) > 1.0:
-                return one_f_one_b_makespan(seconds, num_micro_batches, tuple([f * transfer for f in factors]))
-        return replica_makespan(seconds, num_micro_batches, transfer, schedule)
+    def learn_makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str, seconds: float) -> None:
+        """Take what :meth:`makespan` of such stages is from who has asked it of stages that are alike."""
+        self._makespans[id(stages), num_micro_batches, schedule] = stages, seconds
 
-    def least_makespan(
-        self, parts: Sequence[float], num_micro_batches: int, schedule: str, limit: float = math.inf
-    ) -> float:
+    def _some_makespans(
+        self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str
+    ) -> Iterable[tuple[int, float]]:
+        """(Quota, seconds) for a quota, and for those that cost next to nothing more."""
+        parts, borders = self.parts(stages, schedule), self._border_seconds(stages, schedule)
+        quotas = near(num_micro_batches, len(stages))
+        if len(quotas) == 1 or schedule not in SHORT_WAY:
+            return [(num_micro_batches, replica_makespan(parts, num_micro_batches, borders, schedule))]
+        return zip(quotas, pipeline_makespans(parts, quotas.start, quotas.stop, borders).tolist(), strict=True)
+
+    def _border_seconds(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
+        """[stages - 1] seconds of transfers; slow links are known only to the plain schedule."""
+        if self.links and schedule == "1f1b":
+            return np.array(border_factors(self.links, stages)) * self.cost.workload.transfer_seconds
+        found = self._borders.get(len(stages))
+        if found is None:
+            found = self._borders[len(stages)] = self.cost.border_seconds(len(stages))
+        return found
+
+    def least_makespan(self, parts: _Floats, num_micro_batches: int, schedule: str, limit: float = math.inf) -> float:
         """Seconds that :meth:`makespan` does not get below, found much sooner; 0 where nothing is known.
 
         Args:
@@ -208,47 +222,33 @@ class Situation:
         """
         if schedule != "1f1b" or not num_micro_batches:
             return 0.0
-        bound = self._bounds.get((len(parts), num_micro_batches))
-        if bound is None:
-            least, most = self.cost.forward_parts
-            transfer = self.cost.workload.transfer_seconds
-            bound = PipelineBound(len(parts), most, 1.0 - least, num_micro_batches, transfer)
-            self._bounds[len(parts), num_micro_batches] = bound
-        return bound.seconds(parts, limit)[0] * _ROUNDED
+        least, most = self.cost.forward_parts
+        transfer = self.cost.workload.transfer_seconds
+        return pipeline_bound(parts, num_micro_batches, most, 1.0 - least, transfer, limit)[0] * _ROUNDED
 
-    def seconds_to_blocks(self, stages: Sequence[Stage]) -> list[list[float]]:
-        """:meth:`CostModel.seconds_to_block` of the devices of each stage."""
+    def seconds_to_blocks(self, stages: Sequence[Stage]) -> _Floats:
+        """[stages, blocks + 1]: :meth:`CostModel.seconds_to_block` of the devices of each stage."""
         throughputs, seconds_to_block = self.throughputs, self.cost.seconds_to_block
-        return [seconds_to_block(stage.shares, tuple([throughputs[r] for r in stage.ranks])) for stage in stages]
+        return np.array(
+            [seconds_to_block(stage.shares, tuple([throughputs[r] for r in stage.ranks])) for stage in stages]
+        )
 
-    def stage_seconds(self, stages: tuple[Stage, ...]) -> tuple[tuple[float, float], ...]:
-        """(forward, backward) seconds of one micro-batch of each stage."""
-        known, seconds = self._stages, []
-        for stage in stages:
-            found = known.get(id(stage))
-            if found is None:
-                # The stage is kept with its answer, so that its id stays its own.
-                found = known[id(stage)] = stage, self._seconds_by_speeds(stage)
-            seconds.append(found[1])
-        return tuple(seconds)
+    def parts(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
+        """[stages, 3]: :meth:`CostModel.parts` of each stage; the same array for the same question."""
+        found = self._parts.get((id(stages), schedule))
+        if found is None:
+            # The stages are kept with their answer, so that their id stays their own.
+            found = stages, np.array([self._parts_by_speeds(stage, schedule) for stage in stages])
+            self._parts[id(stages), schedule] = found
+        return found[1]
 
-    def _seconds_by_speeds(self, stage: Stage) -> tuple[float, float]:
+    def _parts_by_speeds(self, stage: Stage, schedule: str) -> tuple[float, float, float]:
         speeds = tuple([self.throughputs.get(rank, 0.0) for rank in stage.ranks])
-        key = stage.first_block, stage.stop_block, stage.shares, speeds
+        key = stage.first_block, stage.stop_block, stage.shares, speeds, schedule
         found = self._by_speeds.get(key)
         if found is None:
-            found = self._by_speeds[key] = self.cost.stage_seconds(stage, self.throughputs)
+            found = self._by_speeds[key] = self.cost.parts(stage, self.throughputs, schedule)
         return found
-
-    def split_seconds(self, stages: tuple[Stage, ...]) -> tuple[tuple[float, float, float], ...]:
-        """(forward, backward of the input, backward of the weights) seconds of one micro-batch of each stage."""
-        known, seconds = self._split_stages, []
-        for stage in stages:
-            found = known.get(id(stage))
-            if found is None:
-                found = known[id(stage)] = stage, self.cost.split_seconds(stage, self.throughputs)
-            seconds.append(found[1])
-        return tuple(seconds)
 
     def seconds(self, layout: Layout, schedule: str | None = None) -> float:
         """Predicted seconds per iteration of a layout of live ranks, under another schedule if one is given."""
@@ -267,20 +267,17 @@ class Situation:
         programs = programs_of(replica.orders, cells, replica.num_micro_batches)
         factors = border_factors(self.links, stages) if self.links else ()
         transfer = self.cost.workload.transfer_seconds
-        return ordered_makespan(programs, cells, self.split_seconds(stages), transfer, factors)
+        parts = self.parts(stages, _BY_ORDERS).tolist()
+        return ordered_makespan(programs, cells, parts, transfer, factors)
 
     def _routed_seconds(self, layout: Layout) -> float:
         replicas, name = layout.replicas, layout.schedule
         return slowest_routed(
             layout,
-            lambda d: self.parts(replicas[d].stages, name),
+            lambda d: self.parts(replicas[d].stages, name).tolist(),
             lambda d: self.makespan(replicas[d].stages, replicas[d].num_micro_batches, name),
             self.cost.workload.transfer_seconds,
         )
-
-    def parts(self, stages: tuple[Stage, ...], schedule: str) -> Sequence[tuple[float, ...]]:
-        """Seconds of one micro-batch of each stage, part by part as the schedule has them."""
-        return self.split_seconds(stages) if schedule in SPLIT_BACKWARD else self.stage_seconds(stages)
 
     def replay(self) -> Replay | None:
         """The job's recent iterations; None where they are not known, or where slow links make them others."""

@@ -5,18 +5,21 @@ replicas and not of devices. What does not change stays the same object, which l
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
 
 from layouts.layout import Layout, Replica, Stage
 from layouts.mix import Mix
-from services.scheduler.planning.levers.layer_split import best_split, least_slowest
+from services.scheduler.planning.levers.layer_split import best_split
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
 from services.scheduler.planning.levers.sequence_mix import best_mix, even_quotas
 from services.scheduler.planning.levers.tensor_width import best_stage
 from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.split_climb import parts_of
+from services.scheduler.planning.split_search import least_slowest
 
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
 SEQUENCE_MIX = "sequence_mix"
@@ -43,6 +46,15 @@ def _relabelled(stages: _Stages, name_of: Callable[[int], int]) -> _Stages:
     )
 
 
+def _distinct(shapes: Iterable[_Stages]) -> list[_Stages]:
+    """Shapes without those that were there before; they are few, and their hashes are long."""
+    found: list[_Stages] = []
+    for shape in shapes:
+        if shape not in found:
+            found.append(shape)
+    return found
+
+
 class _Kind:
     """Replicas of one shape and of the same speeds; its ranks are called 0, 1, 2 … in the order of the stages."""
 
@@ -66,11 +78,11 @@ class _Kind:
             if LAYER_SPLIT in levers:
                 # Widths by speed are at least as good, so only they are split when both are free.
                 split = self._split(found[-1], quota, schedule)
-                found = list(dict.fromkeys([*found, split]))
+                found = _distinct([*found, split])
                 if TENSOR_WIDTH in levers:
                     # What is not cut at all, as embeddings are, weighs more on a stage of few blocks.
                     small = [best_stage(self.situation, s) if s.num_blocks <= _SMALL else s for s in split]
-                    found = list(dict.fromkeys([*found, tuple(small)]))
+                    found = _distinct([*found, tuple(small)])
             if self.situation.device_bytes is not None and self._fits(self.stages, quota, schedule):
                 found = [self.stages, *[shape for shape in found[1:] if self._fits(shape, quota, schedule)]]
             self._shapes[quota, schedule, levers] = found
@@ -82,12 +94,8 @@ class _Kind:
     def most_rate(self, *, wide: bool = False) -> float:
         """Micro-batches per second that no split gets above, with the given widths or with those by speed."""
         if wide not in self._rates:
-            cost, speeds = self.situation.cost, self.situation.throughputs
-            prefix = [
-                cost.seconds_to_block(stage.shares, tuple([speeds[rank] for rank in stage.ranks]))
-                for stage in (self._by_speed() if wide else self.stages)
-            ]
-            whole = [seconds_to[-1] for seconds_to in prefix]
+            prefix = self.situation.seconds_to_blocks(self._by_speed() if wide else self.stages)
+            whole = prefix[:, -1].tolist()
             rate = sum([1.0 / each for each in whole])
             if max(whole) > _UNEVEN * min(whole):
                 # Blocks are whole: for such stages that says much more, and their splits are the slowest to find.
@@ -117,11 +125,9 @@ class _Options:
         self.given = kind.stages
         self._situation, self._shapes, self._schedule = kind.situation, shapes, schedule
         self._best: dict[int, float] = {}
-        self._parts: list[list[float]] = []
+        self._parts: list[npt.NDArray[np.float64]] = []
         if len(shapes) > 1:
-            for shape in shapes:
-                borders = [0, *[stage.stop_block for stage in shape]]
-                self._parts.append(parts_of(kind.situation.seconds_to_blocks(shape), borders))
+            self._parts = [kind.situation.parts(shape, schedule).sum(axis=1) for shape in shapes]
 
     def best_seconds(self, quota: int) -> float:
         """Pipeline seconds of the fastest shape."""
@@ -134,12 +140,15 @@ class _Options:
             self._best[quota] = found
         return found
 
-    def first_within(self, seconds: float, quota: int) -> _Stages:
-        """The first shape that is as fast as that; one is."""
-        for number, shape in enumerate(self._shapes[:-1]):
-            if self._least(number, quota) <= seconds and self._seconds(number, quota) <= seconds:
-                return shape
-        return self._shapes[-1]
+    def first_within(self, seconds: float, quota: int) -> tuple[_Stages, float]:
+        """The first shape that is as fast as that, and its pipeline seconds; one is."""
+        last = len(self._shapes) - 1
+        for number, shape in enumerate(self._shapes):
+            if number == last or self._least(number, quota) <= seconds:
+                taken = self._seconds(number, quota)
+                if number == last or taken <= seconds:
+                    return shape, taken
+        raise AssertionError("a kind has at least one shape")
 
     def _seconds(self, number: int, quota: int) -> float:
         return self._situation.makespan(self._shapes[number], quota, self._schedule)
@@ -162,6 +171,8 @@ class Tuner:
         self._situation = situation
         self._tuned: dict[tuple[int, _Levers], tuple[Layout, Layout]] = {}
         self._free: dict[int, tuple[Layout, set[int]]] = {}
+        self._shaped: dict[tuple[int, int], tuple[_Stages, _Stages, _Stages]] = {} if known is None else known._shaped
+        self._replicas: dict[tuple[int, int], Replica] = {} if known is None else known._replicas
         self._kinds: dict[object, _Kind] = {} if known is None else known._kinds
         self._kind_of: dict[int, tuple[_Stages, _Kind]] = {} if known is None else known._kind_of
         self._options: dict[tuple[int, tuple[int, ...], str, _Levers], _Options] = (
@@ -203,7 +214,7 @@ class Tuner:
         slowest = max([options[d].best_seconds(quota) * scales[d] for d, quota in enumerate(quotas)]) * _SAME
         replicas = tuple(
             [
-                self._replica(replica, option, quota, slowest / scale)
+                self._replica(replica, option, quota, slowest / scale, base.schedule)
                 for replica, option, quota, scale in zip(base.replicas, options, quotas, scales, strict=True)
             ]
         )
@@ -287,14 +298,23 @@ class Tuner:
         found = self._options.get(key)
         if found is None:
             shapes = [shape for quota in quotas for shape in kind.shapes(quota, schedule, levers)]
-            found = self._options[key] = _Options(kind, list(dict.fromkeys(shapes)), schedule)
+            found = self._options[key] = _Options(kind, _distinct(shapes), schedule)
         return found
 
-    def _replica(self, replica: Replica, options: _Options, quota: int, slowest: float) -> Replica:
-        """The replica in the first shape that is fast enough."""
-        shape = options.first_within(slowest, quota)
-        if shape is options.given:
-            if quota == replica.num_micro_batches:
-                return replica
-            return Replica(stages=replica.stages, num_micro_batches=quota)
-        return Replica(stages=_relabelled(shape, replica.ranks.__getitem__), num_micro_batches=quota)
+    def _replica(self, replica: Replica, options: _Options, quota: int, slowest: float, schedule: str) -> Replica:
+        """The replica in the first shape that is fast enough; the same object for the same shape and quota."""
+        shape, seconds = options.first_within(slowest, quota)
+        stages = replica.stages
+        if shape is not options.given:
+            key = id(shape), id(stages)
+            if key not in self._shaped:
+                # What ids stand for is kept, so that they stay their own.
+                self._shaped[key] = shape, stages, _relabelled(shape, replica.ranks.__getitem__)
+            stages = self._shaped[key][2]
+        self._situation.learn_makespan(stages, quota, schedule, seconds)
+        if stages is replica.stages and quota == replica.num_micro_batches:
+            return replica
+        found = self._replicas.get((id(stages), quota))
+        if found is None:
+            found = self._replicas[id(stages), quota] = Replica(stages=stages, num_micro_batches=quota)
+        return found

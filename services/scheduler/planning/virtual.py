@@ -9,7 +9,7 @@ from layouts.layout import Layout, Replica, Stage
 from layouts.orders import Order, order_programs
 from layouts.timeline import cell_receiver, run_programs
 
-Parts = Sequence[tuple[float, float, float]]
+Parts = Sequence[Sequence[float]]
 """(forward, backward of the input, backward of the weights) seconds of one micro-batch of each stage."""
 
 

@@ -1,13 +1,16 @@
 """Situations to plan for."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import strategies as st
 
 from layouts.layout import Layout, uniform_layout
 from layouts.mix import mix_for
 from layouts.model import BlockCost, ModelSpec
 from services.scheduler.planning.cost_model import CostModel, Workload
+from services.scheduler.planning.makespan import pipeline_makespan
 from services.scheduler.planning.situation import Situation
 
 
@@ -61,6 +64,15 @@ def situation_of(
         holders=frozenset(throughputs) & frozenset(layout.ranks),
         device_bytes=device_bytes,
     )
+
+
+def one_f_one_b_makespan(
+    stages: Sequence[tuple[float, float]], num_micro_batches: int, transfers: float | Sequence[float]
+) -> float:
+    """What the planner predicts for a 1F1B pipeline of (forward, backward) seconds; transfers alike or by border."""
+    parts = np.array([(*stage, 0.0) for stage in stages])
+    borders = np.broadcast_to(np.array(transfers, dtype=np.float64), len(stages) - 1).copy()
+    return pipeline_makespan(parts, num_micro_batches, borders)
 
 
 @st.composite

@@ -11,10 +11,9 @@ from layouts.timeline import run_programs
 from services.scheduler.planning.cost_model import CostModel
 from services.scheduler.planning.levers.placement import Placement
 from services.scheduler.planning.links import SlowLink, border_factors
-from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from services.scheduler.planning.solver import solve
 from simulator.fleet.conditions import replica_seconds
-from tests.unit.scheduler.planning_cases import WORKLOAD, gpt, situation_of
+from tests.unit.scheduler.planning_cases import WORKLOAD, gpt, one_f_one_b_makespan, situation_of
 
 HOME = uniform_layout(num_blocks=10, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 TALKATIVE = CostModel(gpt(8), replace(WORKLOAD, transfer_seconds=0.01))
@@ -81,7 +80,7 @@ def test_with_borders_of_their_own_pipelines_take_what_the_simulator_takes(stage
     count = len(stages) - 1
     borders = tuple(data.draw(st.lists(st.floats(0.0, 2.0), min_size=count, max_size=count)))
     expected = float(replica_seconds(stages, quota, borders)[0])
-    assert one_f_one_b_makespan(tuple(stages), quota, borders) == pytest.approx(expected, rel=1e-9)
+    assert one_f_one_b_makespan(stages, quota, borders) == pytest.approx(expected, rel=1e-9)
     if len(set(borders)) <= 1:
         programs = [one_f_one_b(s, len(stages), range(quota)) for s in range(len(stages))]
         timelines = run_programs(programs, lambda s, i: stages[s][i.op is Op.BACKWARD], borders[0] if borders else 0.0)

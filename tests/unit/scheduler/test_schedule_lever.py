@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from layouts.instructions import Op
 from layouts.layout import Layout, uniform_layout
 from layouts.schedules import SCHEDULES
 from layouts.timeline import timeline_of
+from services.scheduler.planning.cost_model import replica_makespan
 from services.scheduler.planning.decision import Choice, DecisionRule, decide
 from services.scheduler.planning.levers.layer_split import LayerSplit
 from services.scheduler.planning.memory import replica_peaks
@@ -15,7 +17,6 @@ from services.scheduler.planning.repair import repaired
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import TIE
 from services.scheduler.planning.solver import solve
-from services.scheduler.planning.zero_bubble import split_makespan
 from tests.unit.scheduler.planning_cases import situation_of
 
 BOTH = ("1f1b", "zb-h1")
@@ -131,8 +132,10 @@ def test_the_prediction_is_the_longest_path_with_the_cost_of_each_part() -> None
 
 def test_a_split_schedule_without_a_short_way_is_priced_by_its_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEDULES, "same", SCHEDULES["zb-h1"])
-    stages = ((1.0, 1.5, 0.5), (2.0, 2.0, 1.0), (0.5, 0.7, 0.4))
-    assert split_makespan(stages, 5, 0.1, "same") == pytest.approx(split_makespan(stages, 5, 0.1, "zb-h1"))
+    stages, borders = np.array([(1.0, 1.5, 0.5), (2.0, 2.0, 1.0), (0.5, 0.7, 0.4)]), np.array([0.1, 0.2])
+    expected = pytest.approx(replica_makespan(stages, 5, borders, "zb-h1"))
+    assert replica_makespan(stages, 5, borders, "same") == expected
+    assert replica_makespan(stages[:1], 5, borders[:0], "same") == 5 * 3.0
 
 
 def test_a_situation_without_micro_batches_for_a_replica_takes_no_time_there() -> None:

@@ -205,7 +205,7 @@ def test_predictions_are_the_longest_path_through_the_programs(data: st.DataObje
     layout = Layout(num_blocks=8, replicas=(replica,))
     speeds = {rank: data.draw(st.floats(0.3, 1.5)) for rank in layout.ranks}
     situation = situation_of(replace(layout, interleavable=True), speeds=speeds)
-    parts = situation.split_seconds(replica.stages)
+    parts = situation.parts(replica.stages, "zb-h1")
 
     def seconds_of(_: int, s: int, instruction: object) -> float:
         forward, of_input, of_weights = parts[s]

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.cases import large_case
-from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from simulator.baselines import STRATEGIES
 from simulator.fleet.comparison import run_scenario
 from simulator.fleet.conditions import Conditions, noise_factors, replica_seconds
@@ -17,6 +16,7 @@ from simulator.fleet.scenario import ScenarioError, scenario_of
 from simulator.fleet.simulation import FleetSimulation
 from simulator.fleet.strategy import Costs
 from simulator.fleet.topology import Topology
+from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
 
 SCENARIO = {
     "hours": 2,
@@ -34,7 +34,7 @@ def run(**changes):
 @given(st.lists(st.tuples(seconds, seconds), min_size=1, max_size=5), st.integers(1, 8), st.floats(0.0, 0.5))
 def test_with_equal_borders_and_no_noise_it_is_the_planners_makespan(stages, quota, transfer):
     found = replica_seconds(stages, quota, [transfer] * (len(stages) - 1))
-    assert found[0] == pytest.approx(one_f_one_b_makespan(tuple(stages), quota, transfer))
+    assert found[0] == pytest.approx(one_f_one_b_makespan(stages, quota, transfer))
 
 
 @given(st.lists(st.tuples(seconds, seconds), min_size=2, max_size=4), st.integers(1, 6), st.integers(0, 3))

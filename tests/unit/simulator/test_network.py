@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.planning.one_f_one_b import one_f_one_b_makespan
 from simulator.fleet.network import Discipline, Network, migrated_routes, period_seconds
+from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
 
 SECONDS = st.integers(1, 9).map(float)
 
@@ -19,7 +19,7 @@ def test_a_replica_alone_is_never_slower_than_its_busiest_stage_and_close_to_1f1
     busiest = quota * max(forward + backward for forward, backward in stages)
     one_pass = sum(forward + backward for forward, backward in stages)
     assert taken >= max(busiest, one_pass) - 1e-9
-    assert taken <= 1.1 * one_f_one_b_makespan(tuple(stages), quota, 0.0) + 1e-9
+    assert taken <= 1.1 * one_f_one_b_makespan(stages, quota, 0.0) + 1e-9
 
 
 @pytest.mark.parametrize(("num_stages", "quota"), [(1, 4), (2, 4), (4, 8), (8, 16)])

@@ -43,7 +43,7 @@ def least_routed_seconds(situation: Situation, layout: Layout) -> float:
     for replica, scale in zip(layout.replicas, sizes_of(layout), strict=True):
         ahead, size = 0.0, replica.num_micro_batches * scale
         for s, (stage, parts) in enumerate(
-            zip(replica.stages, situation.parts(replica.stages, layout.schedule), strict=True)
+            zip(replica.stages, situation.parts(replica.stages, layout.schedule).tolist(), strict=True)
         ):
             place = s, stage.first_block, stage.stop_block
             work[place] = work.get(place, 0.0) + size
@@ -88,7 +88,7 @@ class _Search:
 
     def __init__(self, situation: Situation, layout: Layout) -> None:
         self._layout = layout
-        self._parts = [situation.parts(replica.stages, layout.schedule) for replica in layout.replicas]
+        self._parts = [situation.parts(replica.stages, layout.schedule).tolist() for replica in layout.replicas]
         self._scales = sizes_of(layout)
         self._alone = [
             situation.makespan(replica.stages, replica.num_micro_batches, layout.schedule) * scale

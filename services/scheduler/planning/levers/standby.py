@@ -25,8 +25,8 @@ class _Pace:
 
     def __init__(self, situation: Situation, stages: _Stages, schedule: str) -> None:
         self._situation, self._stages, self._schedule = situation, stages, schedule
-        self._parts = [sum(parts) for parts in situation.stage_seconds(stages)]
-        self.slope = max(self._parts)
+        self._parts = situation.parts(stages, "1f1b").sum(axis=1)
+        self.slope = float(self._parts.max())
         self._known: dict[int, float] = {}
 
     def seconds(self, quota: int) -> float:

@@ -1,0 +1,33 @@
+"""What the planner runs as machine code, compiled or loaded before the first plan.
+
+A plan is wanted when a device has failed, and must not wait for a compiler. The first process of a machine compiles,
+and keeps it for those that follow (:mod:`numeric.compiled`); these load it. Images are built with it:
+``python -m services.scheduler.planning.warm_up``.
+"""
+
+import math
+import time
+
+import numpy as np
+
+from services.scheduler.planning.makespan import pipeline_makespan, pipeline_makespans
+from services.scheduler.planning.pipeline_bound import climbed, pipeline_bound, split_parts
+from services.scheduler.planning.split_search import least_slowest, split_candidates
+
+
+def warm_up() -> float:
+    """Compile or load; the seconds that it took. Blocks for so long; a second call takes none."""
+    started = time.perf_counter()
+    prefix, borders = np.array([[0.0, 1.0, 2.0, 3.0], [0.0, 2.0, 4.0, 6.0]]), np.array([0, 1, 3])
+    parts, transfers = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.array([0.0])
+    pipeline_makespan(parts, 2, transfers)
+    pipeline_makespans(parts, 2, 3, transfers)
+    pipeline_bound(split_parts(prefix, borders), 2, 0.5, 0.5, 0.0, math.inf)
+    climbed(prefix, borders, 2, 0.5, 0.0)
+    split_candidates(prefix, 2, 10.0)
+    least_slowest(prefix)
+    return time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    print(f"ready after {warm_up():.1f} s")

@@ -1,0 +1,33 @@
+import subprocess
+import sys
+
+_SCRIPT = """
+from benchmarks.planning.plan_time import FLEETS, random_state
+from services.scheduler.planning import makespan, pipeline_bound, split_search
+from services.scheduler.planning.situation import Situation
+from services.scheduler.planning.solver import solve
+from services.scheduler.planning.warm_up import warm_up
+
+
+def compiled():
+    return {
+        (name, tuple(each.signatures))
+        for module in (makespan, pipeline_bound, split_search)
+        for name, each in vars(module).items()
+        if hasattr(each, "signatures")
+    }
+
+
+first, again = warm_up(), warm_up()
+before = compiled()
+for fleet in (FLEETS[0], FLEETS[4]):
+    case = fleet.case(schedules=True)
+    speeds = random_state(case, fleet.max_ill, 1, num_spares=1)
+    solve(Situation(layout=case.home, home=case.home, throughputs=speeds, cost=case.cost, holders=frozenset(speeds)))
+print(again < first, len(before) > 8, compiled() - before)
+"""
+
+
+def test_after_it_no_plan_waits_for_a_compiler_and_a_second_call_takes_no_time() -> None:
+    done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True True set()\n", "")
