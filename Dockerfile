@@ -17,8 +17,11 @@ RUN python -m venv /opt/evenkeel
 COPY requirements/services.lock /tmp/
 RUN --mount=type=cache,target=/root/.cache/pip \
     /opt/evenkeel/bin/pip install --quiet --require-hashes --requirement /tmp/services.lock
+# A pulled layer has whole seconds, and what was compiled is known by its source's time: so sources have them too.
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
-    /opt/evenkeel/bin/pip install --quiet --no-deps /wheels/*.whl
+    /opt/evenkeel/bin/pip install --quiet --no-deps /wheels/*.whl \
+    && cd /opt/evenkeel/lib/python*/site-packages \
+    && find services pipelines numeric -name '*.py' -exec sh -c 'touch --date="@$(stat --format=%Y "$0")" "$0"' {} \;
 
 FROM python:${PYTHON_VERSION}-slim AS trainer-packages
 RUN python -m venv /opt/evenkeel
@@ -44,4 +47,7 @@ CMD ["python", "-m", "trainer_sdk.launcher", "--help"]
 # The last stage is what a build makes that names none.
 FROM runtime AS services
 COPY --from=services-packages /opt/evenkeel /opt/evenkeel
+# Machine code for any processor of this kind, compiled now and not when a container starts.
+ENV NUMBA_CPU_NAME=generic
+RUN python -m services.scheduler.planning.warm_up
 CMD ["evenkeel", "--help"]

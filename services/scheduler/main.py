@@ -2,6 +2,8 @@
 
 import asyncio
 
+import structlog
+
 from services.common.backoff import Reachability, persist
 from services.common.database import DATABASE_AWAY, create_engine, wait_for_database
 from services.common.health import Health, health_server, ready_file
@@ -23,7 +25,10 @@ from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.parts import Parts
 from services.scheduler.planning.decision import DecisionRule
 from services.scheduler.planning.price import TransitionCosts
+from services.scheduler.planning.warm_up import warm_up
 from services.scheduler.settings import SchedulerSettings
+
+_log = structlog.get_logger(__name__)
 
 SERVICE = "scheduler"
 GROUP = "evenkeel-scheduler"
@@ -44,6 +49,7 @@ async def serve(settings: SchedulerSettings) -> None:
             health_server(health, registry, host=settings.metrics_host, port=settings.metrics_port) as metrics_port,
             asyncio.TaskGroup() as group,
         ):
+            warming = group.create_task(asyncio.to_thread(warm_up))
             await wait_for_database(engine, postgres)
             await sole.acquire()
             group.create_task(sole.keep())
@@ -63,6 +69,7 @@ async def serve(settings: SchedulerSettings) -> None:
                 ),
                 lambda job_id: JobEvents(producer, job_id, clock=clock),
             )
+            _log.info("the planner is warm", seconds=round(await warming, 3))
             await persist(coordinator.load, transient=DATABASE_AWAY, reachability=postgres)
             outbox = OutboxPublisher(engine, producer, store.outbox_filled, reachability=postgres)
             group.create_task(outbox.run())
