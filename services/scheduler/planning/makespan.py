@@ -51,15 +51,25 @@ def pipeline_makespan(parts: _Floats, num_micro_batches: int, border_seconds: _F
 
 @compiled
 def pipeline_makespans(parts: _Floats, first: int, stop: int, border_seconds: _Floats) -> _Floats:
-    """:func:`pipeline_makespan` for each of ``range(first, stop)`` micro-batches, that are more than there are stages.
+    """:func:`pipeline_makespan` of several pipelines for each of ``range(first, stop)`` micro-batches.
 
     All of :func:`near` cost little more than one of them.
+
+    Args:
+        parts: [pipelines, stages, 3].
+        first: At least 1; where ``stop`` is not the next, at least as many as there are stages.
+        stop: One past the last.
+        border_seconds: [pipelines, stages - 1].
     """
-    seconds = np.empty(stop - first)
-    clocks, gradients = _clocks(parts, first, border_seconds)
-    for more in range(stop - first):
-        seconds[more] = _drained(parts, border_seconds, clocks, gradients)
-        _step(parts, border_seconds, 0, clocks, gradients)
+    seconds = np.empty((len(parts), stop - first))
+    for each in range(len(parts)):
+        if stop - first == 1:
+            seconds[each, 0] = pipeline_makespan(parts[each], first, border_seconds[each])
+            continue
+        clocks, gradients = _clocks(parts[each], first, border_seconds[each])
+        for more in range(stop - first):
+            seconds[each, more] = _drained(parts[each], border_seconds[each], clocks, gradients)
+            _step(parts[each], border_seconds[each], 0, clocks, gradients)
     return seconds
 
 

@@ -196,13 +196,14 @@ class Situation:
         self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str
     ) -> Iterable[tuple[int, float]]:
         """(Quota, seconds) for a quota, and for those that cost next to nothing more."""
-        parts, borders = self.parts(stages, schedule), self._border_seconds(stages, schedule)
+        parts, borders = self.parts(stages, schedule), self.border_seconds(stages, schedule)
         quotas = near(num_micro_batches, len(stages))
         if len(quotas) == 1 or schedule not in SHORT_WAY:
             return [(num_micro_batches, replica_makespan(parts, num_micro_batches, borders, schedule))]
-        return zip(quotas, pipeline_makespans(parts, quotas.start, quotas.stop, borders).tolist(), strict=True)
+        found = pipeline_makespans(parts[None], quotas.start, quotas.stop, borders[None])
+        return zip(quotas, found[0].tolist(), strict=True)
 
-    def _border_seconds(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
+    def border_seconds(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
         """[stages - 1] seconds of transfers; slow links are known only to the plain schedule."""
         if self.links and schedule == "1f1b":
             return np.array(border_factors(self.links, stages)) * self.cost.workload.transfer_seconds

@@ -4,20 +4,20 @@ Replicas of equal shape and equal speeds are one kind and solved once, so that t
 replicas and not of devices. What does not change stays the same object, which later steps see at a glance.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from layouts.layout import Layout, Replica, Stage
 from layouts.mix import Mix
+from services.scheduler.planning.cost_model import SHORT_WAY
 from services.scheduler.planning.levers.layer_split import best_split
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
 from services.scheduler.planning.levers.sequence_mix import best_mix, even_quotas
 from services.scheduler.planning.levers.tensor_width import best_stage
 from services.scheduler.planning.links import SlowLink
+from services.scheduler.planning.makespan import near, pipeline_makespans
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.split_search import least_slowest
 
@@ -116,47 +116,33 @@ class _Kind:
 
 
 class _Options:
-    """Shapes that replicas of one kind may take, and how long the best of them lasts with each quota.
-
-    Those that cannot be the best by the closed form are not looked at any closer.
-    """
+    """Shapes that replicas of one kind may take, and how long they last with each quota; all are asked at once."""
 
     def __init__(self, kind: _Kind, shapes: list[_Stages], schedule: str) -> None:
         self.given = kind.stages
         self._situation, self._shapes, self._schedule = kind.situation, shapes, schedule
-        self._best: dict[int, float] = {}
-        self._parts: list[npt.NDArray[np.float64]] = []
-        if len(shapes) > 1:
-            self._parts = [kind.situation.parts(shape, schedule).sum(axis=1) for shape in shapes]
+        self._known: dict[int, list[float]] = {0: [0.0] * len(shapes)}
+        self._parts = np.array([kind.situation.parts(shape, schedule) for shape in shapes])
+        self._borders = np.array([kind.situation.border_seconds(shape, schedule) for shape in shapes])
 
     def best_seconds(self, quota: int) -> float:
         """Pipeline seconds of the fastest shape."""
-        found = self._best.get(quota)
-        if found is None:
-            found = math.inf
-            for least, number in sorted([(self._least(number, quota), number) for number in range(len(self._shapes))]):
-                if least < found:
-                    found = min(found, self._seconds(number, quota))
-            self._best[quota] = found
-        return found
+        return min(self._known.get(quota) or self._asked(quota))
 
     def first_within(self, seconds: float, quota: int) -> tuple[_Stages, float]:
         """The first shape that is as fast as that, and its pipeline seconds; one is."""
-        last = len(self._shapes) - 1
-        for number, shape in enumerate(self._shapes):
-            if number == last or self._least(number, quota) <= seconds:
-                taken = self._seconds(number, quota)
-                if number == last or taken <= seconds:
-                    return shape, taken
-        raise AssertionError("a kind has at least one shape")
+        *others, (last, slowest) = zip(self._shapes, self._known.get(quota) or self._asked(quota), strict=True)
+        return next(((shape, taken) for shape, taken in others if taken <= seconds), (last, slowest))
 
-    def _seconds(self, number: int, quota: int) -> float:
-        return self._situation.makespan(self._shapes[number], quota, self._schedule)
-
-    def _least(self, number: int, quota: int) -> float:
-        if not self._parts:
-            return 0.0
-        return self._situation.least_makespan(self._parts[number], quota, self._schedule)
+    def _asked(self, quota: int) -> list[float]:
+        if self._schedule in SHORT_WAY:
+            quotas = near(quota, len(self.given))
+            found = pipeline_makespans(self._parts, quotas.start, quotas.stop, self._borders)
+            self._known.update(zip(quotas, found.T.tolist(), strict=True))
+        else:
+            makespan = self._situation.makespan
+            self._known[quota] = [makespan(shape, quota, self._schedule) for shape in self._shapes]
+        return self._known[quota]
 
 
 class Tuner:

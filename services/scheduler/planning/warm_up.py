@@ -21,7 +21,7 @@ def warm_up() -> float:
     prefix, borders = np.array([[0.0, 1.0, 2.0, 3.0], [0.0, 2.0, 4.0, 6.0]]), np.array([0, 1, 3])
     parts, transfers = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.array([0.0])
     pipeline_makespan(parts, 2, transfers)
-    pipeline_makespans(parts, 2, 3, transfers)
+    pipeline_makespans(parts[None], 2, 3, transfers[None])
     pipeline_bound(split_parts(prefix, borders), 2, 0.5, 0.5, 0.0, math.inf)
     climbed(prefix, borders, 2, 0.5, 0.0)
     split_candidates(prefix, 2, 10.0)

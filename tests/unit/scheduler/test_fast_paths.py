@@ -37,8 +37,10 @@ def test_hundreds_of_micro_batches_are_leapt_over_and_the_end_is_that_of_the_pro
     borders = np.full(len(stages) - 1, transfer)
     parts = np.array([(f, b + w, 0.0) if schedule == "1f1b" else (f, b, w) for f, b, w in stages])
     together = near(quota, len(stages))
-    found = pipeline_makespans(parts, together.start, together.stop, borders)
-    assert found.tolist() == [pipeline_makespan(parts, each, borders) for each in together]
+    twice = pipeline_makespans(np.stack([parts, 2.0 * parts]), together.start, together.stop, np.stack([borders] * 2))
+    found = twice[0].tolist()
+    assert found == [pipeline_makespan(parts, each, borders) for each in together]
+    assert twice[1].tolist() == [pipeline_makespan(2.0 * parts, each, borders) for each in together]
     assert quota in together
 
     def seconds_of(stage, one):

@@ -25,7 +25,8 @@ class _Pace:
 
     def __init__(self, situation: Situation, stages: _Stages, schedule: str) -> None:
         self._situation, self._stages, self._schedule = situation, stages, schedule
-        self._parts = situation.parts(stages, "1f1b").sum(axis=1)
+        parts = situation.parts(stages, "1f1b")
+        self._parts = parts[:, 0] + parts[:, 1]
         self.slope = float(self._parts.max())
         self._known: dict[int, float] = {}
 
