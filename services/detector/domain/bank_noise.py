@@ -52,7 +52,7 @@ def renew_noise(
     return found
 
 
-def unsuspected(bank: DeviceBank, limit: float, pair: Ints | None) -> Floats:
+def unsuspected(bank: DeviceBank, limit: float, pair: Ints | None, *, highest: float = np.inf) -> Floats:
     """The windows without the last residuals of rows under suspicion: a victim must not widen its own noise.
 
     Weak suspicion does not count: without rows that shift a little, wandering noise would be taken for calm.
@@ -61,9 +61,12 @@ def unsuspected(bank: DeviceBank, limit: float, pair: Ints | None) -> Floats:
         bank: The devices.
         limit: Evidence that it takes to call a grown-up healthy device slow, nats.
         pair: The only two healthy devices, if there are just two: what is seen of one is seen of the other.
+        highest: No sum is known to be beyond this share of the limit.
     """
-    suspected = bank.sums > limit * _SHARES_OF_SUSPICION
     known = bank.residuals.copy()  # side by side: much is worked out from it
+    if highest <= _JUMPING:
+        return known
+    suspected = bank.sums > limit * _SHARES_OF_SUSPICION
     if not np.count_nonzero(suspected):
         return known
     ages = np.where(suspected, bank.ages, 0).reshape(2 * NUM_TESTS, -1).max(axis=0)

@@ -28,7 +28,7 @@ from services.detector.domain.observation import FrameObservation, LivenessObser
 from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
 from services.detector.domain.suspicion import SUSPECT_AT, Accusation, ProbeReport, Standing, Suspicion, SuspicionDesk
 from services.detector.domain.verdict import Culprit, Profile, RankThroughput, RankThroughputs, Verdict
-from services.detector.domain.workload import WorkExpectation
+from services.detector.domain.workload import WorkExpectation, compare
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -142,7 +142,7 @@ class JobDetector:
     def _suspect(self, frame: FrameObservation, rows: Ints) -> list[Suspicion]:
         if self._health.calm(rows, SUSPECT_AT) or not self._affords_device_probe(frame.iteration):
             return []
-        ill = self._health.bank.ill[self._health.bank.where(rows)]
+        ill = self._health.bank.ill[rows]
         evidence = self._health.evidence(rows)
         if not np.count_nonzero(ill) and np.maximum.reduce(evidence) < SUSPECT_AT:
             return []
@@ -266,8 +266,10 @@ class JobDetector:
             return []
         seconds, told, work_keys = frame.compute_seconds, rows, layout.work_keys
         if usable is not None:
-            seconds, told, work_keys = np.where(usable, seconds, 1.0), rows[usable], work_keys[usable]
-        log_ratios = np.log(seconds / expected)
+            # Of the others nothing is looked at.
+            seconds, told, work_keys = np.where(usable, seconds, expected), rows[usable], work_keys[usable]
+        log_ratios = np.empty(len(frame))
+        apart = compare(seconds, expected, log_ratios)
         known = log_ratios if usable is None else log_ratios[usable]
         changes = self._health.observe(frame.iteration, told, known, work_keys)
         entry_of = {int(row): entry for entry, row in enumerate(rows)} if changes else {}
@@ -276,7 +278,6 @@ class JobDetector:
             for change in changes
         ]
         reach = 5 * self._health.noise.scale + 0.1
-        apart = known.item(int(known.argmax())) - known.item(int(known.argmin()))
         if usable is None and apart < reach and self._health.calm(rows, QUIET):
             self._expectation.learn(frame, None, expected)
             return verdicts

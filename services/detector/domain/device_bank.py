@@ -4,19 +4,21 @@ A row belongs to one incarnation of a rank on one device; when either changes it
 process speaks against its replacement. Memory is fixed per row and rows are never more than the ranks of the job.
 """
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.device_frame import COUNTS, FLAGS, NUM_TESTS, NUMBERS
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.pipeline_grid import same_numbers
-from services.detector.domain.sequential_test import NUM_TESTS
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+Column = TypeVar("Column")
 
 WINDOW = 48
 """Iterations of residuals kept per device: what noise and levels are estimated from."""
@@ -24,30 +26,37 @@ WINDOW = 48
 # The window moves through so many columns, and back to their beginning at their end.
 _WIDE = WINDOW + WINDOW // 6
 
-# Name, shape behind the row axis, type, value of a fresh row.
-_COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
-    ("rank", (), np.int64, -1),
-    ("incarnation", (), np.int64, -1),
-    ("work_key", (), np.float64, np.nan),
-    ("shared_offset", (), np.float64, 0.0),
-    ("own_offset", (), np.float64, 0.0),
-    ("has_offset", (), np.bool_, False),
-    ("num_to_baseline", (), np.int64, 0),
-    ("num_to_skip", (), np.int64, 0),
-    ("suspected", (), np.bool_, False),
-    ("level", (), np.float64, 0.0),
-    ("ill", (), np.bool_, False),
-    ("published", (), np.float64, 1.0),
-    ("num_relapses", (), np.int64, 0),
-    ("scale", (), np.float64, 0.0),
-    ("residuals", (WINDOW,), np.float32, np.nan),
-)
-
-# What is counted together: a row each, so that a frame of all devices is one addition.
-_COUNTERS = ("num_observed", "num_since_change", "num_settled")
+# Values of a fresh row, where they are not 0.
+_FRESH = {"rank": -1, "incarnation": -1, "work_key": np.nan, "published": 1.0}
 
 # The tests in a state, each direction by itself.
 _TESTS = ("sums_slower", "sums_faster", "ages_slower", "ages_faster")
+
+
+class _Row(Generic[Column]):
+    """One row of a table of the bank, by its name, as a view."""
+
+    def __init__(self, table: str, names: tuple[str, ...]) -> None:
+        self._table, self._names, self._index = table, names, 0
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._index = self._names.index(name)
+
+    def __get__(self, bank: "DeviceBank", owner: type | None = None) -> Column:
+        found: Column = getattr(bank, self._table)[self._index]
+        return found
+
+
+def _number() -> "_Row[Floats]":
+    return _Row("numbers", NUMBERS)
+
+
+def _count() -> "_Row[Ints]":
+    return _Row("counts", COUNTS)
+
+
+def _flag() -> "_Row[Bools]":
+    return _Row("flags", FLAGS)
 
 
 class _Processes:
@@ -68,7 +77,7 @@ class _Processes:
 
 
 class DeviceBank:
-    """Rows of device state; every column of ``_COLUMNS`` is an attribute.
+    """Rows of device state, in few tables; every row of a table of :mod:`device_frame` is an attribute, as a view.
 
     Attributes:
         work_key: What share of the model the rank holds.
@@ -83,29 +92,28 @@ class DeviceBank:
         published: Throughput last published.
         num_relapses: How often the device fell ill again.
         scale: Scale of its noise.
-        sums: The sequential tests' sums by test, direction (slower, faster) and row, so that a frame is one addition.
-        ages: Observations in each of these sums.
+        num_observed: Observations of each row.
+        num_since_change: Its observations since its ``level`` last changed.
+        num_settled: Observations that its offset rests on.
+        numbers: The table of numbers, the sums of the tests included.
+        counts: The table of counts.
+        flags: The table of flags.
+        num_in_sums: Observations in each of the sums.
         residuals: The newest residuals against peers, ``level`` included, oldest first; in single precision, as they
             are most of a row and far from exact.
         iterations: Iteration of each column of ``residuals``.
     """
 
-    rank: Ints
-    incarnation: Ints
-    work_key: Floats
-    shared_offset: Floats
-    own_offset: Floats
-    has_offset: npt.NDArray[np.bool_]
-    num_to_baseline: Ints
-    num_to_skip: Ints
-    suspected: npt.NDArray[np.bool_]
-    level: Floats
-    ill: npt.NDArray[np.bool_]
-    published: Floats
-    num_relapses: Ints
-    scale: Floats
-    sums: Floats
-    ages: Counts
+    __slots__ = (
+        *("counts", "devices", "flags", "iterations", "nodes", "num_in_sums", "numbers"),
+        *("_everyone", "_located", "_located_rows", "_stop", "_wide"),
+    )
+
+    work_key, shared_offset, own_offset = _number(), _number(), _number()
+    level, published, scale = _number(), _number(), _number()
+    rank, incarnation, num_to_baseline, num_to_skip = _count(), _count(), _count(), _count()
+    num_relapses, num_observed, num_since_change, num_settled = _count(), _count(), _count(), _count()
+    has_offset, suspected, ill = _flag(), _flag(), _flag()
 
     def __init__(self) -> None:
         # One row an iteration, so that the window of all devices is one piece of memory.
@@ -115,15 +123,16 @@ class DeviceBank:
         self.nodes: list[str] = []
         self.devices: list[str] = []
         self.iterations: Ints = np.full(WINDOW, -1, dtype=np.int64)
-        for name, shape, kind, _ in _COLUMNS:
-            setattr(self, name, np.zeros((0, *shape), dtype=kind))
-        self.sums, self.ages = np.zeros((NUM_TESTS, 2, 0)), np.zeros((NUM_TESTS, 2, 0), dtype=np.int32)
-        self._counters: Ints = np.zeros((len(_COUNTERS), 0), dtype=np.int64)
+        self.numbers: Floats = np.zeros((len(NUMBERS) + 2 * NUM_TESTS, 0))
+        self.counts: Ints = np.zeros((len(COUNTS), 0), dtype=np.int64)
+        self.num_in_sums: Counts = np.zeros((2 * NUM_TESTS, 0), dtype=np.int32)
+        self.flags: Bools = np.zeros((len(FLAGS), 0), dtype=np.bool_)
         self._located: _Processes | None = None
         self._located_rows: Ints = np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
-        return len(self.rank)
+        count: int = self.numbers.shape[1]
+        return count
 
     @property
     def residuals(self) -> Floats:
@@ -142,30 +151,14 @@ class DeviceBank:
         return rows is self._everyone
 
     @property
-    def num_observed(self) -> Ints:
-        """Observations of each row."""
-        row: Ints = self._counters[0]
-        return row
+    def sums(self) -> Floats:
+        """A view of the sequential tests' sums by test, direction (slower, faster) and row."""
+        return self.numbers[len(NUMBERS) :].reshape(NUM_TESTS, 2, len(self))
 
     @property
-    def num_since_change(self) -> Ints:
-        """Observations of each row since its ``level`` last changed."""
-        row: Ints = self._counters[1]
-        return row
-
-    @property
-    def num_settled(self) -> Ints:
-        """Observations that each row's offset rests on."""
-        row: Ints = self._counters[2]
-        return row
-
-    def count(self, rows: Ints, settled: Ints) -> None:
-        """Counts one observation of some rows; of those that have a baseline, which are some of them, as settled."""
-        if rows is self._everyone and settled is rows:
-            self._counters += 1
-        else:
-            self._counters[:2, rows] += 1
-            self._counters[2, settled] += 1
+    def ages(self) -> Counts:
+        """A view of the observations in each of these sums."""
+        return self.num_in_sums.reshape(NUM_TESTS, 2, len(self))
 
     @property
     def sums_slower(self) -> Floats:
@@ -186,10 +179,6 @@ class DeviceBank:
     def ages_faster(self) -> Counts:
         """The same towards faster."""
         return self.ages[:, 1].T
-
-    def where(self, rows: Ints) -> Ints | slice:
-        """An index to some rows; to all of them one that copies nothing."""
-        return slice(None) if rows is self._everyone else rows
 
     def row_of(self, rank: int) -> int | None:
         """The row of a rank, or None before it was first seen."""
@@ -241,18 +230,16 @@ class DeviceBank:
             self.num_to_skip[rows[skipped]] -= 1
         return skipped
 
-    def push(self, iteration: int, rows: Ints | slice, residuals: Floats) -> None:
-        """Appends one iteration to the windows; rows that are not named get a gap."""
+    def push(self, iteration: int) -> Singles:
+        """Begins the column of the windows for an iteration, and returns it to be written: one number a row."""
         if self._stop == _WIDE:
             self._wide[: WINDOW - 1] = self._wide[_WIDE - WINDOW + 1 :]
             self._stop = WINDOW - 1
-        newest = self._wide[self._stop]
-        if len(residuals) < len(newest):
-            newest[:] = np.nan
-        newest[rows] = residuals
+        newest: Singles = self._wide[self._stop]
         self._stop += 1
         self.iterations[:-1] = self.iterations[1:]
         self.iterations[-1] = iteration
+        return newest
 
     def clear_tests(self, rows: Ints) -> None:
         """Starts the sequential tests of some rows again."""
@@ -260,39 +247,44 @@ class DeviceBank:
         self.ages[:, :, rows] = 0
 
     def _append(self, ranks: list[int]) -> None:
-        for name, shape, kind, fresh in _COLUMNS:
-            added = np.full((len(ranks), *shape), fresh, dtype=kind)
-            setattr(self, name, np.concatenate([getattr(self, name), added]))
-        self._counters = np.pad(self._counters, ((0, 0), (0, len(ranks))))
-        added = np.zeros((NUM_TESTS, 2, len(ranks)))
-        self.sums = np.concatenate([self.sums, added], axis=2)
-        self.ages = np.concatenate([self.ages, added.astype(np.int32)], axis=2)
-        self.rank[len(self) - len(ranks) :] = ranks
-        self.nodes += [""] * len(ranks)
-        self.devices += [""] * len(ranks)
+        before, count = len(self), len(ranks)
+        window = np.concatenate([self.residuals, np.full((count, WINDOW), np.nan, dtype=np.float32)])
+        self.numbers = np.pad(self.numbers, ((0, 0), (0, count)))
+        self.counts = np.pad(self.counts, ((0, 0), (0, count)))
+        self.flags = np.pad(self.flags, ((0, 0), (0, count)))
+        self.num_in_sums = np.pad(self.num_in_sums, ((0, 0), (0, count)))
+        self.residuals = window
+        for name, fresh in _FRESH.items():
+            getattr(self, name)[before:] = fresh
+        self.rank[before:] = ranks
+        self.nodes += [""] * count
+        self.devices += [""] * count
 
     def _reset(self, row: int) -> None:
-        for name, _, _, fresh in _COLUMNS:
+        for table in (self.numbers, self.counts, self.flags, self.num_in_sums):
+            table[:, row] = 0
+        for name, fresh in _FRESH.items():
             getattr(self, name)[row] = fresh
-        self._counters[:, row] = 0
-        self.clear_tests(np.array([row]))
+        self.residuals[row] = np.nan
 
     def to_state(self) -> dict[str, Any]:
         """Everything in the bank, as plain values and arrays."""
-        state: dict[str, Any] = {name: getattr(self, name).copy() for name, _, _, _ in _COLUMNS}
-        state |= {name: getattr(self, name).copy() for name in (*_COUNTERS, *_TESTS)}
-        return {**state, "nodes": list(self.nodes), "devices": list(self.devices), "iterations": self.iterations.copy()}
+        columns = (*NUMBERS, *COUNTS, *FLAGS, *_TESTS, "residuals", "iterations")
+        state: dict[str, Any] = {name: getattr(self, name).copy() for name in columns}
+        return {**state, "nodes": list(self.nodes), "devices": list(self.devices)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
+        """Takes over what ``to_state`` gave; a column that an older snapshot does not have begins afresh."""
         count = len(state["rank"])
-        for name, shape, kind, fresh in _COLUMNS:
-            # A column that an older snapshot does not have begins afresh.
-            setattr(self, name, state[name].copy() if name in state else np.full((count, *shape), fresh, dtype=kind))
-        none = np.zeros(count, dtype=np.int64)
-        self._counters = np.stack([state.get(name, none) for name in _COUNTERS])
-        self.sums = np.stack([state["sums_slower"].T, state["sums_faster"].T], axis=1)
-        self.ages = np.stack([state["ages_slower"].T, state["ages_faster"].T], axis=1, dtype=np.int32)
+        self.numbers = np.zeros((len(NUMBERS) + 2 * NUM_TESTS, count))
+        self.counts = np.zeros((len(COUNTS), count), dtype=np.int64)
+        self.flags = np.zeros((len(FLAGS), count), dtype=np.bool_)
+        self.num_in_sums = np.zeros((2 * NUM_TESTS, count), dtype=np.int32)
+        for name in (*NUMBERS, *COUNTS, *FLAGS):
+            getattr(self, name)[:] = state[name] if name in state else _FRESH.get(name, 0)
+        self.sums[:] = np.stack([state["sums_slower"].T, state["sums_faster"].T], axis=1)
+        self.ages[:] = np.stack([state["ages_slower"].T, state["ages_faster"].T], axis=1)
+        self.residuals = state["residuals"]
         self.nodes = list(state["nodes"])
         self.devices = list(state["devices"])
         self.iterations = state["iterations"].copy()

@@ -7,17 +7,13 @@ a lasting slowdown is never taken for a property of the device.
 import numpy as np
 import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.device_bank import WINDOW, DeviceBank
-from services.detector.domain.frame_terms import FrameTerms, few_ranks
+from services.detector.domain.device_frame import LARGEST_OWN_OFFSET
 from services.detector.domain.level import row_medians
-from services.detector.domain.strays import REMEMBERED_ITERATIONS
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
-
-LARGEST_OWN_OFFSET = 0.03
-"""How much slower or faster than its peers a healthy device may always be: the spread between good devices."""
 
 BASELINE_OBSERVATIONS = 5
 BASELINE_AFTER_RESHAPE = 3
@@ -67,55 +63,34 @@ def recentre(bank: DeviceBank, rows: Ints) -> None:
     if not len(rows):
         return
     order = rows[np.lexsort((bank.own_offset[rows], bank.work_key[rows]))]
-    keys, own = bank.work_key[order], bank.own_offset[order]
-    begins = np.ones(len(order) + 1, dtype=np.bool_)
-    np.not_equal(keys[1:], keys[:-1], out=begins[1:-1])
-    borders = begins.nonzero()[0]
-    starts, counts = borders[:-1], borders[1:] - borders[:-1]
-    low, high = own[starts + (counts - 1) // 2], own[starts + counts // 2]
-    apart = high - low
-    apart[(counts == 2) & (apart > LARGEST_OWN_OFFSET)] = LARGEST_OWN_OFFSET
-    common = (low + apart / 2).repeat(counts)
-    bank.shared_offset[order] += common
-    bank.own_offset[order] -= common
+    _recentre(bank.work_key, bank.own_offset, bank.shared_offset, order, LARGEST_OWN_OFFSET)
 
 
-def follow(
-    bank: DeviceBank, rows: Ints, residuals: Floats, terms: FrameTerms, *, calm: Bools | None, pair: Ints | None
-) -> None:
-    """Healthy devices' own offsets follow slowly, within bounds, so that a lasting slowdown is never absorbed.
-
-    Where ranks are few, those under suspicion follow too, as slowly as noise is forgotten: one whose baseline is too
-    low is suspected whenever it shows that, and followed only in between, it would never be put right.
+@compiled
+def _recentre(work_keys: Floats, own_offsets: Floats, shared_offsets: Floats, order: Ints, most: float) -> None:
+    """Does what :func:`recentre` does to some rows of a bank, ordered by work and then by own offset.
 
     Args:
-        bank: The devices.
-        rows: Rows with a baseline.
-        residuals: Of each.
-        terms: Of these rows.
-        calm: Which are healthy and under no suspicion; None for all.
-        pair: The only two healthy devices, if there are just two.
+        work_keys: One a row of the bank.
+        own_offsets: The same; written.
+        shared_offsets: The same; written.
+        order: The rows.
+        most: How far two devices may be apart.
     """
-    where, rate, most, few = bank.where(rows), terms.rate, LARGEST_OWN_OFFSET, few_ranks(bank)
-    if few and calm is not None:
-        rate, calm = np.where(calm, rate, 1.0 / REMEMBERED_ITERATIONS), ~bank.ill[where]
-    steps = np.maximum(residuals, terms.least)
-    np.minimum(steps, terms.reach, out=steps)
-    steps *= rate
-    if pair is not None:
-        # Both take their half of what is between them.
-        steps, most = steps / 2, most / 2
-    elif few and len(rows) > 1:
-        # What all have in common is the centre's: as theirs it would grow for as long as the job runs.
-        followed = steps if calm is None else steps[calm]
-        steps -= np.add.reduce(followed) / max(len(followed), 1)
-    steps += bank.own_offset[where]
-    np.maximum(steps, -most, out=steps)
-    np.minimum(steps, most, out=steps)
-    if calm is None:
-        bank.own_offset[where] = steps
-    else:
-        bank.own_offset[rows[calm]] = steps[calm]
+    begin = 0
+    while begin < len(order):
+        end = begin + 1
+        while end < len(order) and work_keys[order[end]] == work_keys[order[begin]]:
+            end += 1
+        low = own_offsets[order[begin + (end - begin - 1) // 2]]
+        apart = own_offsets[order[begin + (end - begin) // 2]] - low
+        if end - begin == 2:
+            apart = min(apart, most)
+        common = low + apart / 2
+        for place in range(begin, end):
+            shared_offsets[order[place]] += common
+            own_offsets[order[place]] -= common
+        begin = end
 
 
 def absorb(bank: DeviceBank, row: int, level: float) -> None:

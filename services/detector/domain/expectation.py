@@ -6,13 +6,14 @@ and directions that the data stopped showing are held by the ridge instead of bl
 """
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from river import base
+
+from numeric.compiled import compiled
 
 Floats = npt.NDArray[np.float64]
 
@@ -23,6 +24,7 @@ _SHARE_OF_PRIMARY, _SHARE_OF_RELUCTANT = 1e-6, 300.0
 # The interval forgets a start that takes long to settle within some tens of observations; runs are often no longer.
 _SPREAD_RATE, _WIDTH_RATE = 0.05, 0.2
 _SCORED_TOGETHER = 4
+_EQUAL: Floats = np.zeros(0)
 
 
 class ForgettingLeastSquares(base.Regressor):
@@ -115,13 +117,14 @@ class ForgettingLeastSquares(base.Regressor):
 
     def predict_columns(self, names: Sequence[Any], columns: Floats) -> Floats:
         """The same, the other way round: one row a feature, one column an observation."""
+        return np.asarray(np.dot(self.weights_of(names), columns))
+
+    def weights_of(self, names: Sequence[Any]) -> Floats:
+        """The weight of each of some features; 0 for one that was never learned."""
         weights = self._solved()
         if self._names == tuple(names):  # as for whoever always brings the same
-            return np.asarray(np.dot(weights, columns))
-        known = [(place, self._index[name]) for place, name in enumerate(names) if name in self._index]
-        if not known:
-            return np.zeros(columns.shape[1])
-        return np.asarray(np.dot(weights[[index for _, index in known]], columns[[place for place, _ in known]]))
+            return weights
+        return np.array([weights[self._index[name]] if name in self._index else 0.0 for name in names])
 
     def doubt(self, names: Sequence[Any], row: Floats, *, noise: float, believed: float) -> float:
         """How far off the expected target of a row may be, in units of the targets learned: small within the data.
@@ -137,17 +140,16 @@ class ForgettingLeastSquares(base.Regressor):
         """
         if self._names != tuple(names) or self._mass <= 0:
             return math.inf
-        moments, root = self._moments.tolist(), math.sqrt(self._mass)
-        for place, value in enumerate(row.tolist(), start=1):
-            if moments[place][place] == 0 and value != 0:
-                return math.inf
-            moments[place][0] = value * root  # in the place of the target's products
-        ridge = [0.0 if name == self.primary else self.ridge for name in self._index]
-        reach = _ridge_weights(moments, [each + 1e-9 for each in ridge])
-        products = [sum(map(operator.mul, mine[1:], reach)) for mine in moments[1:]]
-        variance = noise**2 / self._mass * sum(map(operator.mul, products, reach))
-        shrunk = [(each * far) ** 2 * moments[n][n] for n, (each, far) in enumerate(zip(ridge, reach, strict=True), 1)]
-        return math.sqrt(variance + believed**2 * sum(shrunk))
+        moments, scales = self._moments.copy(), self._moments.diagonal()[1:]
+        if np.count_nonzero(row[scales == 0]):
+            return math.inf
+        moments[1:, 0] = row * math.sqrt(self._mass)  # in the place of the target's products
+        ridge = np.array([0.0 if name == self.primary else self.ridge for name in self._index])
+        reach: Floats = np.empty(len(ridge))
+        _solve(moments, ridge + 1e-9, -1, reach)
+        variance = noise**2 / self._mass * float(reach @ moments[1:, 1:] @ reach)
+        shrunk = float(np.sum((ridge * reach) ** 2 * scales))
+        return math.sqrt(variance + believed**2 * shrunk)
 
     def learn_rows(self, names: Sequence[Any], rows: Floats, targets: Floats, weights: Floats | None = None) -> None:
         """Learns many rows as one batch: they are forgotten together, as one step of time.
@@ -164,26 +166,29 @@ class ForgettingLeastSquares(base.Regressor):
 
     def learn_columns(self, names: Sequence[Any], columns: Floats, weights: Floats | None = None) -> None:
         """The same, the other way round: one column an observation; its target first, then one row a feature."""
-        added, mass = _moments_of(columns, weights)
-        # A sum is a number only where all its parts are.
-        if not math.isfinite(sum(added.ravel().tolist())):
-            usable = np.isfinite(columns).all(axis=0)
-            columns = columns[:, usable]
-            added, mass = _moments_of(columns, None if weights is None else weights[usable])
-        if not columns.shape[1]:
-            return
-        if self._mass > 0:
-            self._compare(columns[0], self.predict_columns(names, columns[1:]))
         if self._names != tuple(names):
             self._meet(names)
-        self._moments *= self.forgetting
-        if self._names == tuple(names):
-            self._moments += added
-        else:
-            places = [0, *(1 + self._index[name] for name in names)]
-            self._moments[np.ix_(places, places)] += added
+            columns = self._arranged(names, columns)
+        solved = self._solved()
+        if columns.shape[1] != self._unscored.shape[1]:
+            self._score()
+            self._unscored = np.empty((_SCORED_TOGETHER, columns.shape[1]))
+        errors = self._unscored[self._num_unscored]
+        trust = _EQUAL if weights is None else weights
+        learned, mass = _learn(columns, trust, solved, self._moments, self.forgetting, self.relative, errors)
+        if not learned:
+            return
+        if self._mass > 0:
+            self._note(errors[:learned])
         self._mass = self._mass * self.forgetting + mass
         self._weights = None
+
+    def _arranged(self, names: Sequence[Any], columns: Floats) -> Floats:
+        """Columns as the moments stand; a feature that they lack is 0."""
+        found: Floats = np.zeros((1 + len(self._index), columns.shape[1]))
+        found[0] = columns[0]
+        found[[1 + self._index[name] for name in names]] = columns[1:]
+        return found
 
     def _meet(self, names: Sequence[Any]) -> None:
         """Features of which some may be new."""
@@ -193,54 +198,32 @@ class ForgettingLeastSquares(base.Regressor):
                 self._moments = np.pad(self._moments, (0, 1))
         self._names = tuple(self._index)
 
-    def _compare(self, targets: Floats, expected: Floats) -> None:
-        """Notes how these targets fell before they were learned."""
-        errors = targets - expected
-        np.abs(errors, out=errors)
-        if self.relative:
-            size = np.abs(expected)
-            size += _TINY
-            errors /= size
+    def _note(self, errors: Floats) -> None:
+        """Keeps how these targets fell before they were learned, a row of ``_unscored`` or the beginning of one."""
         if len(errors) != self._unscored.shape[1]:
+            errors = errors.copy()
             self._score()
             self._unscored = np.empty((_SCORED_TOGETHER, len(errors)))
-        self._unscored[self._num_unscored] = errors
+            self._unscored[0] = errors
         self._num_unscored += 1
         if self._num_unscored == _SCORED_TOGETHER:
             self._score()
 
     def _score(self) -> None:
         """Moves the spread and the half-width by how the newest targets fell, batch by batch."""
+        if not self._num_unscored:
+            return
         ordered, self._num_unscored = np.sort(self._unscored[: self._num_unscored], axis=1), 0
-        middle, count = ordered.shape[1] // 2, ordered.shape[1]
-        for errors in ordered:
-            size = float(errors[middle] if count % 2 else (errors[middle - 1] + errors[middle]) / 2.0)
-            self._num_scored += 1
-            rate = max(1.0 / self._num_scored, _SPREAD_RATE)
-            if self._spread > 0:
-                within = errors.searchsorted(self._half_width * self._spread, side="right")
-                outside = 1.0 - float(within) / count
-                step = max(_WIDTH_RATE, 1.0 / self._num_scored) * self._half_width
-                self._half_width = min(max(self._half_width + step * (outside - (1 - self.coverage)), 0.1), 1e3)
-                size = min(size, 5 * self._spread + _TINY) if self._num_scored > 10 else size
-            self._spread += rate * (size - self._spread)
+        self._spread, self._num_scored, self._half_width = _scored(
+            ordered, self._spread, self._num_scored, self._half_width, self.coverage
+        )
 
     def _solved(self) -> Floats:
         if self._weights is None:
             shares = {self.primary: _SHARE_OF_PRIMARY, self.reluctant: _SHARE_OF_RELUCTANT}
-            penalties = [self.ridge * shares.get(name, 1.0) for name in self._names]
-            moments, place = self._moments.tolist(), self._index.get(self.reluctant)
-            if place is None:
-                self._weights = np.array(_ridge_weights(moments, penalties))
-                return self._weights
-            # The reluctant one comes last, so that the others need not be looked at again where it would be below 0.
-            if place + 1 < len(penalties):
-                for row in (penalties, *moments):
-                    row.append(row.pop(place + (row is not penalties)))
-                moments.append(moments.pop(place + 1))
-            weights = _ridge_weights(moments, penalties, last_is_reluctant=True)
-            weights.insert(place, weights.pop())
-            self._weights = np.array(weights)
+            penalties = np.array([self.ridge * shares.get(name, 1.0) for name in self._names])
+            self._weights = np.empty(len(penalties))
+            _solve(self._moments, penalties, self._index.get(self.reluctant, -1), self._weights)
         return self._weights
 
     def to_state(self) -> dict[str, Any]:
@@ -270,47 +253,110 @@ class ForgettingLeastSquares(base.Regressor):
         self._num_unscored = 0
 
 
-def _moments_of(columns: Floats, weights: Floats | None) -> tuple[Floats, float]:
-    """Mean products of targets and features with one another, targets first, and how much they weigh together."""
-    count = max(columns.shape[1], 1)
-    if weights is None:
-        added: Floats = np.dot(columns, columns.T)
-        added *= 1.0 / count
-        return added, 1.0
-    trust = weights / count
-    return np.asarray(np.dot(columns * trust, columns.T)), float(trust.sum())
+@compiled
+def _learn(
+    columns: Floats,
+    trust: Floats,
+    weights: Floats,
+    moments: Floats,
+    forgetting: float,
+    relative: bool,
+    errors: Floats,
+) -> tuple[int, float]:
+    """Forgets a step and adds the mean products of targets and features with one another.
 
+    Args:
+        columns: One column an observation, its target first; those that are not finite are left out.
+        trust: In each observation; nothing for the same in all.
+        weights: Of the features, to compare the targets with before they are learned.
+        moments: Targets first in both directions; written.
+        forgetting: What the moments keep of themselves.
+        relative: Errors are relative to what was expected.
+        errors: How far off the targets were, side by side; written.
 
-def _ridge_weights(
-    moments: list[list[float]], penalties: list[float], *, last_is_reluctant: bool = False
-) -> list[float]:
-    """Weights of the features, the penalty of each in units of its own moment; moments as in :func:`_moments_of`.
-
-    By elimination, on plain numbers: for a handful of features that is a fraction of the cost of arrays. A ridge on
-    the diagonal makes the system positive definite, so that no pivot is small and none has to be looked for. A last
-    weight that is reluctant is not below 0; the others are then those without it.
+    Returns:
+        How many observations were learned, and what they weigh together.
     """
-    # Of each row what stands on the diagonal and behind it, as the rest is the same once more; then its target.
-    rows = []
-    for place, penalty in enumerate(penalties, start=1):
-        row = moments[place][place:]
-        row.append(moments[place][0])
-        row[0] += (penalty + 1e-12) * (row[0] if row[0] > 0.0 else 1.0)
-        rows.append(row)
-    size = len(rows)
-    for one, pivot in enumerate(rows):
+    size, learned, mass = len(columns), 0, 0.0
+    added = np.zeros((size, size))
+    for at in range(columns.shape[1]):
+        total, expected = columns[0, at], 0.0
+        for place in range(1, size):
+            total += columns[place, at]
+            expected += weights[place - 1] * columns[place, at]
+        if not math.isfinite(total):
+            continue
+        errors[learned] = abs(columns[0, at] - expected) / (abs(expected) + _TINY if relative else 1.0)
+        learned += 1
+        share = trust[at] if len(trust) else 1.0
+        mass += share
+        for one in range(size):
+            part = share * columns[one, at]
+            for other in range(one, size):
+                added[one, other] += part * columns[other, at]
+    if learned:
+        for one in range(size):
+            for other in range(one, size):
+                moment = moments[one, other] * forgetting + added[one, other] / learned
+                moments[one, other] = moments[other, one] = moment
+    return learned, mass / max(learned, 1)
+
+
+@compiled
+def _scored(
+    ordered: Floats, spread: float, num_scored: float, half_width: float, coverage: float
+) -> tuple[float, float, float]:
+    """Spread, how much was scored, and half-width after some batches of errors, one row each, ascending."""
+    count = ordered.shape[1]
+    for errors in ordered:
+        size = errors[count // 2] if count % 2 else (errors[count // 2 - 1] + errors[count // 2]) / 2.0
+        num_scored += 1
+        rate = max(1.0 / num_scored, _SPREAD_RATE)
+        if spread > 0:
+            outside = 1.0 - np.searchsorted(errors, half_width * spread, side="right") / count
+            step = max(_WIDTH_RATE, 1.0 / num_scored) * half_width
+            half_width = min(max(half_width + step * (outside - (1 - coverage)), 0.1), 1e3)
+            if num_scored > 10:
+                size = min(size, 5 * spread + _TINY)
+        spread += rate * (size - spread)
+    return spread, num_scored, half_width
+
+
+@compiled
+def _solve(moments: Floats, penalties: Floats, reluctant: int, weights: Floats) -> None:
+    """Weights of the features, the penalty of each in units of its own moment.
+
+    By elimination: a ridge on the diagonal makes the system positive definite, so that no pivot is small and none has
+    to be looked for. The reluctant feature comes last, so that the others need not be looked at again where its weight
+    would be below 0, which becomes 0.
+
+    Args:
+        moments: As in :func:`_learn`.
+        penalties: One a feature.
+        reluctant: Place of the feature that is; -1 for none.
+        weights: One a feature; written.
+    """
+    size = len(penalties)
+    order = np.arange(size)
+    if reluctant >= 0:
+        order[reluctant:-1] = order[reluctant + 1 :].copy()
+        order[-1] = reluctant
+    rows = np.empty((size, size + 1))
+    for one in range(size):
+        mine = 1 + order[one]
+        for other in range(size):
+            rows[one, other] = moments[mine, 1 + order[other]]
+        rows[one, size] = moments[mine, 0]
+        own = rows[one, one]
+        rows[one, one] += (penalties[order[one]] + 1e-12) * (own if own > 0.0 else 1.0)
+    for one in range(size):
         for below in range(one + 1, size):
-            row, offset = rows[below], below - one
-            factor = pivot[offset] / pivot[0]
-            for place in range(len(row)):
-                row[place] -= factor * pivot[place + offset]
-    weights = [0.0] * size
+            factor = rows[one, below] / rows[one, one]
+            for place in range(below, size + 1):
+                rows[below, place] -= factor * rows[one, place]
     for one in range(size - 1, -1, -1):
-        row = rows[one]
-        rest = row[-1]
+        rest = rows[one, size]
         for other in range(one + 1, size):
-            rest -= row[other - one] * weights[other]
-        weights[one] = rest / row[0]
-        if last_is_reluctant and one == size - 1 and weights[one] < 0.0:
-            weights[one] = 0.0
-    return weights
+            rest -= rows[one, other] * weights[order[other]]
+        rest /= rows[one, one]
+        weights[order[one]] = 0.0 if rest < 0.0 and order[one] == reluctant else rest

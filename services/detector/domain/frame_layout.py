@@ -1,8 +1,11 @@
 """What a job's frames have in common as long as its layout stands: compared once a frame, worked out once a layout."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
@@ -76,16 +79,25 @@ class FrameLayout:
 
     def usable(self, frame: FrameObservation) -> Bools:
         """Entries of a frame of this layout whose times count; ``everybody`` itself where all do."""
-        seconds = frame.compute_seconds
-        together = seconds + frame.other_seconds
-        together += frame.wall_seconds
-        known, waits_known = np.isfinite(together), np.isfinite(frame.wait_seconds)
-        finite = np.count_nonzero(known) == known.size and np.count_nonzero(waits_known) == waits_known.size
-        if finite and self.all_at_work and seconds.item(seconds.argmin()) > 0:
+        seconds, waits = frame.compute_seconds, frame.wait_seconds
+        if self.all_at_work and _all_measured(seconds, frame.other_seconds, frame.wall_seconds, waits):
             return self.everybody
-        usable: Bools = (seconds > 0) & known & waits_known.all(axis=1)
+        usable: Bools = (seconds > 0) & np.isfinite(seconds + frame.other_seconds + frame.wall_seconds)
+        usable &= np.isfinite(waits).all(axis=1)
         usable &= (frame.num_micro_batches > 0) & (frame.epochs == frame.epoch)
         return usable
+
+
+@compiled
+def _all_measured(seconds: Floats, others: Floats, walls: Floats, waits: Floats) -> bool:
+    """Whether all times are numbers, ``seconds`` above 0; one entry or row a rank."""
+    for entry in range(len(seconds)):
+        total = seconds[entry] + others[entry] + walls[entry]
+        for place in range(waits.shape[1]):
+            total += waits[entry, place]
+        if not (seconds[entry] > 0.0 and math.isfinite(total)):
+            return False
+    return True
 
 
 def _columns(frame: FrameObservation) -> tuple[bytes, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import FrameObservation
@@ -24,6 +25,7 @@ _OF_SPEEDS = ("wall", "transfer")
 _COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer", "exchange")
 _WALL, _FIXED, _TRANSFER, _EXCHANGE = (_COLUMNS.index(name) for name in ("wall", "fixed", "transfer", "exchange"))
 _SETTLED_TOGETHER = 5
+_EVERYBODY: Bools = np.zeros(0, dtype=np.bool_)
 
 
 class JobProfile:
@@ -96,30 +98,23 @@ class JobProfile:
             usable: Entries that computed under the epoch in force; None for all.
             healthy: Entries on healthy devices; None for all.
         """
-        seconds, waits, walls, others = (
-            frame.compute_seconds,
-            frame.wait_seconds,
-            frame.wall_seconds,
-            frame.other_seconds,
-        )
-        flops, tokens, squares = frame.token_flops + frame.square_flops, frame.tokens, frame.sums_of_squares
+        seconds, waits, walls, others = _times(frame)
+        work = frame.token_flops, frame.square_flops, frame.tokens, frame.sums_of_squares
         if usable is not None:
             layout = FrameLayout(frame, usable)
             seconds, waits, walls, others = seconds[usable], waits[usable], walls[usable], others[usable]
-            flops, tokens, squares = flops[usable], tokens[usable], squares[usable]
+            work = work[0][usable], work[1][usable], work[2][usable], work[3][usable]
             healthy = None if healthy is None else healthy[usable]
         if self._grid is None or self._grid.layout is not layout:
             self._settle()
             self._grid = PipelineGrid(layout)
             self._unsettled = np.empty((3, _SETTLED_TOGETHER, len(layout.stages)))
-        wall, shares = float(walls.item(walls.argmax())), self._grid.shares
-        # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
-        gradient, vote = waits[:, _GRADIENT], waits[:, _VOTE]
-        fixed = median(others) + gradient.item(gradient.argmin()) + vote.item(vote.argmin())
-        price = _price(seconds, flops, layout, healthy)
-        self._recent.append((wall, price, tokens.dot(shares), squares.dot(shares), fixed, 0.0, 0.0))
         kept = self._unsettled[:, self._num_unsettled]
-        kept[0], kept[1], kept[2] = seconds, waits[:, _TENSOR], walls
+        priced = _priced(layout, healthy)
+        wall, price, tokens, squares, fixed = _taken(
+            seconds, waits, walls, others, *work, self._grid.shares, _EVERYBODY if priced is None else priced, kept
+        )
+        self._recent.append((wall, price, tokens, squares, fixed, 0.0, 0.0))
         self._num_unsettled += 1
         if self._num_unsettled == _SETTLED_TOGETHER:
             self._settle()
@@ -241,12 +236,62 @@ class JobProfile:
         self._transfer_before = state.get("transfer_before", 0.0)
 
 
-def _price(seconds: Floats, flops: Floats, layout: FrameLayout, healthy: Bools | None) -> float:
-    """Seconds per operation of the healthy devices, of all if there are none; 0 where nobody knows its operations."""
-    if healthy is not None or not layout.all_priced:
-        priced = layout.has_flops if healthy is None else layout.has_flops & healthy
-        if not np.count_nonzero(priced):
-            priced = layout.has_flops
-        seconds, flops = seconds[priced], flops[priced]
-    work = float(np.add.reduce(flops))
-    return float(np.add.reduce(seconds)) / work if work > 0 else 0.0
+def _times(frame: FrameObservation) -> tuple[Floats, Floats, Floats, Floats]:
+    return frame.compute_seconds, frame.wait_seconds, frame.wall_seconds, frame.other_seconds
+
+
+def _priced(layout: FrameLayout, healthy: Bools | None) -> Bools | None:
+    """Entries whose operations and seconds make the price: of healthy devices, if there are any; None for all."""
+    if healthy is None and layout.all_priced:
+        return None
+    priced = layout.has_flops.copy() if healthy is None else layout.has_flops & healthy
+    return priced if np.count_nonzero(priced) else layout.has_flops.copy()
+
+
+@compiled
+def _taken(
+    seconds: Floats,
+    waits: Floats,
+    walls: Floats,
+    others: Floats,
+    token_flops: Floats,
+    square_flops: Floats,
+    tokens: Floats,
+    squares: Floats,
+    shares: Floats,
+    priced: Bools,
+    kept: Floats,
+) -> tuple[float, float, float, float, float]:
+    """What one frame adds to a profile.
+
+    Args:
+        seconds: Compute seconds; one entry a rank, as in all others.
+        waits: Of each: tensor, pipeline, gradient, vote.
+        walls: Seconds of the whole iteration.
+        others: Seconds of optimizer and input.
+        token_flops: Operations that grow with tokens.
+        square_flops: Operations that grow with squared lengths.
+        tokens: Tokens.
+        squares: Sums of squared lengths.
+        shares: What of an entry's tokens a micro-batch of the job has.
+        priced: Which entries make the price of an operation; nothing for all.
+        kept: Rows compute seconds, tensor waits, wall seconds; written.
+
+    Returns:
+        Seconds of the slowest rank, seconds of an operation (0 where nobody knows its operations), tokens and sum of
+        squares of a micro-batch, and seconds that do not depend on the work.
+    """
+    wall, gradient, vote = walls[0], waits[0, _GRADIENT], waits[0, _VOTE]
+    flops = computed = token_sum = square_sum = 0.0
+    for entry in range(len(seconds)):
+        kept[0, entry], kept[1, entry], kept[2, entry] = seconds[entry], waits[entry, _TENSOR], walls[entry]
+        wall = max(wall, walls[entry])
+        # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
+        gradient, vote = min(gradient, waits[entry, _GRADIENT]), min(vote, waits[entry, _VOTE])
+        token_sum += tokens[entry] * shares[entry]
+        square_sum += squares[entry] * shares[entry]
+        if not len(priced) or priced[entry]:
+            computed += seconds[entry]
+            flops += token_flops[entry] + square_flops[entry]
+    price = computed / flops if flops > 0.0 else 0.0
+    return wall, price, token_sum, square_sum, float(np.median(others)) + gradient + vote

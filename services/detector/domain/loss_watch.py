@@ -12,6 +12,7 @@ import numpy as np
 
 from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import Bools, Floats, FrameObservation, Ints
+from services.detector.domain.reported import range_of
 
 # Short: a young loss falls fast, and a fall within the window looks like noise.
 _WINDOW = 32
@@ -109,20 +110,20 @@ class LossWatch:
             ("loss", frame.losses, frame.has_loss),
             ("gradient norm", frame.gradient_norms, frame.has_gradient_norm),
         ):
-            if not np.count_nonzero(reported):
-                continue
-            finding = self._observe(name, values[reported], frame.ranks, reported)
+            finding = self._observe(name, values, frame.ranks, reported)
             if finding is not None:
                 found.append(finding)
         return found
 
     def _observe(self, name: str, values: Floats, ranks: Ints, reported: Bools) -> LossFinding | None:
+        count, all_finite, value, highest = range_of(values, reported)
+        if not count:
+            return None
         series = self._series[name]
-        # The place of a NaN counts as that of the lowest value, and of the highest.
-        value, highest = values.item(values.argmin()), values.item(values.argmax())
-        if not (math.isfinite(value) and math.isfinite(highest)):
+        if not all_finite:
             if not series.rearm():
                 return None
+            values = values[reported]
             finite = np.isfinite(values)
             bad = tuple(ranks[reported][~finite].tolist())
             blamed = () if len(bad) == len(values) else bad
@@ -130,7 +131,7 @@ class LossWatch:
                 finite=False, ranks=blamed, name=name, value=float(values[~finite][0]), usual=series.usual
             )
         if value < highest:
-            value = median(values)
+            value = median(values[reported])
         usual = series.usual
         if not series.complains(value):
             return None

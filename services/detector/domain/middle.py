@@ -2,15 +2,12 @@
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-
-# Beyond this a selection of one costs less than sorting; one of several never does.
-_LARGE = 1024
 
 
 def median(values: Floats) -> float:
@@ -24,29 +21,6 @@ def median(values: Floats) -> float:
         return last
     middle: float = values.item(half)
     return middle if count % 2 else (values.item(half - 1) + middle) / 2.0
-
-
-def lower_median(values: Floats) -> float:
-    """The lower of the two middle ones where the number of values is even; of at least one, none NaN."""
-    half = (len(values) - 1) // 2
-    if len(values) > _LARGE:
-        return float(np.partition(values, half)[half])
-    values = values.copy()
-    values.sort()
-    return float(values.item(half))
-
-
-def quantiles(values: Floats, shares: Sequence[float]) -> list[float]:
-    """The values below which these shares of at least one number lie, linear in between; none may be NaN."""
-    places = [(len(values) - 1) * share for share in shares]
-    whole = [int(place) for place in places]
-    ordered = np.sort(values)
-    found = []
-    for each, place in zip(whole, places, strict=True):
-        below, above = ordered.item(each), ordered.item(min(each + 1, len(values) - 1))
-        gap, part = above - below, place - each
-        found.append(above - gap * (1 - part) if part >= 0.5 else below + gap * part)
-    return found
 
 
 class RecentValues:

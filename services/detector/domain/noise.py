@@ -6,19 +6,17 @@ the one before) is widened by the long-run factor of a first-order autoregressio
 """
 
 import math
-from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.middle import quantiles
+from numeric.compiled import compiled
 
 Floats = npt.NDArray[np.float64]
 
 # |t| quantiles at 0.50, 0.90, 0.98 by degrees of freedom.
-_KNOWN_FREEDOMS = [2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0]
-_FREEDOMS = np.array(_KNOWN_FREEDOMS)
+_FREEDOMS = np.array([2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0])
 _QUANTILES = np.array(
     [
         [0.8165, 2.9200, 6.9646],
@@ -46,7 +44,6 @@ _FAR_OFF = 0.08
 _BODY = 4.0
 _FEWEST_BLOCKS, _SHORTEST_BLOCK = 4, 4
 _MOST_ALIKE = 0.9
-_SHORT = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,66 +88,94 @@ def estimate(
         values = values[known]
     if len(values) < FEWEST_RESIDUALS:
         return believed or Noise(scale=prior_scale)
-    both_sides = quantiles(np.abs(values), _OF_BOTH_SIDES)
-    found = [max(pair) for pair in zip(both_sides, quantiles(values, _OF_SLOW_SIDE), strict=True)]
-    middle = max(both_sides[0], 1e-9)
-    freedom = min(float(np.interp(-found[2] / middle, -_RATIOS, _FREEDOMS)), _LIGHTEST_TAIL)
-    scale = max(each / reference for each, reference in zip(found, _quantiles_at(freedom), strict=True))
-    correlation = min(_correlation(window, middle), most_alike)
+    scale, freedom, middle = _spread(np.sort(np.abs(values)), np.sort(values))
+    correlation = min(_correlation(np.ascontiguousarray(window), middle), most_alike)
     scale *= math.sqrt((1 + correlation) / (1 - correlation))
     share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(values))
     scale = math.sqrt((1 - share) * scale**2 + share * prior_scale**2)
     return Noise(scale=max(scale, SMALLEST_SCALE), freedom=freedom, correlation=correlation)
 
 
-def _quantiles_at(freedom: float) -> list[float]:
-    """The quantiles of |t| with so many degrees of freedom, linear between the known ones."""
-    above = min(max(bisect_right(_KNOWN_FREEDOMS, freedom), 1), len(_KNOWN_FREEDOMS) - 1)
-    low, high = _KNOWN_FREEDOMS[above - 1], _KNOWN_FREEDOMS[above]
-    part = min(max((freedom - low) / (high - low), 0.0), 1.0)
-    found: list[float] = ((1.0 - part) * _QUANTILES[above - 1] + part * _QUANTILES[above]).tolist()
+def row_scales(residuals: Floats, pooled: Noise) -> Floats:
+    """Scale of each device's own noise: its window's spread, drawn towards the job's, never below half of it."""
+    found: Floats = np.empty(len(residuals))
+    widened = math.sqrt((1 + pooled.correlation) / (1 - pooled.correlation))
+    _row_scales(np.ascontiguousarray(residuals), pooled.scale, pooled.freedom, widened, found)
     return found
 
 
-def row_scales(residuals: Floats, pooled: Noise) -> Floats:
-    """Scale of each device's own noise: its window's spread, drawn towards the job's, never below half of it."""
-    known = np.isfinite(residuals)
-    # Without gaps one count stands for all rows.
-    if np.count_nonzero(known) == known.size and residuals.shape[1] >= _FEWEST_OF_ROW:
-        return _scales_of(residuals, residuals.shape[1], pooled)
-    counts = known.sum(axis=1)
-    enough = counts >= _FEWEST_OF_ROW
-    scales = np.full(len(residuals), max(pooled.scale, SMALLEST_SCALE))
-    scales[enough] = _scales_of(residuals[enough], counts[enough], pooled)
-    return scales
+@compiled
+def _spread(sizes: Floats, values: Floats) -> tuple[float, float, float]:
+    """Scale and freedom that cover some residuals, and their middle size; both sorted, ``sizes`` the absolutes."""
+    found, least = np.empty(3), np.empty(3)
+    for place in range(3):
+        least[place] = _quantile(sizes, _OF_BOTH_SIDES[place])
+        found[place] = max(least[place], _quantile(values, _OF_SLOW_SIDE[place]))
+    middle = max(least[0], 1e-9)
+    freedom = min(float(np.interp(-found[2] / middle, -_RATIOS, _FREEDOMS)), _LIGHTEST_TAIL)
+    scale = 0.0
+    for place in range(3):
+        scale = max(scale, found[place] / np.interp(freedom, _FREEDOMS, _QUANTILES[:, place]))
+    return scale, freedom, middle
 
 
-def _scales_of(residuals: Floats, counts: npt.NDArray[np.int64] | int, pooled: Noise) -> Floats:
-    """Of rows with so many finite residuals each."""
-    own = _ninetieths(residuals, counts).astype(np.float64)
-    # A row that stands far off is ill from its first iteration: its distance is not its noise.
-    if own.size and own.item(own.argmax()) > _FAR_OFF:
-        far = np.flatnonzero(own > _FAR_OFF)
-        counts_of = np.broadcast_to(counts, len(own))[far]
-        middle = np.sort(residuals[far], axis=1)[np.arange(len(far)), (counts_of - 1) // 2]
-        shift = np.where(np.abs(middle) > _FAR_OFF, middle, 0.0)
-        own[far] = _ninetieths(residuals[far] - shift[:, None], counts_of)
-    own *= math.sqrt((1 + pooled.correlation) / (1 - pooled.correlation)) / _quantiles_at(pooled.freedom)[1]
-    own *= own
-    weight = counts / (counts + 32.0)
-    own *= weight
-    own += (1 - weight) * pooled.scale**2
-    np.sqrt(own, out=own)
-    return np.asarray(np.maximum(own, max(0.5 * pooled.scale, SMALLEST_SCALE)))
+@compiled
+def _quantile(ordered: Floats, share: float) -> float:
+    """The value below which this share of some sorted numbers lies, linear in between."""
+    place = (len(ordered) - 1) * share
+    whole = int(place)
+    below, above = float(ordered[whole]), float(ordered[min(whole + 1, len(ordered) - 1)])
+    part = place - whole
+    return above - (above - below) * (1 - part) if part >= 0.5 else below + (above - below) * part
 
 
-def _ninetieths(residuals: Floats, counts: npt.NDArray[np.int64] | int) -> Floats:
-    """The size that nine tenths of each row's finite residuals are within."""
-    sizes = np.abs(residuals)
-    sizes.sort(axis=1)  # NaN sorts last, so the finite ones of a row stand first
-    if isinstance(counts, int):
-        return np.asarray(sizes[:, round(0.9 * (counts - 1))])
-    return np.asarray(sizes[np.arange(len(sizes)), (0.9 * (counts - 1)).round().astype(np.int64)])
+@compiled
+def _row_scales(residuals: Floats, pooled_scale: float, freedom: float, widened: float, found: Floats) -> None:
+    """Writes what :func:`row_scales` finds; ``widened`` is by how much noise that hangs together is."""
+    usual, least = float(np.interp(freedom, _FREEDOMS, _QUANTILES[:, 1])), max(0.5 * pooled_scale, SMALLEST_SCALE)
+    sizes = np.empty(residuals.shape[1], dtype=residuals.dtype)
+    for row in range(len(residuals)):
+        count = _sizes_of(residuals[row], 0.0, sizes)
+        if count < _FEWEST_OF_ROW:
+            found[row] = max(pooled_scale, SMALLEST_SCALE)
+            continue
+        own = _ninetieth(sizes, count)
+        # A row that stands far off is ill from its first iteration: its distance is not its noise.
+        if own > _FAR_OFF:
+            known = np.sort(residuals[row][np.isfinite(residuals[row])])
+            middle = float(known[(count - 1) // 2])
+            if abs(middle) > _FAR_OFF:
+                own = _ninetieth(sizes, _sizes_of(residuals[row], middle, sizes))
+        own *= widened / usual
+        weight = count / (count + 32.0)
+        found[row] = max(math.sqrt(own * own * weight + (1 - weight) * pooled_scale**2), least)
+
+
+@compiled
+def _sizes_of(residuals: Floats, middle: float, sizes: Floats) -> int:
+    """Writes the distances of the finite ones of some residuals from ``middle``; returns how many there are."""
+    count = 0
+    for value in residuals:
+        if math.isfinite(value):
+            sizes[count] = abs(value - middle)
+            count += 1
+    return count
+
+
+@compiled
+def _ninetieth(sizes: Floats, count: int) -> float:
+    """The size that nine tenths of so many are within: the least of the largest tenth, which are kept sorted."""
+    kept = count - int(np.rint(0.9 * (count - 1)))
+    largest = np.full(kept, -1.0)
+    for at in range(count):
+        size = float(sizes[at])
+        if size > largest[0]:
+            place = 0
+            while place + 1 < kept and largest[place + 1] < size:
+                largest[place] = largest[place + 1]
+                place += 1
+            largest[place] = size
+    return float(largest[0])
 
 
 def block_scale(residuals: Floats, length: int) -> tuple[float, float]:
@@ -187,29 +212,31 @@ def block_scale(residuals: Floats, length: int) -> tuple[float, float]:
     return math.sqrt(power / full.sum()), num_apart * (1 - alike**2) / (1 + alike**2)
 
 
+@compiled
 def _correlation(window: Floats, middle: float) -> float:
-    # Lone outliers would hide what the body of the noise does.
-    # Neither do gaps count: no comparison holds for NaN.
-    body = np.abs(window) <= max(_BODY * middle, 1e-9)
-    pairs = body[:, :-1] & body[:, 1:]
-    count = int(np.count_nonzero(pairs))
+    """Lag-one correlation of what one row a device and one column an iteration hold, on the side of caution.
+
+    Lone outliers would hide what the body of the noise does, so they do not count; nor do gaps.
+    """
+    most, num_columns = max(_BODY * middle, 1e-9), window.shape[1] - 1
+    count, before, after, both = 0, 0.0, 0.0, 0.0
+    shown = np.zeros(num_columns, dtype=np.bool_)
+    for row in range(len(window)):
+        for column in range(num_columns):
+            one, other = float(window[row, column]), float(window[row, column + 1])
+            if abs(one) <= most and abs(other) <= most:
+                shown[column] = True
+                count += 1
+                before += one * one
+                after += other * other
+                both += one * other
     if count < FEWEST_RESIDUALS:
         return _PRIOR_CORRELATION
-    both = np.zeros((2, *pairs.shape))
-    np.copyto(both[0], window[:, :-1], where=pairs)
-    np.copyto(both[1], window[:, 1:], where=pairs)
-    before, after = both.reshape(2, -1)
-    power = math.sqrt(_together(before, before) * _together(after, after))
-    found = _together(before, after) / power if power > 0 else 0.0
+    power = math.sqrt(before * after)
+    found = both / power if power > 0 else 0.0
     # A short window makes noise look less correlated than it is (Marriott and Pope 1954).
-    length = int(np.count_nonzero(np.logical_or.reduce(pairs))) + 1
-    found += (1.0 + 4 * found) / length
+    found += (1.0 + 4 * found) / (int(shown.sum()) + 1)
     found = (count * found + _PRIOR_PAIRS * _PRIOR_CORRELATION) / (count + _PRIOR_PAIRS)
     # While there are few pairs, the correlation may be larger than it looks.
     found = min(max(found, 0.0), 0.95)
     return min(found + _DOUBT * math.sqrt((1 - found**2) / (count + _PRIOR_PAIRS)), 0.95)
-
-
-def _together(one: Floats, other: Floats) -> float:
-    """Sum of products. Long rows not by the linear algebra library: that wakes threads for them, which costs more."""
-    return float(np.dot(one, other) if len(one) <= _SHORT else np.einsum("i,i->", one, other))

@@ -4,11 +4,13 @@ A window of residuals is short: noise that wanders for tens of iterations shows 
 squares of such means are remembered for longer, of devices that have since turned out to be healthy.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.autoregression import worth_of_means
 from services.detector.domain.noise import block_scale
 
@@ -21,7 +23,6 @@ REMEMBERED_ITERATIONS = 1024.0
 """What is remembered for longer is forgotten at this pace."""
 
 _LENGTHS = np.array(LENGTHS, dtype=np.float64)
-_BOUNDARIES = np.array((0, *LENGTHS[:-1]))
 _FEWEST_BLOCKS = 4.0
 # Residuals beyond so many scales count as that: a lone outlier is no excursion, and levels do not follow it.
 _OUTLYING = 4.0
@@ -48,17 +49,14 @@ class Strays:
         """
         if not len(residuals):
             return
-        old = without_outliers(residuals[:, : LENGTHS[-1]], scale)
-        means = np.add.reduceat(old, _BOUNDARIES, axis=1).astype(np.float64).cumsum(axis=1)
-        # A gap within it makes a mean unknown, and those over more iterations.
-        known = means == means
-        means[~known] = 0.0
+        squares, counts = np.zeros(len(LENGTHS)), np.zeros(len(LENGTHS))
+        _sum_up(np.ascontiguousarray(residuals), _OUTLYING * scale, squares, counts)
         weights = np.minimum(num_new / _LENGTHS, 1.0)
         if len(residuals) == 2:
             weights *= 0.5  # Two rows are each other's mirror image.
         kept = 1.0 - num_new / REMEMBERED_ITERATIONS
-        self._squares = kept * self._squares + weights / _LENGTHS**2 * np.einsum("ij,ij->j", means, means)
-        self._counts = kept * self._counts + _share_shown(len(residuals)) * weights * np.add.reduce(known)
+        self._squares = kept * self._squares + weights / _LENGTHS**2 * squares
+        self._counts = kept * self._counts + _share_shown(len(residuals)) * weights * counts
 
     def over(self, length: int, *, share: float = 0.0) -> tuple[float, float]:
         """Root mean square of means over ``length`` iterations, and how many it rests on; (0.0, 0.0) for none.
@@ -114,3 +112,26 @@ def _share_shown(num_rows: int) -> float:
     Of two each is compared with the other; of many, one more or less makes no difference.
     """
     return (num_rows - 1) / num_rows if num_rows in (3, 4) else 1.0
+
+
+@compiled
+def _sum_up(residuals: Floats, most: float, squares: Floats, counts: Floats) -> None:
+    """Adds up squares of the sums over the oldest ``LENGTHS`` iterations, and how many there are without a gap.
+
+    Args:
+        residuals: One row a device, one column an iteration, oldest first.
+        most: Residuals beyond this count as it.
+        squares: One a length, all 0; written.
+        counts: The same.
+    """
+    for row in range(len(residuals)):
+        total, column = 0.0, 0
+        for index, length in enumerate(LENGTHS):
+            while column < length:
+                value = float(residuals[row, column])
+                total += min(max(value, -most), most) if math.isfinite(value) else math.nan
+                column += 1
+            if math.isnan(total):
+                break
+            squares[index] += total * total
+            counts[index] += 1

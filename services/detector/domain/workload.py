@@ -9,16 +9,18 @@ about ``c``: a stage that is dearer than its flops would pass for it, and what i
 be far off. So ``c`` is believed reluctantly, and is never below 0.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.expectation import ForgettingLeastSquares
-from services.detector.domain.middle import median
 from services.detector.domain.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _FEATURES = ("flops", "square_flops", "micro_batches")
@@ -45,10 +47,8 @@ class WorkExpectation:
         """Expected compute seconds of each entry; all above 0 once one frame was learned."""
         columns = self._columns(frame)
         # Far from what was seen the fit may say anything; the bare price of an operation bounds it from below.
-        expected = self._model.predict_columns(_FEATURES, columns[1:])
-        np.maximum(expected, columns[1] * (_SMALLEST_SHARE * self._seconds_per_flop), out=expected)
-        if expected[expected.argmin()] < _SHORTEST_SECONDS:
-            np.maximum(expected, _SHORTEST_SECONDS, out=expected)
+        expected = np.empty(len(frame))
+        _expect(columns, self._model.weights_of(_FEATURES), _SMALLEST_SHARE * self._seconds_per_flop, expected)
         return expected
 
     def price(self, token_flops: Floats, square_flops: Floats) -> Floats:
@@ -71,9 +71,9 @@ class WorkExpectation:
         if entries is not None:
             if not np.count_nonzero(entries):
                 return
-            columns, unit = columns[:, entries], unit[entries]
+            columns, unit = columns.compress(entries, axis=1), unit[entries]
+        found = _usual_price(columns)
         self._model.learn_columns(_FEATURES, columns / unit)
-        found = median(columns[0] / (columns[1] + 1e-300))
         rate = 1.0 if self._seconds_per_flop == 0 else 0.02
         self._seconds_per_flop += rate * (found - self._seconds_per_flop)
         self._newest = None  # nobody asks for this frame again
@@ -83,9 +83,7 @@ class WorkExpectation:
         if self._newest is not None and self._newest[0] is frame:
             return self._newest[1]
         columns: Floats = np.empty((1 + len(_FEATURES), len(frame)))
-        columns[0] = frame.compute_seconds
-        np.add(frame.token_flops, frame.square_flops, out=columns[1])
-        columns[2], columns[3] = frame.square_flops, frame.num_micro_batches
+        _gather(frame.compute_seconds, frame.token_flops, frame.square_flops, frame.num_micro_batches, columns)
         self._newest = frame, columns
         return columns
 
@@ -97,3 +95,40 @@ class WorkExpectation:
         """Takes over what ``to_state`` gave."""
         self._model.restore(state["model"])
         self._seconds_per_flop = state["seconds_per_flop"]
+
+
+@compiled
+def compare(seconds: Floats, expected: Floats, log_ratios: Floats) -> float:
+    """Writes the log of each entry's compute seconds over the expected ones; returns how far apart they are at most."""
+    lowest, highest = math.inf, -math.inf
+    for entry in range(len(expected)):
+        value = math.log(seconds[entry] / expected[entry])
+        log_ratios[entry] = value
+        lowest, highest = min(lowest, value), max(highest, value)
+    return highest - lowest
+
+
+@compiled
+def _gather(seconds: Floats, token_flops: Floats, square_flops: Floats, counts: Ints, columns: Floats) -> None:
+    """Writes what is learned of each entry: seconds, flops, those of attention, micro-batches; one row each."""
+    for entry in range(len(seconds)):
+        columns[0, entry] = seconds[entry]
+        columns[1, entry] = token_flops[entry] + square_flops[entry]
+        columns[2, entry] = square_flops[entry]
+        columns[3, entry] = counts[entry]
+
+
+@compiled
+def _expect(columns: Floats, weights: Floats, least: float, expected: Floats) -> None:
+    """Writes the expected seconds of each entry, at least ``least`` a flop; columns as :func:`_gather` writes them."""
+    for entry in range(len(expected)):
+        total = 0.0
+        for place in range(len(weights)):
+            total += weights[place] * columns[1 + place, entry]
+        expected[entry] = max(total, least * columns[1, entry], _SHORTEST_SECONDS)
+
+
+@compiled
+def _usual_price(columns: Floats) -> float:
+    """Median over entries of the seconds of a flop; columns as :func:`_gather` writes them."""
+    return float(np.median(columns[0] / (columns[1] + 1e-300)))

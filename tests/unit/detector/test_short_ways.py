@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.detector.domain import sequential_test
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.device_health import DeviceHealth
 from services.detector.domain.device_levels import HealthChange
@@ -72,21 +71,3 @@ def test_terms_that_lasted_end_when_a_device_gets_other_work() -> None:
 
     through = run(None)
     assert all(run(restored_at) == through for restored_at in (150, 161, 166, 200))
-
-
-def test_sums_by_rows_and_by_columns_grow_alike() -> None:
-    random = np.random.default_rng(3)
-    scale, limit = np.full(NUM_DEVICES, 0.02), np.full(NUM_DEVICES, 14.0)
-    by_rows = np.zeros((NUM_DEVICES, sequential_test.NUM_TESTS))
-    ages = np.zeros(by_rows.shape, dtype=np.int64)
-    by_tests, test_ages = by_rows.T.copy(), ages.T.copy()
-    yardstick = sequential_test.Yardstick(scale, 4.0)
-    for _ in range(60):
-        z = random.normal(0.02, 0.03, NUM_DEVICES)
-        sequential_test.advance(by_rows, ages, sequential_test.log_ratios(z, scale, 4.0), limit)
-        most = sequential_test.ONE_STEP_SHARE * limit
-        highest = sequential_test.advance_rows(by_tests, test_ages, yardstick.log_ratios(z), most)
-        assert np.array_equal(by_rows.T, by_tests)
-        assert np.array_equal(ages.T, test_ages)
-        assert highest == by_rows.max()
-    assert by_rows.max() > 0

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.middle import median
 from services.detector.domain.pipeline_grid import same_numbers
+from services.detector.domain.reported import range_of
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
@@ -57,15 +58,14 @@ class Corruption(KindWatch):
             ("gradient norm", frame.gradient_norms, frame.has_gradient_norm),
             ("loss", frame.losses, frame.has_loss),
         ):
-            if np.count_nonzero(reported) < _FEWEST_REPORTS:
+            count, all_finite, lowest, highest = range_of(values, reported)
+            if count < _FEWEST_REPORTS:
                 continue
             if name not in self._known:
                 self._known[name] = np.zeros((4, len(frame)))
                 self._always_alike.append(name)
             if name in self._always_alike:
-                told = values[reported]
-                lowest = told.item(told.argmin())
-                if 0.0 < lowest == told.item(told.argmax()) < math.inf:
+                if all_finite and 0.0 < lowest == highest:
                     self._known[name][0] += reported
                     continue
                 self._always_alike.remove(name)

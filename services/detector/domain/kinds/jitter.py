@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.middle import median
 from services.detector.domain.verdict import Evidence, VerdictKind
@@ -85,19 +86,34 @@ def slow_iterations(residuals: Floats, within: Floats) -> Bools:
         residuals: Residuals to look at.
         within: The job's residuals, one row a device; of many devices a part says enough.
     """
-    above = residuals > SMALLEST_EXCESS
-    if not np.count_nonzero(above):
-        return above
     some = within[:: max(len(within) // _DEVICES_FOR_BODY, 1)]
-    sizes = np.abs(some)
-    # The body is wider than this where fewer than half are nearer: the usual case, at a fraction of a median's cost.
-    wide = float(np.maximum.reduce(residuals[above])) * (1.0 + 1e-12) / (1.4826 * _BODIES)
-    if np.count_nonzero(sizes < wide) < np.count_nonzero(sizes >= wide):
+    # Side by side in memory it is the other way round.
+    if not _may_stand_out(np.ascontiguousarray(residuals.T).reshape(-1), np.ascontiguousarray(some.T).reshape(-1)):
         return np.zeros(residuals.shape, dtype=np.bool_)
+    sizes = np.abs(some)
     known = sizes[np.isfinite(sizes)]
     body = 1.4826 * median(known) if len(known) else 0.0
     found: Bools = residuals > max(SMALLEST_EXCESS, _BODIES * body)
     return found
+
+
+@compiled
+def _may_stand_out(residuals: Floats, within: Floats) -> bool:
+    """Whether one of some residuals may stand out of a body of others: a count, at a fraction of a median's cost."""
+    highest = -math.inf
+    for value in residuals:
+        if value > highest:
+            highest = value
+    if not highest > SMALLEST_EXCESS:
+        return False
+    # The body is wider than this where fewer than half are nearer: the usual case.
+    wide = highest * (1.0 + 1e-12) / (1.4826 * _BODIES)
+    num_near = num_far = 0
+    for value in within:
+        size = abs(value)
+        num_near += size < wide
+        num_far += size >= wide
+    return num_near >= num_far
 
 
 def _off_clock(slow: Bools, seen: Bools) -> npt.NDArray[np.int64]:

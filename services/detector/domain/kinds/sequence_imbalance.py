@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 _WINDOW = 48
 WORTH_TELLING = 0.10
 """Part of the job's compute time lost to waiting for the dearest replica, from which it is told."""
 _CALM = 0.05
 _STANDARD_ERRORS = 3.0
-_SHARES = np.full(_WINDOW, 1.0 / _WINDOW)
 
 
 class SequenceImbalance(KindWatch):
@@ -42,16 +43,16 @@ class SequenceImbalance(KindWatch):
 
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
-        costs = self._costs(look)
-        if costs is None:
+        replicas = self._comparable(look)
+        if replicas is None or look.expected_seconds is None:
             return []
-        dearest = int(costs.argmax())
-        lost = 1.0 - float(np.add.reduce(costs)) / len(costs) / float(costs.item(dearest))
+        costs = np.zeros(len(replicas.counts))
+        dearest, lost = _lost(look.expected_seconds, replicas.of, replicas.counts, costs)
         self._recent.append((look.frame.iteration, lost, dearest))
         if len(self._recent) < _WINDOW:
             return []
         losses = self._recent.rows[:, 1]
-        mean = float(_SHARES.dot(losses))
+        mean = _mean(losses)
         if self._told:
             self._told = mean > _CALM
             return []
@@ -64,17 +65,13 @@ class SequenceImbalance(KindWatch):
         first, often = self._recent.rows[0, 0], self._recent.rows[:, 2].astype(np.int64)
         return [_finding(mean, error, np.bincount(often, minlength=len(costs)).tolist(), int(first))]
 
-    def _costs(self, look: Look) -> Floats | None:
-        """Expected compute seconds of each replica; None where they are not comparable."""
-        if not look.plain or look.expected_seconds is None:
+    def _comparable(self, look: Look) -> "_Replicas | None":
+        """The replicas; None where what they cost is not comparable."""
+        if not look.plain:
             return None
         if self._replicas is None or self._replicas.layout is not look.layout:
             self._replicas = _Replicas(look.layout)
-        if not self._replicas.even or not np.count_nonzero(look.frame.tokens):
-            return None
-        costs: Floats = np.asarray(np.bincount(look.layout.replicas, look.expected_seconds), dtype=np.float64)
-        costs /= self._replicas.counts
-        return costs
+        return self._replicas if self._replicas.even and np.count_nonzero(look.frame.tokens) else None
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
@@ -89,15 +86,37 @@ class SequenceImbalance(KindWatch):
 class _Replicas:
     """How many entries each replica has; whether they are many, and all do equal work."""
 
-    __slots__ = ("counts", "even", "layout")
+    __slots__ = ("counts", "even", "layout", "of")
 
     def __init__(self, layout: FrameLayout) -> None:
-        self.layout = layout
+        self.layout, self.of = layout, layout.replicas
         self.counts = np.bincount(layout.replicas).astype(np.float64)
         self.even = len(self.counts) > 1 and bool(np.ptp(self.counts) == 0) and layout.alike
         if self.even:
             shares = np.bincount(layout.replicas, weights=layout.work_keys)
             self.even = bool(np.ptp(shares) <= 1e-6 * np.abs(shares).max())
+
+
+@compiled
+def _lost(expected_seconds: Floats, replica_of: Ints, counts: Floats, costs: Floats) -> tuple[int, float]:
+    """The dearest replica, and the part of the job's time that all others wait for it.
+
+    Args:
+        expected_seconds: One an entry.
+        replica_of: Replica of each.
+        counts: Entries of each replica.
+        costs: One a replica, all 0; written: its mean expected seconds.
+    """
+    for entry in range(len(expected_seconds)):
+        costs[replica_of[entry]] += expected_seconds[entry]
+    costs /= counts
+    dearest = int(np.argmax(costs))
+    return dearest, 1.0 - costs.mean() / costs[dearest]
+
+
+@compiled
+def _mean(values: Floats) -> float:
+    return float(values.mean())
 
 
 def _finding(lost: float, error: float, dearest: list[int], first_iteration: int) -> KindFinding:

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 _WINDOW = 32
 HEAVY = 1.10
 """From this ratio to the mean of all stages a stage counts as too heavy: a tenth of the pipeline's time."""
 _STANDARD_ERRORS = 4.0
-_SHARES = np.full(_WINDOW, 1.0 / _WINDOW)
 
 
 class StageImbalance(KindWatch):
@@ -51,23 +52,20 @@ class StageImbalance(KindWatch):
             self._cells = _Cells(layout)
         if not self._cells.comparable:
             return []
-        loads = self._cells.loads(seconds if layout.alike else seconds / layout.num_micro_batches)
-        self._recent.append(loads)  # those of another number of stages start afresh
+        self._recent.append(self._cells.loads(seconds))  # those of another number of stages start afresh
         if len(self._recent) == 1:
             self._first_iteration = look.frame.iteration
         if len(self._recent) < _WINDOW:
             return []
         window = self._recent.rows
-        mean = _SHARES.dot(window)
-        heaviest = int(mean.argmax())
-        load = float(mean.item(heaviest))
+        heaviest, load = _heaviest(window)
         if load < HEAVY:
             return []
         error = float(window[:, heaviest].std() / np.sqrt(_WINDOW))
         if load - _STANDARD_ERRORS * error < HEAVY:
             return []
         self._told = True
-        return [_finding(heaviest, mean.tolist(), error, self._first_iteration)]
+        return [_finding(heaviest, window.mean(axis=0).tolist(), error, self._first_iteration)]
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
@@ -83,32 +81,56 @@ class StageImbalance(KindWatch):
 class _Cells:
     """Which entries share a replica and a stage."""
 
-    __slots__ = ("_cell", "_counts", "_means", "comparable", "layout", "shape")
+    __slots__ = ("_cells", "_counts", "_divisors", "comparable", "layout", "shape")
 
     def __init__(self, layout: FrameLayout) -> None:
         self.layout = layout
         self.shape = int(layout.replicas.max()) + 1, int(layout.stages.max()) + 1
-        self._cell = layout.replicas * self.shape[1] + layout.stages
-        counts = np.bincount(self._cell, minlength=self.shape[0] * self.shape[1])
-        self._counts = None if np.ptp(counts) == 0 else counts
-        # Of each stage, the replica's mean; twice that where a median is half of the sum of two.
-        share = (2.0 if self.shape[0] % 2 == 0 else 1.0) / self.shape[1]
-        self._means = np.full((self.shape[1], self.shape[1]), share)
+        self._cells: Ints = layout.replicas * self.shape[1] + layout.stages
+        counts = np.bincount(self._cells, minlength=self.shape[0] * self.shape[1])
+        self._counts = counts.astype(np.float64)
+        self._divisors = np.ones(1) if layout.alike else layout.num_micro_batches.astype(np.float64)
         self.comparable = self.shape[1] > 1 and np.count_nonzero(counts) == len(counts)
 
     def loads(self, seconds: Floats) -> Floats:
         """Seconds on each stage over the mean of the replica's stages; the median replica's, one value a stage."""
-        num_replicas, num_stages = self.shape
-        sums = np.asarray(np.bincount(self._cell, seconds, num_replicas * num_stages), dtype=np.float64)
-        if self._counts is not None:
-            sums /= self._counts
-        ratios = sums.reshape(self.shape)
-        ratios /= ratios.dot(self._means)
-        if num_replicas == 1:
-            return np.asarray(ratios[0])
-        ratios.sort(axis=0)
-        half = num_replicas // 2
-        return np.asarray(ratios[half] if num_replicas % 2 else ratios[half - 1] + ratios[half])
+        ratios, found = np.zeros(self.shape), np.empty(self.shape[1])
+        _loads(seconds, self._divisors, self._cells, self._counts, ratios, found)
+        return found
+
+
+@compiled
+def _loads(seconds: Floats, divisors: Floats, cells: Ints, counts: Floats, ratios: Floats, found: Floats) -> None:
+    """Writes what :meth:`_Cells.loads` finds.
+
+    Args:
+        seconds: One an entry.
+        divisors: What each is divided by; one number if that is the same for all.
+        cells: Replica and stage of each, replica by replica.
+        counts: Entries of each cell.
+        ratios: Replicas by stages, all 0; written, too.
+        found: One a stage.
+    """
+    num_replicas, num_stages = ratios.shape
+    totals = ratios.reshape(-1)
+    for entry in range(len(seconds)):
+        totals[cells[entry]] += seconds[entry] / divisors[entry if len(divisors) > 1 else 0]
+    totals /= counts
+    for replica in range(num_replicas):
+        ratios[replica] /= ratios[replica].sum() / num_stages
+    for stage in range(num_stages):
+        found[stage] = np.median(ratios[:, stage])
+
+
+@compiled
+def _heaviest(window: Floats) -> tuple[int, float]:
+    """The stage of the highest mean load, and that load; one row an iteration, one column a stage."""
+    heaviest, load = 0, -1.0
+    for stage in range(window.shape[1]):
+        mean = window[:, stage].mean()
+        if mean > load:
+            heaviest, load = stage, mean
+    return heaviest, load
 
 
 def _finding(heaviest: int, mean: list[float], error: float, first_iteration: int) -> KindFinding:
