@@ -1,5 +1,9 @@
 """The detector's composition root: ``python -m services.detector``."""
 
+import asyncio
+
+import structlog
+
 from contracts.topics import OBSERVATIONS
 from services.common.backoff import Reachability
 from services.common.database import create_engine
@@ -13,8 +17,11 @@ from services.detector.adapters.observation_codec import decode_observation
 from services.detector.adapters.snapshot_store import PostgresSnapshotStore
 from services.detector.metrics import DetectorMetrics
 from services.detector.settings import DetectorSettings
+from services.detector.warm_up import warm_up
 
 SERVICE = "detector"
+
+_log = structlog.get_logger(__name__)
 
 
 async def serve(settings: DetectorSettings) -> None:
@@ -56,7 +63,9 @@ async def serve(settings: DetectorSettings) -> None:
         ready_file(settings.ready_file, metrics_port=port),
     ):
         try:
-            await producer.start()
+            # Before partitions are assigned: compiling takes longer than a rebalance may.
+            seconds, _ = await asyncio.gather(asyncio.to_thread(warm_up), producer.start())
+            _log.info("the detector is warm", seconds=round(seconds, 3))
             await loop.run()
         finally:
             await producer.stop()

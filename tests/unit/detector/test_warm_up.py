@@ -1,0 +1,33 @@
+"""What the service runs before its first frame reaches what is compiled, as the service will call it."""
+
+from numba.core.dispatcher import Dispatcher
+
+from services.detector.domain import device_frame, expectation, frame_layout, job_profile, noise, strays, workload
+from services.detector.domain.kinds import jitter, sequence_imbalance, stage_imbalance
+from services.detector.warm_up import warm_up
+
+MODULES = (
+    *(device_frame, expectation, frame_layout, job_profile, noise, strays, workload),
+    *(jitter, sequence_imbalance, stage_imbalance),
+)
+# Called by others that are compiled, and so a part of them.
+INNER = {"_centre_of", "_log_ratio", "_lower_median", "_ninetieth", "_quantile", "_sizes_of", "_tip"}
+
+
+def num_compiled() -> dict[str, int]:
+    """Of each compiled function, for how many combinations of arguments."""
+    return {
+        f"{module.__name__}.{name}": len(value.signatures)
+        for module in MODULES
+        for name, value in vars(module).items()
+        if isinstance(value, Dispatcher) and name not in INNER
+    }
+
+
+def test_after_a_warm_up_everything_of_a_frame_is_compiled_and_a_second_one_compiles_nothing() -> None:
+    warm_up()
+    first = num_compiled()
+    assert len(first) > 15
+    assert [name for name, count in first.items() if count == 0] == []
+    warm_up()
+    assert num_compiled() == first
