@@ -7,6 +7,7 @@ A service needs :class:`KafkaClientConfig`, :class:`KafkaProducer`, :class:`Kafk
 from services.common.kafka.client import KafkaClientConfig
 from services.common.kafka.consumer import KafkaConsumer
 from services.common.kafka.dead_letters import DeadLetters
+from services.common.kafka.fetched_records import FetchedRecords
 from services.common.kafka.loop import ConsumeLoop, Handler, LoopConfig
 from services.common.kafka.producer import KafkaProducer
 from services.common.kafka.records import (
@@ -23,6 +24,7 @@ __all__ = [
     "ConsumeLoop",
     "ConsumedRecord",
     "DeadLetters",
+    "FetchedRecords",
     "Handler",
     "KafkaClientConfig",
     "KafkaConsumer",

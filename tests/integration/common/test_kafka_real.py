@@ -1,12 +1,13 @@
 import contextlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 
-from services.common.kafka import KafkaClientConfig, KafkaConsumer, KafkaProducer
+from services.common.kafka import Batch, FetchedRecords, KafkaClientConfig, KafkaConsumer, KafkaProducer, Rejection
 from services.common.kafka.ports import Consumer, Producer
 from services.common.metrics import KafkaMetrics
 from stack.topics import WantedTopic, apply_topics
@@ -64,3 +65,47 @@ class TestRealKafka(KafkaContract):
             await collector.until(lambda: len(collector.assignments) >= 2 and collector.numbers[-1] == 19)
             assert not task.done()
         assert sorted(set(collector.numbers)) == list(range(20))
+
+    @pytest.mark.asyncio
+    async def test_records_of_a_fetch_come_in_one_buffer_wherever_in_a_batch_reading_begins(
+        self, harness: RealHarness
+    ) -> None:
+        first, second = Kinds(), Kinds()
+        async with harness.producer() as producer:
+            await write(harness, producer, numbers(*range(300)))
+            async with reading(harness, first, producer):
+                await first.until(lambda: len(first.numbers) == 300)
+            second.starts = dict.fromkeys(first.positions, 123)
+            async with reading(harness, second, producer):
+                await second.until(lambda: len(second.numbers) == 177)
+        assert first.kinds == second.kinds == {FetchedRecords}
+        assert second.numbers == list(range(123, 300))
+
+    @pytest.mark.asyncio
+    async def test_of_a_transaction_only_what_was_committed_is_read(
+        self, harness: RealHarness, kafka_bootstrap: str
+    ) -> None:
+        collector = Kinds()
+        async with harness.producer() as producer, reading(harness, collector, producer):
+            in_transactions = AIOKafkaProducer(bootstrap_servers=kafka_bootstrap, transactional_id=harness.topic)
+            await in_transactions.start()
+            for value in (b"1", b"2", b"3"):
+                await in_transactions.begin_transaction()
+                await in_transactions.send_and_wait(harness.topic, value, key=b"key")
+                await (in_transactions.abort_transaction() if value == b"2" else in_transactions.commit_transaction())
+            await in_transactions.stop()
+            await write(harness, producer, numbers(4))
+            await collector.until(lambda: len(collector.numbers) >= 3)
+        assert collector.numbers == [1, 3, 4]
+
+
+class Kinds(Collector):
+    """Keeps in what kinds of sequences records come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: set[type] = set()
+
+    async def handle(self, batch: Batch[int]) -> Sequence[Rejection]:
+        self.kinds.add(type(batch.records))
+        return await super().handle(batch)
