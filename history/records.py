@@ -282,9 +282,8 @@ class RestartRecord:
     earlier: tuple[RankRecord, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollupRecord:
-    """One rank over the iterations ``[first_iteration, stop_iteration)``.
+class RollupRecord(NamedTuple):
+    """One rank over the iterations ``[first_iteration, stop_iteration)``. A tuple: large jobs make thousands a second.
 
     ``*_seconds`` are means per iteration except ``*_min`` and ``*_max``; ``tokens`` and ``sum_of_squares`` are sums
     over the window; ``num_iterations`` counts the samples that went in.

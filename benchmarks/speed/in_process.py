@@ -12,14 +12,16 @@ from benchmarks.speed.jobs import SyntheticJob
 from contracts.headers import record_headers
 from contracts.topics import OBSERVATIONS, RECORDS
 from services.common.database import create_engine
-from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition
+from services.common.kafka import Batch, ConsumedRecord, FetchedRecords, OutgoingRecord, Partition
 from services.detector.adapters.finding_codec import record_of
 from services.detector.adapters.observation_codec import decode_observation
 from services.detector.domain.detector import JobDetector
 from services.telemetry.adapters.rollup_writer import RollupWriter
 from services.telemetry.handler import TelemetryHandler
 from services.telemetry.metrics import TelemetryMetrics
+from services.telemetry.warm_up import warm_up
 
+_WHERE = Partition(RECORDS.name, 0)
 _BATCH = 2000
 _WARM_FRAMES = 60
 
@@ -76,7 +78,10 @@ def consumed(values: Iterable[bytes], topic: str, *, key: bytes) -> list[Consume
 def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]:
     """Rank-samples per second of CPU time through telemetry, and through the detector; no Kafka, no PostgreSQL."""
     num_iterations = max(4, num_samples // num_ranks)
-    records = consumed(SyntheticJob("job", num_ranks).records(range(num_iterations)), RECORDS.name, key=b"job")
+    records = FetchedRecords.of(
+        _WHERE, consumed(SyntheticJob("job", num_ranks).records(range(num_iterations)), RECORDS.name, key=b"job")
+    )
+    warm_up()
     gc.collect()
     gc.freeze()
     try:
@@ -92,8 +97,8 @@ def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]
     return len(records) / telemetry_seconds, len(records) / (time.process_time() - began_seconds)
 
 
-async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[OutgoingRecord], float]:
-    kept, partition = _Kept(), Partition(RECORDS.name, 0)
+async def _through_telemetry(records: FetchedRecords) -> tuple[list[OutgoingRecord], float]:
+    kept, partition = _Kept(), _WHERE
     metrics = TelemetryMetrics(CollectorRegistry())
     engine = create_engine("postgresql://nobody@127.0.0.1:1/none", application_name="benchmark")
 
@@ -113,7 +118,7 @@ async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[Ou
     began_seconds = time.process_time()
     for first in range(0, len(records), _BATCH):
         taken = records[first : first + _BATCH]
-        next_offset = taken[-1].offset + 1
+        next_offset = first + len(taken)
         await handler.handle(
             Batch(partition=partition, records=taken, next_offset=next_offset, received_at_seconds=time.time())
         )

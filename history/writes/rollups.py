@@ -1,29 +1,43 @@
 """Windows of iterations per rank, in batches.
 
-A batch travels as one JSON document: binding the values of thousands of rows one by one holds up the event loop for
-seconds.
+A batch travels as one array a column, written as text: binding the values of thousands of rows one by one holds up the
+event loop for seconds, and a document of rows repeats the columns' names in each.
 """
 
-import dataclasses
-import json
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from operator import attrgetter
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history.records import RollupRecord
 
-_COLUMNS = tuple(field.name for field in dataclasses.fields(RollupRecord))
-_values_of = attrgetter(*_COLUMNS)
+
+def _plain(value: object) -> str:
+    return "NULL" if value is None else repr(value)
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+# By type of a column: what its values are to PostgreSQL, and how one is written in an array.
+_TYPES: dict[object, tuple[str, Callable[..., str]]] = {
+    str: ("text", _quoted),
+    int: ("bigint", repr),
+    float: ("double precision", repr),
+    float | None: ("double precision", _plain),
+    datetime: ("timestamptz", datetime.isoformat),
+}
+_COLUMNS = {name: _TYPES[kind] for name, kind in RollupRecord.__annotations__.items()}
 _NAMES = ", ".join(_COLUMNS)
+_ARRAYS = ", ".join(f"CAST(:{name} AS {kind}[])" for name, (kind, _) in _COLUMNS.items())
 _INSERT = text(
     f"""
     WITH new AS (
         INSERT INTO rank_rollups ({_NAMES})
-        SELECT {_NAMES} FROM jsonb_populate_recordset(CAST(NULL AS rank_rollups), CAST(:rows AS jsonb))
+        SELECT {_NAMES} FROM unnest({_ARRAYS}) AS given ({_NAMES})
         ON CONFLICT DO NOTHING RETURNING 1
     )
     SELECT count(*) FROM new
@@ -42,18 +56,10 @@ async def insert_rollups(connection: AsyncConnection, rollups: Sequence[RollupRe
     """
     if not rollups:
         return 0
-    return int(await connection.scalar(_INSERT, {"rows": _as_json(rollups)}) or 0)
+    columns = zip(_COLUMNS.items(), zip(*rollups, strict=True), strict=True)
+    arrays = {name: _array(map(write, values)) for (name, (_, write)), values in columns}
+    return int(await connection.scalar(_INSERT, arrays) or 0)
 
 
-def _as_json(rollups: Sequence[RollupRecord]) -> str:
-    rows = [dict(zip(_COLUMNS, _values_of(rollup), strict=True)) for rollup in rollups]
-    try:
-        return json.dumps(rows, allow_nan=False, default=datetime.isoformat)
-    except ValueError:  # PostgreSQL reads the words for numbers that JSON has not
-        for row in rows:
-            row.update({name: str(value) for name, value in row.items() if _is_no_number(value)})
-        return json.dumps(rows, allow_nan=False, default=datetime.isoformat)
-
-
-def _is_no_number(value: object) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
+def _array(values: Iterable[str]) -> str:
+    return "{" + ",".join(values) + "}"

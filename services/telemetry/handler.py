@@ -216,7 +216,7 @@ class TelemetryHandler:
 
     def _take(self, job: _Job, run: ArrivedRun, block: SampleBlock, now_seconds: float) -> list[Numbered]:
         stream = job.stream
-        gap, dropped = job.sequences.add_all(run.numbers)
+        gap, dropped = job.sequences.add(run.numbers)
         if gap:
             self._metrics.lost_records.inc(gap)
         if dropped:
@@ -224,7 +224,11 @@ class TelemetryHandler:
         numbered: list[Numbered] = []
         for event in run.events:
             numbered.extend(stream.event(event, now_seconds))
-        numbered.extend(stream.records(run.told, block, run.first_row, run.stop_row, now_seconds))
+        numbered.extend(
+            stream.records(
+                run.numbers[:, 0:2], run.num_samples, run.progress, block, run.first_row, run.stop_row, now_seconds
+            )
+        )
         if run.stop_row > run.first_row:
             job.new_rows.append(range(run.first_row, run.stop_row))
         for event in run.events:

@@ -89,7 +89,7 @@ class _WholeFetch:
             return []
         progress = result._partition_records
         if self._records is None:
-            found = read_batches(self._raw)
+            found, self._raw = read_batches(self._raw), b""
             if found is None:
                 result.getall = self._one_by_one
                 return self._one_by_one(max_records)  # type: ignore[no-any-return] # the library is untyped

@@ -1,12 +1,12 @@
 """Job ids and places of processes, checked once each: records bring the same bytes again and again."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from services.telemetry.domain.sample_block import Ints, Names
+from services.telemetry.adapters.byte_table import ByteTable, distinct
+from services.telemetry.adapters.wire_scan import Bytes, Ints
+from services.telemetry.domain.sample_block import Names
 from services.telemetry.domain.validate import HostileRecordError, check_record
 
 _MAX_NAMES = 100_000
@@ -27,7 +27,8 @@ class KnownNames:
         self.names = Names([""])
         self._job_ids: dict[bytes, str] = {}
         self._numbers = {"": 0}
-        self._places: dict[bytes, int] = {b"": 0}
+        self._places = ByteTable()
+        self._places.add(b"")
         self._pairs: Ints = np.zeros((64, 2), dtype=np.int64)
 
     def make_room(self) -> None:
@@ -35,26 +36,31 @@ class KnownNames:
         if len(self._places) + len(self._job_ids) >= _MAX_NAMES:
             self._forget()
 
-    def job_ids(self, raws: Sequence[bytes]) -> list[str]:
-        """The job ids in these bytes; empty where nobody can have meant them."""
-        known = {raw: self._job_ids.get(raw) or self._learned_job_id(raw) for raw in set(raws)}
-        return [*map(known.__getitem__, raws)]
+    def job_ids(self, wire: Bytes, begins: Ints, ends: Ints) -> tuple[list[str], Ints]:
+        """The job ids in a buffer, each once, and which of them each is; empty where nobody can have meant it."""
+        which, firsts = distinct(wire, begins, ends)
+        raws = [wire[begins[row] : ends[row]].tobytes() for row in firsts.tolist()]
+        return [self._job_ids.get(raw) or self._learned_job_id(raw) for raw in raws], which
 
-    def places(self, raws: Sequence[bytes]) -> tuple[Ints, Ints, Ints]:
-        """Which of the names are the nodes and devices in these bytes, and which of the rows nobody can have meant.
+    def places(self, wire: Bytes, begins: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
+        """Which of the names are the nodes and devices in a buffer, and which of the rows nobody can have meant.
 
         Args:
-            raws: Records of nothing but node and device.
+            wire: The buffer.
+            begins: First byte of each: records of nothing but node and device.
+            ends: Behind its last byte.
         """
-        found = [*map(self._places.get, raws)]
-        if None in found:
-            for raw in dict.fromkeys(raw for raw, place in zip(raws, found, strict=True) if place is None):
-                self._learn_place(raw)
-            found = [self._places.get(raw, -1) for raw in raws]
-        places = np.array(found, dtype=np.int64)
+        places = self._places.find(wire, begins, ends)
         odd = np.flatnonzero(places < 0)
-        places[odd] = 0
-        return self._pairs[places, 0], self._pairs[places, 1], odd
+        if len(odd):
+            raws = [wire[begins[row] : ends[row]].tobytes() for row in odd.tolist()]
+            for raw in dict.fromkeys(raws):
+                self._learn_place(raw)
+            places[odd] = self._places.find(wire, begins[odd], ends[odd])
+            odd = np.flatnonzero(places < 0)
+            places[odd] = 0
+        pairs = self._pairs[places]
+        return pairs[:, 0], pairs[:, 1], odd
 
     def _learned_job_id(self, raw: bytes) -> str:
         try:
@@ -72,11 +78,10 @@ class KnownNames:
             check_record(named, key=b"any")
         except (DecodeError, HostileRecordError):
             return
-        number = len(self._places)
+        number = self._places.add(raw)
         if number == len(self._pairs):
             self._pairs = np.concatenate([self._pairs, np.zeros_like(self._pairs)])
         self._pairs[number] = self._number_of(named.node), self._number_of(named.device)
-        self._places[raw] = number
 
     def _number_of(self, name: str) -> int:
         number = self._numbers.setdefault(name, len(self.names))

@@ -6,31 +6,28 @@ and is written anew as plainly as can be: both ways give the same of the same by
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
-from operator import attrgetter, eq
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from services.common.kafka import ConsumedRecord, RejectedRecordError, Rejection
-from services.telemetry.adapters.block_builder import BlockBuilder, SampleSources
+from contracts.topics import RECORDS
+from services.common.kafka import ConsumedRecord, FetchedRecords, Partition, RejectedRecordError, Rejection
+from services.common.kafka.fetched_records import KEY, OFFSET, VALUE
+from services.telemetry.adapters.block_builder import SampleSources, build_block
+from services.telemetry.adapters.byte_table import same_strings
+from services.telemetry.adapters.envelopes import are_our_envelopes
 from services.telemetry.adapters.known_names import KnownNames
 from services.telemetry.adapters.progress_reader import ProgressReader
-from services.telemetry.adapters.record_decoder import (
-    are_our_envelopes,
-    check_envelope,
-    decode_record,
-    event_from_proto,
-    newest_progress,
-)
-from services.telemetry.adapters.wire_cursor import Wire
+from services.telemetry.adapters.record_decoder import check_envelope, decode_record, event_from_proto, newest_progress
+from services.telemetry.adapters.record_scan import scan_records
 from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress
-from services.telemetry.domain.sample_block import Bools, SampleBlock
-from services.telemetry.domain.validate import MAX_INCARNATION, MAX_RANK, MAX_SAMPLES
+from services.telemetry.domain.sample_block import Bools, Ints, SampleBlock
+from services.telemetry.domain.validate import MAX_COUNT, MAX_INCARNATION, MAX_RANK, MAX_SAMPLES
 
-_NUMBER = {field.name: field.number for field in pb.Record.DESCRIPTOR.fields}
-_key_of, _offset_of, _value_of = attrgetter("key"), attrgetter("offset"), attrgetter("value")
+_HIGHEST = np.array([MAX_RANK, MAX_INCARNATION, MAX_COUNT, MAX_COUNT])
+_NOWHERE = Partition(RECORDS.name, -1)
 
 
 class ArrivedRun(NamedTuple):
@@ -39,8 +36,9 @@ class ArrivedRun(NamedTuple):
     Attributes:
         job_id: The job.
         newest_offset: Offset of the last record.
-        numbers: Rank, incarnation, record number and samples dropped so far of each record.
-        told: Rank, incarnation, number of samples and newest progress of each record.
+        numbers: One row a record: rank, incarnation, record number and samples dropped so far.
+        num_samples: Samples of each record.
+        progress: Newest progress of the records that have any, with the record's row, ascending.
         first_row: Row of the first sample in the batch's block.
         stop_row: Behind the row of the last one.
         events: Events of the only record.
@@ -48,8 +46,9 @@ class ArrivedRun(NamedTuple):
 
     job_id: str
     newest_offset: int
-    numbers: list[tuple[int, int, int, int]]
-    told: list[tuple[int, int, int, ArrivedProgress | None]]
+    numbers: Ints
+    num_samples: Ints
+    progress: list[tuple[int, ArrivedProgress]]
     first_row: int
     stop_row: int
     events: list[ArrivedEvent]
@@ -69,20 +68,17 @@ class _Kept:
 
     Attributes:
         records: As they came.
-        values: The plain bytes of each.
+        buffer: Where the plain bytes of each are.
+        begins: First byte of each.
+        ends: Behind its last byte.
         messages: The message of each that had to be decoded, by its place.
     """
 
-    records: list[ConsumedRecord] = field(default_factory=list)
-    values: list[bytes] = field(default_factory=list)
+    records: FetchedRecords
+    buffer: bytes
+    begins: Ints
+    ends: Ints
     messages: dict[int, pb.Record] = field(default_factory=dict)
-
-    def add(self, record: ConsumedRecord, value: bytes, message: pb.Record | None = None) -> None:
-        """One more."""
-        if message is not None:
-            self.messages[len(self.records)] = message
-        self.records.append(record)
-        self.values.append(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,24 +86,20 @@ class _Read:
     """What was read across records: one item a record, but for the block.
 
     Attributes:
-        job_ids: The job.
-        ranks: Rank.
-        incarnations: Which process of the rank.
-        sequences: Number of the record.
-        dropped: Samples dropped so far.
-        num_samples: How many of the block's rows are its samples.
-        progress: Its newest progress.
-        block: All samples.
+        job_ids: Each job once; empty where nobody can have meant it.
+        job_of: Which of them.
+        numbers: Rank, incarnation, record number, samples dropped so far.
+        num_samples: How many samples.
+        progress: Newest progress of those that have any, by row.
+        block: The samples.
         believed: False where a closer look is needed.
     """
 
     job_ids: list[str]
-    ranks: list[int]
-    incarnations: list[int]
-    sequences: list[int]
-    dropped: list[int]
-    num_samples: list[int]
-    progress: list[ArrivedProgress | None]
+    job_of: Ints
+    numbers: Ints
+    num_samples: Ints
+    progress: dict[int, ArrivedProgress]
     block: SampleBlock
     believed: Bools
 
@@ -131,48 +123,37 @@ class RecordBatchDecoder:
         return ArrivedBatch(_runs(kept, read), read.block, rejections)
 
     def _read(self, kept: _Kept) -> _Read:
-        wire, size = Wire(kept.values), len(kept.values)
-        cursor = wire.cursor()
-        jobs = wire.cut(*cursor.texts(_NUMBER["job_id"]))
-        ranks, incarnations = cursor.int32s(_NUMBER["rank"]), cursor.int32s(_NUMBER["incarnation"])
-        sequences, dropped = cursor.int64s(_NUMBER["sequence"]), cursor.int64s(_NUMBER["num_dropped"])
-        place_begins = cursor.at
-        for name in ("node", "device"):
-            cursor.texts(_NUMBER[name])
-        places = wire.cut(place_begins, cursor.at)
-        owners, begins, ends = cursor.items(_NUMBER["samples"], most=MAX_SAMPLES)
-        reports = cursor.items(_NUMBER["progress"], most=MAX_SAMPLES)
-        cursor.end()
-        num_samples = np.bincount(owners, minlength=size)
-        believed = cursor.plain & (ranks <= MAX_RANK) & (incarnations <= MAX_INCARNATION)
-        believed &= num_samples + np.bincount(reports[0], minlength=size) <= MAX_SAMPLES
-        believed &= np.fromiter(map(eq, jobs, map(_key_of, kept.records)), dtype=np.bool_, count=size)
-        job_ids = self._known.job_ids(jobs)
+        wire = np.frombuffer(kept.buffer, dtype=np.uint8)
+        found = scan_records(wire, kept.begins, kept.ends)
+        numbers, names = found.heads[:, 0:4], found.heads[:, 4:8]
+        num_samples, num_reports = found.heads[:, 8], found.heads[:, 9]
+        keys = kept.records.places[:, KEY : KEY + 2]
+        believed = found.plain & (numbers <= _HIGHEST).all(axis=1) & (num_samples + num_reports <= MAX_SAMPLES)
+        believed &= same_strings(wire, names[:, 0:2], kept.records.wire, keys)
+        job_ids, job_of = self._known.job_ids(wire, names[:, 0], names[:, 1])
         if "" in job_ids:
-            believed &= np.array(job_ids, dtype=np.bool_)
-        node_of, device_of, odd = self._known.places(places)
+            believed &= np.array(job_ids, dtype=np.bool_)[job_of]
+        node_of, device_of, odd = self._known.places(wire, names[:, 2], names[:, 3])
         believed[odd] = False
-        offsets = np.fromiter(map(_offset_of, kept.records), dtype=np.int64, count=size)
+        owners = found.samples[:, 0]
         sources = SampleSources(
-            begins=begins,
-            ends=ends,
-            ranks=ranks[owners],
-            incarnations=incarnations[owners],
-            offsets=offsets[owners],
+            begins=found.samples[:, 1],
+            ends=found.samples[:, 2],
+            ranks=numbers[owners, 0],
+            incarnations=numbers[owners, 1],
+            offsets=kept.records.places[owners, OFFSET],
             node_of=node_of[owners],
             device_of=device_of[owners],
             names=self._known.names,
         )
-        block, credible = BlockBuilder(wire).build(sources)
+        block, credible = build_block(kept.buffer, sources)
         believed[owners[~credible]] = False
         return _Read(
             job_ids=job_ids,
-            ranks=ranks.tolist(),
-            incarnations=incarnations.tolist(),
-            sequences=sequences.tolist(),
-            dropped=dropped.tolist(),
-            num_samples=num_samples.tolist(),
-            progress=self._progress.newest(wire, *reports, ranks, incarnations, believed),
+            job_of=job_of,
+            numbers=numbers,
+            num_samples=num_samples,
+            progress=self._progress.newest(wire, kept.buffer, found.reports, numbers, believed),
             block=block,
             believed=believed,
         )
@@ -180,33 +161,42 @@ class RecordBatchDecoder:
 
 def _opened(records: Sequence[ConsumedRecord], rejections: list[Rejection]) -> _Kept:
     """The records whose envelopes pass; ``rejections`` gets the others."""
-    if records and are_our_envelopes(records):
-        return _Kept(list(records), [*map(_value_of, records)])
-    kept = _Kept()
-    for record in records:
-        try:
-            kept.add(record, check_envelope(record))
-        except RejectedRecordError as error:
-            rejections.append(Rejection(record=record, error=error.error, reason=error.reason))
-    return kept
+    if not isinstance(records, FetchedRecords):
+        records = FetchedRecords.of(records[0].partition if records else _NOWHERE, records)
+    passed = are_our_envelopes(records)
+    if not passed.all():
+        for row in np.flatnonzero(~passed).tolist():
+            try:
+                check_envelope(records[row])
+                passed[row] = True
+            except RejectedRecordError as error:
+                rejections.append(Rejection(record=records[row], error=error.error, reason=error.reason))
+        records = FetchedRecords(records.partition, records.buffer, records.places[passed])
+    return _Kept(records, records.buffer, records.places[:, VALUE], records.places[:, VALUE + 1])
 
 
 def _second_look(kept: _Kept, read: _Read, rejections: list[Rejection]) -> _Kept:
     """What is odd is decoded one by one, and made plain or, added to the rejections, refused."""
-    still = _Kept()
-    for place, (record, value, plain) in enumerate(zip(kept.records, kept.values, read.believed.tolist(), strict=True)):
-        message = kept.messages.get(place)
-        if plain:
-            still.add(record, value, message)
-            continue
+    stays, first, size = read.believed.copy(), int(kept.begins.min()), int(kept.ends.max())
+    parts, begins, ends, size = [kept.buffer[first:size]], kept.begins - first, kept.ends - first, size - first
+    messages = dict(kept.messages)
+    for row in np.flatnonzero(~read.believed).tolist():
+        record = kept.records[row]
         try:
-            if message is not None:
+            if row in messages:
                 raise RejectedRecordError("unreadable", "a record that says so much that it cannot be taken in")
-            message = decode_record(record)
-            still.add(record, _plain_bytes(message), message)
+            messages[row] = message = decode_record(record)
         except RejectedRecordError as error:
             rejections.append(Rejection(record=record, error=error.error, reason=error.reason))
-    return still
+            continue
+        raw = _plain_bytes(message)
+        parts.append(raw)
+        begins[row], ends[row], stays[row] = size, size + len(raw), True
+        size += len(raw)
+    records = FetchedRecords(kept.records.partition, kept.records.buffer, kept.records.places[stays])
+    places = np.cumsum(stays) - 1
+    moved = {int(places[row]): message for row, message in messages.items() if stays[row]}
+    return _Kept(records, b"".join(parts), begins[stays], ends[stays], moved)
 
 
 def _plain_bytes(message: pb.Record) -> bytes:
@@ -221,29 +211,36 @@ def _plain_bytes(message: pb.Record) -> bytes:
 
 
 def _runs(kept: _Kept, read: _Read) -> list[ArrivedRun]:
-    size, job_ids = len(kept.records), read.job_ids
+    size = len(kept.records)
     if not size:
         return []
-    for place, message in kept.messages.items():
-        read.ranks[place] = message.rank
-        read.progress[place] = newest_progress(message.rank, message.incarnation, message.progress)
-    borders = {0, size}
-    borders.update(place + step for place, each in kept.messages.items() if each.events for step in (0, 1))
-    if job_ids.count(job_ids[0]) < size:
-        borders.update(place for place, (one, other) in enumerate(pairwise(job_ids), 1) if one != other)
-    rows = list(accumulate(read.num_samples, initial=0))
-    return [_run(kept, read, first, stop, rows) for first, stop in pairwise(sorted(borders))]
+    for row, message in kept.messages.items():
+        read.numbers[row, 0] = message.rank
+        progress = newest_progress(message.rank, message.incarnation, message.progress)
+        if progress is not None:
+            read.progress[row] = progress
+    borders = {0, size, *(np.flatnonzero(np.diff(read.job_of)) + 1).tolist()}
+    borders.update(row + step for row, each in kept.messages.items() if each.events for step in (0, 1))
+    rows = [0, *np.cumsum(read.num_samples).tolist()]
+    told = sorted(read.progress.items())
+    return [_run(kept, read, first, stop, rows, told) for first, stop in pairwise(sorted(borders))]
 
 
-def _run(kept: _Kept, read: _Read, first: int, stop: int, rows: Sequence[int]) -> ArrivedRun:
-    records = slice(first, stop)
-    ranks, incarnations = read.ranks[records], read.incarnations[records]
+def _run(
+    kept: _Kept,
+    read: _Read,
+    first: int,
+    stop: int,
+    rows: Sequence[int],
+    told: Sequence[tuple[int, ArrivedProgress]],
+) -> ArrivedRun:
     message = kept.messages.get(first)
     return ArrivedRun(
-        job_id=read.job_ids[first],
-        newest_offset=kept.records[stop - 1].offset,
-        numbers=list(zip(ranks, incarnations, read.sequences[records], read.dropped[records], strict=True)),
-        told=list(zip(ranks, incarnations, read.num_samples[records], read.progress[records], strict=True)),
+        job_id=read.job_ids[read.job_of[first]],
+        newest_offset=int(kept.records.places[stop - 1, OFFSET]),
+        numbers=read.numbers[first:stop],
+        num_samples=read.num_samples[first:stop],
+        progress=[(row - first, each) for row, each in told if first <= row < stop],
         first_row=rows[first],
         stop_row=rows[stop],
         events=[] if message is None else [event_from_proto(event) for event in message.events],

@@ -1,19 +1,16 @@
 """From a Kafka record to the domain's values, or to the dead letters."""
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from contracts.headers import record_headers
-from contracts.topics import RECORDS
 from services.common.kafka import ConsumedRecord, RejectedRecordError
 from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, ArrivedSample, EventKind
 from services.telemetry.domain.validate import MAX_RECORD_BYTES, HostileRecordError, check_record
 
-_EXPECTED = {"content-type": b"application/protobuf", "ce_type": pb.Record.DESCRIPTOR.full_name.encode()}
-_HEADER_NAMES = tuple(name for name, _ in record_headers(RECORDS, ""))
+EXPECTED_HEADERS = {"content-type": b"application/protobuf", "ce_type": pb.Record.DESCRIPTOR.full_name.encode()}
+"""What a record's headers say, if they say it at all."""
 
 _KINDS = {
     pb.PROCESS_EVENT_KIND_STARTED: EventKind.STARTED,
@@ -36,29 +33,11 @@ def check_envelope(record: ConsumedRecord) -> bytes:
     if len(value) > MAX_RECORD_BYTES:
         raise RejectedRecordError("size", f"{len(value)} bytes, at most {MAX_RECORD_BYTES}")
     headers = dict(record.headers)
-    for name, expected in _EXPECTED.items():
+    for name, expected in EXPECTED_HEADERS.items():
         content = headers.get(name, expected)
         if content != expected:
             raise RejectedRecordError("version", f"header {name} is {content[:80]!r}, which this version cannot read")
     return value
-
-
-def are_our_envelopes(records: Sequence[ConsumedRecord]) -> bool:
-    """Whether all have a value, and just the headers that an emitter gives them: then each would pass.
-
-    False proves nothing: :func:`check_envelope` looks at one.
-    """
-    _, _, _, _, values, headers = zip(*records, strict=True)
-    if None in values or max(map(len, values)) > MAX_RECORD_BYTES:
-        return False
-    flat = list(chain.from_iterable(headers))
-    if len(flat) != len(records) * len(_HEADER_NAMES):
-        return False
-    names, contents = zip(*flat, strict=True)
-    return names == _HEADER_NAMES * len(records) and all(
-        contents[_HEADER_NAMES.index(name) :: len(_HEADER_NAMES)].count(expected) == len(records)
-        for name, expected in _EXPECTED.items()
-    )
 
 
 def decode_record(record: ConsumedRecord) -> pb.Record:

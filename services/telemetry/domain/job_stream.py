@@ -1,7 +1,7 @@
 """One job's stream of observations: frames, pictures and events, numbered in the order in which they were made."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from services.telemetry.domain.frame_rules import FrameRules
 from services.telemetry.domain.frames import FrameJoiner
@@ -15,7 +15,7 @@ from services.telemetry.domain.observed import (
     Observed,
 )
 from services.telemetry.domain.progress import ProgressWatcher, WatchRules
-from services.telemetry.domain.sample_block import SampleBlock
+from services.telemetry.domain.sample_block import Ints, SampleBlock
 
 RETURN_SECONDS = 12.0
 """After a long cut every rank has so long to come back; a client's longest pause and attempt are in it."""
@@ -107,7 +107,9 @@ class JobStream:
 
     def records(
         self,
-        told: Iterable[tuple[int, int, int, ArrivedProgress | None]],
+        processes: Ints,
+        num_samples: Ints,
+        progress: Sequence[tuple[int, ArrivedProgress]],
         block: SampleBlock,
         first: int,
         stop: int,
@@ -116,7 +118,9 @@ class JobStream:
         """Takes in records that came together: as sample by sample and report by report, but faster.
 
         Args:
-            told: Of each record rank, incarnation, number of samples, and newest progress.
+            processes: One row a record: rank and incarnation.
+            num_samples: Samples of each record.
+            progress: Newest progress of the records that have any, with the record's row, ascending.
             block: Where their samples are.
             first: Row of the first sample.
             stop: Behind the row of the last one.
@@ -124,13 +128,14 @@ class JobStream:
         """
         if self.watcher.cut_off(now_seconds):
             self.excuse_silence(now_seconds)
-        for rank, incarnation, num_samples, progress in told:
-            if num_samples:
-                self.heard_at_seconds = now_seconds
-                self.watcher.finished_iteration(rank, incarnation, now_seconds)
-            if progress is not None:
-                self.heard_at_seconds = now_seconds
-                self.watcher.add(progress, now_seconds)
+        if stop > first or progress:
+            self.heard_at_seconds = now_seconds
+        begin = 0
+        for row, report in progress:
+            self.watcher.finished_iterations(processes[begin : row + 1], num_samples[begin : row + 1], now_seconds)
+            self.watcher.add(report, now_seconds)
+            begin = row + 1
+        self.watcher.finished_iterations(processes[begin:], num_samples[begin:], now_seconds)
         closed = self.frames.add_rows(block, first, stop, now_seconds) if stop > first else []
         return self._number(closed) if closed else []
 

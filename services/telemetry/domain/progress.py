@@ -9,9 +9,13 @@ picture, for nothing is known of where it is.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
+
+from numeric.compiled import compiled
 from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, EventKind, Picture, RankState
+from services.telemetry.domain.rank_columns import RankColumns
+from services.telemetry.domain.sample_block import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,23 +47,13 @@ class WatchRules:
     calm_picture_seconds: float = 1.0
 
 
-@dataclass(slots=True)
-class _Rank:
-    incarnation: int
-    heard_at_seconds: float
-    moved_at_seconds: float
-    operation_count: int = -1
-    payload: Any = None
-    reported: bool = False
-
-
 class ProgressWatcher:
     """The newest progress of every rank of one job."""
 
     def __init__(self, rules: WatchRules | None = None) -> None:
         """Starts knowing no rank; a rank is known from the first thing that comes from it."""
         self._rules = rules or WatchRules()
-        self._ranks: dict[int, _Rank] = {}
+        self._ranks = RankColumns()
         self._ended: dict[int, int] = {}
         self._moved_at_seconds: float | None = None
         # When the newest rank that reports was heard; kept, because it is asked for with every record.
@@ -103,59 +97,84 @@ class ProgressWatcher:
             self._moved_at_seconds += seconds
         if self._newest_heard is not None:
             self._newest_heard += seconds
-        for rank in self._ranks.values():
-            rank.heard_at_seconds += seconds
-            rank.moved_at_seconds += seconds
+        self._ranks.heard_at_seconds += seconds
+        self._ranks.moved_at_seconds += seconds
 
     def heard(self, rank: int, incarnation: int, now_seconds: float) -> None:
         """Something came from a rank: it is there, which says nothing about progress."""
-        known = self._ranks.get(rank)
-        if known is not None and known.incarnation == incarnation:
-            known.heard_at_seconds = now_seconds
-            if known.reported:
+        ranks, row = self._ranks, self._ranks.row_of(rank)
+        known = -1 if row < 0 else ranks.incarnations[row]
+        if known == incarnation:
+            ranks.heard_at_seconds[row] = now_seconds
+            if ranks.reported[row]:
                 self._note_heard(now_seconds)
-        elif (known is None or known.incarnation < incarnation) and self._ended.get(rank, -1) < incarnation:
-            self._ranks[rank] = _Rank(incarnation, now_seconds, now_seconds)
-            self._newest_left |= known is not None and known.reported
+        elif known < incarnation and self._ended.get(rank, -1) < incarnation:
+            self._newest_left |= row >= 0 and bool(ranks.reported[row])
+            ranks.put(rank, incarnation, now_seconds)
 
     def finished_iteration(self, rank: int, incarnation: int, now_seconds: float) -> None:
         """A sample came: the rank has moved."""
-        known = self._ranks.get(rank)
-        if known is None or known.incarnation != incarnation:
-            self.heard(rank, incarnation, now_seconds)
-            known = self._ranks.get(rank)
-        if known is not None and known.incarnation == incarnation:
-            known.heard_at_seconds = known.moved_at_seconds = self._moved_at_seconds = now_seconds
-            if known.reported:
+        self.finished_iterations(np.array([[rank, incarnation]]), np.ones(1, dtype=np.int64), now_seconds)
+
+    def finished_iterations(self, processes: Ints, num_samples: Ints, now_seconds: float) -> None:
+        """Records came: of those with samples, the ranks have moved.
+
+        Args:
+            processes: One row a record: rank and incarnation.
+            num_samples: Samples of each.
+            now_seconds: Unix seconds.
+        """
+        ranks, begin = self._ranks, 0
+        processes, num_samples = np.ascontiguousarray(processes), np.ascontiguousarray(num_samples)
+        while begin < len(processes):
+            begin, moved, reported = _note_moved(
+                processes,
+                num_samples,
+                begin,
+                ranks.rows,
+                ranks.incarnations,
+                ranks.reported,
+                ranks.heard_at_seconds,
+                ranks.moved_at_seconds,
+                now_seconds,
+            )
+            if moved:
+                self._moved_at_seconds = now_seconds
+            if reported:
                 self._note_heard(now_seconds)
+            if begin < len(processes):  # a process that is new, or that has ended
+                rank, incarnation = processes[begin].tolist()
+                self.heard(rank, incarnation, now_seconds)
+                row = ranks.row_of(rank)
+                begin += row < 0 or ranks.incarnations[row] != incarnation
 
     def add(self, progress: ArrivedProgress, now_seconds: float) -> None:
         """Takes in one progress report."""
         self.heard(progress.rank, progress.incarnation, now_seconds)
-        known = self._ranks.get(progress.rank)
-        if known is None or known.incarnation != progress.incarnation:
+        ranks, row = self._ranks, self._ranks.row_of(progress.rank)
+        if row < 0 or ranks.incarnations[row] != progress.incarnation:
             return
-        if progress.operation_count != known.operation_count:
+        if progress.operation_count != ranks.operation_counts[row]:
             # The report may be old news: trust the rank's own clock for how long it has been there.
             moved_at_seconds = now_seconds - max(0.0, progress.seconds_in_operation)
-            if known.reported:
-                moved_at_seconds = max(moved_at_seconds, known.moved_at_seconds)
-            known.moved_at_seconds = moved_at_seconds
-            known.operation_count = progress.operation_count
+            if ranks.reported[row]:
+                moved_at_seconds = max(moved_at_seconds, float(ranks.moved_at_seconds[row]))
+            ranks.moved_at_seconds[row] = moved_at_seconds
+            ranks.operation_counts[row] = progress.operation_count
             if self._moved_at_seconds is None or moved_at_seconds > self._moved_at_seconds:
                 self._moved_at_seconds = moved_at_seconds
-        known.payload = progress.payload
-        known.reported = True
-        self._note_heard(known.heard_at_seconds)
+        ranks.payloads[row] = progress.payload
+        ranks.reported[row] = True
+        self._note_heard(now_seconds)
 
     def event(self, event: ArrivedEvent, now_seconds: float) -> None:
         """Takes in a life-cycle event: who ended is in no picture, who started is."""
         if event.kind in (EventKind.DIED, EventKind.FINISHED):
             self._ended[event.rank] = max(self._ended.get(event.rank, -1), event.incarnation)
-            known = self._ranks.get(event.rank)
-            if known is not None and known.incarnation <= event.incarnation:
-                del self._ranks[event.rank]
-                self._newest_left |= known.reported
+            row = self._ranks.row_of(event.rank)
+            if row >= 0 and self._ranks.incarnations[row] <= event.incarnation:
+                self._newest_left |= bool(self._ranks.reported[row])
+                self._ranks.remove(event.rank)
         elif event.kind is EventKind.STARTED:
             self.heard(event.rank, event.incarnation, now_seconds)
 
@@ -167,7 +186,7 @@ class ProgressWatcher:
             iteration_seconds: The job's pace; 0 if not known yet.
         """
         rules = self._rules
-        if not self._ranks or self._moved_at_seconds is None:
+        if not len(self._ranks) or self._moved_at_seconds is None:
             self._disturbed_since_seconds = None
             return None
         pace_seconds = rules.still_iterations * iteration_seconds
@@ -195,8 +214,8 @@ class ProgressWatcher:
     def _newest_heard_seconds(self) -> float | None:
         if self._newest_left:  # perhaps it was the newest one: only then all are looked at
             self._newest_left = False
-            heard = (rank.heard_at_seconds for rank in self._ranks.values() if rank.reported)
-            self._newest_heard = max(heard, default=None)
+            heard = self._ranks.heard_at_seconds[self._ranks.reported]
+            self._newest_heard = float(heard.max()) if len(heard) else None
         return self._newest_heard
 
     def _note_heard(self, at_seconds: float) -> None:
@@ -205,30 +224,75 @@ class ProgressWatcher:
 
     def _somebody_silent(self, known_seconds: float, bound_seconds: float) -> bool:
         """Only a rank that used to report can fall silent."""
-        ranks = (rank for rank in self._ranks.values() if rank.reported and self._is_back(rank, known_seconds))
-        oldest_seconds = min((rank.heard_at_seconds for rank in ranks), default=None)
-        return oldest_seconds is not None and known_seconds - oldest_seconds > bound_seconds
+        heard = self._ranks.heard_at_seconds[self._ranks.reported & self._are_back(known_seconds)]
+        return bool(len(heard)) and known_seconds - float(heard.min()) > bound_seconds
 
-    def _is_back(self, rank: _Rank, now_seconds: float) -> bool:
-        """False for a rank whose silence may be that of a cut, and of which nothing is known."""
-        is_silent = now_seconds - rank.heard_at_seconds > self._rules.back_seconds
-        return not is_silent or now_seconds >= self._all_back_at_seconds
+    def _are_back(self, now_seconds: float) -> Bools:
+        """False for ranks whose silence may be that of a cut, and of which nothing is known."""
+        silent: Bools = now_seconds - self._ranks.heard_at_seconds > self._rules.back_seconds
+        return ~silent | (now_seconds >= self._all_back_at_seconds)
 
     def _take(self, now_seconds: float) -> Picture:
         self._picture_at_seconds = now_seconds
         moved_at_seconds = self._moved_at_seconds if self._moved_at_seconds is not None else now_seconds
+        ranks = self._ranks
+        back, heard, moved = (
+            each.tolist() for each in (self._are_back(now_seconds), ranks.heard_at_seconds, ranks.moved_at_seconds)
+        )
         return Picture(
             at_seconds=now_seconds,
             ranks=tuple(
                 RankState(
                     rank=rank,
-                    incarnation=state.incarnation,
-                    payload=state.payload,
-                    seconds_since_heard=max(0.0, now_seconds - state.heard_at_seconds),
-                    seconds_since_moved=max(0.0, now_seconds - state.moved_at_seconds),
+                    incarnation=int(ranks.incarnations[row]),
+                    payload=ranks.payloads[row],
+                    seconds_since_heard=max(0.0, now_seconds - heard[row]),
+                    seconds_since_moved=max(0.0, now_seconds - moved[row]),
                 )
-                for rank, state in sorted(self._ranks.items())
-                if self._is_back(state, now_seconds)
+                for rank, row in sorted(ranks.items())
+                if back[row]
             ),
             seconds_without_progress=max(0.0, now_seconds - moved_at_seconds),
         )
+
+
+@compiled
+def _note_moved(
+    processes: Ints,
+    num_samples: Ints,
+    row: int,
+    rows: Ints,
+    incarnations: Ints,
+    reported: Bools,
+    heard_at_seconds: Floats,
+    moved_at_seconds: Floats,
+    now_seconds: float,
+) -> tuple[int, bool, bool]:
+    """Notes that processes have moved, up to the first one that is not known.
+
+    Args:
+        processes: One row a record: rank and incarnation.
+        num_samples: Samples of each; without any nothing is noted.
+        row: Where to begin.
+        rows: Row in the other columns of each rank, -1 where it is not known; ranks beyond its end are not known.
+        incarnations: The process that is known of each.
+        reported: Whether it has ever reported.
+        heard_at_seconds: When it was heard.
+        moved_at_seconds: When it moved.
+        now_seconds: Unix seconds.
+
+    Returns:
+        Where it came to, and whether any has moved, and any that has reported.
+    """
+    any_moved = any_reported = False
+    while row < len(processes):
+        if num_samples[row]:
+            rank = processes[row, 0]
+            at = rows[rank] if 0 <= rank < len(rows) else -1
+            if at < 0 or incarnations[at] != processes[row, 1]:
+                break
+            heard_at_seconds[at] = moved_at_seconds[at] = now_seconds
+            any_moved = True
+            any_reported |= reported[at]
+        row += 1
+    return row, any_moved, any_reported

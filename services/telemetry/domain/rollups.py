@@ -7,16 +7,24 @@ Windows are rows of arrays, one a process, and samples come in blocks: a block i
 window, and the first runs of all processes are summed up at once, then the second ones.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from history.records import RollupRecord
 from services.telemetry.domain.sample_block import SECONDS, Bools, Ints, SampleBlock
+from services.telemetry.domain.slots import Slots
 
+# Columns of ``_STATE``'s seconds.
+_SECONDS = tuple(
+    [f"{kind}_seconds" for kind in ("forward", "backward", "optimizer", "data")]
+    + [f"{kind}_wait_seconds" for kind in ("tensor", "pipeline", "gradient", "vote")]
+)
 _LAST_WORDS_SECONDS = 2.0
 """What a process sent before its end is all there so long after it."""
 
@@ -50,8 +58,7 @@ _LASTING: tuple[tuple[str, Any, float], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedWindow:
+class FinishedWindow(NamedTuple):
     """A row for the history, and what a restart would need to make it again.
 
     Attributes:
@@ -111,7 +118,7 @@ class RollupAggregator:
         self._job_id = job_id
         self._window_iterations = window_iterations
         self._idle_seconds = idle_seconds
-        self._slots: dict[tuple[int, int], int] = {}
+        self._slots = Slots()
         self._processes: list[tuple[int, int]] = []
         self._places: list[tuple[str, str]] = []
         self._state: dict[str, npt.NDArray[Any]] = {}
@@ -146,7 +153,8 @@ class RollupAggregator:
 
         What it sent last may arrive after the news of its end: that window does not wait for long either.
         """
-        slot = self._slot_of(rank, incarnation)
+        [slot] = self._slots.of(np.array([rank]), np.array([incarnation])).tolist()
+        self._make_room()
         self._state["gone"][slot] = True
         return self._end(np.flatnonzero(self._state["open"][slot : slot + 1]) + slot)
 
@@ -171,9 +179,8 @@ class RollupAggregator:
         return self._finish(slots)
 
     def _cut(self, block: SampleBlock, rows: Ints) -> _Runs:
-        processes, inverse = np.unique((block.ranks[rows] << 32) | block.incarnations[rows], return_inverse=True)
-        known = [self._slot_of(each >> 32, each & 0xFFFFFFFF) for each in processes.tolist()]
-        slots = np.array(known, dtype=np.int64)[inverse]
+        slots = self._slots.of(block.ranks[rows], block.incarnations[rows])
+        self._make_room()
         order = np.argsort(slots, kind="stable")
         rows, slots = rows[order], slots[order]
         epochs, iterations = block.epochs[rows], block.iterations[rows]
@@ -256,15 +263,13 @@ class RollupAggregator:
         state["num_losses"][slots] += total(np.ones(len(rows), dtype=np.int64), has_loss)
         state["updated_at_seconds"][slots[np.logical_or.reduceat(counts, firsts)]] = now_seconds
 
-    def _slot_of(self, rank: int, incarnation: int) -> int:
-        slot = self._slots.get((rank, incarnation))
-        if slot is None:
-            slot = self._slots[rank, incarnation] = len(self._processes)
-            self._processes.append((rank, incarnation))
-            self._places.append(("", ""))
-            if slot >= len(self._state["open"]):
-                self._grow(2 * slot)
-        return slot
+    def _make_room(self) -> None:
+        """For processes that are new."""
+        new = range(len(self._processes), len(self._slots))
+        self._processes.extend(map(self._slots.process, new))
+        self._places.extend(repeat(("", ""), len(new)))
+        if len(self._slots) > len(self._state["open"]):
+            self._grow(2 * len(self._slots))
 
     def _grow(self, size: int) -> None:
         for name, shape, kind, value in (*_STATE, *((name, (), kind, value) for name, kind, value in _LASTING)):
@@ -278,47 +283,23 @@ class RollupAggregator:
         if not len(slots):
             return []
         state = {name: self._state[name][slots] for name, _, _, _ in _STATE}
-        counts = state["num_iterations"]
-        state["seconds"] = state["seconds"] / counts[:, None]
-        state["wall_seconds"] = state["wall_seconds"] / counts
-        state["loss"] = state["loss"] / np.maximum(state["num_losses"], 1)
-        rows = zip(*(state[name].tolist() for name in state), strict=True)
-        return [
-            self._window(slot, dict(zip(state, row, strict=True)))
-            for slot, row in zip(slots.tolist(), rows, strict=True)
-        ]
-
-    def _window(self, slot: int, state: dict[str, Any]) -> FinishedWindow:
-        """The row of one window; its sums over iterations are means already."""
-        (rank, incarnation), (node, device) = self._processes[slot], self._places[slot]
-        forward, backward, optimizer, data, tensor, pipeline, gradient, vote = state["seconds"]
-        record = RollupRecord(
-            job_id=self._job_id,
-            rank=rank,
-            incarnation=incarnation,
-            epoch=state["epoch"],
-            first_iteration=state["first_iteration"],
-            stop_iteration=state["start"] + self._window_iterations,
-            num_iterations=state["num_iterations"],
-            node=node,
-            device=device,
-            started_at=datetime.fromtimestamp(state["started_at_unix_seconds"], UTC),
-            wall_seconds=state["wall_seconds"],
-            wall_seconds_min=state["wall_seconds_min"],
-            wall_seconds_max=state["wall_seconds_max"],
-            forward_seconds=forward,
-            backward_seconds=backward,
-            optimizer_seconds=optimizer,
-            data_seconds=data,
-            tensor_wait_seconds=tensor,
-            pipeline_wait_seconds=pipeline,
-            gradient_wait_seconds=gradient,
-            vote_wait_seconds=vote,
-            tokens=state["tokens"],
-            sum_of_squares=state["sum_of_squares"],
-            loss=state["loss"] if state["num_losses"] else None,
-            peak_memory_bytes=int(state["peak_memory_bytes"]),
-        )
-        return FinishedWindow(
-            record=record, first_offset=state["first_offset"], opened_at_seconds=state["opened_at_seconds"]
-        )
+        counts, num_losses = state["num_iterations"], state["num_losses"].tolist()
+        processes, places = ([each[slot] for slot in slots.tolist()] for each in (self._processes, self._places))
+        losses = (state["loss"] / np.maximum(state["num_losses"], 1)).tolist()
+        seconds = (state["seconds"] / counts[:, None]).T.tolist()
+        columns: dict[str, Iterable[Any]] = {
+            **{name: state[name].tolist() for name in RollupRecord._fields if name in state},
+            **dict(zip(_SECONDS, seconds, strict=True)),
+            "job_id": repeat(self._job_id),
+            "rank": [rank for rank, _ in processes],
+            "incarnation": [incarnation for _, incarnation in processes],
+            "stop_iteration": (state["start"] + self._window_iterations).tolist(),
+            "node": [node for node, _ in places],
+            "device": [device for _, device in places],
+            "started_at": [datetime.fromtimestamp(each, UTC) for each in state["started_at_unix_seconds"].tolist()],
+            "wall_seconds": (state["wall_seconds"] / counts).tolist(),
+            "loss": [loss if count else None for loss, count in zip(losses, num_losses, strict=True)],
+            "peak_memory_bytes": state["peak_memory_bytes"].astype(np.int64).tolist(),
+        }
+        records = map(RollupRecord._make, zip(*(columns[name] for name in RollupRecord._fields), strict=False))
+        return list(map(FinishedWindow, records, state["first_offset"].tolist(), state["opened_at_seconds"].tolist()))

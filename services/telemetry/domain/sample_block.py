@@ -84,18 +84,6 @@ class Workloads:
         sums = [np.bincount(owners, each, minlength=count) for each in (self.tokens, self.sums_of_squares)]
         return np.column_stack(sums).astype(np.float64, copy=False)
 
-    def picked(self, lists: Ints) -> "Workloads":
-        """Some of the lists, in this order."""
-        sizes = self.sizes[lists]
-        firsts, stops = (np.cumsum(self.sizes) - self.sizes)[lists], np.cumsum(sizes)
-        places = np.repeat(firsts - stops + sizes, sizes) + np.arange(int(sizes.sum()))
-        return Workloads(
-            sizes=sizes,
-            indexes=self.indexes[places],
-            tokens=self.tokens[places],
-            sums_of_squares=self.sums_of_squares[places],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleBlock:

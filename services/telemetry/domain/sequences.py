@@ -1,6 +1,10 @@
 """Notices, by the numbers on a process's records, which of them never came. Pure."""
 
-from collections.abc import Iterable
+import numpy as np
+
+from numeric.compiled import compiled
+from services.telemetry.domain.sample_block import Ints
+from services.telemetry.domain.slots import Slots
 
 
 class RecordSequences:
@@ -8,41 +12,46 @@ class RecordSequences:
 
     def __init__(self) -> None:
         """Starts knowing none."""
-        self._newest: dict[tuple[int, int], tuple[int, int]] = {}
+        self._slots = Slots()
+        # One row a process: its newest record's number, -1 before the first one, and samples dropped by then.
+        self._newest: Ints = np.zeros((0, 2), dtype=np.int64)
 
-    def add_all(self, numbers: Iterable[tuple[int, int, int, int]]) -> tuple[int, int]:
-        """Takes in the numbers of many records, each as for :meth:`add`; returns the sums of what that returns."""
-        gap = dropped = 0
-        for rank, incarnation, sequence, num_dropped in numbers:
-            known = self._newest.get((rank, incarnation))
-            if known == (sequence - 1, num_dropped):  # as nearly always
-                self._newest[rank, incarnation] = (sequence, num_dropped)
-                continue
-            missing, more = self.add(rank, incarnation, sequence, num_dropped)
-            gap += missing
-            dropped += more
-        return gap, dropped
-
-    def add(self, rank: int, incarnation: int, sequence: int, num_dropped: int) -> tuple[int, int]:
-        """Takes in one record's numbers.
+    def add(self, numbers: Ints) -> tuple[int, int]:
+        """Takes in the numbers of some records.
 
         Args:
-            rank: Whose record.
-            incarnation: Of which process.
-            sequence: The record's number.
-            num_dropped: Samples that the process has dropped so far.
+            numbers: One row a record: whose, of which of its processes, its number, and samples that the process has
+                dropped so far.
 
         Returns:
-            How many records are missing just before this one, and how many more samples the process dropped. Both are
+            How many records are missing just before these, and how many more samples their processes dropped. Both are
             0 for a process's first record and for one that came twice.
         """
-        process = (rank, incarnation)
-        known = self._newest.get(process)
-        if known is None:
-            self._newest[process] = (sequence, num_dropped)
-            return 0, 0
-        newest, dropped = known
-        if sequence <= newest:
-            return 0, 0
-        self._newest[process] = (sequence, max(dropped, num_dropped))
-        return sequence - newest - 1, max(0, num_dropped - dropped)
+        slots = self._slots.of(numbers[:, 0], numbers[:, 1])
+        if len(self._slots) > len(self._newest):
+            grown = np.full((2 * len(self._slots), 2), -1, dtype=np.int64)
+            grown[: len(self._newest)] = self._newest
+            self._newest = grown
+        return _follow(slots, np.ascontiguousarray(numbers), self._newest)
+
+
+@compiled
+def _follow(slots: Ints, numbers: Ints, newest: Ints) -> tuple[int, int]:
+    """Missing records and dropped samples of all records together.
+
+    Args:
+        slots: Row of ``newest`` of each record's process.
+        numbers: One row a record: rank, incarnation, its number, samples dropped.
+        newest: One row a process, as for ``RecordSequences``.
+    """
+    gap = more = 0
+    for row in range(len(slots)):
+        slot, sequence, dropped = slots[row], numbers[row, 2], numbers[row, 3]
+        known = newest[slot, 0]
+        if known < 0:
+            newest[slot, 0], newest[slot, 1] = sequence, dropped
+        elif sequence > known:
+            gap += sequence - known - 1
+            more += max(0, dropped - newest[slot, 1])
+            newest[slot, 0], newest[slot, 1] = sequence, max(dropped, newest[slot, 1])
+    return gap, more

@@ -201,11 +201,11 @@ async def test_rollups_count_once(connection: AsyncConnection) -> None:
 
 
 async def test_a_rollup_reads_back_as_it_was_written_even_when_the_loss_blew_up(connection: AsyncConnection) -> None:
-    diverged = dataclasses.replace(rollup(1), loss=math.nan, wall_seconds_max=math.inf)
-    silent = dataclasses.replace(rollup(2), loss=None)
+    diverged = rollup(1)._replace(loss=math.nan, wall_seconds_max=math.inf)
+    silent = rollup(2)._replace(loss=None)
     await writes.insert_rollups(connection, [rollup(0), diverged, silent])
 
-    columns = ", ".join(field.name for field in dataclasses.fields(RollupRecord))
+    columns = ", ".join(RollupRecord._fields)
     rows = (await connection.execute(text(f"SELECT {columns} FROM rank_rollups ORDER BY rank"))).mappings().all()
 
     assert RollupRecord(**rows[0]) == rollup(0)
@@ -214,8 +214,18 @@ async def test_a_rollup_reads_back_as_it_was_written_even_when_the_loss_blew_up(
     assert rows[2]["loss"] is None
 
 
+@pytest.mark.parametrize("name", ["", "NULL", 'a "b" \\ {c,d}', "größe\n\t'", "{}"])
+async def test_names_in_rollups_are_written_as_they_are(connection: AsyncConnection, name: str) -> None:
+    written = [rollup(number)._replace(node=name, device=name + name) for number in range(2)]
+    await writes.insert_rollups(connection, written)
+
+    columns = ", ".join(RollupRecord._fields)
+    rows = (await connection.execute(text(f"SELECT {columns} FROM rank_rollups ORDER BY rank"))).mappings().all()
+    assert [RollupRecord(**row) for row in rows] == written
+
+
 async def test_many_rollups_fit_into_one_call(connection: AsyncConnection) -> None:
-    many = [dataclasses.replace(rollup(0), rank=number) for number in range(5000)]
+    many = [rollup(0)._replace(rank=number) for number in range(5000)]
 
     assert await writes.insert_rollups(connection, many) == 5000
 
@@ -285,7 +295,7 @@ async def test_a_message_of_a_transaction_that_fails_is_never_sent(engine: Async
 async def test_old_rollups_are_pruned_batch_by_batch_and_newer_ones_stay(
     engine: AsyncEngine, fresh_database_url: str
 ) -> None:
-    old = [dataclasses.replace(rollup(number), started_at=START - timedelta(days=1)) for number in range(5)]
+    old = [rollup(number)._replace(started_at=START - timedelta(days=1)) for number in range(5)]
     async with engine.begin() as connection:
         await writes.insert_rollups(connection, [*old, rollup(6), rollup(7)])
 

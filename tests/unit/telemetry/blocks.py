@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from services.telemetry.adapters.block_builder import BlockBuilder, SampleSources
-from services.telemetry.adapters.wire_cursor import Wire
+from services.telemetry.adapters.block_builder import SampleSources, build_block
 from services.telemetry.domain.observed import ArrivedSample
 from services.telemetry.domain.sample_block import COLUMNS, Names, SampleBlock, Workloads
 
@@ -27,7 +26,7 @@ def block_of(samples: Sequence[tuple[int, pb.Sample]], *, offsets: Sequence[int]
         device_of=np.arange(len(ranks)) + len(ranks),
         names=Names(names),
     )
-    block, believed = BlockBuilder(Wire(raws)).build(sources)
+    block, believed = build_block(b"".join(raws), sources)
     assert believed.all()
     return block
 

@@ -105,8 +105,8 @@ def test_what_arrives_is_what_was_sent(sent: list[pb.Record]) -> None:
     left, offset = list(sent), 0
     for run in batch.runs:
         told, left = left[: len(run.numbers)], left[len(run.numbers) :]
-        assert run.numbers == [
-            (record.rank, record.incarnation, record.sequence, record.num_dropped) for record in told
+        assert run.numbers.tolist() == [
+            [record.rank, record.incarnation, record.sequence, record.num_dropped] for record in told
         ]
         assert {record.job_id for record in told} == {run.job_id}
         expected = [sample for place, record in enumerate(told) for sample in samples_of(record, offset=offset + place)]
@@ -130,13 +130,13 @@ def check_run(run: ArrivedRun, told: Sequence[pb.Record]) -> None:
     """Events come alone; nothing of them or of the newest progress is lost."""
     assert [event.payload for event in run.events] == [event for record in told for event in record.events]
     assert not run.events or len(told) == 1
-    for record, (rank, incarnation, num_samples, progress) in zip(told, run.told, strict=True):
-        assert (rank, incarnation, num_samples) == (record.rank, record.incarnation, len(record.samples))
-        assert (progress is None) == (not record.progress)
-        if progress is not None:
-            newest = record.progress[-1]
-            assert progress[:4] == (rank, incarnation, newest.operation_count, newest.seconds_in_operation)
-            assert pb.Progress.FromString(progress.payload) == newest
+    assert run.num_samples.tolist() == [len(record.samples) for record in told]
+    assert [row for row, _ in run.progress] == [row for row, record in enumerate(told) if record.progress]
+    for row, progress in run.progress:
+        newest = told[row].progress[-1]
+        rank, incarnation = told[row].rank, told[row].incarnation
+        assert progress[:4] == (rank, incarnation, newest.operation_count, newest.seconds_in_operation)
+        assert pb.Progress.FromString(progress.payload) == newest
 
 
 @st.composite
@@ -167,8 +167,8 @@ def test_progress_is_believed_or_refused_as_that_of_records_one_by_one(told: lis
     assert len(batch.rejections) == len(sent) - len(good)
     left = list(good)
     for run in batch.runs:
-        check_run(run, left[: len(run.told)])
-        left = left[len(run.told) :]
+        check_run(run, left[: len(run.numbers)])
+        left = left[len(run.numbers) :]
     assert not left
 
 
@@ -311,7 +311,7 @@ def test_launchers_events_come_in_order_between_samples() -> None:
         consumed(record.SerializeToString(), offset, key=record.job_id.encode()) for offset, record in enumerate(sent)
     ]
     runs = RecordBatchDecoder().decode(records).runs
-    assert [(run.job_id, run.numbers[0][0], run.stop_row - run.first_row, len(run.events)) for run in runs] == [
+    assert [(run.job_id, run.numbers[0, 0], run.stop_row - run.first_row, len(run.events)) for run in runs] == [
         ("job", 0, 1, 0),
         ("job", -1, 0, 1),
         ("job", 1, 1, 0),

@@ -115,11 +115,11 @@ def test_the_oldest_offset_is_what_a_restart_must_read_again() -> None:
 
 def test_gaps_in_record_numbers_are_counted_per_process() -> None:
     sequences = RecordSequences()
-    assert sequences.add(0, 0, 10, 0) == (0, 0)
-    assert sequences.add(0, 0, 11, 0) == (0, 0)
-    assert sequences.add(0, 0, 14, 5) == (2, 5)
-    assert sequences.add(0, 0, 14, 5) == (0, 0)
-    assert sequences.add(0, 1, 0, 0) == (0, 0)
+    assert sequences.add(np.array([[0, 0, 10, 0]])) == (0, 0)
+    assert sequences.add(np.array([[0, 0, 11, 0]])) == (0, 0)
+    assert sequences.add(np.array([[0, 0, 14, 5]])) == (2, 5)
+    assert sequences.add(np.array([[0, 0, 14, 5]])) == (0, 0)
+    assert sequences.add(np.array([[0, 1, 0, 0]])) == (0, 0)
 
 
 def summed_one_by_one(told: Sequence[tuple[int, pb.Sample]], window_iterations: int) -> dict[tuple[int, ...], object]:

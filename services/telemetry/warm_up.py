@@ -1,0 +1,57 @@
+"""Has all that is compiled ready before the first record comes.
+
+The first process of a machine compiles, and keeps it for those that follow (:mod:`numeric.compiled`); these load it.
+Images are built with it: ``python -m services.telemetry.warm_up``.
+"""
+
+import time
+
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+
+from contracts.headers import record_headers
+from contracts.topics import RECORDS
+from services.common.kafka import ConsumedRecord, FetchedRecords, Partition
+from services.telemetry.adapters.observation_codec import observation_record
+from services.telemetry.adapters.record_batch import RecordBatchDecoder
+from services.telemetry.domain.job_stream import JobStream
+from services.telemetry.domain.sequences import RecordSequences
+
+_NOWHERE = Partition(RECORDS.name, -1)
+_RANKS = range(4)
+
+
+def warm_up() -> float:
+    """Takes a few made-up records through all that the service does with records; the seconds that it took.
+
+    Blocks for so long; a second call takes none.
+    """
+    began_seconds = time.perf_counter()
+    headers = record_headers(RECORDS, "evenkeel/telemetry")
+    records = [
+        ConsumedRecord(_NOWHERE, offset, 0.0, b"job", record.SerializeToString(), headers)
+        for offset, record in enumerate(
+            pb.Record(
+                job_id="job",
+                rank=rank,
+                samples=[pb.Sample(iteration=iteration, wall_seconds=1.0, micro_batches=[pb.MicroBatch(tokens=1)])],
+                progress=[pb.Progress(iteration=iteration, operation_count=1)],
+            )
+            for iteration in range(4)
+            for rank in _RANKS
+        )
+    ]
+    fetched = FetchedRecords.of(_NOWHERE, records)
+    assert [*fetched] == records
+    arrived = RecordBatchDecoder().decode(fetched)
+    stream, sequences = JobStream("job"), RecordSequences()
+    for run in arrived.runs:
+        sequences.add(run.numbers)
+        for numbered in stream.records(
+            run.numbers[:, 0:2], run.num_samples, run.progress, arrived.block, run.first_row, run.stop_row, 1.0
+        ):
+            observation_record("job", numbered, input_offset=0)
+    return time.perf_counter() - began_seconds
+
+
+if __name__ == "__main__":
+    print(f"ready after {warm_up():.1f} s")
