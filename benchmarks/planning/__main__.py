@@ -53,6 +53,7 @@ PARTS = {
     "half_lost": Part(module="half_lost", full=("--every", "32"), quick=("--every", "256")),
     "plan_time": Part(module="plan_time", quick=("--states", "10", "--large-states", "2")),
     "more_capacity": Part(module="more_capacity", full=("--states", "1000"), quick=("--states", "20")),
+    "exact": Part(module="exact", full=("--states", "500"), quick=("--states", "20")),
     "fidelity": Part(module="fidelity", quick=("--iterations", "10")),
     "routes": Part(module="routes", quick=("--iterations", "10")),
     "virtual_stages": Part(module="virtual_stages", quick=("--iterations", "10")),

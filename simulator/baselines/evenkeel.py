@@ -63,6 +63,7 @@ def situation_of(question: Question) -> Situation:
     if home.mix is not None:
         scales = (current.scales if current else ()) or (1.0,) * len(layout.replicas)
         layout = replace(layout, mix=mix_of(home.mix, layout, scales))
+    layout = replace(layout, routable=home.routable)
     live = frozenset(question.throughputs)
     return Situation(
         layout=layout,

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from layouts.layout import Layout, Replica, Stage
+from layouts.routes import Route
 from services.scheduler.planning.cost_model import CostModel
 from simulator.fleet.conditions import IDEAL, Conditions, Floats, replica_seconds
 from simulator.fleet.network import Borders, Discipline, Routes, period_seconds
@@ -58,12 +59,31 @@ def operation_of(layout: Layout) -> Operation:
     return Operation(
         replicas=tuple(replica.stages for replica in layout.replicas),
         quotas=tuple(replica.num_micro_batches for replica in layout.replicas),
+        routes=_executors(layout) if layout.routes else (),
+    )
+
+
+def _executors(layout: Layout) -> Routes:
+    """Who executes each stage of each micro-batch of each replica."""
+    hosts = {(route.micro_batch, route.stage): route.replica for route in layout.routes}
+    return tuple(
+        tuple(tuple(hosts.get((m, s), d) for s in range(len(replica.stages))) for m in layout.micro_batches_of(d))
+        for d, replica in enumerate(layout.replicas)
     )
 
 
 def layout_of(operation: Operation, num_blocks: int, standbys: tuple[int, ...] = ()) -> Layout:
-    """The layout of an operation without holes."""
+    """The layout of an operation without holes; in the order of its own schedule, whatever the discipline."""
+    routes = [
+        Route(micro_batch=sum(operation.quotas[:d]) + m, stage=s, replica=executor)
+        for d, of_replica in enumerate(operation.routes)
+        for m, executors in enumerate(of_replica)
+        for s, executor in enumerate(executors)
+        if executor != d
+    ]
     return Layout(
+        routes=tuple(routes),
+        routable=bool(routes),
         num_blocks=num_blocks,
         standbys=standbys,
         replicas=tuple(

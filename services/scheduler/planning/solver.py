@@ -14,14 +14,16 @@ margin for structural risks. Pure and deterministic.
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, islice
 
 from layouts.layout import Layout
 from services.scheduler.planning.answer import answer
 from services.scheduler.planning.candidate import SCHEDULE, Candidate, same
 from services.scheduler.planning.levers import REGISTRY, STRUCTURAL
 from services.scheduler.planning.levers.migrate_stage import least_routed_seconds
+from services.scheduler.planning.levers.rearrange import steps_within
 from services.scheduler.planning.price import Price
 from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.situation import RISK_MARGIN, Situation
@@ -34,7 +36,12 @@ _Structure = tuple[tuple[str, ...], Layout]
 _SCHEDULE_MARGIN = 0.03
 _MIGRATE = "migrate_stage"
 _VIRTUAL = "virtual_stages"
-_MAX_LOOKED_AT, _MAX_ROUTED, _MAX_INTERLEAVED = 4, 2, 2
+_REARRANGE = "rearrange"
+_MAX_STEPS, _STEP_WORK, _MAX_CLIMBED = 24, 240_000, 3
+"""Steps of one rank or stage that are looked at (fewer, down to none, where stages times blocks are many), and from how
+many candidates."""
+_MAX_LOOKED_AT, _MAX_INTERLEAVED = 4, 2
+_MAX_ROUTED, _MAX_ROUTED_OF_FEW = 2, 4
 _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_TIED = 2
 _DEALERS = ("placement", "standby")
@@ -155,6 +162,36 @@ class _Search:
             candidate = self.fastest
         return self.fastest.judged <= first * (1.0 - TIE)
 
+    def climb(self) -> None:
+        """Weigh what comes of the fastest few by steps of one rank or one stage, as long as one is worth a plan.
+
+        Of few, since the slowest replica decides: where two are as slow, no step alone leads anywhere.
+        """
+        home = self.situation.home
+        num_stages = sum([len(replica.stages) for replica in home.replicas])
+        most_steps = min(_MAX_STEPS, _STEP_WORK // (num_stages * home.num_blocks) ** 2)
+        starts: list[Candidate] = []
+        for candidate in sorted(self.candidates, key=lambda c: c.judged):
+            if not any(candidate.base.replicas == other.base.replicas for other in starts):
+                starts.append(candidate)
+        for candidate in starts[:_MAX_CLIMBED]:
+            self._climb(candidate, most_steps)
+
+    def _climb(self, candidate: Candidate, left: int) -> None:
+        """Weigh what comes of one candidate."""
+        while left > 0 and not candidate.excess_bytes:
+            names, known = _with(candidate.structural_levers, _REARRANGE), len(self.candidates)
+            most = candidate.judged * (1.0 - TIE)
+            for base in islice(steps_within(self.situation, bare(candidate.layout), most), left):
+                left -= 1
+                layout = self.tuner.tuned(base, self._tuning)
+                if self.situation.judged_seconds(layout) < most and not self.situation.excess_bytes(layout):
+                    self.add(names, base, layout)
+                    break
+            if len(self.candidates) == known:
+                break  # no step is worth a plan, or one led to what is known
+            candidate = self.candidates[-1]
+
     def refine(self) -> None:
         """Weigh routes and several stages a rank."""
         for refined in (_routed, _with_orders):
@@ -187,24 +224,46 @@ def solve(situation: Situation) -> Solution:
     Raises:
         NoPlanError: Nothing can be made of the live ranks.
     """
+    wary, levelled = situation.wary, None
+    if max(situation.throughputs.values(), default=0.0) > 1.0:
+        # A plan for ranks that are faster than healthy is never slower than one in which they are healthy.
+        speeds = {rank: min(1.0, p) for rank, p in situation.throughputs.items()}
+        with suppress(NoPlanError):
+            levelled = _stepped(replace(wary, throughputs=speeds))[2]
+    search, price, chosen = _stepped(wary, levelled)
+    weighed = search.candidates
+    told = [_trusting(situation, candidate) for candidate in weighed]
+    return answer(situation, search.tuner, told[weighed.index(chosen)], price, told)
+
+
+def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[_Search, Price, Candidate]:
+    """What was weighed with all ranks, spare ones added step by step, and what is best.
+
+    Args:
+        wary: The question.
+        known: A layout of the same ranks to weigh in the end too.
+
+    Raises:
+        NoPlanError: Nothing can be made of the live ranks.
+    """
     found: list[Candidate | None] = []
     tuner: Tuner | None = None
-    wary = situation.wary
     for step in steps(wary, thoroughly=_is_small(wary)):
         fewer = wary.without(step.left_out) if step.left_out else wary
         search = _Search(fewer, tuner)
         tuner = search.tuner
+        below = [one for i in step.below if (one := found[i]) is not None]
+        if known is not None and not step.left_out:
+            below.append(known)
         try:
-            price, chosen = _searched(search, [one for i in step.below if (one := found[i]) is not None])
+            price, chosen = _searched(search, below)
         except NoPlanError:
             if not step.left_out:
                 raise
             found.append(None)
         else:
             found.append(chosen)
-    weighed = search.candidates
-    told = [_trusting(situation, candidate) for candidate in weighed]
-    return answer(situation, search.tuner, told[weighed.index(chosen)], price, told)
+    return search, price, chosen
 
 
 def _trusting(situation: Situation, candidate: Candidate) -> Candidate:
@@ -237,6 +296,8 @@ def _searched(search: "_Search", below: Sequence[Candidate]) -> tuple[Price, Can
     search.tune_by_schedule(structures)
     search.keep_registered()
     search.deal_anew(search.fastest)
+    if search.is_small:
+        search.climb()
     search.refine()
     search.tune_less()
     for one in below:
@@ -304,10 +365,16 @@ def _with_orders(situation: Situation, candidates: Sequence[Candidate]) -> Itera
 
 
 def _to_route(situation: Situation, candidates: Sequence[Candidate]) -> list[tuple[Candidate, Layout]]:
-    """Layouts that routes are sought for: the most promising few of the candidates and of what they were tuned from."""
+    """Layouts that routes are sought for: the most promising few of the candidates and of what they were tuned from.
+
+    What is in force, with the quotas of the full shape, is among them in small jobs: routes can be better than all
+    that whole micro-batches bring.
+    """
+    small = _is_small(situation)
     fastest = min(candidate.judged for candidate in candidates)
+    ordered = sorted(candidates, key=lambda c: c.judged)
     found: list[tuple[float, Candidate, Layout]] = []
-    for candidate in sorted(candidates, key=lambda c: c.judged)[:_MAX_LOOKED_AT]:
+    for candidate in ordered if small else ordered[:_MAX_LOOKED_AT]:
         for layout in (candidate.layout, candidate.base):
             plain = bare(layout)
             if any(same(plain, other) for _, _, other in found) or situation.excess_bytes(plain):
@@ -315,7 +382,8 @@ def _to_route(situation: Situation, candidates: Sequence[Candidate]) -> list[tup
             least = least_routed_seconds(situation, plain) * (1.0 + RISK_MARGIN * situation.num_risks(plain))
             if least < fastest * (1.0 - TIE):
                 found.append((least, candidate, plain))
-    return [(candidate, plain) for _, candidate, plain in sorted(found, key=lambda each: each[0])[:_MAX_ROUTED]]
+    found.sort(key=lambda each: each[0])
+    return [(candidate, plain) for _, candidate, plain in found[: _MAX_ROUTED_OF_FEW if small else _MAX_ROUTED]]
 
 
 def _to_interleave(candidates: Sequence[Candidate]) -> list[tuple[Candidate, Layout]]:

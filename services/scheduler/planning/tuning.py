@@ -20,6 +20,7 @@ from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.makespan import near, pipeline_makespans
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.split_search import least_slowest
+from services.scheduler.planning.within_memory import fastest_within
 
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
 SEQUENCE_MIX = "sequence_mix"
@@ -65,6 +66,7 @@ class _Kind:
         self.stages = stages
         self._shapes: dict[tuple[int, str, _Levers], list[_Stages]] = {}
         self._splits: dict[tuple[bool, int, str], _Stages] = {}
+        self._within: dict[tuple[int, str, bool, bool], _Stages | None] = {}
         self._wider: _Stages | None = None
         self._rates: dict[bool, float] = {}
 
@@ -83,10 +85,25 @@ class _Kind:
                     # What is not cut at all, as embeddings are, weighs more on a stage of few blocks.
                     small = [best_stage(self.situation, s) if s.num_blocks <= _SMALL else s for s in split]
                     found = _distinct([*found, tuple(small)])
-            if self.situation.device_bytes is not None and self._fits(self.stages, quota, schedule):
-                found = [self.stages, *[shape for shape in found[1:] if self._fits(shape, quota, schedule)]]
+            if levers and self.situation.device_bytes is not None:
+                found = self._within_memory(found, quota, schedule, levers)
             self._shapes[quota, schedule, levers] = found
         return found
+
+    def _within_memory(self, found: list[_Stages], quota: int, schedule: str, levers: _Levers) -> list[_Stages]:
+        """Those of some shapes that fit, and the fastest that does where not all do; all of them where none does."""
+        fitting = [shape for shape in found if self._fits(shape, quota, schedule)]
+        widths, splits = TENSOR_WIDTH in levers, LAYER_SPLIT in levers
+        if len(fitting) < len(found) and (widths or splits):
+            key = quota, schedule, widths, splits
+            if key not in self._within:
+                self._within[key] = fastest_within(
+                    self.situation, self.stages, quota, schedule, widths=widths, splits=splits
+                )
+            fastest = self._within[key]
+            if fastest is not None:
+                fitting = _distinct([*fitting, fastest])
+        return fitting or found
 
     def _fits(self, shape: _Stages, quota: int, schedule: str) -> bool:
         return not self.situation.replica_excess_bytes(Replica(stages=shape, num_micro_batches=quota), schedule)

@@ -1,6 +1,8 @@
 """The solver beside every published system of the simulator, in the same cost model."""
 
-from hypothesis import assume, given, settings
+from dataclasses import replace
+
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from layouts.layout import uniform_layout
@@ -9,7 +11,7 @@ from services.scheduler.planning.solution import TIE, NoPlanError
 from services.scheduler.planning.solver import solve
 from simulator.baselines import STRATEGIES
 from simulator.baselines.evenkeel import situation_of
-from simulator.fleet.operation import layout_of, operation_of
+from simulator.fleet.operation import PLAIN, layout_of, operation_of
 from simulator.fleet.strategy import Costs, Question
 from simulator.fleet.topology import Topology
 from tests.unit.scheduler.planning_cases import WORKLOAD, gpt
@@ -30,6 +32,7 @@ def questions(draw):
         num_micro_batches=data * draw(st.integers(1, 8)),
     )
     ranks = st.sampled_from(home.ranks)
+    home = replace(home, routable=draw(st.booleans()))
     dead = draw(st.sets(ranks, max_size=len(home.ranks) // 3))
     slow = draw(st.dictionaries(ranks, st.floats(0.2, 1.0), max_size=3))
     return Question(
@@ -43,10 +46,28 @@ def questions(draw):
     )
 
 
+def slow_first_rank() -> Question:
+    """A job in which ResiHP's migration of whole micro-batches was 0.8 % faster than any plan."""
+    home = replace(uniform_layout(num_blocks=15, tensor=1, pipeline=2, data=4, num_micro_batches=28), routable=True)
+    return Question(
+        at_seconds=0.0,
+        home=home,
+        current=operation_of(home),
+        throughputs=dict.fromkeys(home.ranks, 1.0) | {0: 0.725},
+        cost=CostModel(gpt(13), WORKLOAD),
+        topology=Topology(num_devices=8, devices_per_node=1),
+        costs=Costs(device_bytes=1e12),
+    )
+
+
 @given(questions())
+@example(slow_first_rank())
 @settings(max_examples=100, deadline=None)
 def test_no_published_systems_layout_is_faster_than_the_plan(question):
-    """Operations that no layout says are left out: stages that other replicas execute, a smaller batch."""
+    """Operations that no layout says are left out: stages without anybody, other orders of passes, a smaller batch.
+
+    Stages that other replicas execute are left out for jobs whose engine runs no routes.
+    """
     situation = situation_of(question)
     try:
         judged = situation.judged_seconds(solve(situation).layout)
@@ -55,14 +76,16 @@ def test_no_published_systems_layout_is_faster_than_the_plan(question):
         raise
     for name in PUBLISHED:
         operation = STRATEGIES[name].answer(question).operation
-        if operation is None or not operation.is_plain or operation.batch_fraction < 1.0:
+        if operation is None or operation.batch_fraction < 1.0 or operation.discipline != PLAIN:
+            continue
+        if not all(all(row) for row in operation.replicas) or (operation.routes and not question.home.routable):
             continue
         if operation.ranks <= question.throughputs.keys():
             theirs = situation.judged_seconds(layout_of(operation, question.home.num_blocks))
             assert judged <= theirs * (1.0 + TIE) * (1.0 + 1e-9), name
 
 
-def test_with_few_micro_batches_pipelines_become_shorter_as_oobleck_makes_them():
+def test_with_few_micro_batches_pipelines_become_shorter_and_as_fast_as_those_of_oobleck():
     home = uniform_layout(num_blocks=14, tensor=2, pipeline=4, data=2, num_micro_batches=2)
     question = Question(
         at_seconds=0.0,
@@ -76,6 +99,5 @@ def test_with_few_micro_batches_pipelines_become_shorter_as_oobleck_makes_them()
     situation = situation_of(question)
     solution = solve(situation)
     operation = STRATEGIES["Oobleck"].answer(question).operation
-    assert "depths" in {action.lever for action in solution.actions}
-    assert sorted(len(replica.stages) for replica in solution.layout.replicas) == [2, 3]
+    assert min(len(replica.stages) for replica in solution.layout.replicas) <= 2
     assert solution.predicted_seconds <= situation.seconds(layout_of(operation, home.num_blocks)) * (1.0 + TIE)

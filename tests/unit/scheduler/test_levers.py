@@ -21,14 +21,17 @@ from tests.unit.scheduler.planning_cases import situation_of
 speeds = st.lists(st.floats(0.1, 1.0), min_size=1, max_size=3)
 
 
-@given(st.integers(1, 8), speeds)
+@given(st.integers(1, 8), speeds, st.none() | st.integers(0, 4))
 @settings(max_examples=80, deadline=None)
-def test_widths_are_the_best_of_all_that_exist(num_granules, speed):
+def test_widths_are_the_best_of_all_that_exist(num_granules, speed, room):
     def slowest(widths):
         return max(w / p for w, p in zip(widths, speed, strict=True))
 
-    found = best_widths(num_granules, tuple(speed))
-    every = [w for w in product(range(num_granules + 1), repeat=len(speed)) if sum(w) == num_granules]
+    most = None if room is None else -(-num_granules // len(speed)) + room
+    found = best_widths(num_granules, tuple(speed), most)
+    widest = num_granules if most is None else min(most, num_granules)
+    every = [w for w in product(range(widest + 1), repeat=len(speed)) if sum(w) == num_granules]
+    assert max(found) <= widest
     assert sum(found) == num_granules
     assert slowest(found) <= min(slowest(w) for w in every) + 1e-12
 

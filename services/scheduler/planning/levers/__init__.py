@@ -9,6 +9,7 @@ from services.scheduler.planning.levers.migrate_stage import MigrateStage
 from services.scheduler.planning.levers.move_ranks import MoveRanks
 from services.scheduler.planning.levers.pair_stages import PairStages
 from services.scheduler.planning.levers.placement import Placement
+from services.scheduler.planning.levers.rearrange import Rearrange
 from services.scheduler.planning.levers.regroup import Regroup
 from services.scheduler.planning.levers.rejoin import Rejoin
 from services.scheduler.planning.levers.schedule import Schedule
@@ -36,6 +37,6 @@ TUNING: tuple[Lever, ...] = (
     MigrateStage(),
     VirtualStages(),
 )
-REGISTRY: dict[str, Lever] = {lever.name: lever for lever in (*STRUCTURAL, *TUNING)}
+REGISTRY: dict[str, Lever] = {lever.name: lever for lever in (*STRUCTURAL, Rearrange(), *TUNING)}
 
 __all__ = ["REGISTRY", "STRUCTURAL", "TUNING", "Lever"]

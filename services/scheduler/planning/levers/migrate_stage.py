@@ -13,7 +13,7 @@ then moved one by one, as long as the joint run of the replicas concerned gets s
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from layouts.layout import Layout
@@ -104,6 +104,7 @@ class _Search:
         slowest = max(self._alone)
         if not moves or max([each for d, each in enumerate(self._alone) if d not in concerned], default=0.0) >= slowest:
             return {}
+        self._concerned = concerned
         self._run = JointRun(
             self._layout, concerned, {d: self._parts[d] for d in concerned}, self._transfer, self._scales
         )
@@ -168,7 +169,7 @@ class _Search:
         return hosts
 
     def _improved(self, seconds: float, hosts: _Hosts) -> _Hosts:
-        """Routes moved to other micro-batches of the same home, or left out, while that is faster."""
+        """Routes moved to other micro-batches of the same home, left out, or longer, while that is faster."""
         better = bool(hosts)
         while better and self._left > 0:
             better = False
@@ -183,7 +184,24 @@ class _Search:
                     found = self._seconds(changed)
                     if found < seconds * _LESS:
                         seconds, hosts, at, better = found, changed, other, True
+            for longer in self._longer(hosts):
+                found = self._seconds(longer) if self._left > 0 else math.inf
+                if found < seconds * _LESS:
+                    seconds, hosts, better = found, longer, True
         return hosts
+
+    def _longer(self, hosts: _Hosts) -> Iterator[_Hosts]:
+        """A micro-batch that runs a stage on another replica runs the one before or after there too."""
+        for (micro_batch, s), host in sorted(hosts.items()):
+            home = next(d for d in self._concerned if micro_batch in self._layout.micro_batches_of(d))
+            for other in (s - 1, s + 1):
+                if (micro_batch, other) not in hosts and other in self._alike(home, host):
+                    yield {**hosts, (micro_batch, other): host}
+
+    def _alike(self, one: int, other: int) -> list[int]:
+        """Stages with the same blocks in two replicas."""
+        pairs = zip(self._layout.replicas[one].stages, self._layout.replicas[other].stages, strict=False)
+        return [s for s, (a, b) in enumerate(pairs) if (a.first_block, a.stop_block) == (b.first_block, b.stop_block)]
 
     def _siblings(self, micro_batch: int) -> range:
         """All micro-batches of the home of one."""

@@ -23,6 +23,9 @@ _DONOR_PARTS = (0.6, 0.4, 0.25)
 """Parts of the donors' devices that the whole loss may be. The fewest donors that have enough healthy ranks are best:
 in 40 random states of 256 devices two were never more than a thousandth ahead of one."""
 
+_FEW_STAGES = 15
+"""Up to so many stages all numbers of donors are proposed, also all sick replicas: then nobody is healed."""
+
 _Cells = list[list[int]]
 """Ranks of each stage of one replica."""
 
@@ -34,7 +37,7 @@ def _loss(throughputs: Iterable[float]) -> float:
     return sum([1.0 - p for p in throughputs if p < 1.0])
 
 
-def _even_stages(cells: Sequence[Sequence[int]], num_blocks: int) -> tuple[Stage, ...]:
+def even_stages(cells: Sequence[Sequence[int]], num_blocks: int) -> tuple[Stage, ...]:
     """Stages of these ranks with blocks in proportion to their number; the layer split does better later."""
     weight = [len(cell) for cell in cells]
     borders, done = [0], 0
@@ -130,7 +133,7 @@ class _Moves:
                 cells = self._together(cells) if together else [cell for cell in cells if cell]
                 if not cells:
                     return None
-                stages = _even_stages(cells, self._home.num_blocks)
+                stages = even_stages(cells, self._home.num_blocks)
             else:
                 replicas.append(replica)
                 continue
@@ -161,7 +164,7 @@ class MoveRanks:
         home, speeds = situation.home, situation.throughputs
         losses = [_loss([speeds.get(rank, 0.0) for rank in replica.ranks]) for replica in home.replicas]
         sick = sorted((d for d, loss in enumerate(losses) if loss > 1.0 - _HEALTHY), key=lambda d: (-losses[d], d))
-        size = len(home.replicas[0].ranks)
+        size, num_stages = len(home.replicas[0].ranks), sum([len(replica.stages) for replica in home.replicas])
         counts = {max(1, math.ceil(sum(losses) / (part * size))) for part in _DONOR_PARTS}
         if situation.keeps_domains:
             broken = sum(
@@ -172,13 +175,13 @@ class MoveRanks:
             )
             # Whole stages change places, so the donors must have a stage for each broken one.
             counts.add(max(1, math.ceil(broken / len(home.replicas[0].stages))))
-        for count in sorted(counts):
-            if count >= len(sick):
-                continue
+        few = [count for count in sorted(counts) if count < len(sick)]
+        for count in (*few, len(sick)) if num_stages <= _FEW_STAGES else few:
             moves = _Moves(situation, sick[:count])
             if moves.heal(sick[count:]):
                 yield from moves.layouts()
-                return
+                if num_stages > _FEW_STAGES:
+                    return
 
     def describe(self, before: Layout, after: Layout) -> str:
         """How many ranks work in another replica, and replicas with another number of stages."""

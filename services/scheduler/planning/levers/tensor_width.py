@@ -16,10 +16,15 @@ from services.scheduler.planning.situation import Situation
 
 
 @lru_cache(maxsize=4096)
-def best_widths(num_granules: int, speeds: tuple[float, ...]) -> tuple[int, ...]:
+def best_widths(num_granules: int, speeds: tuple[float, ...], most: int | None = None) -> tuple[int, ...]:
     """Granules per shard that minimise the slowest shard's granules / speed; a shard may get none.
 
-    Greedy and exact: each granule goes to the shard that would have it done first; first of equals.
+    Greedy and exact: each granule goes to the shard that would have it done first and may have more; first of equals.
+
+    Args:
+        num_granules: How many are dealt.
+        speeds: Of the shards.
+        most: Granules that a shard may have, enough for all together; None = any number.
     """
     widths = [0] * len(speeds)
     done = [(1 / speed, t) for t, speed in enumerate(speeds)]
@@ -27,7 +32,8 @@ def best_widths(num_granules: int, speeds: tuple[float, ...]) -> tuple[int, ...]
     for _ in range(num_granules):
         first = done[0][1]
         widths[first] += 1
-        heapreplace(done, ((widths[first] + 1) / speeds[first], first))
+        again = (widths[first] + 1) / speeds[first] if widths[first] != most else math.inf
+        heapreplace(done, (again, first))
     return tuple(widths)
 
 
