@@ -35,7 +35,10 @@ class PipelineSearch:
         """
         situation = self._situation
         for limit in (None, situation.home_activations)[situation.device_bytes is None :]:
-            case = _case(situation, replica, limit)
+            try:
+                case = _case(situation, replica, limit)
+            except ValueError:  # too few devices are left to keep within the limit
+                continue
             plan = _plan(case) if self._may(case) else None
             if plan is None or len(set(plan.placement)) < case.devices:
                 continue

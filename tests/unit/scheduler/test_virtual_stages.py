@@ -251,3 +251,10 @@ def test_a_rank_that_gets_another_stage_fetches_that_and_no_more() -> None:
     assert price.pause_seconds == pytest.approx(0.5 + max(expected.values()) / 1e6)
     assert price.num_changed == 2
     assert price_of(model, there, there, frozenset(home.ranks), costs).pause_seconds == 0.0
+
+
+def test_where_too_few_ranks_are_left_for_the_activations_of_the_full_shape_the_job_gets_a_plan_all_the_same() -> None:
+    home = uniform_layout(num_blocks=10, tensor=1, pipeline=3, data=1, num_micro_batches=1)
+    solution = solve(situation_of(replace(home, interleavable=True), dead=(2,)))
+    assert solution.changes
+    assert solution.layout.ranks == (0, 1)
