@@ -40,8 +40,8 @@ class Price:
     num_changed: int
 
 
-_Holding = tuple[tuple[Stage, ...], int]
-"""Stages of which a rank holds a shard, and which one."""
+_Holding = tuple[tuple[tuple[int, int, tuple[int, ...]], ...], int]
+"""(First block, one past the last, shares) of the stages of which a rank holds a shard, and which one."""
 
 
 def _cells(replica: Replica) -> Iterable[tuple[Stage, ...]]:
@@ -57,7 +57,12 @@ def _held(layout: Layout, without: Collection[int]) -> dict[tuple[Stage, ...], N
 
 
 def _holdings(together: Iterable[tuple[Stage, ...]]) -> dict[int, _Holding]:
-    return {rank: (held, t) for held in together for t, rank in enumerate(held[0].ranks)}
+    holdings = {}
+    for held in together:
+        shape = tuple([(stage.first_block, stage.stop_block, stage.shares) for stage in held])
+        for t, rank in enumerate(held[0].ranks):
+            holdings[rank] = shape, t
+    return holdings
 
 
 @lru_cache(maxsize=16384)
@@ -69,9 +74,10 @@ def _interval(max_width: int, shares: tuple[int, ...], t: int) -> tuple[float, f
 
 
 class _Sizes:
-    """Bytes of any range of blocks, by the width in which they are cut."""
+    """Bytes of any range of blocks, by the width in which they are cut; what was asked once is known."""
 
     def __init__(self, model: ModelSpec) -> None:
+        self._known: dict[tuple[_Holding, _Holding | None], int] = {}
         self._running = {
             width: list(
                 accumulate(
@@ -83,19 +89,24 @@ class _Sizes:
 
     def missing_bytes(self, new: _Holding, old: _Holding | None) -> int:
         """Bytes that a rank needs under ``new`` and does not hold under ``old``."""
+        found = self._known.get((new, old))
+        if found is None:
+            found = self._known[new, old] = round(self._missing(new, old))
+        return found
+
+    def _missing(self, new: _Holding, old: _Holding | None) -> float:
         missing = 0.0
-        for stage in new[0]:
-            first, stop = stage.first_block, stage.stop_block
+        old_stages, old_shard = old or ((), 0)
+        for first, stop, shares in new[0]:
             for width, running in self._running.items():
-                left, right = _interval(width, stage.shares, new[1])
+                left, right = _interval(width, shares, new[1])
                 missing += (right - left) * (running[stop] - running[first])
-                for was in old[0] if old is not None else ():
-                    if max(first, was.first_block) < min(stop, was.stop_block):
-                        assert old is not None
-                        held = running[min(stop, was.stop_block)] - running[max(first, was.first_block)]
-                        old_left, old_right = _interval(width, was.shares, old[1])
+                for old_first, old_stop, old_shares in old_stages:
+                    if max(first, old_first) < min(stop, old_stop):
+                        held = running[min(stop, old_stop)] - running[max(first, old_first)]
+                        old_left, old_right = _interval(width, old_shares, old_shard)
                         missing -= max(0.0, min(right, old_right) - max(left, old_left)) * held
-        return round(missing)
+        return missing
 
 
 def price_of(
@@ -122,10 +133,8 @@ def price_of(
     moved = largest = changed = 0
     for rank, holding in after.items():
         old_holding = before.get(rank) if rank not in lost else None
-        if old_holding is not None and old_holding[1] == holding[1]:
-            was, becomes = ([(s.first_block, s.stop_block, s.shares) for s in h[0]] for h in (old_holding, holding))
-            if was == becomes:
-                continue
+        if old_holding == holding:
+            continue
         missing = sizes.missing_bytes(holding, old_holding)
         moved += missing
         largest = max(largest, missing)
