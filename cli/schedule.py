@@ -23,8 +23,7 @@ from pipelines.case_file import case_from_json, passed_over
 from pipelines.evaluate import evaluate
 from pipelines.layout import layout_of
 from pipelines.plan import Plan, plan_to_json
-from pipelines.search.budget import Budget
-from pipelines.search.generate import DEFAULT_EVALUATIONS, generate
+from pipelines.search.budget import DEFAULT_EVALUATIONS, Budget
 
 COLUMNS = {
     "device": "DEVICE",
@@ -35,6 +34,7 @@ COLUMNS = {
     "peak_activation": "PEAK ACTIVATION",
 }
 INTERRUPTED = 130
+_NO_END = 10**12
 _SEARCH_PART = 0.5  # of a deadline, where a proof is to follow
 _BOUND_PART = 0.1  # of a deadline that is long enough to load the solver
 _LOADING_SECONDS = 3.0
@@ -50,9 +50,13 @@ def schedule(
         typer.Option("--deadline", min=0.001, metavar="SECONDS", help="Stop then with the best found so far."),
     ] = None,
     evaluations: Annotated[
-        int,
-        typer.Option("--evaluations", min=1, help="Schedules to try; alone, it always gives the same plan."),
-    ] = DEFAULT_EVALUATIONS,
+        int | None,
+        typer.Option(
+            "--evaluations",
+            min=1,
+            help=f"Schedules to try; alone, it always gives the same plan. {DEFAULT_EVALUATIONS} without a deadline.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
     proves: Annotated[
         bool, typer.Option("--prove", help="Go on until the plan is proven to be the best; small cases only.")
@@ -69,6 +73,10 @@ def schedule(
     Example: evenkeel schedule examples/pipeline_case.json
     """
     case = _read(case_file)
+    from pipelines.search.generate import generate  # noqa: PLC0415 - loads machine code, and there is a case for it now
+
+    if evaluations is None:
+        evaluations = DEFAULT_EVALUATIONS if deadline is None else _NO_END
     begin = time.monotonic()
     # A proof gets the time that is left, so there must be some.
     part = _SEARCH_PART if proves and deadline is not None else 1.0

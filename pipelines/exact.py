@@ -13,16 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, islice, pairwise
-from math import comb
+from math import comb, inf
+
+import numpy as np
 
 from pipelines.bounds import lower_bound
-from pipelines.case import Case, PlacementRule
+from pipelines.case import Case, PlacementRule, allowed
 from pipelines.cut_choices import cuts_below
 from pipelines.evaluate import evaluate
 from pipelines.exact_model import prove_cuts, prove_fixed
 from pipelines.plan import Plan
-from pipelines.search.assignments import Assignment, Balance
-from pipelines.search.budget import Budget
+from pipelines.search.assignments import Assignment
+from pipelines.search.balance import Balance
 from pipelines.search.improve import first_priorities, improve
 from pipelines.search.network import network_of, plan_of
 from pipelines.whole_numbers import common_scale, small_fraction
@@ -129,9 +131,9 @@ def _solved(
 
 def _listed(case: Case, choice: Assignment) -> float:
     """How long a list schedule of an assignment takes."""
-    network = network_of(case, choice.partition, choice.placement)
-    found = improve(network, first_priorities(network), Budget(2), rounds=2, limit=case.memory_limit)
-    return found.schedule.makespan
+    stages = network_of(case, choice.partition, choice.placement).stages
+    limit = inf if case.memory_limit is None else allowed(case.memory_limit)
+    return improve(stages, first_priorities(stages), inf, limit, 2, 0.0, np.random.default_rng(0), inf).makespan
 
 
 def _num_choices(case: Case) -> int:

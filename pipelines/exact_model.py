@@ -38,17 +38,17 @@ def prove_fixed(network: Network, limit: float | None, scale: int, below: float,
     durations = [round(time * scale) for time in network.durations]
     starts = [model.new_int_var(0, horizon, f"s{op}") for op in range(len(durations))]
     makespan = model.new_int_var(0, horizon, "makespan")
-    num_stages, delay = len(network.partition), round(network.communication * scale)
-    block = num_stages * network.num_micro_batches
-    on_device: list[list[cp_model.IntervalVar]] = [[] for _ in range(network.num_devices)]
+    num_stages, delay = len(network.partition), round(network.stages.communication * scale)
+    block = network.block
+    on_device: list[list[cp_model.IntervalVar]] = [[] for _ in range(network.stages.num_devices)]
     for op, duration in enumerate(durations):
         on_device[network.device[op]].append(model.new_fixed_size_interval_var(starts[op], duration, f"i{op}"))
-        for after in network.successors[op]:
+        for after in network.successors(op):
             wait = delay if network.device[op] != network.device[after] else 0
             model.add(starts[after] >= starts[op] + duration + wait)
         if op % block + num_stages < block:
             model.add(starts[op + num_stages] >= starts[op] + duration)
-        if not network.successors[op]:
+        if not network.successors(op):
             model.add(makespan >= starts[op] + duration)
     for intervals in on_device:
         model.add_no_overlap(intervals)
@@ -75,15 +75,16 @@ def _limit_memory(
 ) -> None:
     last, block = last_and_block
     num_stages = len(network.partition)
-    scale = common_scale(small_fraction(size) for size in network.activation)
-    held: list[list[cp_model.IntervalVar]] = [[] for _ in range(network.num_devices)]
-    sizes: list[list[int]] = [[] for _ in range(network.num_devices)]
+    activation = network.stages.activation.tolist()
+    scale = common_scale(small_fraction(size) for size in activation)
+    held: list[list[cp_model.IntervalVar]] = [[] for _ in range(network.stages.num_devices)]
+    sizes: list[list[int]] = [[] for _ in range(network.stages.num_devices)]
     for op in range(block):
         release = starts[last + op] + durations[last + op]
         length = model.new_int_var(0, horizon, f"h{op}")
         device = network.device[op]
         held[device].append(model.new_interval_var(starts[op], length, release, f"m{op}"))
-        sizes[device].append(round(network.activation[op % num_stages] * scale))
+        sizes[device].append(round(activation[op % num_stages] * scale))
     for intervals, demands in zip(held, sizes, strict=True):
         model.add_cumulative(intervals, demands, int(allowed(limit) * scale))
 

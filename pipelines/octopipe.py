@@ -15,13 +15,16 @@ have; the beams' sizes are arguments. With a memory limit an operation is admitt
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
+from math import inf
 
-from pipelines.case import Case, PlacementRule
+from pipelines.case import Case, PlacementRule, allowed
 from pipelines.plan import Plan
-from pipelines.search.assignments import Assignment, Balance, proposals
-from pipelines.search.dispatch import Schedule, dispatch
+from pipelines.search.assignments import Assignment, proposals
+from pipelines.search.balance import Balance
+from pipelines.search.dispatch import Listed, list_schedule
 from pipelines.search.improve import first_priorities
 from pipelines.search.network import Network, network_of, plan_of
+from pipelines.search.tables import Floats
 
 _BEAM = 32
 _ROUNDS = 40
@@ -31,7 +34,7 @@ _ROUNDS = 40
 class _Candidate:
     assignment: Assignment
     network: Network
-    schedule: Schedule
+    schedule: Listed
 
 
 def octopipe(
@@ -68,7 +71,7 @@ def octopipe(
         if tuned is best:
             break
         best = tuned
-    return plan_of(best.network, best.schedule.starts)
+    return plan_of(best.network, best.schedule.starts.tolist())
 
 
 def _bank(case: Case, balance: Balance, start: Assignment, beam: int) -> Iterator[Assignment]:
@@ -90,25 +93,26 @@ def _better(case: Case, balance: Balance, best: _Candidate | None, assignment: A
     if not balance.fits(assignment):
         return best
     network = network_of(case, assignment.partition, assignment.placement)
-    for priorities in (first_priorities(network), _weights_early(network)):
-        schedule = dispatch(network, priorities, limit=case.memory_limit)
+    limit = inf if case.memory_limit is None else allowed(case.memory_limit)
+    for priorities in (first_priorities(network.stages), _weights_early(network)):
+        schedule = list_schedule(network.stages, priorities, limit, inf, False, inf)
         if best is None or schedule.makespan < best.schedule.makespan:
             best = _Candidate(assignment, network, schedule)
     return best
 
 
-def _weights_early(network: Network) -> list[float]:
+def _weights_early(network: Network) -> Floats:
     """The dispatch rule with weights before forwards: less memory is held, and later gaps have less to fill them."""
-    priorities = first_priorities(network)
-    block = len(network.partition) * network.num_micro_batches
-    return [*priorities[: 2 * block], *(value - 1.5e9 for value in priorities[2 * block :])]
+    priorities = first_priorities(network.stages)
+    priorities[2 * network.block :] -= 1.5e9
+    return priorities
 
 
 def _moves(case: Case, best: _Candidate) -> Iterator[Assignment]:
     """What the bubbles say should be tuned: the partition, the placement, or nothing but the order."""
     network, schedule = best.network, best.schedule
     starts: list[list[tuple[float, float]]] = [[] for _ in range(case.devices)]
-    for op, start in enumerate(schedule.starts):
+    for op, start in enumerate(schedule.starts.tolist()):
         starts[network.device[op]].append((start, start + network.durations[op]))
     bubbles, boundaries = [], []
     for spans in starts:

@@ -1,6 +1,9 @@
 """How much a search may still do: counted work, a deadline, or both; and whoever waits can end it."""
 
 from collections.abc import Callable
+from math import ceil
+
+DEFAULT_EVALUATIONS = 40_000
 
 
 class Budget:
@@ -11,7 +14,7 @@ class Budget:
             plan.
         deadline_seconds: Time that may pass; None is no limit.
         clock: Seconds from any origin; needed with a deadline.
-        on_progress: Called with the part that is spent, after each schedule, on the thread of the search.
+        on_progress: Called with the part that is spent, after some schedules each time, on the thread of the search.
     """
 
     def __init__(
@@ -32,9 +35,9 @@ class Budget:
         self._done = 0
         self._is_stopped = False
 
-    def charge(self) -> None:
-        """Counts one schedule."""
-        self._done += 1
+    def charge(self, schedules: int) -> None:
+        """Counts some schedules."""
+        self._done += schedules
         if self._on_progress is not None:
             self._on_progress(self.spent)
 
@@ -51,6 +54,10 @@ class Budget:
     def evaluations(self) -> int:
         """Schedules made so far."""
         return self._done
+
+    def left(self, until: float) -> int:
+        """How many schedules may be made until this part is spent, as far as their number decides; at least 1."""
+        return max(1, ceil(until * self._evaluations) - self._done)
 
     @property
     def passed(self) -> float:

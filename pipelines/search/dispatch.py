@@ -1,178 +1,317 @@
-"""Orders the operations of a network by priorities: a list schedule, forwards or in reverse, within a memory limit.
+"""Orders the operations of some stages by priorities: a list schedule, forwards or in reverse, within a memory limit.
 
 Whenever a device is free it takes the first of the operations that are ready. With a memory limit an F is admitted only
 if the micro-batches could still be finished one after another, the oldest first, with what the device would then have
 left (the banker's rule): so no order that it makes can ever be stuck.
+
+Operation ``kind * stages * micro_batches + micro_batch * stages + stage`` with kinds F = 0, B = 1, W = 2. Per
+micro-batch they are a chain (F up the stages, B down them) from which each W hangs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
-from operator import add
+from typing import NamedTuple
 
-from pipelines.case import allowed
-from pipelines.search.network import Network
+import numpy as np
+
+from numeric.compiled import compiled
+from pipelines.search.tables import Floats, Ints, Stages
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Listed(NamedTuple):
     """Start of each operation, and when the last one ends."""
 
-    starts: list[float]
+    starts: Floats
     makespan: float
 
 
-def dispatch(
-    network: Network,
-    priorities: Sequence[float],
-    *,
-    limit: float | None = None,
-    is_reverse: bool = False,
-    target: float | None = None,
-) -> Schedule:
-    """Schedules a network; the lower priority value goes first.
+class _Queue(NamedTuple):
+    """A binary heap for each device, from ``base[device]`` on: the lowest key first, of equal keys the lowest value."""
+
+    base: Ints
+    size: Ints
+    keys: Floats
+    values: Ints
+
+
+class _Memory(NamedTuple):
+    """What each device holds of each micro-batch, by age, and still needs for it, [devices, micro-batches]; sums."""
+
+    held: Floats
+    rest: Floats
+    total: Floats
+    full: Floats
+
+
+@compiled
+def durations_of(stages: Stages) -> Floats:
+    """Time of each operation."""
+    kinds, num_stages = stages.times.shape
+    block = num_stages * stages.micro_batches
+    durations = np.empty(kinds * block)
+    for kind in range(kinds):
+        for first in range(kind * block, (kind + 1) * block, num_stages):
+            for stage in range(num_stages):
+                durations[first + stage] = stages.times[kind, stage]
+    return durations
+
+
+@compiled
+def list_schedule(
+    stages: Stages, priorities: Floats, limit: float, target: float, is_reverse: bool, give_up: float
+) -> Listed:
+    """Schedules the operations; of those that are ready the one with the lowest priority value goes first.
 
     Args:
-        network: What to schedule.
+        stages: What to schedule.
         priorities: One for each operation.
-        limit: Most activation a device may hold; None is no limit.
+        limit: Most activation a device may hold, infinite for no limit; one whole micro-batch fits into it.
+        target: Makespan that the priorities aim at; infinite for none. They are then latest starts, counted back from
+            it (so below 0), and a device waits for an operation that is known to come if what it could start now would
+            make that one late.
         is_reverse: Schedule the reversed network, from its end: starts then count back from the makespan.
-        target: Makespan that the priorities aim at. They are then latest starts, counted back from it (so below 0), and
-            a device waits for an operation that is known to come if what it could start now would make that one late.
-
-    Raises:
-        ValueError: The limit cannot hold one whole micro-batch on some device.
+        give_up: Ends with an infinite makespan as soon as it is certain to be longer than this.
     """
-    after = network.predecessors if is_reverse else network.successors
-    missing = list(map(len, network.successors if is_reverse else network.predecessors))
-    durations, device_of, delay = network.durations, network.device, network.communication
-    memory = None if limit is None else _Memory(network, limit, is_reverse)
-    ready: list[list[tuple[float, int]]] = [[] for _ in range(network.num_devices)]
-    running = [-1] * network.num_devices
-    starts = [0.0] * len(durations)
-    events: list[tuple[float, int]] = [(0.0, op) for op, count in enumerate(missing) if not count]
-    for _, op in events:
-        missing[op] = 1
-    coming: list[list[tuple[float, float]]] = [[] for _ in range(network.num_devices)]
-    while events:
-        now = events[0][0]
-        touched = set()
-        while events and events[0][0] <= now:
-            op = heappop(events)[1]
-            arrived: Sequence[int] = (op,)
-            if op < 0:
-                device = -1 - op
-                ended = running[device]
-                if memory is not None:
-                    memory.release(ended)
-                running[device] = -1
-                touched.add(device)
-                arrived = [each for each in after[ended] if device_of[each] == device] if delay else after[ended]
-            for each in arrived:
-                missing[each] -= 1
-                if not missing[each]:
-                    heappush(ready[device_of[each]], (priorities[each], each))
-                    touched.add(device_of[each])
-        for device in touched:
-            if running[device] >= 0 or not ready[device]:
+    kinds, num_stages = stages.times.shape
+    num_devices, delay = stages.num_devices, stages.communication
+    block = num_stages * stages.micro_batches
+    num = kinds * block
+    has_target, has_limit = target < np.inf, limit < np.inf
+    durations, device_of = durations_of(stages), _devices_of(stages, num)
+    following, missing = _following(num_stages, block, num, is_reverse)
+    ready = _queue(stages, num)
+    running, ends, is_touched = (
+        np.zeros(num_devices, np.int64) - 1,
+        np.zeros(num_devices) + np.inf,
+        np.zeros(num_devices, np.int64) + 1,
+    )
+    # On their way between devices, in the order in which they arrive: all take equally long.
+    on_way, moments, sent, arrived = np.empty(block * 2 * (delay > 0), np.int64), np.empty(block * 2), 0, 0
+    # Of each device what it knows to come: when, and how urgent.
+    coming, urgency, num_coming = (
+        np.empty(num * has_target),
+        np.empty(num * has_target),
+        np.zeros(num_devices, np.int64),
+    )
+    memory = _memory(stages, has_limit)
+    starts, makespan, now = np.zeros(num), 0.0, 0.0
+    left = np.zeros(num_devices)
+    for op in range(num):
+        left[device_of[op]] += durations[op]
+        if missing[op] == 0:
+            _push(ready, device_of[op], priorities[op], op)
+    while True:
+        for device in range(num_devices):
+            if not is_touched[device]:
                 continue
-            if target is not None and coming[device]:
-                coming[device] = [each for each in coming[device] if each[0] > now]
-                first, next_op = ready[device][0]
-                if _must_wait(coming[device], first, now + durations[next_op], target):
+            is_touched[device] = 0
+            if running[device] >= 0 or ready.size[device] == 0:
+                continue
+            base = ready.base[device]
+            if num_coming[device]:
+                end = now + durations[ready.values[base]]
+                late = min(ready.keys[base], end - target)
+                kept, must_wait = base, False
+                for each in range(base, base + num_coming[device]):
+                    if coming[each] > now:
+                        coming[kept], urgency[kept] = coming[each], urgency[each]
+                        kept += 1
+                        must_wait = must_wait or (urgency[each] < late and coming[each] < end)
+                num_coming[device] = kept - base
+                if must_wait:
                     continue
-            op = heappop(ready[device])[1] if memory is None else memory.choose(ready[device], device)
+            op = _admitted(ready, device, stages, memory, limit, is_reverse) if has_limit else _pop(ready, device)
             if op < 0:
                 continue
-            starts[op] = now
-            running[device] = op
+            if now + left[device] > give_up:
+                return Listed(starts, np.inf)
             end = now + durations[op]
-            heappush(events, (end, -1 - device))
-            # What has no delay arrives with the end of the operation; only the rest is an event of its own.
-            if target is None and not delay:
+            left[device] -= durations[op]
+            starts[op], running[device], ends[device] = now, op, end
+            makespan = max(makespan, end)
+            if has_target and following[op] >= 0 and device_of[following[op]] != device:
+                other = device_of[following[op]]
+                entry = ready.base[other] + num_coming[other]
+                coming[entry], urgency[entry] = end + delay, priorities[following[op]]
+                num_coming[other] += 1
+        now = np.inf
+        for device in range(num_devices):
+            now = min(now, ends[device])
+        if arrived < sent:
+            now = min(now, moments[arrived])
+        if now == np.inf:
+            return Listed(starts, makespan)
+        for device in range(num_devices):
+            if ends[device] > now:
                 continue
-            for each in after[op]:
-                other = device_of[each]
-                if other == device:
-                    continue
-                if delay:
-                    heappush(events, (end + delay, each))
-                if target is not None:
-                    coming[other].append((end + delay, priorities[each]))
-    return Schedule(starts, max(map(add, starts, durations)))
+            op = running[device]
+            running[device], ends[device], is_touched[device] = -1, np.inf, 1
+            if has_limit:
+                _release(op, device, stages, memory, is_reverse)
+            if kinds == 3 and not is_reverse and block <= op < 2 * block:
+                _push(ready, device, priorities[op + block], op + block)
+            after = following[op]
+            if after < 0:
+                continue
+            if delay > 0 and device_of[after] != device:
+                on_way[sent], moments[sent] = after, now + delay
+                sent += 1
+                continue
+            missing[after] -= 1
+            if missing[after] == 0:
+                _push(ready, device_of[after], priorities[after], after)
+                is_touched[device_of[after]] = 1
+        while arrived < sent and moments[arrived] <= now:
+            after = on_way[arrived]
+            arrived += 1
+            missing[after] -= 1
+            if missing[after] == 0:
+                _push(ready, device_of[after], priorities[after], after)
+                is_touched[device_of[after]] = 1
 
 
-def _must_wait(coming: list[tuple[float, float]], first: float, end: float, target: float) -> bool:
-    """Whether something more urgent than ``first`` comes before its ``end``, and would then be late."""
-    late = min(first, end - target)
-    return any(urgency < late and arrival < end for arrival, urgency in coming)
+@compiled
+def _devices_of(stages: Stages, num: int) -> Ints:
+    """Device of each operation."""
+    devices, num_stages = np.empty(num, np.int64), stages.device.shape[0]
+    for first in range(0, num, num_stages):
+        for stage in range(num_stages):
+            devices[first + stage] = stages.device[stage]
+    return devices
 
 
-class _Memory:
-    """What each device holds, and whether it may take one more activation."""
+@compiled
+def _following(num_stages: int, block: int, num: int, is_reverse: bool) -> tuple[Ints, Ints]:
+    """What needs each operation, -1 for nothing, and how many each needs; not told: each W needs its B."""
+    following, missing = np.zeros(num, np.int64) - 1, np.zeros(num, np.int64) + 1
+    is_split = num == 3 * block
+    for first in range(0, block, num_stages):
+        for op in range(first, first + num_stages):
+            is_first, is_last = op == first, op == first + num_stages - 1
+            if is_reverse:
+                following[op] = -1 if is_first else op - 1
+                following[block + op] = op if is_last else block + op + 1
+                missing[block + op] = is_split + (not is_first)
+                if is_split:
+                    following[2 * block + op], missing[2 * block + op] = block + op, 0
+            else:
+                following[op] = block + op if is_last else op + 1
+                following[block + op] = -1 if is_first else block + op - 1
+                missing[op] = not is_first
+    return following, missing
 
-    def __init__(self, network: Network, limit: float, is_reverse: bool) -> None:
-        self._num = num = network.num_micro_batches
-        self._num_stages = len(network.placement)
-        self._block = self._num_stages * num
-        last = 2 * self._block if network.is_split else self._block
-        # Reversed, an activation is taken by what ends it and freed by its F; the last micro-batch is then the oldest.
-        self._taken_by, self._freed_by = (last, 0) if is_reverse else (0, last)
-        self._is_reverse = is_reverse
-        self._limit = allowed(limit)
-        self._sizes = network.activation
-        self._device = network.device
-        self._full = [0.0] * network.num_devices
-        for stage, device in enumerate(network.placement):
-            self._full[device] += network.activation[stage]
-        if max(self._full) > self._limit:
-            raise ValueError(f"one micro-batch does not fit into the limit {limit:g} with this placement")
-        self._held = [[0.0] * num for _ in self._full]
-        self._rest = [[full] * num for full in self._full]
-        self._total = [0.0] * network.num_devices
 
-    def choose(self, ready: list[tuple[float, int]], device: int) -> int:
-        """Takes the best operation that may start out of the heap; -1 if none may."""
-        refused: list[tuple[float, int]] = []
-        chosen = -1
-        while ready:
-            entry = heappop(ready)
-            offset = entry[1] - self._taken_by
-            if not 0 <= offset < self._block or self._takes(device, offset):
-                chosen = entry[1]
-                break
-            refused.append(entry)
-        for entry in refused:
-            heappush(ready, entry)
-        return chosen
+@compiled
+def _queue(stages: Stages, num: int) -> _Queue:
+    base = np.zeros(stages.num_devices + 1, np.int64)
+    for device in stages.device:
+        base[device + 1] += num // stages.device.shape[0]
+    for device in range(stages.num_devices):
+        base[device + 1] += base[device]
+    return _Queue(base, np.zeros(stages.num_devices, np.int64), np.empty(num), np.empty(num, np.int64))
 
-    def release(self, op: int) -> None:
-        """Frees what an operation that has ended frees."""
-        offset = op - self._freed_by
-        if 0 <= offset < self._block:
-            micro_batch, stage = divmod(offset, self._num_stages)
-            device, age = self._device[op], self._num - 1 - micro_batch if self._is_reverse else micro_batch
-            self._held[device][age] -= self._sizes[stage]
-            self._total[device] -= self._sizes[stage]
 
-    def _takes(self, device: int, offset: int) -> bool:
-        micro_batch, stage = divmod(offset, self._num_stages)
-        age, size = self._num - 1 - micro_batch if self._is_reverse else micro_batch, self._sizes[stage]
-        if self._total[device] + size + self._full[device] > self._limit and not self._is_safe(device, age, size):
-            return False
-        self._held[device][age] += size
-        self._rest[device][age] -= size
-        self._total[device] += size
-        return True
+@compiled
+def _push(queue: _Queue, device: int, key: float, value: int) -> None:
+    base, at = queue.base[device], queue.size[device]
+    queue.size[device] += 1
+    while at > 0:
+        above = (at - 1) >> 1
+        other = queue.keys[base + above]
+        if other < key or (other == key and queue.values[base + above] < value):
+            break
+        queue.keys[base + at], queue.values[base + at] = other, queue.values[base + above]
+        at = above
+    queue.keys[base + at], queue.values[base + at] = key, value
 
-    def _is_safe(self, device: int, age: int, size: float) -> bool:
-        """Whether all could still finish one after another: each needs its rest while all younger keep theirs."""
-        held, rest, limit = self._held[device], self._rest[device], self._limit
-        younger = sum(held[age:])
+
+@compiled
+def _pop(queue: _Queue, device: int) -> int:
+    base, last = queue.base[device], queue.size[device] - 1
+    queue.size[device] = last
+    first, key, value = queue.values[base], queue.keys[base + last], queue.values[base + last]
+    at, below = 0, 1
+    while below < last:
+        left, right = base + below, base + below + 1
+        if below + 1 < last and (
+            queue.keys[right] < queue.keys[left]
+            or (queue.keys[right] == queue.keys[left] and queue.values[right] < queue.values[left])
+        ):
+            below, left = below + 1, right
+        if key < queue.keys[left] or (key == queue.keys[left] and value < queue.values[left]):
+            break
+        queue.keys[base + at], queue.values[base + at] = queue.keys[left], queue.values[left]
+        at, below = below, 2 * below + 1
+    queue.keys[base + at], queue.values[base + at] = key, value
+    return int(first)
+
+
+@compiled
+def _memory(stages: Stages, has_limit: bool) -> _Memory:
+    num_devices = stages.num_devices if has_limit else 0
+    full = np.zeros(num_devices)
+    rest = np.empty((num_devices, stages.micro_batches))
+    if has_limit:
+        for stage in range(stages.device.shape[0]):
+            full[stages.device[stage]] += stages.activation[stage]
+        for device in range(num_devices):
+            for age in range(stages.micro_batches):
+                rest[device, age] = full[device]
+    return _Memory(np.zeros((num_devices, stages.micro_batches)), rest, np.zeros(num_devices), full)
+
+
+@compiled
+def _admitted(queue: _Queue, device: int, stages: Stages, memory: _Memory, limit: float, is_reverse: bool) -> int:
+    """Takes the best operation that may start out of a device's queue; -1 if none may."""
+    kinds, num_stages = stages.times.shape
+    block = num_stages * stages.micro_batches
+    # Reversed, an activation is taken by what ends it and freed by its F.
+    taken_by = (kinds - 1) * block if is_reverse else 0
+    refused = np.empty(queue.size[device], np.int64)
+    keys, num_refused, chosen = np.empty(queue.size[device]), 0, -1
+    while queue.size[device]:
+        key = queue.keys[queue.base[device]]
+        op = _pop(queue, device)
+        offset = op - taken_by
+        if not 0 <= offset < block or _takes(device, offset, stages, memory, limit, is_reverse):
+            chosen = op
+            break
+        refused[num_refused], keys[num_refused] = op, key
+        num_refused += 1
+    for each in range(num_refused):
+        _push(queue, device, keys[each], refused[each])
+    return chosen
+
+
+@compiled
+def _takes(device: int, offset: int, stages: Stages, memory: _Memory, limit: float, is_reverse: bool) -> bool:
+    micro_batch, stage = divmod(offset, stages.device.shape[0])
+    # Reversed, the last micro-batch is the oldest.
+    age, size = stages.micro_batches - 1 - micro_batch if is_reverse else micro_batch, stages.activation[stage]
+    held, rest, total = memory.held[device], memory.rest[device], memory.total
+    if total[device] + size + memory.full[device] > limit:
+        # All must still be able to finish one after another: each needs its rest while all younger keep theirs.
+        younger = 0.0
+        for each in range(age, stages.micro_batches):
+            younger += held[each]
         if younger + rest[age] > limit:
             return False
         for older in range(age - 1, -1, -1):
             younger += held[older]
             if younger + size + rest[older] > limit:
                 return False
-        return True
+    held[age] += size
+    rest[age] -= size
+    total[device] += size
+    return True
+
+
+@compiled
+def _release(op: int, device: int, stages: Stages, memory: _Memory, is_reverse: bool) -> None:
+    """Frees what an operation that has ended frees."""
+    kinds, num_stages = stages.times.shape
+    block = num_stages * stages.micro_batches
+    offset = op - (0 if is_reverse else (kinds - 1) * block)
+    if 0 <= offset < block:
+        micro_batch, stage = divmod(offset, num_stages)
+        age = stages.micro_batches - 1 - micro_batch if is_reverse else micro_batch
+        memory.held[device, age] -= stages.activation[stage]
+        memory.total[device] -= stages.activation[stage]

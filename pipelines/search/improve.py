@@ -6,73 +6,91 @@ time that one pass saves the next one keeps. Noise on the priorities between the
 point.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from random import Random
+from typing import NamedTuple
 
-from pipelines.search.budget import Budget
-from pipelines.search.dispatch import Schedule, dispatch
-from pipelines.search.network import Network
+import numpy as np
 
+from numeric.compiled import compiled
+from pipelines.search.dispatch import durations_of, list_schedule
+from pipelines.search.tables import Floats, Stages
 
-@dataclass(frozen=True, slots=True)
-class Ordering:
-    """A schedule, and the priorities and the target that make it."""
-
-    schedule: Schedule
-    priorities: list[float]
-    target: float | None
+# What a pass before the last may be longer than the worst that is of use: measured where changes were accepted.
+_FORTH = 1.01
+_BACK = 1.03
 
 
-def first_priorities(network: Network) -> list[float]:
+class Ordering(NamedTuple):
+    """A schedule, and what makes it.
+
+    Attributes:
+        starts: Start of each operation.
+        makespan: When the last one ends.
+        priorities: Of each operation.
+        target: The makespan that they aim at; infinite for none.
+    """
+
+    starts: Floats
+    makespan: float
+    priorities: Floats
+    target: float
+
+
+@compiled
+def first_priorities(stages: Stages) -> Floats:
     """Backward before forward before weights; older micro-batches first, and of one the later stages first."""
-    num_stages, count = len(network.partition), network.num_micro_batches
-    forward = [1e9 + 1e4 * m - s for m in range(count) for s in range(num_stages)]
-    backward = [1e4 * m for m in range(count) for _ in range(num_stages)]
-    weight = [2e9 + 1e4 * m for m in range(count) for _ in range(num_stages)] if network.is_split else []
-    return forward + backward + weight
+    kinds, num_stages = stages.times.shape
+    block = num_stages * stages.micro_batches
+    priorities = np.empty(kinds * block)
+    for op in range(block):
+        micro_batch, stage = divmod(op, num_stages)
+        priorities[op] = 1e9 + 1e4 * micro_batch - stage
+        priorities[block + op] = 1e4 * micro_batch
+        if kinds == 3:
+            priorities[2 * block + op] = 2e9 + 1e4 * micro_batch
+    return priorities
 
 
+@compiled
 def improve(
-    network: Network,
-    priorities: Sequence[float],
-    budget: Budget,
-    *,
+    stages: Stages,
+    priorities: Floats,
+    target: float,
+    limit: float,
     rounds: int,
-    target: float | None = None,
-    limit: float | None = None,
-    noise: float = 0.0,
-    random: Random | None = None,
+    noise: float,
+    generator: np.random.Generator,
+    worst: float,
 ) -> Ordering:
     """The best of some rounds of forward-backward improvement.
 
     Args:
-        network: What to order.
+        stages: What to order.
         priorities: Where to begin.
-        budget: Charged for each schedule.
-        rounds: Forward passes; there is one backward pass between two of them.
-        target: The makespan that the priorities aim at, if they are latest starts.
-        limit: Activation memory of a device.
+        target: The makespan that the priorities aim at, if they are latest starts; else infinite.
+        limit: Activation memory of a device, in which one micro-batch fits; infinite for no limit.
+        rounds: Forward passes, at least one; there is one backward pass between two of them.
         noise: Standard deviation, in time, of what is added to the priorities of a backward pass.
-        random: Source of the noise.
-
-    Raises:
-        ValueError: One micro-batch does not fit into the limit.
+        generator: Source of the noise.
+        worst: What is longer is of no use: a pass ends when it is certain to be, and with it all, with an infinite
+            makespan. Passes before the last may be longer by a few per cent.
     """
-    best: Ordering | None = None
-    now = list(priorities)
-    for left in range(rounds - 1, -1, -1):
-        schedule = dispatch(network, now, limit=limit, target=target)
-        budget.charge()
-        if best is None or schedule.makespan < best.schedule.makespan:
-            best = Ordering(schedule, now, target)
-        if not left or budget.spent >= 1:
+    durations = durations_of(stages)
+    best = Ordering(priorities, np.inf, priorities, target)
+    for turn in range(2 * rounds - 1):
+        is_reverse = turn % 2 == 1
+        # One call for both directions: each place that calls it is compiled anew.
+        aim, give_up = target, worst * (_FORTH if turn < 2 * rounds - 2 else 1.0)
+        if is_reverse:
+            aim, give_up = np.inf, worst * _BACK
+        starts, makespan = list_schedule(stages, priorities, limit, aim, is_reverse, give_up)
+        if makespan == np.inf:
             break
-        late = [-(start + length) for start, length in zip(schedule.starts, network.durations, strict=True)]
-        if noise and random is not None:
-            late = [end + random.gauss(0.0, noise) for end in late]
-        back = dispatch(network, late, limit=limit, is_reverse=True)
-        target = back.makespan
-        now = [-(start + length) for start, length in zip(back.starts, network.durations, strict=True)]
-    assert best is not None
+        if is_reverse:
+            target = makespan
+        elif makespan < best.makespan:
+            best = Ordering(starts, makespan, priorities, target)
+        priorities = -(starts + durations)
+        if noise > 0 and not is_reverse:
+            for op in range(priorities.shape[0]):
+                priorities[op] += noise * generator.standard_normal()
     return best

@@ -1,48 +1,55 @@
-"""The operations of a cut and placed model as a network of numbers, in the form that the dispatcher reads fast.
-
-Operation ``kind * stages * micro_batches + micro_batch * stages + stage`` with kinds F = 0, B = 1, W = 2. Per
-micro-batch the network is a chain (F up the stages, B down them) from which each W hangs; the reversed network is what
-right-justification works on.
-"""
+"""The operations of a cut and placed model: for orders by hand, for the solver, and as the plan that a schedule is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+
+import numpy as np
 
 from pipelines.case import Backward, Case
 from pipelines.costs import stage_costs
 from pipelines.plan import Operation, Pass, Plan
+from pipelines.search.dispatch import durations_of
+from pipelines.search.tables import Stages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Operations of one partition and placement.
+    """Operations of one partition and placement, numbered as in :mod:`pipelines.search.dispatch`.
 
     Attributes:
         partition: Layers of each stage.
         placement: Device of each stage.
-        num_devices: Number of devices.
-        num_micro_batches: Number of micro-batches.
+        stages: The same as arrays, with the stages' times.
         durations: Of each operation.
         device: Of each operation.
-        successors: Of each operation: what needs it.
-        predecessors: Of each operation: what it needs.
-        activation: Memory of each stage.
-        communication: Delay between devices.
-        is_split: Whether W are operations of their own; else B is the whole backward and there is no W.
     """
 
     partition: tuple[int, ...]
     placement: tuple[int, ...]
-    num_devices: int
-    num_micro_batches: int
+    stages: Stages
     durations: list[float]
     device: list[int]
-    successors: list[tuple[int, ...]]
-    predecessors: list[tuple[int, ...]]
-    activation: tuple[float, ...]
-    communication: float
-    is_split: bool
+
+    @property
+    def is_split(self) -> bool:
+        """Whether W are operations of their own; else B is the whole backward and there is no W."""
+        return self.stages.times.shape[0] == 3
+
+    @property
+    def block(self) -> int:
+        """Number of operations of one kind."""
+        return len(self.partition) * self.stages.micro_batches
+
+    def successors(self, op: int) -> tuple[int, ...]:
+        """What needs an operation."""
+        num_stages, block = len(self.partition), self.block
+        stage = op % num_stages
+        if op < block:
+            return (op + 1,) if stage < num_stages - 1 else (op + block,)
+        if op >= 2 * block:
+            return ()
+        after = (op - 1,) if stage else ()
+        return (*after, op + block) if self.is_split else after
 
 
 def network_of(case: Case, partition: Sequence[int], placement: Sequence[int]) -> Network:
@@ -52,53 +59,22 @@ def network_of(case: Case, partition: Sequence[int], placement: Sequence[int]) -
         ValueError: See :func:`pipelines.costs.stage_costs`.
     """
     costs = stage_costs(case, partition, placement)
-    num_stages, is_split = len(partition), case.backward is Backward.SPLIT
-    forward = list(costs.forward)
-    backward = list(costs.backward_input)
-    weight = list(costs.backward_weight)
-    if not is_split:
-        backward = [b + w for b, w in zip(backward, weight, strict=True)]
-    kinds = 3 if is_split else 2
-    durations = forward * case.micro_batches + backward * case.micro_batches
-    if is_split:
-        durations += weight * case.micro_batches
-    successors, predecessors = _edges(num_stages, case.micro_batches, is_split)
-    return Network(
-        partition=tuple(partition),
-        placement=tuple(placement),
+    times = [costs.forward, costs.backward_input, costs.backward_weight]
+    if case.backward is Backward.FUSED:
+        times = [costs.forward, tuple(b + w for b, w in zip(*times[1:], strict=True))]
+    stages = Stages(
+        device=np.array(placement),
+        times=np.array(times, dtype=np.float64),
+        activation=np.array(costs.activation, dtype=np.float64),
         num_devices=case.devices,
-        num_micro_batches=case.micro_batches,
-        durations=durations,
-        device=list(placement) * (case.micro_batches * kinds),
-        successors=successors,
-        predecessors=predecessors,
-        activation=costs.activation,
-        communication=case.communication,
-        is_split=is_split,
+        micro_batches=case.micro_batches,
+        communication=float(case.communication),
     )
-
-
-@lru_cache(maxsize=256)
-def _edges(
-    num_stages: int, num_micro_batches: int, is_split: bool
-) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Successors and predecessors of each operation: they depend on the counts alone, and nobody changes them."""
-    block = num_stages * num_micro_batches
-    successors: list[tuple[int, ...]] = []
-    for first in range(0, block, num_stages):
-        successors += [(first + s + 1,) for s in range(num_stages - 1)]
-        successors.append((block + first + num_stages - 1,))
-    for first in range(0, block, num_stages):
-        for s in range(num_stages):
-            after: tuple[int, ...] = (block + first + s - 1,) if s else ()
-            successors.append((*after, 2 * block + first + s) if is_split else after)
-    if is_split:
-        successors += [()] * block
-    predecessors: list[list[int]] = [[] for _ in successors]
-    for op, needing in enumerate(successors):
-        for each in needing:
-            predecessors[each].append(op)
-    return successors, [tuple(before) for before in predecessors]
+    durations = durations_of(stages).tolist()
+    device = list(placement) * (len(durations) // len(placement))
+    return Network(
+        partition=tuple(partition), placement=tuple(placement), stages=stages, durations=durations, device=device
+    )
 
 
 def plan_of(network: Network, starts: Sequence[float]) -> Plan:
@@ -108,8 +84,7 @@ def plan_of(network: Network, starts: Sequence[float]) -> Plan:
     each waits for has then been done at least as often. Operations without length may start together: they are
     ordered as one needs the other.
     """
-    num_stages = len(network.partition)
-    block = num_stages * network.num_micro_batches
+    num_stages, block = len(network.partition), network.block
     starts = list(starts)
     for kind in range(0, len(starts), block):
         for stage in range(num_stages):
@@ -117,7 +92,7 @@ def plan_of(network: Network, starts: Sequence[float]) -> Plan:
             starts[of_stage] = sorted(starts[of_stage])
     backward = Pass.BACKWARD_INPUT if network.is_split else Pass.BACKWARD
     kinds = (Pass.FORWARD, backward, Pass.BACKWARD_WEIGHT)
-    orders: list[list[Operation]] = [[] for _ in range(network.num_devices)]
+    orders: list[list[Operation]] = [[] for _ in range(network.stages.num_devices)]
 
     def moment(op: int) -> tuple[float, float, int, int, int]:
         kind, rest = divmod(op, block)
@@ -134,8 +109,7 @@ def plan_of(network: Network, starts: Sequence[float]) -> Plan:
 
 def starts_of(network: Network, plan: Plan, starts: Sequence[Sequence[float]]) -> list[float]:
     """Starts by operation from starts by device, as an evaluation gives them; for plans of a network only."""
-    num_stages = len(network.partition)
-    block = num_stages * network.num_micro_batches
+    num_stages, block = len(network.partition), network.block
     kinds = {Pass.FORWARD: 0, Pass.BACKWARD_INPUT: block, Pass.BACKWARD: block, Pass.BACKWARD_WEIGHT: 2 * block}
     result = [0.0] * len(network.durations)
     for order, times in zip(plan.orders, starts, strict=True):

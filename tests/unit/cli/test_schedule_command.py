@@ -67,9 +67,9 @@ def test_ctrl_c_ends_the_search_with_the_best_plan_so_far(tmp_path: Path, monkey
     case, charge = tmp_path / "case.json", Budget.charge
     case.write_text(json.dumps(CASE))
 
-    def charge_and_press(budget: Budget) -> None:
-        charge(budget)
-        if budget.evaluations == 3:
+    def charge_and_press(budget: Budget, schedules: int) -> None:
+        charge(budget, schedules)
+        if not budget.is_stopped:
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(Budget, "charge", charge_and_press)

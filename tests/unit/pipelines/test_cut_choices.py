@@ -12,7 +12,8 @@ from pipelines.case_file import case_from_json
 from pipelines.cut_choices import cuts_below
 from pipelines.evaluate import evaluate
 from pipelines.exact_model import prove_cuts, prove_fixed
-from pipelines.search.assignments import Assignment, Balance
+from pipelines.search.assignments import Assignment
+from pipelines.search.balance import Balance
 from pipelines.search.network import network_of, plan_of
 from tests.unit.pipelines.documents import document, small_cases
 

@@ -1,21 +1,23 @@
 """A head that is most of a device's work: what may stand beside it, and that plans are sought round it."""
 
 from dataclasses import replace
-from random import Random
+from math import inf
 
+import numpy as np
 import pytest
 
 from pipelines.case import Case, Layer, PlacementRule
 from pipelines.case_file import case_from_json
 from pipelines.evaluate import evaluate
 from pipelines.placement_bound import placement_bound
-from pipelines.search.assignments import Assignment, Balance, balanced, proposals
+from pipelines.search.assignments import Assignment, proposals
+from pipelines.search.balance import Balance
 from pipelines.search.budget import Budget
+from pipelines.search.changes import balanced
 from pipelines.search.generate import generate
 from pipelines.search.heavy_layer import heavy_proposals
 from pipelines.search.improve import first_priorities, improve
-from pipelines.search.network import network_of
-from pipelines.search.windows import WindowBalance
+from pipelines.search.tables import stages_of, table_of
 from tests.unit.pipelines.documents import document
 
 SMALL = Layer(forward=2, backward_input=3, backward_weight=2)
@@ -56,7 +58,7 @@ def test_windows_say_more_than_work_where_layers_in_the_middle_stand_beside_the_
     best = next(iter(heavy_proposals(HEAVY)))
     middle = replace(best, placement=tuple(best.placement[-1] if s == 3 else d for s, d in enumerate(best.placement)))
     own = best.placement[-1]
-    assert WindowBalance(HEAVY).loads(middle)[own] > Balance(HEAVY).loads(middle)[own]
+    assert Balance(HEAVY).windows(middle)[own] > Balance(HEAVY).loads(middle)[own]
 
 
 def test_the_bound_knows_what_must_lie_before_and_after_the_head() -> None:
@@ -68,12 +70,12 @@ def test_the_bound_knows_what_must_lie_before_and_after_the_head() -> None:
 
 def test_the_plan_that_is_found_for_a_heavy_head_starts_from_them() -> None:
     case = case_from_json(document("simpipe", "simpipe-nemotron-nano-v2-9B-p8-m16"))
-    judge = WindowBalance(case)
+    table, generator = table_of(case), np.random.default_rng(1)
 
     def start(assignment: Assignment) -> float:
-        even = balanced(case, judge, assignment, Random(1), 300, keeps_devices=True)
-        network = network_of(case, even.partition, even.placement)
-        return improve(network, first_priorities(network), Budget(9), rounds=2).schedule.makespan
+        sizes, devices = np.array(assignment.partition), np.array(assignment.placement)
+        stages = stages_of(table, *balanced(table, sizes, devices, generator, 300, True))
+        return improve(stages, first_priorities(stages), inf, inf, 2, 0.0, generator, inf).makespan
 
     plain = [each for each in proposals(case) if len(each.partition) in (16, 32)]
     assert min(map(start, list(heavy_proposals(case))[:4])) < 0.99 * min(map(start, plain))
