@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from numeric.compiled import compiled
+from pipelines.search.queues import Queue, pop, push, queue_of
 from pipelines.search.tables import Floats, Ints, Stages
 
 
@@ -21,15 +22,6 @@ class Listed(NamedTuple):
 
     starts: Floats
     makespan: float
-
-
-class _Queue(NamedTuple):
-    """A binary heap for each device, from ``base[device]`` on: the lowest key first, of equal keys the lowest value."""
-
-    base: Ints
-    size: Ints
-    keys: Floats
-    values: Ints
 
 
 class _Memory(NamedTuple):
@@ -77,7 +69,7 @@ def list_schedule(
     has_target, has_limit = target < np.inf, limit < np.inf
     durations, device_of = durations_of(stages), _devices_of(stages, num)
     following, missing = _following(num_stages, block, num, is_reverse)
-    ready = _queue(stages, num)
+    ready = queue_of(stages, num)
     running, ends, is_touched = (
         np.zeros(num_devices, np.int64) - 1,
         np.zeros(num_devices) + np.inf,
@@ -97,7 +89,7 @@ def list_schedule(
     for op in range(num):
         left[device_of[op]] += durations[op]
         if missing[op] == 0:
-            _push(ready, device_of[op], priorities[op], op)
+            push(ready, device_of[op], priorities[op], op)
     while True:
         for device in range(num_devices):
             if not is_touched[device]:
@@ -118,7 +110,7 @@ def list_schedule(
                 num_coming[device] = kept - base
                 if must_wait:
                     continue
-            op = _admitted(ready, device, stages, memory, limit, is_reverse) if has_limit else _pop(ready, device)
+            op = _admitted(ready, device, stages, memory, limit, is_reverse) if has_limit else pop(ready, device)
             if op < 0:
                 continue
             if now + left[device] > give_up:
@@ -147,7 +139,7 @@ def list_schedule(
             if has_limit:
                 _release(op, device, stages, memory, is_reverse)
             if kinds == 3 and not is_reverse and block <= op < 2 * block:
-                _push(ready, device, priorities[op + block], op + block)
+                push(ready, device, priorities[op + block], op + block)
             after = following[op]
             if after < 0:
                 continue
@@ -157,14 +149,14 @@ def list_schedule(
                 continue
             missing[after] -= 1
             if missing[after] == 0:
-                _push(ready, device_of[after], priorities[after], after)
+                push(ready, device_of[after], priorities[after], after)
                 is_touched[device_of[after]] = 1
         while arrived < sent and moments[arrived] <= now:
             after = on_way[arrived]
             arrived += 1
             missing[after] -= 1
             if missing[after] == 0:
-                _push(ready, device_of[after], priorities[after], after)
+                push(ready, device_of[after], priorities[after], after)
                 is_touched[device_of[after]] = 1
 
 
@@ -200,51 +192,6 @@ def _following(num_stages: int, block: int, num: int, is_reverse: bool) -> tuple
 
 
 @compiled
-def _queue(stages: Stages, num: int) -> _Queue:
-    base = np.zeros(stages.num_devices + 1, np.int64)
-    for device in stages.device:
-        base[device + 1] += num // stages.device.shape[0]
-    for device in range(stages.num_devices):
-        base[device + 1] += base[device]
-    return _Queue(base, np.zeros(stages.num_devices, np.int64), np.empty(num), np.empty(num, np.int64))
-
-
-@compiled
-def _push(queue: _Queue, device: int, key: float, value: int) -> None:
-    base, at = queue.base[device], queue.size[device]
-    queue.size[device] += 1
-    while at > 0:
-        above = (at - 1) >> 1
-        other = queue.keys[base + above]
-        if other < key or (other == key and queue.values[base + above] < value):
-            break
-        queue.keys[base + at], queue.values[base + at] = other, queue.values[base + above]
-        at = above
-    queue.keys[base + at], queue.values[base + at] = key, value
-
-
-@compiled
-def _pop(queue: _Queue, device: int) -> int:
-    base, last = queue.base[device], queue.size[device] - 1
-    queue.size[device] = last
-    first, key, value = queue.values[base], queue.keys[base + last], queue.values[base + last]
-    at, below = 0, 1
-    while below < last:
-        left, right = base + below, base + below + 1
-        if below + 1 < last and (
-            queue.keys[right] < queue.keys[left]
-            or (queue.keys[right] == queue.keys[left] and queue.values[right] < queue.values[left])
-        ):
-            below, left = below + 1, right
-        if key < queue.keys[left] or (key == queue.keys[left] and value < queue.values[left]):
-            break
-        queue.keys[base + at], queue.values[base + at] = queue.keys[left], queue.values[left]
-        at, below = below, 2 * below + 1
-    queue.keys[base + at], queue.values[base + at] = key, value
-    return int(first)
-
-
-@compiled
 def _memory(stages: Stages, has_limit: bool) -> _Memory:
     num_devices = stages.num_devices if has_limit else 0
     full = np.zeros(num_devices)
@@ -259,7 +206,7 @@ def _memory(stages: Stages, has_limit: bool) -> _Memory:
 
 
 @compiled
-def _admitted(queue: _Queue, device: int, stages: Stages, memory: _Memory, limit: float, is_reverse: bool) -> int:
+def _admitted(queue: Queue, device: int, stages: Stages, memory: _Memory, limit: float, is_reverse: bool) -> int:
     """Takes the best operation that may start out of a device's queue; -1 if none may."""
     kinds, num_stages = stages.times.shape
     block = num_stages * stages.micro_batches
@@ -269,7 +216,7 @@ def _admitted(queue: _Queue, device: int, stages: Stages, memory: _Memory, limit
     keys, num_refused, chosen = np.empty(queue.size[device]), 0, -1
     while queue.size[device]:
         key = queue.keys[queue.base[device]]
-        op = _pop(queue, device)
+        op = pop(queue, device)
         offset = op - taken_by
         if not 0 <= offset < block or _takes(device, offset, stages, memory, limit, is_reverse):
             chosen = op
@@ -277,7 +224,7 @@ def _admitted(queue: _Queue, device: int, stages: Stages, memory: _Memory, limit
         refused[num_refused], keys[num_refused] = op, key
         num_refused += 1
     for each in range(num_refused):
-        _push(queue, device, keys[each], refused[each])
+        push(queue, device, keys[each], refused[each])
     return chosen
 
 

@@ -169,7 +169,7 @@ class _Search:
 
     def _schedules(self, standing: Standing, until: float) -> int:
         """How many schedules the next call may make."""
-        at_once = max(1, _OPERATIONS_AT_ONCE // standing.ordering.starts.shape[0])
+        at_once = max(1, _OPERATIONS_AT_ONCE // len(standing.ordering.starts))
         return min(at_once, self._budget.left(until))
 
 

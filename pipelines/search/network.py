@@ -33,7 +33,7 @@ class Network:
     @property
     def is_split(self) -> bool:
         """Whether W are operations of their own; else B is the whole backward and there is no W."""
-        return self.stages.times.shape[0] == 3
+        return len(self.stages.times) == 3
 
     @property
     def block(self) -> int:

@@ -11,7 +11,7 @@ from pipelines.search.generate import generate
 from services.scheduler.planning.situation import Situation
 
 _BUDGET = 800
-_EVALUATIONS = 30
+_EVALUATIONS = 300
 
 
 class PipelineSearch:

@@ -10,6 +10,9 @@ import time
 
 import numpy as np
 
+from pipelines.case import Case, Layer
+from pipelines.search.budget import Budget
+from pipelines.search.generate import generate
 from services.scheduler.planning.makespan import pipeline_makespan, pipeline_makespans
 from services.scheduler.planning.pipeline_bound import climbed, pipeline_bound, split_parts
 from services.scheduler.planning.split_search import least_slowest, split_candidates
@@ -26,6 +29,8 @@ def warm_up() -> float:
     climbed(prefix, borders, 2, 0.5, 0.0)
     split_candidates(prefix, 2, 10.0)
     least_slowest(prefix)
+    layer = Layer(forward=1.0, backward_input=1.0, backward_weight=1.0)
+    generate(Case(name="first", devices=2, micro_batches=2, layers=(layer,) * 5), Budget(100))
     return time.perf_counter() - started
 
 

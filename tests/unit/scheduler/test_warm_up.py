@@ -3,6 +3,7 @@ import sys
 
 _SCRIPT = """
 from benchmarks.planning.plan_time import FLEETS, random_state
+from pipelines.search import balance, changes, climb, dispatch, improve, tables
 from services.scheduler.planning import makespan, pipeline_bound, split_search
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solver import solve
@@ -12,7 +13,7 @@ from services.scheduler.planning.warm_up import warm_up
 def compiled():
     return {
         (name, tuple(each.signatures))
-        for module in (makespan, pipeline_bound, split_search)
+        for module in (makespan, pipeline_bound, split_search, balance, changes, climb, dispatch, improve, tables)
         for name, each in vars(module).items()
         if hasattr(each, "signatures")
     }
