@@ -14,9 +14,10 @@ from numeric.compiled import compiled
 from pipelines.search.dispatch import durations_of, list_schedule
 from pipelines.search.tables import Floats, Stages
 
-# What a pass before the last may be longer than the worst that is of use: measured where changes were accepted.
-_FORTH = 1.01
-_BACK = 1.03
+# What a pass before the last may be longer than the worst that is of use, forth and back: without a memory limit much
+# is made good by the next one.
+_PATIENCE, _BACK_PATIENCE = 1.06, 1.08
+_LIMITED_PATIENCE, _LIMITED_BACK_PATIENCE = 1.01, 1.03
 
 
 class Ordering(NamedTuple):
@@ -79,9 +80,11 @@ def improve(
     for turn in range(2 * rounds - 1):
         is_reverse = turn % 2 == 1
         # One call for both directions: each place that calls it is compiled anew.
-        aim, give_up = target, worst * (_FORTH if turn < 2 * rounds - 2 else 1.0)
+        aim, give_up = target, worst
         if is_reverse:
-            aim, give_up = np.inf, worst * _BACK
+            aim, give_up = np.inf, worst * (_BACK_PATIENCE if limit == np.inf else _LIMITED_BACK_PATIENCE)
+        elif turn < 2 * rounds - 2:
+            give_up = worst * (_PATIENCE if limit == np.inf else _LIMITED_PATIENCE)
         starts, makespan = list_schedule(stages, priorities, limit, aim, is_reverse, give_up)
         if makespan == np.inf:
             break
