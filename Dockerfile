@@ -17,11 +17,8 @@ RUN python -m venv /opt/evenkeel
 COPY requirements/services.lock /tmp/
 RUN --mount=type=cache,target=/root/.cache/pip \
     /opt/evenkeel/bin/pip install --quiet --require-hashes --requirement /tmp/services.lock
-# A pulled layer has whole seconds, and what was compiled is known by its source's time: so sources have them too.
 RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
-    /opt/evenkeel/bin/pip install --quiet --no-deps /wheels/*.whl \
-    && cd /opt/evenkeel/lib/python*/site-packages \
-    && find services pipelines numeric -name '*.py' -exec sh -c 'touch --date="@$(stat --format=%Y "$0")" "$0"' {} \;
+    /opt/evenkeel/bin/pip install --quiet --no-deps /wheels/*.whl
 
 FROM python:${PYTHON_VERSION}-slim AS trainer-packages
 RUN python -m venv /opt/evenkeel

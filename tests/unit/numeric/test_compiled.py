@@ -47,6 +47,45 @@ def test_it_adds_in_the_order_of_its_source() -> None:
     assert total == expected[-1]
 
 
+_HELPER = """
+from numeric.compiled import compiled
+
+SCALE = 2.0
+
+@compiled
+def scaled(value):
+    return value * SCALE
+"""
+_CONSTANT = "OFFSET = 1.0\n"
+_USER = """
+from numeric.compiled import compiled
+from {prefix}_constant import OFFSET
+from {prefix}_helper import scaled
+
+@compiled
+def result(value):
+    return scaled(value) + OFFSET
+
+print(result(10.0), sum(result.stats.cache_hits.values()))
+"""
+
+
+def test_what_is_kept_is_out_of_date_when_something_that_it_uses_has_changed(tmp_path: Path) -> None:
+    def written(helper: str, constant: str) -> tuple[float, int]:
+        (tmp_path / "kept_helper.py").write_text(helper)
+        (tmp_path / "kept_constant.py").write_text(constant)
+        (tmp_path / "kept_user.py").write_text(_USER.format(prefix="kept"))
+        script = [sys.executable, "-c", "import kept_user"]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(tmp_path), *sys.path]))}
+        value, hits = subprocess.run(script, env=environment, capture_output=True, text=True, check=True).stdout.split()
+        return float(value), int(hits)
+
+    assert written(_HELPER, _CONSTANT) == (21.0, 0)
+    assert written(_HELPER, _CONSTANT) == (21.0, 1), "nothing has changed"
+    assert written(_HELPER.replace("2.0", "3.0"), _CONSTANT) == (31.0, 0), "a helper has changed"
+    assert written(_HELPER.replace("2.0", "3.0"), "OFFSET = 5.0\n") == (35.0, 0), "a number has changed"
+
+
 @pytest.mark.parametrize("can_write", [True, False])
 def test_a_process_compiles_whether_or_not_a_cache_can_be_written(tmp_path: Path, can_write: bool) -> None:
     script = tmp_path / "script.py"
