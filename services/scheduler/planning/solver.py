@@ -22,9 +22,9 @@ from layouts.layout import Layout
 from services.scheduler.planning.answer import answer
 from services.scheduler.planning.candidate import SCHEDULE, Candidate, same
 from services.scheduler.planning.levers import REGISTRY, STRUCTURAL
-from services.scheduler.planning.levers.migrate_stage import least_routed_seconds
 from services.scheduler.planning.levers.rearrange import steps_within
 from services.scheduler.planning.price import Price
+from services.scheduler.planning.refinements import MIGRATE, VIRTUAL, interleaved, routed
 from services.scheduler.planning.repair import with_standbys
 from services.scheduler.planning.situation import RISK_MARGIN, Situation
 from services.scheduler.planning.solution import TIE, NoPlanError, Solution
@@ -34,14 +34,10 @@ from services.scheduler.planning.virtual import bare
 
 _Structure = tuple[tuple[str, ...], Layout]
 _SCHEDULE_MARGIN = 0.03
-_MIGRATE = "migrate_stage"
-_VIRTUAL = "virtual_stages"
 _REARRANGE = "rearrange"
 _MAX_STEPS, _STEP_WORK, _MAX_CLIMBED = 24, 240_000, 3
 """Steps of one rank or stage that are looked at (fewer, down to none, where stages times blocks are many), and from how
 many candidates."""
-_MAX_LOOKED_AT, _MAX_INTERLEAVED = 4, 2
-_MAX_ROUTED, _MAX_ROUTED_OF_FEW = 2, 4
 _TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_TIED = 2
 _DEALERS = ("placement", "standby")
@@ -98,9 +94,9 @@ class _Search:
         seconds = situation.seconds(layout)
         excess = situation.excess_bytes(layout)
         judged = seconds * (1.0 + RISK_MARGIN * situation.num_risks(layout)) if not excess else math.inf
-        last = (_MIGRATE,) if layout.routes != situation.layout.routes else ()
-        if situation.may_have_orders and REGISTRY[_VIRTUAL].describe(situation.layout, layout):
-            last = (*last, _VIRTUAL)
+        last = (MIGRATE,) if layout.routes != situation.layout.routes else ()
+        if situation.may_have_orders and REGISTRY[VIRTUAL].describe(situation.layout, layout):
+            last = (*last, VIRTUAL)
         self.candidates.append(
             Candidate(
                 levers=(*names, *_pulled(base, layout), *last),
@@ -194,9 +190,10 @@ class _Search:
 
     def refine(self) -> None:
         """Weigh routes and several stages a rank."""
-        for refined in (_routed, _with_orders):
-            for candidate, layout in refined(self.situation, self.candidates):
-                self.add(candidate.structural_levers, candidate.base, layout)
+        for candidate, layout in routed(self.situation, self.candidates, thoroughly=self.is_small):
+            self.add(candidate.structural_levers, candidate.base, layout)
+        for candidate, layout in interleaved(self.situation, self.candidates):
+            self.add(candidate.structural_levers, candidate.base, layout)
 
     def tune_less(self) -> None:
         """Weigh every subset of the tuning levers on the structures of the fastest: no lever more than it needs."""
@@ -346,54 +343,6 @@ def _again(situation: Situation, candidate: Candidate, *, thoroughly: bool) -> I
 
 def _with(names: tuple[str, ...], *more: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*names, *more)))
-
-
-def _routed(situation: Situation, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, Layout]]:
-    """The most promising layouts with routes, for jobs whose engine runs them."""
-    if situation.home.routable:
-        for candidate, plain in _to_route(situation, candidates):
-            for layout in REGISTRY[_MIGRATE].propose(situation, plain):
-                yield candidate, layout
-
-
-def _with_orders(situation: Situation, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, Layout]]:
-    """The fastest layouts with several stages a rank, for jobs whose engine runs them."""
-    if situation.may_have_orders:
-        for candidate, plain in _to_interleave(candidates):
-            for layout in REGISTRY[_VIRTUAL].propose(situation, plain):
-                yield candidate, layout
-
-
-def _to_route(situation: Situation, candidates: Sequence[Candidate]) -> list[tuple[Candidate, Layout]]:
-    """Layouts that routes are sought for: the most promising few of the candidates and of what they were tuned from.
-
-    What is in force, with the quotas of the full shape, is among them in small jobs: routes can be better than all
-    that whole micro-batches bring.
-    """
-    small = _is_small(situation)
-    fastest = min(candidate.judged for candidate in candidates)
-    ordered = sorted(candidates, key=lambda c: c.judged)
-    found: list[tuple[float, Candidate, Layout]] = []
-    for candidate in ordered if small else ordered[:_MAX_LOOKED_AT]:
-        for layout in (candidate.layout, candidate.base):
-            plain = bare(layout)
-            if any(same(plain, other) for _, _, other in found) or situation.excess_bytes(plain):
-                continue
-            least = least_routed_seconds(situation, plain) * (1.0 + RISK_MARGIN * situation.num_risks(plain))
-            if least < fastest * (1.0 - TIE):
-                found.append((least, candidate, plain))
-    found.sort(key=lambda each: each[0])
-    return [(candidate, plain) for _, candidate, plain in found[: _MAX_ROUTED_OF_FEW if small else _MAX_ROUTED]]
-
-
-def _to_interleave(candidates: Sequence[Candidate]) -> list[tuple[Candidate, Layout]]:
-    """Layouts of one stage a rank that are tried with several: the fastest few of the candidates."""
-    found: list[tuple[Candidate, Layout]] = []
-    for candidate in sorted(candidates, key=lambda c: c.judged)[:_MAX_LOOKED_AT]:
-        plain = bare(candidate.layout)
-        if not any(same(plain, other) for _, other in found):
-            found.append((candidate, plain))
-    return found[:_MAX_INTERLEAVED]
 
 
 def _under(structures: Sequence[_Structure], schedules: Collection[str]) -> Iterator[_Structure]:
