@@ -177,16 +177,24 @@ class _Search:
         """Weigh what comes of one candidate."""
         while left > 0 and not candidate.excess_bytes:
             names, known = _with(candidate.structural_levers, _REARRANGE), len(self.candidates)
-            most = candidate.judged * (1.0 - TIE)
-            for base in islice(steps_within(self.situation, bare(candidate.layout), most), left):
+            most, allowed = candidate.judged * (1.0 - TIE), max(0.0, self._crowding(candidate.layout))
+            steps_on = steps_within(self.situation, bare(candidate.layout), most)
+            for base in islice((step for step in steps_on if self._crowding(step) <= allowed), left):
                 left -= 1
                 layout = self.tuner.tuned(base, self._tuning)
-                if self.situation.judged_seconds(layout) < most and not self.situation.excess_bytes(layout):
+                is_full = self.situation.excess_bytes(layout) or self._crowding(layout) > allowed
+                if not is_full and self.situation.judged_seconds(layout) < most:
                     self.add(names, base, layout)
                     break
             if len(self.candidates) == known:
                 break  # no step is worth a plan, or one led to what is known
             candidate = self.candidates[-1]
+
+    def _crowding(self, layout: Layout) -> float:
+        """How far a layout fills some device beyond what a plan may do of its own accord; 0 where memory is known."""
+        if self.situation.device_bytes is not None:
+            return 0.0
+        return max([self.situation.crowding(replica.stages) for replica in layout.replicas])
 
     def refine(self) -> None:
         """Weigh routes and several stages a rank."""

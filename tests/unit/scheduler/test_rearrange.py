@@ -13,6 +13,7 @@ from services.scheduler.planning.levers.rearrange import steps_within
 from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import TIE
+from services.scheduler.planning.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of, situations
 
 LEVER = REGISTRY["rearrange"]
@@ -84,3 +85,15 @@ def test_the_best_layout_of_a_small_job_is_found_from_any_known_one() -> None:
     assert sum(quota for quota, _ in told) == state.home.num_micro_batches
     assert all(sum(blocks for _, blocks in stages) == state.home.num_blocks for _, stages in told)
     assert enumeration.best(best)[0] == best
+
+
+@pytest.mark.parametrize("slow", [{2: 0.6}, {0: 0.5}, {1: 0.7, 2: 0.7}])
+def test_where_memory_is_not_known_nobody_gets_much_more_to_hold_than_the_full_shape_gives(
+    slow: dict[int, float],
+) -> None:
+    home = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=2, num_micro_batches=6)
+    situation = situation_of(home, speeds=slow)
+    chosen = solve(situation).layout
+    assert max(situation.crowding(replica.stages) for replica in chosen.replicas) <= 0.0
+    steps = LEVER.propose(situation, home)
+    assert any(situation.crowding(replica.stages) > 0.0 for step in steps for replica in step.replicas)
