@@ -48,8 +48,18 @@ def run(stack: Stack) -> LiveRun:
 
 
 def relieves_the_victim(plan: MadePlan) -> bool:
-    """The victim's stage of some micro-batches runs in the other replica."""
-    return (0, 0) in {(route["stage"], route["replica"]) for route in plan.layout.get("routes", ())}
+    """The victim's stage of some micro-batches runs in another replica than the one that it has its place in."""
+    places = {
+        (replica, stage)
+        for replica, each in enumerate(plan.layout["replicas"])
+        for stage, one in enumerate(each["stages"])
+        if VICTIM in one["ranks"]
+    }
+    return any(
+        route["stage"] == stage and route["replica"] != replica
+        for route in plan.layout.get("routes") or ()
+        for replica, stage in places
+    )
 
 
 def ends_of_routes(run: LiveRun, routed: MadePlan) -> list[MadePlan]:
