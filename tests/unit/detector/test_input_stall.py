@@ -1,6 +1,14 @@
-"""What the kind remembers of input stalls survives a restart, also one from a version that remembered every frame."""
+"""Input stalls are told once, if they cost something; what is remembered survives a restart, also of older versions."""
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from services.detector.domain.frame_layout import FrameLayout
+from services.detector.domain.kind import Look
 from services.detector.domain.kinds.input_stall import InputStall
+from tests.unit.detector.synthetic import SyntheticJob, cube
 
 
 def test_an_older_snapshot_gives_its_stalls_and_how_many_frames_it_has_seen() -> None:
@@ -14,3 +22,38 @@ def test_a_restored_one_is_what_was_saved() -> None:
     state = {"num_seen": 40, "stalls": [[33, 90, 0.25, [1]], [38, 95, 0.5, [1, 3]]], "num_calm": 0}
     watch.restore(state)
     assert watch.to_state() == state
+
+
+@pytest.mark.parametrize(
+    ("data_shares", "is_told"),
+    [
+        pytest.param([0.056, 0, 0, 0] * 12, False, id="a busy machine's loader is late now and then"),
+        pytest.param([0.056] * 48, True, id="a little in every iteration adds up"),
+        pytest.param([0.3, 0, 0, 0] * 12, True, id="much, now and then"),
+        pytest.param([0.9, *[0.0] * 15] * 6, False, id="once in sixteen iterations is no stall"),
+    ],
+)
+def test_a_stall_is_told_once_and_only_if_it_costs_something(data_shares: list[float], is_told: bool) -> None:
+    watch = InputStall()
+    told = [found for i, share in enumerate(data_shares) for found in watch.observe(_look(i, share))]
+    assert [found.ranks for found in told] == [(2,)] * is_told
+
+
+def _look(iteration: int, share: float) -> Look:
+    job = SyntheticJob(places=cube(), seed=1)
+    frame = next(iter(job.frames(iteration, iteration + 1)))
+    count = len(frame.ranks)
+    wall_seconds = np.ones(count)
+    frame = replace(frame, wall_seconds=wall_seconds, data_seconds=np.where(frame.ranks == 2, share, 0.0))
+    everybody, nothing = np.ones(count, bool), np.zeros(count, bool)
+    return Look(
+        frame=frame,
+        layout=FrameLayout.of(frame, None),
+        usable=everybody,
+        expected_seconds=None,
+        residuals=np.full((count, 1), np.nan),
+        ill=nothing,
+        limit=12.0,
+        plain=True,
+        some_ill=False,
+    )

@@ -15,6 +15,8 @@ _WINDOW = 12
 _STALLS = 3
 WORTH_TELLING = 0.05
 """Input that takes this part of an iteration is a stall."""
+LEAST_LOST = 0.025
+"""Stalls are told once they took this part of the last iterations: a busy machine's loader is late now and then."""
 _CALM_TO_REARM = 48
 _MOST_RANKS = 64
 
@@ -48,11 +50,13 @@ class InputStall(KindWatch):
             stalls.append((self._num_seen, frame.iteration, float(shares.max()), tuple(stalled[:_MOST_RANKS])))
         self._stalls = stalls
         armed = self._num_calm >= _CALM_TO_REARM
-        self._num_calm = 0 if len(stalls) >= _STALLS or (stalls and not armed) else self._num_calm + 1
-        if len(stalls) < _STALLS or not armed:
-            self._num_calm = max(self._num_calm, _CALM_TO_REARM) if armed else self._num_calm
-            return []
-        return [_finding(stalls, min(self._num_seen, _WINDOW))]
+        num_seen = min(self._num_seen, _WINDOW)
+        is_told = armed and len(stalls) >= _STALLS and _lost(stalls, num_seen) >= LEAST_LOST
+        if is_told or (stalls and not armed):
+            self._num_calm = 0
+        elif not armed:
+            self._num_calm += 1
+        return [_finding(stalls, num_seen)] if is_told else []
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
@@ -70,15 +74,19 @@ class InputStall(KindWatch):
         self._num_calm = state["num_calm"]
 
 
+def _lost(stalls: list[_Stall], num_seen: int) -> float:
+    """The part of the last ``num_seen`` iterations that went to stalls."""
+    return sum(share for _, _, share, _ in stalls) / num_seen
+
+
 def _finding(stalls: list[_Stall], num_seen: int) -> KindFinding:
     by_rank = Counter(rank for _, _, _, ranks in stalls for rank in ranks)
     ranks = tuple(sorted(rank for rank, count in by_rank.items() if 2 * count >= len(stalls)))
     share = float(np.mean([share for _, _, share, _ in stalls]))
-    lost = share * len(stalls) / num_seen
     return KindFinding(
         kind=VerdictKind.INPUT_STALL,
         ranks=ranks,
-        throughput=1 - lost,
+        throughput=1 - _lost(stalls, num_seen),
         confidence=0.99,
         first_iteration=stalls[0][1],
         evidence=(
