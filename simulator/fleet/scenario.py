@@ -123,8 +123,13 @@ def _job(job: _Section, num_spares: int) -> tuple[Layout, CostModel]:
     return home, CostModel(spec, workload)
 
 
-def _seconds(section: _Section) -> dict[str, float]:
+def _seconds(section: _Section, hours: float) -> dict[str, float]:
     """When something begins, and how long it lasts."""
+    if section["at_hours"] >= hours:
+        raise ValueError(
+            f"at_hours: {section['at_hours']:g} is not before the scenario's end, so nobody would see it; "
+            f"give less than {hours:g}, or more hours to the scenario"
+        )
     return {
         "at_seconds": 3600.0 * section["at_hours"],
         "duration_seconds": 3600.0 * section.get("hours", math.inf),
@@ -137,7 +142,7 @@ def _known(devices: Sequence[int], topology: Topology) -> tuple[int, ...]:
     return tuple(map(int, devices))
 
 
-def _fault(section: _Section, topology: Topology) -> Fault:
+def _fault(section: _Section, topology: Topology, hours: float) -> Fault:
     named = [key for key in ("devices", "node", "rack") if key in section]
     if len(named) != 1:
         raise ValueError(f"name devices: [..], node: or rack:, one of them, not {', '.join(named) or 'none'}")
@@ -151,16 +156,16 @@ def _fault(section: _Section, topology: Topology) -> Fault:
                     f"no {scope} {section[scope]:g}; the fleet has 0 to {(topology.num_devices - 1) // size}"
                 )
     return Fault(
-        **_seconds(section),
+        **_seconds(section, hours),
         devices=_known(devices, topology),
         throughput=float(section.get("throughput", 0.0)),
         silent=section.get("silent", False),
     )
 
 
-def _link_fault(section: _Section, topology: Topology) -> LinkFault:
+def _link_fault(section: _Section, topology: Topology, hours: float) -> LinkFault:
     one, other = _known(section["devices"], topology)
-    return LinkFault(**_seconds(section), devices=(one, other), factor=float(section["factor"]))
+    return LinkFault(**_seconds(section, hours), devices=(one, other), factor=float(section["factor"]))
 
 
 def _process(section: _Section, hours: float) -> FaultProcess:
@@ -232,12 +237,12 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
         home=home,
         cost=cost,
         topology=topology,
-        faults=each("faults", lambda one: _fault(one, topology)),
+        faults=each("faults", lambda one: _fault(one, topology, hours)),
         processes=each("processes", lambda one: _process(one, hours)),
         detector=_at("detector", lambda: _detector(file.get("detector", {}))),
         costs=_costs(file.get("costs", {}), power),
         strategies=tuple(file.get("strategies", known_strategies)),
-        link_faults=each("links", lambda one: _link_fault(one, topology)),
+        link_faults=each("links", lambda one: _link_fault(one, topology, hours)),
         noise=float(file["job"].get("noise", 0.0)),
     )
 

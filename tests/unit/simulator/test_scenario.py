@@ -94,6 +94,11 @@ def test_progress_is_told_up_to_the_end():
         ({"faults": [{"at_hours": 1, "node": 7}]}, r"faults\[0\]: no node 7; the fleet has 0 to 2"),
         ({"faults": [{"at_hours": 1, "node": 0, "devices": [1]}]}, r"faults\[0\]: name devices.*not devices, node"),
         ({"faults": [{"at_hours": 1, "devices": [1], "throughput": 1}]}, r"faults\[0\]: .*less than 1"),
+        (
+            {"faults": [{"at_hours": 2, "devices": [1]}]},
+            r"faults\[0\]: at_hours: 2 is not before the scenario's end, .* less than 2, or more hours",
+        ),
+        ({"links": [{"at_hours": 2.5, "devices": [0, 8], "factor": 2}]}, r"links\[0\]: at_hours: 2.5 is not before"),
         ({"processes": [{"every_hours": 1e-7}]}, r"processes\[0\]: every_hours makes some 2e\+07 faults"),
         ({"costs": {"bytes_per_second": 0}}, "costs.bytes_per_second: expected a number"),
     ],
