@@ -44,10 +44,18 @@ class RunState:
     ranks: list[RankProcess] = field(default_factory=list)
 
     def write(self, run_dir: Path) -> None:
-        """Replace the file in one step: a reader sees the old one or the new one."""
+        """Replace the file in one step: a reader sees the old one or the new one.
+
+        Raises:
+            OSError: It cannot be written; the old one stays.
+        """
         fresh = run_dir / f"{FILE_NAME}.{os.getpid()}"
-        fresh.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        fresh.replace(run_dir / FILE_NAME)
+        try:
+            fresh.write_text(json.dumps(asdict(self), indent=1) + "\n")
+            fresh.replace(run_dir / FILE_NAME)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
 
 
 def read_run_state(run_dir: Path) -> RunState:
