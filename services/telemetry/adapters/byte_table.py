@@ -1,6 +1,7 @@
 """Numbers for byte strings that come again and again: thousands are looked up in one compiled step."""
 
 import os
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,16 @@ import numpy.typing as npt
 from numeric.compiled import compiled
 from services.telemetry.adapters.wire_scan import Bools, Bytes, Ints, hash_of, same_bytes
 
-# Nobody who sends bytes knows it: nobody can choose strings that all lie in one place of the table.
-_SALT = int.from_bytes(os.urandom(7))
+_NOBODY = np.empty(0, dtype=np.int64)
+
+
+@cache
+def _salt() -> int:
+    """Nobody who sends bytes knows it: nobody can choose strings that all lie in one place of the table.
+
+    No number of the module: machine code is kept for as long as those are the same, and this one never is.
+    """
+    return int.from_bytes(os.urandom(7))
 
 
 class ByteTable:
@@ -30,7 +39,7 @@ class ByteTable:
         """Number of each of the strings in a buffer; -1 for those that are not here."""
         found = np.empty(len(begins), dtype=np.int64)
         begins, ends = np.ascontiguousarray(begins), np.ascontiguousarray(ends)
-        _find(wire, begins, ends, self._store, self._bounds, self._cells, _SALT, found)
+        _look_up(wire, begins, ends, self._store, self._bounds, self._cells, _salt(), found, _NOBODY)
         return found
 
     def add(self, raw: bytes) -> int:
@@ -45,7 +54,7 @@ class ByteTable:
         if 2 * self._size > len(self._cells):
             self._cells = np.full(4 * len(self._cells), -1, dtype=np.int64)
             number = 0
-        _put(self._store, self._bounds[: self._size], self._cells, _SALT, number)
+        _put(self._store, self._bounds[: self._size], self._cells, _salt(), number)
         return self._size - 1
 
 
@@ -53,8 +62,9 @@ def distinct(wire: Bytes, begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """Which of the distinct strings of a buffer each one is, numbered as they come, and where each comes first."""
     size, begins, ends = len(begins), np.ascontiguousarray(begins), np.ascontiguousarray(ends)
     which, firsts = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    bounds = np.empty((size, 2), dtype=np.int64)
     cells = np.full(1 << (2 * size + 2).bit_length(), -1, dtype=np.int64)
-    count = _number(wire, begins, ends, cells, _SALT, which, firsts)
+    count = _look_up(wire, begins, ends, wire, bounds, cells, _salt(), which, firsts)
     return which, firsts[:count]
 
 
@@ -75,22 +85,52 @@ def _with_room(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
 
 
 @compiled
-def _find(
-    wire: Bytes, begins: Ints, ends: Ints, store: Bytes, bounds: Ints, cells: Ints, salt: int, found: Ints
-) -> None:
-    mask = len(cells) - 1
+def _look_up(
+    wire: Bytes,
+    begins: Ints,
+    ends: Ints,
+    store: Bytes,
+    bounds: Ints,
+    cells: Ints,
+    salt: int,
+    numbers: Ints,
+    firsts: Ints,
+) -> int:
+    """Finds strings of ``wire`` among those that have numbers.
+
+    Args:
+        wire: Where they are.
+        begins: First byte of each.
+        ends: Behind its last byte.
+        store: Where the strings are that have numbers.
+        bounds: Begin and end of each of those.
+        cells: Their numbers by hash, -1 in empty ones; a power of two of them.
+        salt: Of the hashes.
+        numbers: Filled: the number of each; -1 = it has none.
+        firsts: Rows of those that came first: with room for all, a string without a number gets the next one, which
+            needs ``store`` to be ``wire``; with none, nobody does.
+
+    Returns:
+        How many were given numbers.
+    """
+    mask, count, gives = len(cells) - 1, 0, len(firsts) > 0
     for row in range(len(begins)):
         begin, size = begins[row], ends[row] - begins[row]
         cell = hash_of(wire, begin, ends[row], salt) & mask
         while True:
             number = cells[cell]
             if number < 0:
+                if gives:
+                    number = cells[cell] = count
+                    firsts[count], bounds[count, 0], bounds[count, 1] = row, begin, ends[row]
+                    count += 1
                 break
             at = bounds[number, 0]
             if bounds[number, 1] - at == size and same_bytes(wire, begin, store, at, size):
                 break
             cell = (cell + 1) & mask
-        found[row] = number
+        numbers[row] = number
+    return count
 
 
 @compiled
@@ -102,28 +142,6 @@ def _put(store: Bytes, bounds: Ints, cells: Ints, salt: int, first: int) -> None
         while cells[cell] >= 0:
             cell = (cell + 1) & mask
         cells[cell] = number
-
-
-@compiled
-def _number(wire: Bytes, begins: Ints, ends: Ints, cells: Ints, salt: int, which: Ints, firsts: Ints) -> int:
-    """Fills ``which`` and ``firsts``; returns how many strings there are."""
-    mask, count = len(cells) - 1, 0
-    for row in range(len(begins)):
-        begin, size = begins[row], ends[row] - begins[row]
-        cell = hash_of(wire, begin, ends[row], salt) & mask
-        while True:
-            number = cells[cell]
-            if number < 0:
-                number = cells[cell] = count
-                firsts[count] = row
-                count += 1
-                break
-            first = firsts[number]
-            if ends[first] - begins[first] == size and same_bytes(wire, begin, wire, begins[first], size):
-                break
-            cell = (cell + 1) & mask
-        which[row] = number
-    return count
 
 
 @compiled
