@@ -214,9 +214,10 @@ def _rank_of_worker(step: Ints, worker: Ints, rank: Ints) -> Ints:
             f"step {triples[0, at]}: ranks {triples[2, at]} and {triples[2, at + 1]} share one dp_rank and stage; keep "
             "one tensor-parallel rank of each worker"
         )
-    lowest = np.full(int(worker.max()) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(lowest, worker, rank)
-    found: Ints = lowest[worker]
+    workers, place = np.unique(worker, return_inverse=True)
+    lowest = np.full(len(workers), np.iinfo(np.int64).max)
+    np.minimum.at(lowest, place.ravel(), rank)
+    found: Ints = lowest[place.ravel()]
     return found
 
 

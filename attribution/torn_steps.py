@@ -1,4 +1,4 @@
-"""The first or last step of a recording where the recorder came late or was stopped in the middle."""
+"""Steps of a recording that are not whole: the recorder came late, was stopped in the middle, or lost something."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,13 +8,15 @@ from attribution.operations import Operations, OperationType
 Ints = npt.NDArray[np.int64]
 
 _NOW_AND_THEN = (OperationType.GARBAGE_COLLECTION, OperationType.INPUT)
+_NEARLY_ALL = 0.9
 
 
 def torn_steps(operations: Operations) -> tuple[int, ...]:
-    """The first and the last step, as far as they are not whole.
+    """The steps that are not whole, ascending.
 
-    In a torn step a worker lacks a kind of operation that it runs in all steps between them (of two steps: in the other
-    one), or does not run as many backwards as forwards although it does so in those. Fewer micro-batches are no tear.
+    In a torn step a worker lacks a kind of operation that it runs in nearly all other steps (of two steps: in the other
+    one), or does not run as many backwards as forwards although it does so in those. The first and the last step, which
+    are torn oftenest, are held against those between them. Fewer micro-batches are no tear.
     """
     steps, step_of = np.unique(operations.step, return_inverse=True)
     if len(steps) < 2:
@@ -23,12 +25,14 @@ def torn_steps(operations: Operations) -> tuple[int, ...]:
     forwards = _counts(operations, step_of.ravel(), operations.optype == OperationType.FORWARD, by_kind=False)
     backwards = _counts(operations, step_of.ravel(), operations.optype == OperationType.BACKWARD, by_kind=False)
     uneven = forwards != backwards
-    between = list(range(1, len(steps) - 1))
+    between = range(1, len(steps) - 1) if len(steps) > 2 else range(2)
     torn = []
-    for place in (0, len(steps) - 1):
-        others = between or [len(steps) - 1 - place]
-        lacks = (counts[place] == 0) & (counts[others] > 0).all(axis=0)
-        if lacks.any() or (uneven[place] & ~uneven[others].any(axis=0)).any():
+    for place in range(len(steps)):
+        num_others = len(between) - (place in between)
+        runs = (counts[between] > 0).sum(axis=0) - (counts[place] > 0) * (place in between)
+        odd = uneven[between].sum(axis=0) - uneven[place] * (place in between)
+        lacks = (counts[place] == 0) & (runs >= max(_NEARLY_ALL * num_others, 1))
+        if lacks.any() or (uneven[place] & (odd <= (1 - _NEARLY_ALL) * num_others)).any():
             torn.append(int(steps[place]))
     # Of two steps that lack something of one another, neither is known to be whole.
     return tuple(torn) if len(torn) < len(steps) else ()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from attribution import Attribution, OperationError, analyze
+from attribution.whole_steps import whole_steps
 from cli.errors import CommandError
 from cli.output import OutputFormat, say, show_json, show_record, show_rows
 from cli.session import OutputOption, output_of
@@ -36,15 +37,20 @@ def analyze_recording(
     """
     try:
         recorded = read_operations(file)
-        found = analyze(recorded.operations)
+        whole = whole_steps(recorded.operations)
+        found = analyze(whole.operations)
     except OperationError as error:
         raise CommandError(f"{file}: {error}", next_step="docs/offline.md describes the columns") from error
     except RecordingError as error:
         raise CommandError(str(error), next_step="docs/offline.md describes the columns") from error
+    notes = [*recorded.notes]
+    if whole.num_left_out:
+        num_steps = whole.num_left_out + len(found.per_step)
+        notes.append(f"{whole.num_left_out} of {num_steps} steps left out, operations are missing: {whole.problem}")
     if output_of(context, output) is OutputFormat.JSON:
-        show_json({**found.to_plain(), "notes": recorded.notes})
+        show_json({**found.to_plain(), "notes": notes})
         return
-    for note in recorded.notes:
+    for note in notes:
         say(f"note: {note}")
     show_record(_summary(found), OutputFormat.TABLE)
     show_rows(_rows(found), _COLUMNS, OutputFormat.TABLE)

@@ -6,7 +6,7 @@ import io
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -33,11 +33,13 @@ class CsvColumns:
         columns: By name: numbers where all cells are numbers or empty, else text.
         blanks: Which cells of a column of numbers were empty.
         lines: On which line each row began, from 1.
+        cut_at: The last line, where the file ends within it and it was left out; 0 where it is whole.
     """
 
     columns: dict[str, Column]
     blanks: dict[str, npt.NDArray[np.bool_]]
     lines: Column
+    cut_at: int = 0
 
 
 def read_csv(path: Path, raw: io.BufferedReader, wanted: Callable[[list[str]], list[str]]) -> CsvColumns:
@@ -51,7 +53,8 @@ def read_csv(path: Path, raw: io.BufferedReader, wanted: Callable[[list[str]], l
     Raises:
         RecordingError: It is no CSV, or a line does not fit its header.
     """
-    rows = _csv_rows(path, raw)
+    ending = _Ending()
+    rows = _csv_rows(path, raw, ending)
     _, header = next(rows, (0, []))
     if not header:
         raise RecordingError(f"{path} is empty")
@@ -59,8 +62,10 @@ def read_csv(path: Path, raw: io.BufferedReader, wanted: Callable[[list[str]], l
     names = wanted(header)
     places = [header.index(name) for name in names]
     parts: list[list[_Numbers | list[str]]] = [[] for _ in names]
-    lines = array("q")
+    lines, cut_at = array("q"), 0
     while chunk := list(islice(rows, _ROWS_AT_ONCE)):
+        if len(chunk) < _ROWS_AT_ONCE and len(chunk[-1][1]) < len(header) and not ending.is_whole:
+            cut_at = chunk.pop()[0]
         for line, row in chunk:
             if len(row) != len(header):
                 raise RecordingError(f"{path} line {line}: {len(row)} values for {len(header)} columns")
@@ -75,7 +80,24 @@ def read_csv(path: Path, raw: io.BufferedReader, wanted: Callable[[list[str]], l
             blanks[name] = np.concatenate([each.blank for each in numbers]) if part else np.zeros(0, dtype=np.bool_)
         else:
             columns[name] = np.array([cell for each in part for cell in each], dtype=np.str_)
-    return CsvColumns(columns=columns, blanks=blanks, lines=np.array(lines, dtype=np.int64))
+    return CsvColumns(columns=columns, blanks=blanks, lines=np.array(lines, dtype=np.int64), cut_at=cut_at)
+
+
+class _Ending:
+    """Lines that pass by.
+
+    Attributes:
+        is_whole: The newest one ended as lines do.
+    """
+
+    def __init__(self) -> None:
+        self.is_whole = True
+
+    def watch(self, lines: Iterable[str]) -> Iterator[str]:
+        """The lines."""
+        for line in lines:
+            self.is_whole = line.endswith(("\n", "\r"))
+            yield line
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +123,7 @@ def _numbers_if_all_are(cells: list[str]) -> _Numbers | list[str]:
     return _Numbers(values, blank)
 
 
-def _csv_rows(path: Path, raw: io.BufferedReader) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(path: Path, raw: io.BufferedReader, ending: _Ending) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not blank, with the lines on which they begin."""
     zipped = raw.peek(2)[:2] == _GZIP_MAGIC
     content = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if zipped else raw
@@ -113,7 +135,9 @@ def _csv_rows(path: Path, raw: io.BufferedReader) -> Iterator[tuple[int, list[st
                 ahead.append(text)
                 if text.strip():
                     break
-            reader = csv.reader(chain(ahead, file), delimiter=_separator("".join(ahead)), skipinitialspace=True)
+            reader = csv.reader(
+                chain(ahead, ending.watch(file)), delimiter=_separator("".join(ahead)), skipinitialspace=True
+            )
             for row in reader:
                 if any(cell.strip() for cell in row):
                     yield line, row

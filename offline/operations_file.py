@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from attribution import OperationError, Operations
 from attribution.clocks import aligned
@@ -39,15 +40,22 @@ def read_operations(path: Path) -> RecordedOperations:
     """
     table = read_table(path, needed=REQUIRED_COLUMNS, optional=OPTIONAL_COLUMNS)
     columns = {name: cells if name == "optype" else table.numbers(name) for name, cells in table.columns.items()}
-    try:
-        operations = Operations.from_columns(columns)
-    except OperationError as error:
-        place = f"{path}" if error.row is None else table.place(error.row)
-        raise RecordingError(f"{place}: {error.problem}") from error
-    _check_repeats(table, columns)
+    operations = _operations(table, columns)
+    notes = list(table.notes)
+    again = _repeats(table, columns)
+    if len(again):
+        kept = np.ones(len(table), dtype=np.bool_)
+        kept[again] = False
+        columns = {name: cells[kept] for name, cells in columns.items()}
+        operations = _operations(table, columns)
+        notes.append(f"{len(again)} rows repeat others, the first {table.place(int(again.min()))}: taken once")
+    if "rank" in columns and (shared := _shared_rank(operations)):
+        columns.pop("rank")
+        operations = _operations(table, columns)
+        notes.append(f"{shared}: the column is not used, workers are numbered by dp_rank and stage")
     _check_overlap(path, operations)
     _check_filled(path, operations)
-    notes = _doubts(operations)
+    notes += _doubts(operations)
     torn = torn_steps(operations)
     if torn:
         operations = operations.select(~np.isin(operations.step, torn))
@@ -59,19 +67,51 @@ def read_operations(path: Path) -> RecordedOperations:
     return RecordedOperations(operations=operations, notes=tuple(notes))
 
 
-def _check_repeats(table: Table, columns: dict[str, Column]) -> None:
-    lasting = np.flatnonzero(columns["duration"] > 0)
-    _, kind = np.unique(columns["optype"][lasting], return_inverse=True)
-    names = ("step", "dp_rank", "stage", "start_ts", "duration")
-    keys = np.stack([kind.ravel().astype(np.float64), *(columns[name][lasting] for name in names)])
-    order = np.lexsort(keys)
+def _operations(table: Table, columns: dict[str, Column]) -> Operations:
+    try:
+        return Operations.from_columns(columns)
+    except OperationError as error:
+        place = f"{table.path}" if error.row is None else table.place(error.row)
+        raise RecordingError(f"{place}: {error.problem}") from error
+
+
+def _repeats(table: Table, columns: dict[str, Column]) -> npt.NDArray[np.int64]:
+    """Rows that are there before, the same in all columns.
+
+    Raises:
+        RecordingError: Rows are the same operation by time and place, but differ in another column.
+    """
+    _, kind = np.unique(columns["optype"], return_inverse=True)
+    numbers = {name: cells for name, cells in columns.items() if name != "optype"}
+    first = ("start_ts", "duration", "step", "dp_rank", "stage")
+    keys = np.stack([*(numbers.pop(name) for name in first), kind.ravel().astype(np.float64)])
+    order = np.lexsort(keys)  # stable: what is later in the file comes later
     same = (keys[:, order[1:]] == keys[:, order[:-1]]).all(axis=0)
     again, before = order[1:][same], order[:-1][same]
-    if len(again):
-        first = int(again.argmin())
-        row, earlier = int(lasting[again[first]]), int(lasting[before[first]])
-        repeated = table.place(earlier).removeprefix(f"{table.path} ")
-        raise RecordingError(f"{table.place(row)} repeats {repeated}: keep each operation once")
+    alike = np.ones(len(again), dtype=np.bool_)
+    for cells in numbers.values():
+        alike &= cells[again] == cells[before]
+    # What takes no time may well come twice.
+    wrong = np.flatnonzero(~alike & (columns["duration"][again] > 0))
+    if len(wrong):
+        worst = int(wrong[again[wrong].argmin()])
+        repeated = table.place(int(before[worst])).removeprefix(f"{table.path} ")
+        raise RecordingError(
+            f"{table.place(int(again[worst]))} repeats {repeated}, but for its number: keep each operation once (or is "
+            "start_ts too coarse?)"
+        )
+    found: npt.NDArray[np.int64] = again[alike]
+    return found
+
+
+def _shared_rank(operations: Operations) -> str:
+    """What to say of a rank that several workers have; empty where each has its own."""
+    workers, first = np.unique(np.stack([operations.dp_rank, operations.stage]), axis=1, return_index=True)
+    ranks, count = np.unique(operations.rank[first], return_counts=True)
+    if workers.shape[1] == len(ranks):
+        return ""
+    rank = int(ranks[count > 1][0])
+    return f"rank {rank} stands for {int(count[count > 1][0])} workers"
 
 
 def _check_overlap(path: Path, operations: Operations) -> None:

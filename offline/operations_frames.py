@@ -1,7 +1,8 @@
 """Steps of recorded operations as the frames that the detector reads: one entry a worker, as its SDK would send it.
 
 A recording of operations does not say what a stage's work costs, so the stage's own first steps do. A device that was
-slow from the first step on is still told from its peers of the same stage.
+slow from the first step on is still told from its peers of the same stage. Nor does it say how long sequences are:
+where micro-batches differ by more than noise, and on all stages alike, what their stages share is their work.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from attribution import Operations
 from attribution.operations import COMPUTE, OperationType
+from attribution.sequences import medians, sequence_factors
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.traffic import TrafficObservation
 
@@ -18,6 +20,11 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _STEPS_FOR_COST = 8
+# With two stages what they share is half of what a slow device does to one of them.
+_FEWEST_STAGES_TO_SHARE = 3
+_SMALLEST_SPREAD = 0.03
+_TIMES_THE_NOISE = 3.0
+_SCALE_OF_MEDIAN = 1.4826
 _GRADIENT = (
     OperationType.GRADS_REDUCE_SCATTER,
     OperationType.SEPARATE_GRADS_ALL_REDUCE,
@@ -64,13 +71,15 @@ def frames_of(
     )
     other, data = seconds_of(*_OTHER), seconds_of(OperationType.INPUT)
     forwards = operations.optype == OperationType.FORWARD
-    batches = np.bincount(step_of[forwards] * shape[1] + rank_of[forwards], minlength=shape[0] * shape[1])
-    batches = batches.reshape(shape).astype(np.int64)
+    chosen = step_of[forwards] * shape[1] + rank_of[forwards]
+    batches = np.bincount(chosen, minlength=shape[0] * shape[1]).reshape(shape).astype(np.int64)
+    weights = np.bincount(chosen, weights=_dearness(operations)[forwards], minlength=shape[0] * shape[1])
+    dear = weights.astype(np.float64).reshape(shape)
     wall, lengths = _walls(operations, step_of, rank_of, shape)
     present = np.zeros(shape, dtype=np.bool_)
     present[step_of, rank_of] = True
     stages = operations.stage[first]
-    work = batches * _stage_costs(compute, batches, stages)[stages]
+    work = dear * _stage_costs(compute, dear, stages)[stages]
     closed_at = np.cumsum(lengths)
     for row, step in enumerate(steps.tolist()):
         there = np.flatnonzero(present[row])
@@ -100,9 +109,43 @@ def _walls(operations: Operations, step_of: Ints, rank_of: Ints, shape: tuple[in
     return walls, ends.max(axis=1) - starts.min(axis=1)
 
 
-def _stage_costs(compute: Floats, batches: Ints, stages: Ints) -> Floats:
-    """Seconds of a micro-batch on each stage: the lower median over its workers, since illness only slows."""
-    early = compute[:_STEPS_FOR_COST] / np.maximum(batches[:_STEPS_FOR_COST], 1)
+def _dearness(operations: Operations) -> Floats:
+    """How much of the usual work each operation's micro-batch is; 1 everywhere unless sequences clearly differ.
+
+    They do where micro-batches differ by more than the noise of a single computation leaves in what all computations on
+    one of them share.
+    """
+    rows = np.flatnonzero(np.isin(operations.optype, list(COMPUTE)) & (operations.duration_seconds > 0))
+    num_stages = len(np.unique(operations.stage))
+    if num_stages < _FEWEST_STAGES_TO_SHARE or (operations.micro_batch[rows] < 0).any():
+        return np.ones(len(operations))
+    factors, _ = sequence_factors(operations, operations.duration_seconds)
+    shared = np.log(factors[rows])
+    _, kind = np.unique(operations.optype[rows], return_inverse=True)
+    places = np.stack([operations.rank[rows], operations.global_chunk[rows], kind.ravel()])
+    own = np.log(operations.duration_seconds[rows]) - shared
+    noise = _spread(own, np.unique(places, axis=1, return_inverse=True)[1].ravel())
+    # The median of so many values of that noise.
+    left = np.sqrt(np.pi / 2 / (2 * num_stages)) * noise
+    if _spread(shared, np.zeros(len(rows), dtype=np.int64)) < max(_SMALLEST_SPREAD, _TIMES_THE_NOISE * left):
+        return np.ones(len(operations))
+    return factors
+
+
+def _spread(values: Floats, group: Ints) -> float:
+    """Robust standard deviation of values around the median of their group."""
+    return _SCALE_OF_MEDIAN * float(np.median(np.abs(values - medians(group, values)[group])))
+
+
+def _stage_costs(compute: Floats, batches: Floats, stages: Ints) -> Floats:
+    """Seconds of a usual micro-batch on each stage: the lower median over its workers, since illness only slows.
+
+    Args:
+        compute: One row a step, one column a worker, seconds.
+        batches: Micro-batches of each, in usual ones.
+        stages: Stage of each worker.
+    """
+    early = compute[:_STEPS_FOR_COST] / np.maximum(batches[:_STEPS_FOR_COST], 1e-9)
     costs = np.ones(int(stages.max()) + 1)
     for stage in range(len(costs)):
         ran = early[:, stages == stage]

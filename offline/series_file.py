@@ -66,7 +66,7 @@ def read_series(path: Path) -> Series:
         for iteration, taken, num_tokens, square, planned, kept in rows
         if kept or planned
     )
-    return Series(iterations=found, notes=restarts + notes + _doubts(seconds))
+    return Series(iterations=found, notes=table.notes + restarts + notes + _doubts(seconds))
 
 
 def _doubts(seconds: Column) -> tuple[str, ...]:

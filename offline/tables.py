@@ -32,12 +32,14 @@ class Table:
         columns: By name; equally long, at least one row. Numbers of a text file are numbers where all cells are.
         blanks: Which cells of a column of numbers were empty; a column that is not here has none.
         lines: The line of each row in a text file; None where rows have no lines (parquet).
+        notes: What was left out.
     """
 
     path: Path
     columns: dict[str, Column]
     lines: Column | None
     blanks: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -161,4 +163,5 @@ def _parquet_cells(column: Any) -> Column:
 
 def _read_csv(path: Path, raw: io.BufferedReader, wanted: Callable[[list[str]], list[str]]) -> Table:
     found = read_csv(path, raw, wanted)
-    return Table(path=path, columns=found.columns, lines=found.lines, blanks=found.blanks)
+    notes = (f"the file ends in the middle of line {found.cut_at}: left out",) if found.cut_at else ()
+    return Table(path=path, columns=found.columns, lines=found.lines, blanks=found.blanks, notes=notes)

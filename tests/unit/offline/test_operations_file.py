@@ -1,6 +1,7 @@
 """Recordings of operations as strangers make them: torn ends, clocks of their own, repeated rows, other units."""
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,6 +100,11 @@ def repeated(table: Table) -> Table:
     return {name: np.concatenate([column, column[5:9]]) for name, column in table.items()}
 
 
+def numbered_anew(table: Table) -> Table:
+    twice = repeated(table)
+    return {**twice, "seq_id": np.arange(len(twice["step"]))}
+
+
 def in_milliseconds(table: Table) -> Table:
     return {**table, "duration": 1000 * table["duration"]}
 
@@ -128,7 +134,7 @@ def without_receives(table: Table) -> Table:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (repeated, r"ops.csv line \d+ repeats line 7: keep each operation once"),
+        (numbered_anew, r"ops.csv line \d+ repeats line 7, but for its number: keep each operation once"),
         (in_milliseconds, "are start_ts and duration both in seconds"),
         (begun_in_milliseconds, "last less than 1% of the step; are start_ts and duration both in seconds"),
         (staged_from_one, r"found \[1, 2, 3\]: subtract 1 if none is missing"),
@@ -144,6 +150,72 @@ def test_a_recording_that_cannot_be_right_is_refused_with_its_place(
         read_operations(path)
     result = CliRunner().invoke(app, [command, str(path), "--format", "ops"])
     assert isinstance(result.exception, CommandError)
+
+
+def test_rows_that_are_there_twice_are_taken_once(tmp_path: Path) -> None:
+    expected = analyze(read_operations(write(tmp_path / "a.csv", recording())).operations)
+    read = read_operations(write(tmp_path / "b.csv", repeated(recording())))
+    assert len(read.notes) == 1
+    assert read.notes[0].startswith("4 rows repeat others, the first ")
+    assert analyze(read.operations) == expected
+
+
+def test_a_rank_that_several_workers_have_is_not_used(tmp_path: Path) -> None:
+    table = recording()
+    expected = analyze(read_operations(write(tmp_path / "a.csv", table)).operations)
+    read = read_operations(write(tmp_path / "b.csv", {**table, "rank": table["stage"]}))
+    assert read.notes == (
+        "rank 0 stands for 3 workers: the column is not used, workers are numbered by dp_rank and stage",
+    )
+    assert analyze(read.operations) == expected
+
+
+def test_numbers_of_replicas_may_be_as_large_as_they_like(tmp_path: Path) -> None:
+    table = recording()
+    expected = analyze(read_operations(write(tmp_path / "a.csv", table)).operations)
+    table["dp_rank"] = np.array([7, 2_000, 10**12])[table["dp_rank"]]
+    found = analyze(read_operations(write(tmp_path / "b.csv", table)).operations)
+    assert found.slowdown == expected.slowdown
+    assert len(found.ill_ranks) == len(expected.ill_ranks) == 1
+
+
+def test_the_end_of_a_file_that_is_cut_off_within_a_line_is_left_out(tmp_path: Path) -> None:
+    whole = write(tmp_path / "a.csv", recording())
+    content = whole.read_bytes()
+    rest = content[: content.rindex(b",")]  # before the last line's last value
+    (tmp_path / "b.csv").write_bytes(rest)
+    read = read_operations(tmp_path / "b.csv")
+    last = content.count(b"\n")
+    assert read.notes[0] == f"the file ends in the middle of line {last}: left out"
+    assert len(read.operations) >= len(read_operations(whole).operations) * 3 // 4
+
+
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n"])
+def test_a_short_line_that_is_whole_is_an_error_also_at_the_end(tmp_path: Path, ending: bytes) -> None:
+    content = write(tmp_path / "a.csv", recording()).read_bytes()
+    (tmp_path / "b.csv").write_bytes(content[: content.rindex(b",")] + ending)
+    with pytest.raises(RecordingError, match="5 values for 6 columns"):
+        read_operations(tmp_path / "b.csv")
+
+
+def test_a_step_in_which_a_worker_says_nothing_is_left_out(tmp_path: Path) -> None:
+    table = recording()
+    silent = (table["step"] == 2) & (table["dp_rank"] == 1) & (table["stage"] == 2)
+    read = read_operations(write(tmp_path / "ops.csv", without(table, silent)))
+    assert read.notes == ("step 2 left out: operations are missing that other steps have",)
+    assert analyze(read.operations).ill_ranks == (4,)
+
+
+def test_steps_that_lost_an_operation_are_left_out_of_the_analysis_and_told(tmp_path: Path) -> None:
+    table = recording()
+    lost = np.flatnonzero((table["step"] == 1) & (table["optype"] == "forward-recv"))[3]
+    path = write(tmp_path / "ops.csv", without(table, np.arange(len(table["step"])) == lost))
+    result = CliRunner().invoke(app, ["-o", "json", "analyze", str(path)])
+    found = json.loads(result.stdout)
+    assert [step["step"] for step in found["per_step"]] == [0, 2, 3]
+    assert found["ill_ranks"] == [4]
+    assert len(found["notes"]) == 1
+    assert found["notes"][0].startswith("1 of 4 steps left out, operations are missing: step 1: ")
 
 
 def test_times_that_are_all_in_another_unit_are_asked_about_and_shares_stay(tmp_path: Path) -> None:

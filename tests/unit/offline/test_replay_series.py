@@ -55,6 +55,7 @@ def test_csv_and_parquet_hold_the_same_series(tmp_path: Path) -> None:
         ("iteration,seconds\n0,1.0\n1,fast\n", "line 3: seconds is 'fast', not a number"),
         ("iteration,seconds\n0,1.0\n1,-2\n", "line 3: seconds is -2.0; it must be above 0"),
         ("iteration,seconds\n0,1.0\n1\n", "line 3: 1 values for 2 columns"),
+        ("iteration,seconds\n0\n1,1.0", "line 2: 1 values for 2 columns"),
         ("iteration,seconds\n3,1.0\n2,1.0\n", "line 3: iteration 2 comes after 3"),
         ("iteration,seconds\n0.5,1.0\n", "line 2: iteration is 0.5, not a whole number"),
         ("iteration,seconds,tokens\n0,1.0,-5\n", "line 2: tokens is -5.0"),
@@ -74,6 +75,14 @@ def test_a_bad_series_says_where_and_what(tmp_path: Path, text: str, message: st
     path.write_text(text)
     with pytest.raises(RecordingError, match=message):
         read_series(path)
+
+
+def test_a_series_that_is_cut_off_within_a_line_loses_that_line_only(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text("iteration,seconds,mark\n0,1.0,\n1,1.5,\n2,1.")
+    series = read_series(path)
+    assert [one.seconds for one in series.iterations] == [1.0, 1.5]
+    assert series.notes == ("the file ends in the middle of line 4: left out",)
 
 
 @pytest.mark.parametrize(
