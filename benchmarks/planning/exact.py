@@ -179,7 +179,7 @@ class Enumeration:
             for held in range(1, depth + 1):  # activations at a time hang on the quota where that is small
                 limit = most if held == depth else held
                 lives = [min(live_activations("1f1b", s, depth, most), held) for s in range(depth)]
-                for stages in self._replicas(group, lives, 0, num_wide, within, best[0], (0.0, 0.0)):
+                for stages in self._replicas(group, lives, 0, num_wide, within, best[0], 0.0):
                     parts = np.array([(*each, 0.0) for _, _, each in stages])
                     while best[0] < limit:
                         seconds = replica_makespan(parts, best[0] + 1, self._cost.border_seconds(depth), "1f1b")
@@ -196,7 +196,7 @@ class Enumeration:
         num_wide: int,
         within: float,
         beaten: int,
-        so_far: tuple[float, float],
+        before: float,
     ) -> Iterator[tuple[_Stage, ...]]:
         """Pipelines of a group that may do more than ``beaten`` micro-batches in time."""
         num_blocks = self._situation.home.num_blocks
@@ -211,14 +211,16 @@ class Enumeration:
                 parts = self._cell(cell, first, stop, lives[0])
                 if parts is None:
                     break  # more blocks take more memory
-                total, slowest = so_far[0] + sum(parts), max(so_far[1], sum(parts))
-                if total + beaten * slowest > within:
+                # Its first micro-batch comes through the stages before it, and its last one goes back through them.
+                if before + (beaten + 1) * sum(parts) > within:
                     break
                 if not later:
                     yield ((cell, stop, parts),)
                     continue
                 rest = tuple([a - b for a, b in zip(group, cell, strict=True)])
-                for others in self._replicas(rest, lives[1:], stop, num_wide - wide, within, beaten, (total, slowest)):
+                for others in self._replicas(
+                    rest, lives[1:], stop, num_wide - wide, within, beaten, before + sum(parts)
+                ):
                     yield ((cell, stop, parts), *others)
 
     def _fastest_cut(self, cell: _Group, first: int, stop: int, live: int) -> tuple[float, float] | None:
