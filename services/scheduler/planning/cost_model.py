@@ -178,9 +178,9 @@ class CostModel:
             found = self._wary[usual] = replace(self, usual=usual)
         return found
 
-    def _slowdown(self, shares: tuple[int, ...]) -> float:
-        usual = self.usual
-        return 1.0 if usual is None or len(shares) <= usual.width else usual.slowdown(len(shares))
+    def slowdown(self, num_shards: int) -> float:
+        """What a stage of so many shards is taken to be slower by."""
+        return 1.0 if self.usual is None else self.usual.slowdown(num_shards)
 
     def block_seconds(self, block: int) -> tuple[float, float]:
         """(forward, backward) seconds of one micro-batch of a whole block on one healthy device."""
@@ -217,7 +217,7 @@ class CostModel:
         forward = backward = 0.0
         if len(shares) > 1:
             forward = backward = 0.5 * (self._exchange[stop_block] - self._exchange[first_block])
-        slowdown = self._slowdown(shares)
+        slowdown = self.slowdown(len(shares))
         for max_width, (forwards, backwards) in self._sums.items():
             slowness = block_slowness(max_width, shares, speeds) * slowdown
             forward += (forwards[stop_block] - forwards[first_block]) * slowness
@@ -235,7 +235,7 @@ class CostModel:
             raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
         first, stop, weight_sums = stage.first_block, stage.stop_block, self._weight_sums()
         forward = backward = 0.5 * self.exchange_seconds(stage)
-        weight, slowdown = 0.0, self._slowdown(stage.shares)
+        weight, slowdown = 0.0, self.slowdown(len(stage.shares))
         for max_width, (forwards, backwards) in self._sums.items():
             slowness = block_slowness(max_width, stage.shares, speeds) * slowdown
             weights = weight_sums[max_width]
@@ -279,7 +279,7 @@ class CostModel:
         if found is None:
             if len(self._prefixes) >= _MAX_PREFIXES:
                 self._prefixes.clear()
-            slowdown = self._slowdown(shares)
+            slowdown = self.slowdown(len(shares))
             found = np.zeros(len(self.model.blocks) + 1)
             for width, (seconds, exchange) in self._blocks.items():
                 found[1:] += seconds * (block_slowness(width, shares, speeds) * slowdown)

@@ -344,9 +344,14 @@ class Situation:
         Where memory is not known that is a little more than the full shape does. Devices that fill because others died
         are another matter.
         """
+        return max(map(_blocks_on_fullest, stages)) - self.most_blocks
+
+    @property
+    def most_blocks(self) -> float:
+        """Blocks that a plan may give a device of its own accord where memory is not known."""
         if not self._home_blocks:
             self._home_blocks.append(_MOST_FILLED * max(map(_blocks_on_fullest, self.home.replicas[0].stages)))
-        return max(map(_blocks_on_fullest, stages)) - self._home_blocks[0]
+        return self._home_blocks[0]
 
     @property
     def keeps_domains(self) -> bool:

@@ -7,9 +7,9 @@ fastest, the one that moves the fewest bytes wins, which keeps the parts of the 
 is dealt anew before that: ranks that tuning left without work, stages in a weak place; in small jobs until that brings
 nothing more, so that planning from a plan leads to no other. Where the job may have other schedules, structures are
 tuned under the one that is best for the full shape; where its engine runs routes or several stages a rank, the fastest
-are tried with these too. Where ranks are spare all of that is done step by step, with some of them first: what was best
-without a rank is weighed where it is there too. "Fast" is :meth:`Situation.judged_seconds`: predicted time with a
-margin for structural risks. Pure and deterministic.
+are tried with these too. In jobs of few devices all layouts are looked at, and no more is tried. Where these are too
+many and ranks are spare, what is fastest without some of them is weighed too. "Fast" is
+:meth:`Situation.judged_seconds`: predicted time with a margin for structural risks. Pure and deterministic.
 """
 
 import math
@@ -21,6 +21,7 @@ from itertools import combinations, islice
 from layouts.layout import Layout
 from services.scheduler.planning.answer import answer
 from services.scheduler.planning.candidate import SCHEDULE, Candidate, same
+from services.scheduler.planning.every_layout import look_at_all
 from services.scheduler.planning.levers import REGISTRY, STRUCTURAL
 from services.scheduler.planning.levers.rearrange import steps_within
 from services.scheduler.planning.price import Price
@@ -71,13 +72,17 @@ def _structures(situation: Situation) -> list[tuple[tuple[str, ...], Layout]]:
 
 
 class _Search:
-    """What was weighed so far for a situation."""
+    """What was weighed so far for a situation.
+
+    Attributes:
+        knows_all: Whether no layout at all is judged faster than the fastest of the candidates.
+    """
 
     def __init__(self, situation: Situation, known: Tuner | None = None) -> None:
         self.situation, self.tuner = situation, Tuner(situation, known)
         self.candidates: list[Candidate] = []
         self._dealt: list[Layout] = []
-        self._most = math.inf
+        self.knows_all = False
         self.is_small = _is_small(situation)
         self._tuning = _TUNING if situation.home.mix is not None else _TUNING[:-1]
 
@@ -109,10 +114,9 @@ class _Search:
         )
 
     def take(self, other: Candidate) -> None:
-        """Weigh what was best with fewer ranks; nothing that is slower is chosen after that."""
-        layout = with_standbys(other.layout, self.situation.throughputs.keys())
-        self.add(other.structural_levers, other.base, layout)
-        self._most = min(self._most, self.situation.judged_seconds(layout))
+        """Weigh what was fastest with fewer ranks."""
+        live = self.situation.throughputs.keys()
+        self.add(other.structural_levers, with_standbys(other.base, live), with_standbys(other.layout, live))
 
     def tune(self, structures: Iterable[_Structure]) -> None:
         """Weigh what all tuning levers together make of structures."""
@@ -157,6 +161,17 @@ class _Search:
                 break
             candidate = self.fastest
         return self.fastest.judged <= first * (1.0 - TIE)
+
+    def look_at_all(self) -> None:
+        """Weigh the best of all layouts, where these are not too many."""
+        fastest = self.fastest
+        if fastest.excess_bytes:
+            return
+        looked = look_at_all(self.situation, fastest.judged, max(0.0, self._crowding(fastest.layout)))
+        if looked.base is not None and looked.layout is not None:
+            self.add((_REARRANGE,), looked.base, looked.layout)
+            self.add((_REARRANGE,), looked.base, self.tuner.tuned(looked.base, self._tuning))
+        self.knows_all = looked.is_all and not (self.situation.home.routable or self.situation.may_have_orders)
 
     def climb(self) -> None:
         """Weigh what comes of the fastest few by steps of one rank or one stage, as long as one is worth a plan.
@@ -218,7 +233,7 @@ class _Search:
 
     def choose(self) -> tuple[Price, Candidate]:
         """Of those as fast as the fastest the one that moves the fewest bytes, and what going there costs."""
-        most = min(self._most, self.fastest.judged * (1.0 + TIE))
+        most = self.fastest.judged * (1.0 + TIE)
         tied = [(self.situation.price(c.layout), c) for c in self.candidates if c.judged <= most]
         return min(tied, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1].judged))
 
@@ -242,7 +257,7 @@ def solve(situation: Situation) -> Solution:
 
 
 def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[_Search, Price, Candidate]:
-    """What was weighed with all ranks, spare ones added step by step, and what is best.
+    """What was weighed with all ranks, and what is best of that and of what is fastest without some of the spare ones.
 
     Args:
         wary: The question.
@@ -251,24 +266,17 @@ def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[_Search, 
     Raises:
         NoPlanError: Nothing can be made of the live ranks.
     """
-    found: list[Candidate | None] = []
-    tuner: Tuner | None = None
-    for step in steps(wary, thoroughly=_is_small(wary)):
-        fewer = wary.without(step.left_out) if step.left_out else wary
-        search = _Search(fewer, tuner)
-        tuner = search.tuner
-        below = [one for i in step.below if (one := found[i]) is not None]
-        if known is not None and not step.left_out:
-            below.append(known)
-        try:
-            price, chosen = _searched(search, below)
-        except NoPlanError:
-            if not step.left_out:
-                raise
-            found.append(None)
-        else:
-            found.append(chosen)
-    return search, price, chosen
+    search = _Search(wary)
+    _weigh(search)
+    below = [] if known is None else [known]
+    *fewer, _ = steps(wary, thoroughly=search.is_small)
+    if not search.knows_all:
+        for left_out in fewer:
+            part = _Search(wary.without(left_out), search.tuner)
+            with suppress(NoPlanError):
+                _weigh(part)
+                below.append(part.fastest)
+    return search, *_chosen(search, below)
 
 
 def _trusting(situation: Situation, candidate: Candidate) -> Candidate:
@@ -278,12 +286,8 @@ def _trusting(situation: Situation, candidate: Candidate) -> Candidate:
     return replace(candidate, seconds=situation.seconds(candidate.layout))
 
 
-def _searched(search: "_Search", below: Sequence[Candidate]) -> tuple[Price, Candidate]:
-    """What is best for the situation of a search, and what going there costs.
-
-    Args:
-        search: A search in which nothing was weighed yet.
-        below: What was best with fewer spare ranks.
+def _weigh(search: _Search) -> None:
+    """Weigh what may be best for the situation of a search in which nothing was weighed yet.
 
     Raises:
         NoPlanError: Nothing can be made of the live ranks.
@@ -302,16 +306,30 @@ def _searched(search: "_Search", below: Sequence[Candidate]) -> tuple[Price, Can
     search.keep_registered()
     search.deal_anew(search.fastest)
     if search.is_small:
-        search.climb()
+        search.look_at_all()
+        if not search.knows_all:
+            search.climb()
     search.refine()
-    search.tune_less()
+
+
+def _chosen(search: _Search, below: Iterable[Candidate]) -> tuple[Price, Candidate]:
+    """What is best of what was weighed, and what going there costs.
+
+    Args:
+        search: A search that has weighed.
+        below: What is fastest with fewer spare ranks.
+
+    Raises:
+        NoPlanError: Nothing fits the devices' memory.
+    """
     for one in below:
         search.take(one)
+    search.tune_less()
     if search.fastest.excess_bytes:
         least = min(candidate.excess_bytes for candidate in search.candidates)
         raise NoPlanError(
-            f"no layout of the {len(situation.throughputs)} live ranks fits the devices' memory: some device lacks "
-            f"{least / 1e9:.2f} GB under the best of them; start replacements and let them register"
+            f"no layout of the {len(search.situation.throughputs)} live ranks fits the devices' memory: some device "
+            f"lacks {least / 1e9:.2f} GB under the best of them; start replacements and let them register"
         )
     price, chosen = search.choose()
     if search.is_small and search.deal_anew(chosen):

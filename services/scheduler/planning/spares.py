@@ -1,13 +1,11 @@
 """Which of a job's spare ranks to plan with: a plan for more of them is never slower than one for fewer.
 
 Levers answer to who is there, so with a rank more they may lead somewhere else, and to something slower. Spare ranks,
-those that live and have no place in the layout in force, are therefore added step by step, and what was found with
+those that live and have no place in the layout in force, are therefore left out step by step, and what was found with
 fewer is a candidate where there are more. Spares of one speed in one place are interchangeable: how many of them there
 are is enough, not which. Where steps would be too many, only some are taken: none, one less of each kind, all.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
@@ -18,21 +16,8 @@ _FEW_STEPS = 4
 _LARGE = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A part of a situation's spare ranks.
-
-    Attributes:
-        left_out: The others.
-        below: Indices of earlier steps, of which this has all ranks and more.
-    """
-
-    left_out: frozenset[int]
-    below: tuple[int, ...]
-
-
-def steps(situation: Situation, *, thoroughly: bool) -> tuple[Step, ...]:
-    """Parts of the spare ranks to plan with one after the other; the last is all of them.
+def steps(situation: Situation, *, thoroughly: bool) -> tuple[frozenset[int], ...]:
+    """Spare ranks to leave out, one set after the other; the last leaves out nobody.
 
     Args:
         situation: The question.
@@ -48,19 +33,7 @@ def steps(situation: Situation, *, thoroughly: bool) -> tuple[Step, ...]:
         fewer = [tuple([c - (k == i) for k, c in enumerate(counts)]) for i in range(len(counts))]
         taken = [none, *(fewer if len(counts) <= most - 2 else ()), counts]
         taken = list(dict.fromkeys(taken))
-    return tuple(
-        [
-            Step(
-                left_out=frozenset([r for n, kind in zip(some, kinds, strict=True) for r in kind[n:]]),
-                below=tuple([i for i, other in enumerate(taken[:number]) if _is_part(other, some)]),
-            )
-            for number, some in enumerate(taken)
-        ]
-    )
-
-
-def _is_part(few: Sequence[int], many: Sequence[int]) -> bool:
-    return all(a <= b for a, b in zip(few, many, strict=True))
+    return tuple([frozenset([r for n, kind in zip(some, kinds, strict=True) for r in kind[n:]]) for some in taken])
 
 
 def _kinds(situation: Situation) -> list[list[int]]:

@@ -50,12 +50,12 @@ def test_a_slow_stage_gives_a_part_of_its_own_work_away_and_nothing_moves() -> N
 
 
 def test_routes_come_on_top_of_other_levers() -> None:
-    situation = tight(situation_of(job(quota=8, pipeline=3, layers=7), speeds={1: 0.5, 5: 0.5}, heads=1))
+    situation = tight(situation_of(job(), speeds={2: 0.8, 4: 0.7}))
     solution, plain = solve(situation), solve(without_capability(situation))
     levers = [action.lever for action in solution.actions]
     assert NAME in levers
     assert len(levers) > 1
-    assert solution.predicted_seconds < 0.96 * plain.predicted_seconds
+    assert solution.predicted_seconds < 0.98 * plain.predicted_seconds
     assert all(action.gain_seconds > 0.0 for action in solution.actions if action.lever == NAME)
 
 

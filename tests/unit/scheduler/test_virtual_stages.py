@@ -128,7 +128,7 @@ def test_memory_that_does_not_hold_the_activations_forbids_it() -> None:
     cost = replace(situation.cost, model=replace(situation.cost.model, blocks=tuple(blocks)))
     most = max(replica_peaks(cost.model, situation.home.replicas[0]))
     assert has_orders(solve(replace(situation, cost=cost, device_bytes=3.0 * most)).layout)
-    assert not has_orders(solve(replace(situation, cost=cost, device_bytes=1.05 * most)).layout)
+    assert not has_orders(solve(replace(situation, cost=cost, device_bytes=1.02 * most)).layout)
 
 
 @settings(max_examples=15, deadline=None)

@@ -4,7 +4,8 @@ import sys
 _SCRIPT = """
 from benchmarks.planning.plan_time import FLEETS, random_state
 from pipelines.search import balance, changes, climb, dispatch, improve, tables
-from services.scheduler.planning import makespan, pipeline_bound, split_search
+from benchmarks.planning.exact import state_of
+from services.scheduler.planning import cell_table, every_replica, group_deal, makespan, pipeline_bound, split_search
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solver import solve
 from services.scheduler.planning.warm_up import warm_up
@@ -13,7 +14,10 @@ from services.scheduler.planning.warm_up import warm_up
 def compiled():
     return {
         (name, tuple(each.signatures))
-        for module in (makespan, pipeline_bound, split_search, balance, changes, climb, dispatch, improve, tables)
+        for module in (
+            cell_table, every_replica, group_deal, makespan, pipeline_bound, split_search,
+            balance, changes, climb, dispatch, improve, tables,
+        )
         for name, each in vars(module).items()
         if hasattr(each, "signatures")
     }
@@ -25,6 +29,8 @@ for fleet in (FLEETS[0], FLEETS[4]):
     case = fleet.case(schedules=True)
     speeds = random_state(case, fleet.max_ill, 1, num_spares=1)
     solve(Situation(layout=case.home, home=case.home, throughputs=speeds, cost=case.cost, holders=frozenset(speeds)))
+for seed in (2001, 2004, 2005):
+    solve(state_of(seed))
 print(again < first, len(before) > 8, compiled() - before)
 """
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from layouts.layout import Layout, Replica
-from layouts.schedules import SPLIT_BACKWARD
 from services.scheduler.planning.levers.move_ranks import even_stages
 from services.scheduler.planning.repair import spread_quotas, with_standbys
 from services.scheduler.planning.situation import RISK_MARGIN, Situation
@@ -69,7 +68,7 @@ def steps_within(situation: Situation, base: Layout, seconds: float) -> Iterator
         kind = signature(grid)
         if kind not in seen:
             seen.add(kind)
-            least, about = _paced(situation, grid, base.schedule)
+            least, about = _paced(situation, grid)
             if least < seconds:
                 found.append((about, len(found), grid))
     for _, _, grid in sorted(found):
@@ -178,31 +177,28 @@ def _instead(cell: _Cell, rank: int, other: int) -> _Cell:
     return tuple([other if each == rank else each for each in cell])
 
 
-def _paced(situation: Situation, grid: _Grid, schedule: str) -> tuple[float, float]:
+def _paced(situation: Situation, grid: _Grid) -> tuple[float, float]:
     """Judged seconds of an iteration as if blocks, heads and micro-batches could be divided at will: (at least, about).
 
     About: with equal stages a pipeline of p stages takes q + p - 1 times what one of them does for a micro-batch. At
-    least: the first micro-batch travels through stages that are no faster than the fastest.
+    least: nobody is ever idle. Stages of other sizes can come near that, where the last ones have little to do.
     """
     cost, home, speeds = situation.cost, situation.home, situation.throughputs
     full_width, num_stages = max([len(stage.ranks) for stage in home.replicas[0].stages]), len(home.replicas[0].stages)
     risks = max(0, len(home.replicas) - sum(map(bool, grid)))
-    pace = fill = first = 0.0
+    pace = fill = 0.0
     for row in filter(None, grid):
         rates = [sum([speeds[rank] for rank in cell]) for cell in row]
         if cost.usual is not None:
             rates = [rate / cost.usual.slowdown(len(cell)) for rate, cell in zip(rates, row, strict=True)]
         pace += sum(rates)
         fill += len(row) - 1
-        first += sum(rates) / max(rates) - 1.0
         risks += sum([len(cell) > full_width for cell in row])
         risks += max(0, num_stages - len(row)) if situation.device_bytes is None else 0
-    if schedule in SPLIT_BACKWARD or home.mix is not None:
-        first = 0.0
     each = cost.healthy_seconds(0, home.num_blocks) / pace
     total = home.num_micro_batches
     factor = 1.0 + RISK_MARGIN * risks
-    return factor * cost.total((total + first) * each), factor * cost.total((total + fill) * each)
+    return factor * cost.total(total * each), factor * cost.total((total + fill) * each)
 
 
 def _layout(situation: Situation, base: Layout, start: _Grid, grid: _Grid) -> Layout:

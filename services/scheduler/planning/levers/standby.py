@@ -16,6 +16,7 @@ from services.scheduler.planning.situation import Situation
 
 _MAX_PLACED = 16
 _MAX_STEPS = 2
+_ROUNDED = 1.0 + 1e-9
 _Stages = tuple[Stage, ...]
 _Key = tuple[tuple[int, tuple[int, ...], tuple[float, ...]], ...]
 
@@ -27,7 +28,9 @@ class _Pace:
         self._situation, self._stages, self._schedule = situation, stages, schedule
         parts = situation.parts(stages, "1f1b")
         self._parts = parts[:, 0] + parts[:, 1]
-        self.slope = float(self._parts.max())
+        self._slowest = int(self._parts.argmax())
+        self.slope = float(self._parts[self._slowest])
+        self._next_slope = max([0.0, *self._parts[: self._slowest], *self._parts[self._slowest + 1 :]])
         self._known: dict[int, float] = {}
 
     def seconds(self, quota: int) -> float:
@@ -50,6 +53,20 @@ class _Pace:
         if most < 0 or self.seconds(most) <= seconds:
             return max(0, most)
         return max(0, bisect_right(range(most), seconds, key=self.seconds) - 1)
+
+    def may_do(self, quota: int, seconds: float, stage: int, speed: float) -> bool:
+        """Whether a quota can be done within some seconds with one more shard in a stage, however that is cut."""
+        if quota <= 0:
+            return True
+        speeds, shards = self._situation.throughputs, self._stages[stage]
+        whole = self._situation.cost.healthy_seconds(shards.first_block, shards.stop_block)
+        least = whole / (sum([speeds[rank] for rank in shards.ranks]) + speed)
+        others = self._next_slope if self._slowest == stage else self.slope
+        if quota * max(others, least) > seconds * _ROUNDED:
+            return False
+        parts = self._parts.copy()
+        parts[stage] = least
+        return self._situation.least_makespan(parts, quota, self._schedule, seconds) <= seconds
 
     def _least(self, quota: int, limit: float) -> float:
         return self._situation.least_makespan(self._parts, quota, self._schedule, limit)
@@ -120,12 +137,19 @@ class _Job:
 
     def is_within(self, limit: float, replica: int, instead: _Stages) -> bool:
         """Whether the job is done within some pipeline seconds with other stages in one replica."""
+        return _Pace(self._situation, instead, self.layout.schedule).is_within(self._needed(limit, replica), limit)
+
+    def may_help(self, limit: float, replica: int, stage: int, rank: int) -> bool:
+        """Whether the job may be done within some pipeline seconds with a rank as one more shard of a stage."""
+        pace, speed = self._pace(self._keys[replica]), self._situation.throughputs[rank]
+        return pace.may_do(self._needed(limit, replica), limit, stage, speed)
+
+    def _needed(self, limit: float, replica: int) -> int:
+        """Micro-batches that a replica has to do within some seconds, so that the job is done."""
         if limit not in self._done:
             self._done = {limit: sum([self._pace(key).within(limit) * count for key, count in self._counts.items()])}
-        new = _Pace(self._situation, instead, self.layout.schedule)
         others = self._done[limit] - self._pace(self._keys[replica]).within(limit)
-        needed = self.layout.num_micro_batches - others
-        return new.is_within(needed, limit)
+        return self.layout.num_micro_batches - others
 
     def seconds(self, replica: int = 0, instead: _Stages | None = None) -> float:
         """Pipeline seconds of the job with the best quotas, if wanted with other stages in one replica.
@@ -189,8 +213,8 @@ class Standby:
                 continue
             best: tuple[float, int, _Stages] | None = None
             for d, s in job.places(rank):
-                wider = job.with_shard(rank, d, s)
                 most = (seconds if best is None else best[0]) * (1.0 - 1e-9)
+                wider = job.with_shard(rank, d, s) if job.may_help(most, d, s, rank) else None
                 if wider is not None and job.is_within(most, d, wider):
                     best = job.seconds(d, wider), d, wider
             if best is not None:
