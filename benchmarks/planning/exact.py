@@ -5,7 +5,8 @@ at that have no more replicas than the full shape: any devices side by side in a
 any split, any quotas. Devices of one speed are interchangeable, and a replica that cannot be part of anything better
 than the plan is not looked at any closer, so this takes seconds. Prints a table (Markdown), and writes JSON with the
 gap of each state: how much slower the plan is judged than the best layout, relatively. Not looked at: shares that are
-no whole heads, which cut the vocabulary of the head elsewhere, so a gap may be below 0 by a thousandth.
+no whole heads, which cut the vocabulary of the head elsewhere, and replicas that hold a copy and do nothing; so a gap
+may be below 0.
 """
 
 import argparse
