@@ -48,7 +48,7 @@ def renew_noise(
         )
         recentre(bank, np.flatnonzero(calm))
     scales = row_scales(known, found)
-    bank.scale[:] = np.where(bank.ill & (bank.scale > 0), bank.scale, scales) if bank.ill.any() else scales
+    bank.scale[:] = np.where(bank.ill & (bank.scale > 0), bank.scale, scales) if np.count_nonzero(bank.ill) else scales
     return found
 
 

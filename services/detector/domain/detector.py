@@ -26,6 +26,7 @@ from services.detector.domain.loss_watch import LossWatch
 from services.detector.domain.middle import median
 from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
 from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
+from services.detector.domain.reported import ranges_of
 from services.detector.domain.suspicion import SUSPECT_AT, Accusation, ProbeReport, Standing, Suspicion, SuspicionDesk
 from services.detector.domain.verdict import Culprit, Profile, RankThroughput, RankThroughputs, Verdict
 from services.detector.domain.workload import WorkExpectation, compare
@@ -162,11 +163,11 @@ class JobDetector:
         )
         return [] if suspicion is None else [suspicion]
 
-    def _suspect_link(self, frame: FrameObservation) -> list[Suspicion]:
+    def _suspect_link(self, frame: FrameObservation, links: LinkWatch) -> list[Suspicion]:
         # Not after those of devices: one that noise makes suspicious again and again would leave links none.
-        if self._links is None or not self._link_desk.is_due(frame.iteration):
+        if not self._link_desk.is_due(frame.iteration):
             return []
-        standing = self._links.standing()
+        standing = links.standing()
         if standing is None:
             return []
         suspicion = self._link_desk.consider(
@@ -191,27 +192,31 @@ class JobDetector:
             if self._links is not None:
                 self._links.begin_epoch()
             self._kinds.begin_epoch()
-        found: list[Finding] = [
-            self._process_verdict(finding, frame.closed_at_unix_seconds)
-            for finding in self._processes.on_missing(frame.missing_ranks)
-        ]
+        found: list[Finding] = []
+        if frame.missing_ranks:
+            missing = self._processes.on_missing(frame.missing_ranks)
+            found += [self._process_verdict(finding, frame.closed_at_unix_seconds) for finding in missing]
         if not len(frame):
             return found
         rows = self._locate(frame)
         for rank, incarnation, iteration in self._hangs.moving_again(frame):
             found.append(report.moving_again_verdict(frame, self._culprit(rank, incarnation), iteration))
-        for loss in self._losses.observe(frame):
+        ranges = ranges_of(frame)
+        for loss in self._losses.observe(frame, ranges):
             culprits = tuple(self._culprit(rank, None) for rank in loss.ranks)
             found.append(report.loss_verdict(frame, loss, culprits))
         # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
         if np.count_nonzero(frame.planned):
             return found
-        found += [self._link_verdict(frame, link) for link in self._watch_links(frame)]
-        found += self._suspect_link(frame)
+        if frame.traffic is not None:
+            found += [self._link_verdict(frame, link) for link in self._watch_links(frame)]
+        if self._links is not None:
+            found += self._suspect_link(frame, self._links)
         layout = self._layout = FrameLayout.of(frame, self._layout)
         usable, bank = layout.usable(frame), self._health.bank
-        if np.count_nonzero(bank.num_to_skip):
-            usable = usable & ~bank.take_skips(rows)
+        skipped = bank.take_skips(rows)
+        if skipped is not None:
+            usable = usable & ~skipped
         every = usable is layout.everybody or np.count_nonzero(usable) == len(usable)
         if every:
             usable = layout.everybody
@@ -222,7 +227,10 @@ class JobDetector:
         expected = self._expectation.expect(frame) if learned else None
         verdicts = self._kinds.revise(frame, self._judge(frame, layout, rows, None if every else usable, expected))
         found += verdicts
-        for one in self._kinds.observe(frame, layout, usable=usable, expected_seconds=expected, bank=bank, rows=rows):
+        of_kinds = self._kinds.observe(
+            frame, layout, usable=usable, expected_seconds=expected, bank=bank, rows=rows, ranges=ranges
+        )
+        for one in of_kinds:
             found.append(kind_verdict(frame, one, tuple(self._culprit(rank, None) for rank in one.ranks)))
         found += self._suspect(frame, rows)
         healthy = ~bank.ill[rows] if np.count_nonzero(bank.ill) else None
@@ -238,8 +246,6 @@ class JobDetector:
 
     def _watch_links(self, frame: FrameObservation) -> list[LinkFinding]:
         """What the frame says of links; a job whose ranks measure no transfers keeps nothing of them."""
-        if frame.traffic is None:
-            return []
         if self._links is None:
             self._links = LinkWatch(iterations_per_false_alarm=self._iterations_per_false_alarm)
             self._links.begin_epoch()
@@ -264,13 +270,17 @@ class JobDetector:
         if expected is None:
             self._expectation.learn(frame, usable, None)
             return []
-        seconds, told, work_keys = frame.compute_seconds, rows, layout.work_keys
+        told, work_keys = rows, layout.work_keys
         if usable is not None:
             # Of the others nothing is looked at.
-            seconds, told, work_keys = np.where(usable, seconds, expected), rows[usable], work_keys[usable]
-        log_ratios = np.empty(len(frame))
-        apart = compare(seconds, expected, log_ratios)
-        known = log_ratios if usable is None else log_ratios[usable]
+            seconds = np.where(usable, frame.compute_seconds, expected)
+            told, work_keys = rows[usable], work_keys[usable]
+            log_ratios = np.empty(len(frame))
+            apart = compare(seconds, expected, log_ratios)
+            known = log_ratios[usable]
+        else:
+            log_ratios, apart = self._expectation.compared(frame)
+            known = log_ratios
         changes = self._health.observe(frame.iteration, told, known, work_keys)
         entry_of = {int(row): entry for entry, row in enumerate(rows)} if changes else {}
         verdicts = [

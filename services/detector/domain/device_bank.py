@@ -4,21 +4,22 @@ A row belongs to one incarnation of a rank on one device; when either changes it
 process speaks against its replacement. Memory is fixed per row and rows are never more than the ranks of the job.
 """
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.device_frame import COUNTS, FLAGS, NUM_TESTS, NUMBERS
+from services.detector.domain.device_tables import COUNTS, FLAGS, NUMBERS
+from services.detector.domain.device_tests import NUM_TESTS
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.pipeline_grid import same_numbers
+from services.detector.domain.table_row import TableRow
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
-Column = TypeVar("Column")
 
 WINDOW = 48
 """Iterations of residuals kept per device: what noise and levels are estimated from."""
@@ -33,30 +34,16 @@ _FRESH = {"rank": -1, "incarnation": -1, "work_key": np.nan, "published": 1.0}
 _TESTS = ("sums_slower", "sums_faster", "ages_slower", "ages_faster")
 
 
-class _Row(Generic[Column]):
-    """One row of a table of the bank, by its name, as a view."""
-
-    def __init__(self, table: str, names: tuple[str, ...]) -> None:
-        self._table, self._names, self._index = table, names, 0
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._index = self._names.index(name)
-
-    def __get__(self, bank: "DeviceBank", owner: type | None = None) -> Column:
-        found: Column = getattr(bank, self._table)[self._index]
-        return found
+def _number() -> TableRow[Floats]:
+    return TableRow("numbers", NUMBERS)
 
 
-def _number() -> "_Row[Floats]":
-    return _Row("numbers", NUMBERS)
+def _count() -> TableRow[Counts]:
+    return TableRow("counts", COUNTS)
 
 
-def _count() -> "_Row[Ints]":
-    return _Row("counts", COUNTS)
-
-
-def _flag() -> "_Row[Bools]":
-    return _Row("flags", FLAGS)
+def _flag() -> TableRow[Bools]:
+    return TableRow("flags", FLAGS)
 
 
 class _Processes:
@@ -65,19 +52,18 @@ class _Processes:
     __slots__ = ("devices", "incarnations", "nodes", "ranks")
 
     def __init__(self, frame: FrameObservation) -> None:
-        self.ranks, self.incarnations = frame.ranks, frame.incarnations
+        # As bytes: a frame's column may be a view that keeps all of its frame alive.
+        self.ranks, self.incarnations = frame.ranks.tobytes(), frame.incarnations.tobytes()
         self.nodes, self.devices = frame.nodes, frame.devices
 
     def same_in(self, frame: FrameObservation) -> bool:
-        if not (same_numbers(self.ranks, frame.ranks) and same_numbers(self.incarnations, frame.incarnations)):
+        if self.ranks != frame.ranks.tobytes() or self.incarnations != frame.incarnations.tobytes():
             return False
-        return (self.nodes is frame.nodes or self.nodes == frame.nodes) and (
-            self.devices is frame.devices or self.devices == frame.devices
-        )
+        return self.nodes == frame.nodes and self.devices == frame.devices
 
 
 class DeviceBank:
-    """Rows of device state, in few tables; every row of a table of :mod:`device_frame` is an attribute, as a view.
+    """Rows of device state, in few tables; every row of a table of :mod:`device_tables` is an attribute, as a view.
 
     Attributes:
         work_key: What share of the model the rank holds.
@@ -101,12 +87,11 @@ class DeviceBank:
         num_in_sums: Observations in each of the sums.
         residuals: The newest residuals against peers, ``level`` included, oldest first; in single precision, as they
             are most of a row and far from exact.
-        iterations: Iteration of each column of ``residuals``.
     """
 
     __slots__ = (
-        *("counts", "devices", "flags", "iterations", "nodes", "num_in_sums", "numbers"),
-        *("_everyone", "_located", "_located_rows", "_stop", "_wide"),
+        *("counts", "devices", "flags", "nodes", "num_in_sums", "numbers"),
+        *("_everyone", "_located", "_located_rows", "_may_skip", "_stop", "_wide", "_wide_iterations"),
     )
 
     work_key, shared_offset, own_offset = _number(), _number(), _number()
@@ -120,11 +105,12 @@ class DeviceBank:
         self._wide: Singles = np.full((_WIDE, 0), np.nan, dtype=np.float32)
         self._stop = WINDOW
         self._everyone: Ints | None = None
-        self.nodes: list[str] = []
-        self.devices: list[str] = []
-        self.iterations: Ints = np.full(WINDOW, -1, dtype=np.int64)
+        self._may_skip = True
+        self.nodes: Sequence[str] = ()
+        self.devices: Sequence[str] = ()
+        self._wide_iterations: Counts = np.full(_WIDE, -1, dtype=np.int32)
         self.numbers: Floats = np.zeros((len(NUMBERS) + 2 * NUM_TESTS, 0))
-        self.counts: Ints = np.zeros((len(COUNTS), 0), dtype=np.int64)
+        self.counts: Counts = np.zeros((len(COUNTS), 0), dtype=np.int32)
         self.num_in_sums: Counts = np.zeros((2 * NUM_TESTS, 0), dtype=np.int32)
         self.flags: Bools = np.zeros((len(FLAGS), 0), dtype=np.bool_)
         self._located: _Processes | None = None
@@ -142,9 +128,15 @@ class DeviceBank:
 
     @residuals.setter
     def residuals(self, values: Floats) -> None:
-        self._wide = np.full((_WIDE, len(values)), np.nan, dtype=np.float32)
-        self._wide[:WINDOW] = values.T
-        self._stop = WINDOW
+        wide: Singles = np.full((_WIDE, len(values)), np.nan, dtype=np.float32)
+        wide[:WINDOW] = values.T
+        self._wide_iterations[:WINDOW] = self.iterations
+        self._wide, self._stop = wide, WINDOW
+
+    @property
+    def iterations(self) -> Counts:
+        """A view of the iteration of each column of ``residuals``; it holds as long as that one."""
+        return self._wide_iterations[self._stop - WINDOW : self._stop]
 
     def is_everyone(self, rows: Ints) -> bool:
         """Whether these rows, as :meth:`locate` gave them, are all there are, in order."""
@@ -204,41 +196,55 @@ class DeviceBank:
         fresh = [rank for rank in frame.ranks.tolist() if rank not in row_of]
         row_of |= {rank: row for row, rank in enumerate(fresh, start=len(self))}
         self._append(fresh)
+        blank = [""] * len(fresh)
+        nodes, devices = [*self.nodes, *blank], [*self.devices, *blank]
         rows = np.empty(len(frame), dtype=np.int64)
         for entry, (rank, incarnation) in enumerate(
             zip(frame.ranks.tolist(), frame.incarnations.tolist(), strict=True)
         ):
             row = row_of[rank]
             node, device = frame.nodes[entry], frame.devices[entry]
-            if self.incarnation[row] != incarnation or self.nodes[row] != node or self.devices[row] != device:
+            if self.incarnation[row] != incarnation or nodes[row] != node or devices[row] != device:
                 self._reset(row)
+                self._may_skip = True
                 self.rank[row] = rank
                 self.incarnation[row] = incarnation
                 self.num_to_baseline[row] = num_to_baseline
                 self.num_to_skip[row] = num_to_skip
-                self.nodes[row] = node
-                self.devices[row] = device
+                nodes[row] = node
+                devices[row] = device
             rows[entry] = row
         self._located, self._located_rows = _Processes(frame), rows
         self._everyone = rows if np.array_equal(rows, np.arange(len(self))) else None
+        # Shared with the frame where they are the same.
+        self.nodes, self.devices = (nodes, devices) if self._everyone is None else (frame.nodes, frame.devices)
         return rows
 
-    def take_skips(self, rows: Ints) -> npt.NDArray[np.bool_]:
-        """True for the rows whose observation is to be left out; it is counted as left out."""
-        skipped: npt.NDArray[np.bool_] = self.num_to_skip[rows] > 0
-        if np.count_nonzero(skipped):
-            self.num_to_skip[rows[skipped]] -= 1
+    def skip_next(self) -> None:
+        """Every device's next observation is to be left out."""
+        np.maximum(self.num_to_skip, 1, out=self.num_to_skip)
+        self._may_skip = True
+
+    def take_skips(self, rows: Ints) -> Bools | None:
+        """True for the rows whose observation is to be left out, None for none; it is counted as left out."""
+        if not self._may_skip:
+            return None
+        self._may_skip = bool(np.count_nonzero(self.num_to_skip))
+        if not self._may_skip:
+            return None
+        skipped: Bools = self.num_to_skip[rows] > 0
+        self.num_to_skip[rows[skipped]] -= 1
         return skipped
 
     def push(self, iteration: int) -> Singles:
         """Begins the column of the windows for an iteration, and returns it to be written: one number a row."""
         if self._stop == _WIDE:
-            self._wide[: WINDOW - 1] = self._wide[_WIDE - WINDOW + 1 :]
+            for columns in (self._wide, self._wide_iterations):
+                columns[: WINDOW - 1] = columns[_WIDE - WINDOW + 1 :]
             self._stop = WINDOW - 1
+        self._wide_iterations[self._stop] = iteration
         newest: Singles = self._wide[self._stop]
         self._stop += 1
-        self.iterations[:-1] = self.iterations[1:]
-        self.iterations[-1] = iteration
         return newest
 
     def clear_tests(self, rows: Ints) -> None:
@@ -257,8 +263,6 @@ class DeviceBank:
         for name, fresh in _FRESH.items():
             getattr(self, name)[before:] = fresh
         self.rank[before:] = ranks
-        self.nodes += [""] * count
-        self.devices += [""] * count
 
     def _reset(self, row: int) -> None:
         for table in (self.numbers, self.counts, self.flags, self.num_in_sums):
@@ -277,7 +281,7 @@ class DeviceBank:
         """Takes over what ``to_state`` gave; a column that an older snapshot does not have begins afresh."""
         count = len(state["rank"])
         self.numbers = np.zeros((len(NUMBERS) + 2 * NUM_TESTS, count))
-        self.counts = np.zeros((len(COUNTS), count), dtype=np.int64)
+        self.counts = np.zeros((len(COUNTS), count), dtype=np.int32)
         self.flags = np.zeros((len(FLAGS), count), dtype=np.bool_)
         self.num_in_sums = np.zeros((2 * NUM_TESTS, count), dtype=np.int32)
         for name in (*NUMBERS, *COUNTS, *FLAGS):
@@ -287,5 +291,6 @@ class DeviceBank:
         self.residuals = state["residuals"]
         self.nodes = list(state["nodes"])
         self.devices = list(state["devices"])
-        self.iterations = state["iterations"].copy()
+        self._wide_iterations[:WINDOW] = state["iterations"]
         self._located = self._everyone = None
+        self._may_skip = True

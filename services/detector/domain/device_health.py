@@ -14,12 +14,12 @@ from services.detector.domain import device_frame, sequential_test
 from services.detector.domain.bank_noise import renew_noise, unsuspected
 from services.detector.domain.device_bank import WINDOW, DeviceBank
 from services.detector.domain.device_levels import SUSPECTED, DeviceLevels, HealthChange
-from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, take_baseline
+from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, follow, take_baseline
+from services.detector.domain.device_tests import NUM_TESTS, advance
 from services.detector.domain.frame_centre import FrameCentre
 from services.detector.domain.frame_terms import few_ranks, limits, offset_memory, smallest_scale
 from services.detector.domain.level import INTERVAL_SCALES
 from services.detector.domain.noise import Noise
-from services.detector.domain.sequential_test import NUM_TESTS
 from services.detector.domain.wandering import Wandering
 
 Floats = npt.NDArray[np.float64]
@@ -30,6 +30,7 @@ QUIET = 0.25
 """Share of the way to a verdict up to which a healthy device's iterations are learned from."""
 
 _NOISE_EVERY = 8
+_NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 class DeviceHealth:
@@ -45,6 +46,7 @@ class DeviceHealth:
         "_num_frames",
         "_quiet",
         "_reached",
+        "_terms_of",
         "_tested",
         "_wandering",
         "bank",
@@ -59,6 +61,8 @@ class DeviceHealth:
         self._centre = FrameCentre()
         self._wandering = Wandering()
         self._num_frames = 0
+        # Of a number of ranks, see :meth:`_terms`.
+        self._terms_of = -1, (0.0, 0, False)
         # Rows that were tested in the newest frame, which of them are quiet, and how far the farthest is.
         self._tested: Ints | None = None
         self._quiet: Bools | None = None
@@ -68,7 +72,7 @@ class DeviceHealth:
 
     def begin_epoch(self) -> None:
         """The layout changed: every device's next observation is left out."""
-        np.maximum(self.bank.num_to_skip, 1, out=self.bank.num_to_skip)
+        self.bank.skip_next()
 
     def observe(self, iteration: int, rows: Ints, log_ratios: Floats, work_keys: Floats) -> list[HealthChange]:
         """Takes one frame and returns whose throughput changed.
@@ -86,19 +90,38 @@ class DeviceHealth:
         if self._held[0] is not rows or self._held[1] is not work_keys:
             self._take_work(rows, work_keys)
         self._num_frames += 1
-        residuals, num_waiting = self._centre.apart(bank, iteration, rows, log_ratios, noise_scale=self.noise.scale)
-        tested, ready = rows, rows[:0]
-        if num_waiting:
-            waiting = bank.num_to_baseline[rows] > 0
-            bank.num_to_baseline[rows[waiting]] -= 1
-            ready = rows[waiting & (bank.num_to_baseline[rows] == 0)]
-            tested, residuals = rows[~waiting], residuals[~waiting]
-            if len(ready):
-                take_baseline(bank, ready)
+        limit, memory, few = self._terms()
+        marks, residuals = np.empty((2, len(rows)), dtype=np.bool_), np.empty(len(rows))
+        self._centre.value, first, second, num_waiting, highest, num_decided, num_ill = device_frame.judge(
+            bank.numbers,
+            bank.counts,
+            bank.num_in_sums,
+            bank.flags,
+            rows,
+            log_ratios,
+            bank.push(iteration),
+            self.noise.scale,
+            self.noise.freedom,
+            self._centre.value,
+            limit,
+            QUIET * limit,
+            memory,
+            few,
+            residuals,
+            marks,
+        )
+        self._centre.pair = None if first < 0 else np.array((first, second))
+        ready = _NONE
         changes: list[HealthChange] = []
-        if len(tested):
-            changes = self._test(tested, residuals)
-            self._follow(tested, residuals)
+        if num_waiting:
+            ready, changes = self._with_waiting(rows, residuals)
+        else:
+            self._tested = rows
+            if num_decided or num_ill:
+                changes = self._decide(rows, marks[0])
+                self._follow(rows, residuals)
+            else:
+                self._reached, self._quiet = highest / limit, marks[1]
         # After the tests: what has just come under suspicion is no noise.
         if self._num_frames % _NOISE_EVERY == 0 or len(ready):
             self._renew_noise(ready)
@@ -137,9 +160,17 @@ class DeviceHealth:
         return found, margins
 
     def _limit(self) -> float:
-        return sequential_test.threshold(
-            iterations_per_false_alarm=self.iterations_per_false_alarm, num_ranks=len(self.bank)
-        )
+        return self._terms()[0]
+
+    def _terms(self) -> tuple[float, int, bool]:
+        """What hangs on the number of ranks: the evidence of a verdict, the memory of offsets, whether they are few."""
+        count = len(self.bank)
+        if self._terms_of[0] != count:
+            limit = sequential_test.threshold(
+                iterations_per_false_alarm=self.iterations_per_false_alarm, num_ranks=count
+            )
+            self._terms_of = count, (limit, offset_memory(self.bank), few_ranks(self.bank))
+        return self._terms_of[1]
 
     def _renew_noise(self, fresh: Ints) -> None:
         bank = self.bank
@@ -169,9 +200,24 @@ class DeviceHealth:
         bank.suspected[healthy] = np.maximum.reduce(bank.sums[:, 0, healthy]) > SUSPECTED * self._limit()
         bank.clear_tests(rows)
 
+    def _with_waiting(self, rows: Ints, residuals: Floats) -> tuple[Ints, list[HealthChange]]:
+        """Goes on with a frame in which some wait for a baseline: who has it now, and what changed of the others."""
+        bank = self.bank
+        waiting = bank.num_to_baseline[rows] > 0
+        bank.num_to_baseline[rows[waiting]] -= 1
+        ready = rows[waiting & (bank.num_to_baseline[rows] == 0)]
+        tested, residuals = rows[~waiting], residuals[~waiting]
+        if len(ready):
+            take_baseline(bank, ready)
+        changes: list[HealthChange] = []
+        if len(tested):
+            changes = self._test(tested, residuals)
+            self._follow(tested, residuals)
+        return ready, changes
+
     def _test(self, rows: Ints, residuals: Floats) -> list[HealthChange]:
         bank, noise, limit, decided = self.bank, self.noise, self._limit(), np.empty(len(rows), dtype=np.bool_)
-        highest, num_decided, num_ill = device_frame.advance(
+        highest, num_decided, num_ill = advance(
             bank.numbers,
             bank.counts,
             bank.num_in_sums,
@@ -189,14 +235,19 @@ class DeviceHealth:
         if not num_decided and not num_ill:
             self._reached = highest / limit
             return []
-        levels = DeviceLevels(bank, self._centre, self._wandering, noise=noise, limit=limit)
+        return self._decide(rows, decided)
+
+    def _decide(self, rows: Ints, decided: Bools) -> list[HealthChange]:
+        """Whose throughput changed, of those whose sums have reached their heights and of the ill."""
+        bank = self.bank
+        levels = DeviceLevels(bank, self._centre, self._wandering, noise=self.noise, limit=self._limit())
         sure = rows[decided]
-        changes = levels.decide(sure, np.maximum(bank.scale[sure], smallest_scale(noise)))
+        changes = levels.decide(sure, np.maximum(bank.scale[sure], smallest_scale(self.noise)))
         return [*changes, *levels.refine(rows[bank.ill[rows] & ~decided])]
 
     def _follow(self, rows: Ints, residuals: Floats) -> None:
         bank, calm = self.bank, np.empty(len(rows), dtype=np.bool_)
-        device_frame.follow(
+        follow(
             bank.numbers,
             bank.counts,
             bank.flags,

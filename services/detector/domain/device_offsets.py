@@ -9,12 +9,19 @@ import numpy.typing as npt
 
 from numeric.compiled import compiled
 from services.detector.domain.device_bank import WINDOW, DeviceBank
-from services.detector.domain.device_frame import LARGEST_OWN_OFFSET
+from services.detector.domain.device_tables import ILL, OBSERVED, OWN, SCALE, SUMS
+from services.detector.domain.device_tests import NUM_TESTS
 from services.detector.domain.level import row_medians
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
+LARGEST_OWN_OFFSET = 0.03
+"""How much slower or faster than its peers a healthy device may always be: the spread between good devices."""
+# Where ranks are few, those under suspicion follow as slowly as noise is forgotten.
+_SLOWEST_RATE = 1.0 / 1024.0
 BASELINE_OBSERVATIONS = 5
 BASELINE_AFTER_RESHAPE = 3
 _LONE_OFFSET = 0.5
@@ -101,3 +108,71 @@ def absorb(bank: DeviceBank, row: int, level: float) -> None:
     bank.residuals[row] -= shared + kept - bank.own_offset[row]
     bank.shared_offset[row] += shared
     bank.own_offset[row] = kept
+
+
+@compiled
+def follow(
+    numbers: Floats,
+    counts: Counts,
+    flags: Bools,
+    rows: Ints,
+    residuals: Floats,
+    noise_scale: float,
+    memory: int,
+    few: bool,
+    paired: bool,
+    quiet: float,
+    calm: Bools,
+) -> int:
+    """Healthy devices' own offsets follow slowly, within bounds, so that a lasting slowdown is never absorbed.
+
+    Where ranks are few, those under suspicion follow too, as slowly as noise is forgotten: one whose baseline is too
+    low is suspected whenever it shows that, and followed only in between, it would never be put right.
+
+    Args:
+        numbers: The table of numbers; offsets are written.
+        counts: The table of counts.
+        flags: The table of flags.
+        rows: The device of each entry.
+        residuals: One an entry, all of which have a baseline.
+        noise_scale: Scale of the noise of the job.
+        memory: Iterations that a grown-up device's offset rests on.
+        few: The job has few ranks.
+        paired: Just two devices are healthy.
+        quiet: Evidence up to which a healthy device is under no suspicion, nats.
+        calm: Which entries are healthy and under no suspicion; written.
+
+    Returns:
+        How many are calm.
+    """
+    count, num_calm = len(rows), 0
+    for entry in range(count):
+        row = rows[entry]
+        calm[entry] = not flags[ILL, row]
+        for at in range(2 * NUM_TESTS):
+            calm[entry] &= numbers[SUMS + at, row] <= quiet
+        num_calm += calm[entry]
+    steps, total, num_followed = np.empty(count), 0.0, 0
+    for entry in range(count):
+        row = rows[entry]
+        rate = max(1.0 / (counts[OBSERVED, row] + 8.0), 1.0 / memory)
+        if few and not calm[entry]:
+            rate = _SLOWEST_RATE
+        reach = 2.0 * max(numbers[SCALE, row], 0.5 * noise_scale)
+        steps[entry] = min(max(residuals[entry], -reach), reach) * rate
+        if calm[entry] or (few and not flags[ILL, row]):
+            total += steps[entry]
+            num_followed += 1
+    most, common, share = LARGEST_OWN_OFFSET, 0.0, 1.0
+    if paired:
+        # Both take their half of what is between them.
+        share, most = 0.5, most / 2
+    elif few and count > 1:
+        # What all have in common is the centre's: as theirs it would grow for as long as the job runs.
+        common = total / max(num_followed, 1)
+    for entry in range(count):
+        row = rows[entry]
+        if calm[entry] or (few and not flags[ILL, row]):
+            moved = numbers[OWN, row] + (share * steps[entry] - common)
+            numbers[OWN, row] = min(max(moved, -most), most)
+    return num_calm

@@ -13,17 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from river import base
 
-from numeric.compiled import compiled
+from services.detector.domain.least_squares import learn, solve
 
 Floats = npt.NDArray[np.float64]
 
-_TINY = 1e-300
 # Of the ridge.
 _SHARE_OF_PRIMARY, _SHARE_OF_RELUCTANT = 1e-6, 300.0
 
-# The interval forgets a start that takes long to settle within some tens of observations; runs are often no longer.
-_SPREAD_RATE, _WIDTH_RATE = 0.05, 0.2
-_SCORED_TOGETHER = 4
 _EQUAL: Floats = np.zeros(0)
 
 
@@ -82,14 +78,11 @@ class ForgettingLeastSquares(base.Regressor):
         self._names: tuple[Any, ...] = ()
         # Row and column 0 are the target's, the others those of the features in ``_index``.
         self._moments: Floats = np.zeros((1, 1))
-        self._weights: Floats | None = None
+        self._weights, self._ridges, self._is_solved = np.zeros(0), np.zeros(0), True
         self._mass = 0.0
         self._spread = 0.0
         self._num_scored = 0.0
         self._half_width = 3.5
-        # How far off newest targets were, one row a batch: several are scored at once, when that is asked for at last.
-        self._unscored: Floats = np.zeros((_SCORED_TOGETHER, 0))
-        self._num_unscored = 0
 
     @property
     def mass(self) -> float:
@@ -106,7 +99,6 @@ class ForgettingLeastSquares(base.Regressor):
 
     def predict_interval(self, x: Mapping[Any, Any]) -> tuple[float, float]:
         """Lower and upper end of the interval that holds the target with probability ``coverage``."""
-        self._score()
         expected = self.predict_one(x)
         reach = self._half_width * self._spread * (abs(expected) if self.relative else 1.0)
         return expected - reach, expected + reach
@@ -146,7 +138,7 @@ class ForgettingLeastSquares(base.Regressor):
         moments[1:, 0] = row * math.sqrt(self._mass)  # in the place of the target's products
         ridge = np.array([0.0 if name == self.primary else self.ridge for name in self._index])
         reach: Floats = np.empty(len(ridge))
-        _solve(moments, ridge + 1e-9, -1, reach)
+        solve(moments, ridge + 1e-9, -1, reach)
         variance = noise**2 / self._mass * float(reach @ moments[1:, 1:] @ reach)
         shrunk = float(np.sum((ridge * reach) ** 2 * scales))
         return math.sqrt(variance + believed**2 * shrunk)
@@ -164,24 +156,35 @@ class ForgettingLeastSquares(base.Regressor):
         columns[0], columns[1:] = targets, rows.T
         self.learn_columns(names, columns, weights)
 
-    def learn_columns(self, names: Sequence[Any], columns: Floats, weights: Floats | None = None) -> None:
-        """The same, the other way round: one column an observation; its target first, then one row a feature."""
+    def learn_columns(
+        self, names: Sequence[Any], columns: Floats, weights: Floats | None = None, units: Floats | None = None
+    ) -> None:
+        """The same, the other way round: one column an observation; its target first, then one row a feature.
+
+        Where units are given, target and features of each observation are divided by its unit.
+        """
         if self._names != tuple(names):
             self._meet(names)
             columns = self._arranged(names, columns)
-        solved = self._solved()
-        if columns.shape[1] != self._unscored.shape[1]:
-            self._score()
-            self._unscored = np.empty((_SCORED_TOGETHER, columns.shape[1]))
-        errors = self._unscored[self._num_unscored]
-        trust = _EQUAL if weights is None else weights
-        learned, mass = _learn(columns, trust, solved, self._moments, self.forgetting, self.relative, errors)
+        weights_now = self._solved()
+        learned, mass, *scores = learn(
+            columns,
+            _EQUAL if units is None else units,
+            _EQUAL if weights is None else weights,
+            self._moments,
+            self.forgetting,
+            self.relative,
+            self._mass > 0,
+            (self._spread, self._num_scored, self._half_width),
+            self.coverage,
+            self._ridges,
+            self._index.get(self.reluctant, -1),
+            weights_now,
+        )
         if not learned:
             return
-        if self._mass > 0:
-            self._note(errors[:learned])
+        self._spread, self._num_scored, self._half_width = scores
         self._mass = self._mass * self.forgetting + mass
-        self._weights = None
 
     def _arranged(self, names: Sequence[Any], columns: Floats) -> Floats:
         """Columns as the moments stand; a feature that they lack is 0."""
@@ -196,39 +199,23 @@ class ForgettingLeastSquares(base.Regressor):
             if name not in self._index:
                 self._index[name] = len(self._index)
                 self._moments = np.pad(self._moments, (0, 1))
+                self._size()
         self._names = tuple(self._index)
 
-    def _note(self, errors: Floats) -> None:
-        """Keeps how these targets fell before they were learned, a row of ``_unscored`` or the beginning of one."""
-        if len(errors) != self._unscored.shape[1]:
-            errors = errors.copy()
-            self._score()
-            self._unscored = np.empty((_SCORED_TOGETHER, len(errors)))
-            self._unscored[0] = errors
-        self._num_unscored += 1
-        if self._num_unscored == _SCORED_TOGETHER:
-            self._score()
-
-    def _score(self) -> None:
-        """Moves the spread and the half-width by how the newest targets fell, batch by batch."""
-        if not self._num_unscored:
-            return
-        ordered, self._num_unscored = np.sort(self._unscored[: self._num_unscored], axis=1), 0
-        self._spread, self._num_scored, self._half_width = _scored(
-            ordered, self._spread, self._num_scored, self._half_width, self.coverage
-        )
-
     def _solved(self) -> Floats:
-        if self._weights is None:
-            shares = {self.primary: _SHARE_OF_PRIMARY, self.reluctant: _SHARE_OF_RELUCTANT}
-            penalties = np.array([self.ridge * shares.get(name, 1.0) for name in self._names])
-            self._weights = np.empty(len(penalties))
-            _solve(self._moments, penalties, self._index.get(self.reluctant, -1), self._weights)
+        if not self._is_solved:
+            solve(self._moments, self._ridges, self._index.get(self.reluctant, -1), self._weights)
+            self._is_solved = True
         return self._weights
+
+    def _size(self) -> None:
+        """The features are others: their ridges, and weights that are still to be found."""
+        shares = {self.primary: _SHARE_OF_PRIMARY, self.reluctant: _SHARE_OF_RELUCTANT}
+        self._ridges = np.array([self.ridge * shares.get(name, 1.0) for name in self._index])
+        self._weights, self._is_solved = np.empty(len(self._index)), False
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""
-        self._score()
         return {
             "names": list(self._names),
             "moments": self._moments[1:, 1:].copy(),
@@ -245,118 +232,8 @@ class ForgettingLeastSquares(base.Regressor):
         self._index = {name: index for index, name in enumerate(self._names)}
         self._moments = np.pad(state["moments"], (1, 0))
         self._moments[0, 1:] = self._moments[1:, 0] = state["products"]
-        self._weights = None
+        self._size()
         self._mass = state["mass"]
         self._spread = state["spread"]
         self._num_scored = state["num_scored"]
         self._half_width = state["half_width"]
-        self._num_unscored = 0
-
-
-@compiled
-def _learn(
-    columns: Floats,
-    trust: Floats,
-    weights: Floats,
-    moments: Floats,
-    forgetting: float,
-    relative: bool,
-    errors: Floats,
-) -> tuple[int, float]:
-    """Forgets a step and adds the mean products of targets and features with one another.
-
-    Args:
-        columns: One column an observation, its target first; those that are not finite are left out.
-        trust: In each observation; nothing for the same in all.
-        weights: Of the features, to compare the targets with before they are learned.
-        moments: Targets first in both directions; written.
-        forgetting: What the moments keep of themselves.
-        relative: Errors are relative to what was expected.
-        errors: How far off the targets were, side by side; written.
-
-    Returns:
-        How many observations were learned, and what they weigh together.
-    """
-    size, learned, mass = len(columns), 0, 0.0
-    added = np.zeros((size, size))
-    for at in range(columns.shape[1]):
-        total, expected = columns[0, at], 0.0
-        for place in range(1, size):
-            total += columns[place, at]
-            expected += weights[place - 1] * columns[place, at]
-        if not math.isfinite(total):
-            continue
-        errors[learned] = abs(columns[0, at] - expected) / (abs(expected) + _TINY if relative else 1.0)
-        learned += 1
-        share = trust[at] if len(trust) else 1.0
-        mass += share
-        for one in range(size):
-            part = share * columns[one, at]
-            for other in range(one, size):
-                added[one, other] += part * columns[other, at]
-    if learned:
-        for one in range(size):
-            for other in range(one, size):
-                moment = moments[one, other] * forgetting + added[one, other] / learned
-                moments[one, other] = moments[other, one] = moment
-    return learned, mass / max(learned, 1)
-
-
-@compiled
-def _scored(
-    ordered: Floats, spread: float, num_scored: float, half_width: float, coverage: float
-) -> tuple[float, float, float]:
-    """Spread, how much was scored, and half-width after some batches of errors, one row each, ascending."""
-    count = ordered.shape[1]
-    for errors in ordered:
-        size = errors[count // 2] if count % 2 else (errors[count // 2 - 1] + errors[count // 2]) / 2.0
-        num_scored += 1
-        rate = max(1.0 / num_scored, _SPREAD_RATE)
-        if spread > 0:
-            outside = 1.0 - np.searchsorted(errors, half_width * spread, side="right") / count
-            step = max(_WIDTH_RATE, 1.0 / num_scored) * half_width
-            half_width = min(max(half_width + step * (outside - (1 - coverage)), 0.1), 1e3)
-            if num_scored > 10:
-                size = min(size, 5 * spread + _TINY)
-        spread += rate * (size - spread)
-    return spread, num_scored, half_width
-
-
-@compiled
-def _solve(moments: Floats, penalties: Floats, reluctant: int, weights: Floats) -> None:
-    """Weights of the features, the penalty of each in units of its own moment.
-
-    By elimination: a ridge on the diagonal makes the system positive definite, so that no pivot is small and none has
-    to be looked for. The reluctant feature comes last, so that the others need not be looked at again where its weight
-    would be below 0, which becomes 0.
-
-    Args:
-        moments: As in :func:`_learn`.
-        penalties: One a feature.
-        reluctant: Place of the feature that is; -1 for none.
-        weights: One a feature; written.
-    """
-    size = len(penalties)
-    order = np.arange(size)
-    if reluctant >= 0:
-        order[reluctant:-1] = order[reluctant + 1 :].copy()
-        order[-1] = reluctant
-    rows = np.empty((size, size + 1))
-    for one in range(size):
-        mine = 1 + order[one]
-        for other in range(size):
-            rows[one, other] = moments[mine, 1 + order[other]]
-        rows[one, size] = moments[mine, 0]
-        own = rows[one, one]
-        rows[one, one] += (penalties[order[one]] + 1e-12) * (own if own > 0.0 else 1.0)
-    for one in range(size):
-        for below in range(one + 1, size):
-            factor = rows[one, below] / rows[one, one]
-            for place in range(below, size + 1):
-                rows[below, place] -= factor * rows[one, place]
-    for one in range(size - 1, -1, -1):
-        rest = rows[one, size]
-        for other in range(one + 1, size):
-            rest -= rows[one, other] * weights[order[other]]
-        rest /= rows[one, one]
-        weights[order[one]] = 0.0 if rest < 0.0 and order[one] == reluctant else rest

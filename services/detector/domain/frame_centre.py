@@ -3,15 +3,33 @@
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain import device_frame
-from services.detector.domain.device_bank import DeviceBank
+from numeric.compiled import compiled
+from services.detector.domain.device_tables import (
+    HAS_OFFSET,
+    ILL,
+    OBSERVED,
+    OWN,
+    SETTLED,
+    SHARED,
+    SINCE_CHANGE,
+    TO_BASELINE,
+)
+from services.detector.domain.middle import middle_of, selected
 
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+
+# How much faster than usual the faster one of two may be believed to be: beyond that its measure is wrong.
+_REACH_OF_TWO = 0.05
+_CENTRE_RATE = 1.0 / 32.0
+_SMALLEST_SLOWDOWN = 0.03
 
 
 class FrameCentre:
-    """Takes from each device what all have in common, and remembers where that usually stands.
+    """Remembers where what all devices have in common usually stands.
 
     Attributes:
         value: Where the centre usually stands, log units of time.
@@ -24,38 +42,96 @@ class FrameCentre:
         self.value = 0.0
         self.pair: Ints | None = None
 
-    def apart(
-        self, bank: DeviceBank, iteration: int, rows: Ints, log_ratios: Floats, *, noise_scale: float
-    ) -> tuple[Floats, int]:
-        """Each entry's residual, which the bank's window takes, too (see :func:`device_frame.place`).
-
-        Args:
-            bank: The devices; the observation is counted there.
-            iteration: The frame's iteration.
-            rows: Row of each entry.
-            log_ratios: Log of observed over expected seconds of each.
-            noise_scale: Scale of the noise of the job.
-
-        Returns:
-            The residuals, and how many entries still waited for a baseline before this frame.
-        """
-        residuals = np.empty(len(rows))
-        self.value, first, second, num_waiting = device_frame.place(
-            bank.numbers,
-            bank.counts,
-            bank.flags,
-            rows,
-            log_ratios,
-            noise_scale,
-            self.value,
-            bank.push(iteration),
-            residuals,
-        )
-        self.pair = None if first < 0 else np.array((first, second))
-        return residuals, num_waiting
-
     def other_than(self, row: int) -> Ints:
         """The other one, if this row is one of the only two healthy devices; else none."""
         if self.pair is None or row not in self.pair:
             return np.zeros(0, dtype=np.int64)
         return np.asarray(self.pair[self.pair != row])
+
+
+@compiled
+def place(
+    numbers: Floats,
+    counts: Counts,
+    flags: Bools,
+    rows: Ints,
+    log_ratios: Floats,
+    noise_scale: float,
+    usual: float,
+    newest: Singles,
+    residuals: Floats,
+) -> tuple[float, int, int, int]:
+    """Takes from each entry its offsets and what all have in common, and counts the observation.
+
+    What all have in common is the lower median over healthy devices, since illness only slows. Of two healthy devices
+    the faster one is that median. It is as far before the other as that is behind: so evidence goes as fast as it
+    came, and what is seen of the noise is not half zeros.
+
+    Args:
+        numbers: The table of numbers.
+        counts: The table of counts; written.
+        flags: The table of flags.
+        rows: The device of each entry, by its place in the tables.
+        log_ratios: Log of observed over expected seconds of each entry.
+        noise_scale: Scale of the noise of the job.
+        usual: Where the centre usually stands.
+        newest: Column of the window for this iteration, one number a device; written.
+        residuals: One an entry; written.
+
+    Returns:
+        Where the centre usually stands now, the rows of the only two healthy devices (-1 where there are not just
+        two), and how many entries wait for a baseline, this frame's included.
+    """
+    count, num_healthy, num_settled, num_waiting = len(rows), 0, 0, 0
+    healthy, settled = np.empty(count), np.empty(count)
+    first = second = -1
+    for entry in range(count):
+        row = rows[entry]
+        base = log_ratios[entry] - numbers[SHARED, row] - numbers[OWN, row]
+        residuals[entry] = base
+        waits = counts[TO_BASELINE, row] > 0
+        if not flags[ILL, row]:
+            healthy[num_healthy] = base
+            num_healthy += 1
+            if flags[HAS_OFFSET, row] and not waits:
+                settled[num_settled] = base
+                num_settled += 1
+                first, second = second, entry
+        num_waiting += waits
+        counts[OBSERVED, row] += 1
+        counts[SINCE_CHANGE, row] += 1
+        counts[SETTLED, row] += not waits
+    centre = usual
+    if num_settled > 1:
+        centre, usual = _centre_of(settled[:num_settled], noise_scale, usual)
+    elif num_settled == 0 and num_healthy > 0:
+        centre = selected(healthy[:num_healthy], (num_healthy - 1) // 2)
+    for entry in range(count):
+        residuals[entry] -= centre
+    if num_settled == 2:
+        one, other = residuals[first], residuals[second]
+        if min(one, other) == 0.0:
+            residuals[first], residuals[second] = one - other, other - one
+    if count < len(newest):
+        newest[:] = np.nan
+    for entry in range(count):
+        newest[rows[entry]] = residuals[entry]
+    if num_settled != 2:
+        return usual, -1, -1, num_waiting
+    return usual, int(rows[first]), int(rows[second]), num_waiting
+
+
+@compiled
+def _centre_of(values: Floats, noise_scale: float, before: float) -> tuple[float, float]:
+    """The centre of at least two healthy devices that stand at these values, and where it usually stands now."""
+    centre = usual = selected(values.copy(), (len(values) - 1) // 2)
+    reach = 4 * noise_scale
+    if len(values) == 2:
+        centre = max(centre, before - _REACH_OF_TWO)
+        usual = centre + min((max(values[0], values[1]) - centre) / 2, noise_scale)
+    if centre > before + reach + _SMALLEST_SLOWDOWN:
+        # Most are slower than they were. Where a quarter is not, it is they who are still healthy.
+        unmoved = values[np.abs(values - before) < reach]
+        if len(unmoved) >= max(2, len(values) // 4):
+            centre = usual = middle_of(unmoved)
+    return centre, before + min(max(usual - before, -reach), reach) * _CENTRE_RATE

@@ -1,6 +1,7 @@
 """What a job's frames have in common as long as its layout stands: compared once a frame, worked out once a layout."""
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-_COLUMNS = ("replicas", "stages", "shards", "num_micro_batches", "work_keys", "has_flops", "epochs")
+_COLUMNS = ("replicas", "stages", "shards", "num_micro_batches", "work_keys", "epochs", "has_flops")
 
 
 class FrameLayout:
@@ -26,11 +27,7 @@ class FrameLayout:
         entries: Those of its entries that count; None for all.
 
     Attributes:
-        replicas: Data-parallel replica of each entry.
-        stages: Its pipeline stage.
-        shards: Its tensor shard.
-        num_micro_batches: Micro-batches that it works on.
-        work_keys: What share of the model it holds.
+        work_keys: What share of the model each entry holds.
         has_flops: Whether it knows what that costs.
         all_at_work: Every entry had micro-batches, under the epoch of the frame.
         all_priced: Every entry knows its flops.
@@ -38,42 +35,50 @@ class FrameLayout:
         everybody: True for every entry; the same object for all frames of the layout.
     """
 
-    __slots__ = (
-        "_known",
-        "alike",
-        "all_at_work",
-        "all_priced",
-        "everybody",
-        "has_flops",
-        "num_micro_batches",
-        "replicas",
-        "shards",
-        "stages",
-        "work_keys",
-    )
+    __slots__ = ("_columns", "_epoch", "alike", "all_at_work", "all_priced", "everybody", "has_flops", "work_keys")
 
     def __init__(self, frame: FrameObservation, entries: Bools | None = None) -> None:
-        self._known = frame.epoch, _columns(frame)
-        # Over the bytes that are kept anyway: a frame's column may be a view that keeps all of its frame alive.
-        column = {
-            name: np.frombuffer(raw, dtype=getattr(frame, name).dtype)
-            for name, raw in zip(_COLUMNS, self._known[1], strict=True)
-        }
+        # As bytes: a frame's column may be a view that keeps all of its frame alive.
+        self._epoch, self._columns = frame.epoch, _columns(frame)
         if entries is not None:
-            column = {name: values[entries] for name, values in column.items()}
-        self.replicas, self.stages, self.shards = column["replicas"], column["stages"], column["shards"]
-        self.num_micro_batches, self.work_keys = column["num_micro_batches"], column["work_keys"]
-        self.has_flops = column["has_flops"]
-        at_work = (self.num_micro_batches > 0) & (column["epochs"] == frame.epoch)
+            self._columns = b"".join([getattr(frame, name)[entries].tobytes() for name in _COLUMNS])
+        self.work_keys: Floats = self._column("work_keys", np.float64)
+        self.has_flops: Bools = self._column("has_flops", np.bool_)
+        at_work = (self.num_micro_batches > 0) & (self._column("epochs", np.int64) == frame.epoch)
         self.all_at_work = bool(np.count_nonzero(at_work) == len(at_work))
         self.all_priced = bool(np.count_nonzero(self.has_flops) == len(at_work))
         self.alike = bool(np.ptp(self.num_micro_batches) == 0)
         self.everybody: Bools = np.ones(len(at_work), dtype=np.bool_)
 
+    @property
+    def replicas(self) -> Ints:
+        """Data-parallel replica of each entry."""
+        return self._column("replicas", np.int64)
+
+    @property
+    def stages(self) -> Ints:
+        """Its pipeline stage."""
+        return self._column("stages", np.int64)
+
+    @property
+    def shards(self) -> Ints:
+        """Its tensor shard."""
+        return self._column("shards", np.int64)
+
+    @property
+    def num_micro_batches(self) -> Ints:
+        """Micro-batches that it works on."""
+        return self._column("num_micro_batches", np.int64)
+
+    def _column(self, name: str, kind: type[np.generic]) -> npt.NDArray[Any]:
+        # All but the last column have numbers of eight bytes, that one has bytes.
+        count, place = len(self._columns) // (8 * (len(_COLUMNS) - 1) + 1), _COLUMNS.index(name)
+        return np.frombuffer(self._columns, dtype=kind, count=count, offset=8 * count * place)
+
     @classmethod
     def of(cls, frame: FrameObservation, known: "FrameLayout | None") -> "FrameLayout":
         """The layout of a frame; ``known`` itself where that is the same."""
-        if known is not None and known._known == (frame.epoch, _columns(frame)):
+        if known is not None and known._epoch == frame.epoch and known._columns == _columns(frame):
             return known
         return cls(frame)
 
@@ -100,14 +105,16 @@ def _all_measured(seconds: Floats, others: Floats, walls: Floats, waits: Floats)
     return True
 
 
-def _columns(frame: FrameObservation) -> tuple[bytes, ...]:
-    """The bytes of ``_COLUMNS``."""
-    return (
-        frame.replicas.tobytes(),
-        frame.stages.tobytes(),
-        frame.shards.tobytes(),
-        frame.num_micro_batches.tobytes(),
-        frame.work_keys.tobytes(),
-        frame.has_flops.tobytes(),
-        frame.epochs.tobytes(),
+def _columns(frame: FrameObservation) -> bytes:
+    """The bytes of ``_COLUMNS``, one behind the other."""
+    return b"".join(
+        (
+            frame.replicas.tobytes(),
+            frame.stages.tobytes(),
+            frame.shards.tobytes(),
+            frame.num_micro_batches.tobytes(),
+            frame.work_keys.tobytes(),
+            frame.epochs.tobytes(),
+            frame.has_flops.tobytes(),
+        )
     )

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain.device_bank import DeviceBank
-from services.detector.domain.device_frame import NATS_FOR_YOUTH, YOUNG_OBSERVATIONS
+from services.detector.domain.device_tests import NATS_FOR_YOUTH, YOUNG_OBSERVATIONS
 from services.detector.domain.noise import Noise
 
 Floats = npt.NDArray[np.float64]

@@ -7,13 +7,14 @@ link is found by its own test, and only those lead to a plan.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.observation import FrameObservation
+from services.detector.domain.reported import Range
 from services.detector.domain.verdict import Evidence, Verdict, VerdictKind
 
 Floats = npt.NDArray[np.float64]
@@ -21,8 +22,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(NamedTuple):
     """A frame, and what is known of it; one entry a rank in every array.
 
     Attributes:
@@ -35,6 +35,7 @@ class Look:
         limit: Nats of evidence for one false report in the operator's budget of iterations.
         plain: An iteration like others: no planned pause, no reshape, the first ones of a job over.
         some_ill: A slow verdict stands against somebody.
+        ranges: Those of the losses and gradient norms that are reported.
     """
 
     frame: FrameObservation
@@ -46,6 +47,7 @@ class Look:
     limit: float
     plain: bool
     some_ill: bool
+    ranges: tuple[Range, Range]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from services.detector.domain.device_bank import DeviceBank
 from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.observation import FrameObservation
+from services.detector.domain.reported import Range
 from services.detector.domain.verdict import Culprit, Evidence, Verdict, verdict_id
 
 Floats = npt.NDArray[np.float64]
@@ -66,6 +67,7 @@ class KindBoard:
         expected_seconds: Floats | None,
         bank: DeviceBank,
         rows: Ints,
+        ranges: tuple[Range, Range],
     ) -> list[KindFinding]:
         """Takes one frame.
 
@@ -76,6 +78,7 @@ class KindBoard:
             expected_seconds: What each entry's work should take; None while that is learned.
             bank: What is known of the devices.
             rows: Row of each entry in the bank.
+            ranges: Those of the losses and gradient norms that are reported.
         """
         everyone = bank.is_everyone(rows)
         ill = bank.ill if everyone else bank.ill[rows]
@@ -89,6 +92,7 @@ class KindBoard:
             limit=self._limit + math.log(max(len(rows), 1)),
             plain=expected_seconds is not None and usable is layout.everybody,
             some_ill=bool(np.count_nonzero(ill)),
+            ranges=ranges,
         )
         return [finding for watch in self._watches for finding in watch.observe(look)]
 

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain.sequential_test import NUM_TESTS
-from services.detector.domain.transfer_plan import Tie
+from services.detector.domain.table_row import TableRow
+from services.detector.domain.ties import Tie, Ties
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -20,29 +21,29 @@ Bools = npt.NDArray[np.bool_]
 WINDOW = 48
 """Iterations of residuals kept per row: what noise and levels are estimated from."""
 
-# Name, shape behind the row axis, type, value of a fresh row.
-_COLUMNS: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
-    ("class_of", (), np.int64, 0),
-    ("reference", (), np.float64, 0.0),
-    ("offset", (), np.float64, 0.0),
-    ("num_to_reference", (), np.int32, 0),
-    ("num_observed", (), np.int32, 0),
-    ("num_settled", (), np.int32, 0),
-    ("level", (), np.float64, 0.0),
-    ("ill", (), np.bool_, False),
-    ("since", (), np.int64, -1),
-    ("num_relapses", (), np.int32, 0),
-    ("scale", (), np.float64, 0.0),
-    ("sums_slower", (NUM_TESTS,), np.float64, 0.0),
-    ("sums_faster", (NUM_TESTS,), np.float64, 0.0),
-    ("ages_slower", (NUM_TESTS,), np.int32, 0),
-    ("ages_faster", (NUM_TESTS,), np.int32, 0),
-    ("residuals", (WINDOW,), np.float32, np.nan),
-)
+NUMBERS = ("reference", "offset", "level", "scale")
+"""Rows of the table of numbers; the sums of the tests follow, towards slower before towards faster."""
+
+COUNTS = ("class_of", "num_to_reference", "num_observed", "num_settled", "since", "num_relapses")
+"""Rows of the table of counts; the ages of the sums follow, like those."""
+
+# Values of a fresh row, where they are not 0.
+_FRESH = {"since": -1}
+
+# The tests in a state, each direction by itself.
+_SUMS, _AGES = ("sums_slower", "sums_faster"), ("ages_slower", "ages_faster")
+
+
+def _number() -> TableRow[Floats]:
+    return TableRow("numbers", NUMBERS)
+
+
+def _count() -> TableRow[Counts]:
+    return TableRow("counts", COUNTS)
 
 
 class LinkBank:
-    """Rows of state; every column of ``_COLUMNS`` is an attribute.
+    """Rows of state, in few tables; every row of a table of numbers or counts is an attribute, as a view.
 
     Attributes:
         ties: What each row is.
@@ -53,40 +54,55 @@ class LinkBank:
         num_observed: Observations of this row.
         num_settled: Observations that reference and offset rest on.
         level: Log slowdown that is established; 0 when healthy.
-        ill: It is slow.
         since: Iteration since which ``level`` holds; -1 when healthy.
         num_relapses: How often it became slow.
         scale: Scale of its noise.
-        sums_slower: The sequential test's sums towards slower; ``ages_slower`` counts their observations.
-        sums_faster: The same towards faster.
         residuals: The newest residuals, ``level`` included, oldest first; in single precision, as they are most of a
             row and far from exact.
+        numbers: The table of numbers.
+        counts: The table of counts.
         iterations: Iteration of each column of ``residuals``.
     """
 
-    class_of: Ints
-    reference: Floats
-    offset: Floats
-    num_to_reference: Counts
-    num_observed: Counts
-    num_settled: Counts
-    level: Floats
-    ill: Bools
-    since: Ints
-    num_relapses: Counts
-    scale: Floats
-    sums_slower: Floats
-    sums_faster: Floats
-    ages_slower: Counts
-    ages_faster: Counts
-    residuals: npt.NDArray[np.float32]
+    __slots__ = ("_located", "counts", "iterations", "numbers", "residuals", "ties")
+
+    reference, offset, level, scale = _number(), _number(), _number(), _number()
+    class_of, num_to_reference, num_observed = _count(), _count(), _count()
+    num_settled, since, num_relapses = _count(), _count(), _count()
 
     def __init__(self) -> None:
-        self.ties: list[Tie] = []
-        self.iterations: Ints = np.full(WINDOW, -1, dtype=np.int64)
-        for name, shape, kind, _ in _COLUMNS:
-            setattr(self, name, np.zeros((0, *shape), dtype=kind))
+        self.ties = Ties()
+        self.iterations: Counts = np.full(WINDOW, -1, dtype=np.int32)
+        self.numbers: Floats = np.zeros((len(NUMBERS) + 2 * NUM_TESTS, 0))
+        self.counts: Counts = np.zeros((len(COUNTS) + 2 * NUM_TESTS, 0), dtype=np.int32)
+        self.residuals: npt.NDArray[np.float32] = np.zeros((0, WINDOW), dtype=np.float32)
         self._located: tuple[Sequence[Tie], Ints] | None = None
+
+    @property
+    def ill(self) -> Bools:
+        """Which are slow: a level stands."""
+        found: Bools = self.level > 0
+        return found
+
+    @property
+    def sums_slower(self) -> Floats:
+        """A view of the sums towards slower: one row a link or group, one column a test."""
+        return self.numbers[len(NUMBERS) : len(NUMBERS) + NUM_TESTS].T
+
+    @property
+    def sums_faster(self) -> Floats:
+        """The same towards faster."""
+        return self.numbers[len(NUMBERS) + NUM_TESTS :].T
+
+    @property
+    def ages_slower(self) -> Counts:
+        """A view of the observations in the sums towards slower, like those."""
+        return self.counts[len(COUNTS) : len(COUNTS) + NUM_TESTS].T
+
+    @property
+    def ages_faster(self) -> Counts:
+        """The same towards faster."""
+        return self.counts[len(COUNTS) + NUM_TESTS :].T
 
     def __len__(self) -> int:
         return len(self.ties)
@@ -103,33 +119,42 @@ class LinkBank:
         # Not kept: it is asked for when the channels change, and would be a tenth of what a small job's links take.
         numbered = {tie.key: row for row, tie in enumerate(self.ties)}
         fresh = [tie for tie in ties if tie.key not in numbered]
-        for name, shape, kind, value in _COLUMNS:
-            added = np.full((len(fresh), *shape), value, dtype=kind)
-            setattr(self, name, np.concatenate([getattr(self, name), added]))
-        for tie in fresh:
-            numbered[tie.key] = len(self.ties)
-            self.ties.append(tie)
-            self._begin(numbered[tie.key], tie, num_to_reference)
-        for tie in ties:
-            # The same ranks, but one of them moved to another node: another link.
-            if self.ties[numbered[tie.key]].crosses != tie.crosses:
-                self._begin(numbered[tie.key], tie, num_to_reference)
+        numbered |= {tie.key: row for row, tie in enumerate(fresh, start=len(self))}
         rows = np.array([numbered[tie.key] for tie in ties], dtype=np.int64)
+        before = list(self.ties)
+        # The same ranks, but one of them moved to another node: another link.
+        moved = [
+            place
+            for place, (row, tie) in enumerate(zip(rows.tolist(), ties, strict=True))
+            if row < len(before) and before[row].crosses != tie.crosses
+        ]
+        if fresh or moved:
+            self.numbers = np.pad(self.numbers, ((0, 0), (0, len(fresh))))
+            self.counts = np.pad(self.counts, ((0, 0), (0, len(fresh))))
+            self.residuals = np.pad(self.residuals, ((0, len(fresh)), (0, 0)))
+            every = [*before, *fresh]
+            for place in moved:
+                every[rows[place]] = ties[place]
+            for row in (*range(len(before), len(every)), *rows[moved].tolist()):
+                self._begin(row, every[row], num_to_reference)
+            # Shared with whoever measured them, where they are the same.
+            self.ties = ties if isinstance(ties, Ties) and list(ties) == every else Ties(every)
         self._located = (ties, rows)
         return rows
 
     def _begin(self, row: int, tie: Tie, num_to_reference: int) -> None:
-        for name, _, _, value in _COLUMNS:
-            getattr(self, name)[row] = value
-        self.ties[row] = tie
+        self.numbers[:, row], self.counts[:, row], self.residuals[row] = 0.0, 0, np.nan
+        for name, fresh in _FRESH.items():
+            getattr(self, name)[row] = fresh
         self.class_of[row] = 2 * (tie.group is not None) + tie.crosses
         self.num_to_reference[row] = num_to_reference
 
     def keep(self, rows: Ints) -> None:
         """Forgets all other rows; the kept ones are numbered anew, in the order given."""
-        for name, _, _, _ in _COLUMNS:
-            setattr(self, name, getattr(self, name)[rows])
-        self.ties = [self.ties[row] for row in rows]
+        self.numbers, self.counts = self.numbers.take(rows, axis=1), self.counts.take(rows, axis=1)
+        self.residuals = self.residuals[rows]
+        if not np.array_equal(rows, np.arange(len(self.ties))):
+            self.ties = Ties([self.ties[row] for row in rows.tolist()])
         self._located = None
 
     def push(self, iteration: int, rows: Ints, residuals: Floats) -> None:
@@ -150,22 +175,26 @@ class LinkBank:
 
     def clear_tests(self, rows: Ints) -> None:
         """Starts the sequential tests of some rows again."""
-        for column in (self.sums_slower, self.sums_faster, self.ages_slower, self.ages_faster):
-            column[rows] = 0
+        self.numbers[len(NUMBERS) :, rows] = 0.0
+        self.counts[len(COUNTS) :, rows] = 0
 
     def to_state(self) -> dict[str, Any]:
         """Everything in the bank, as plain values and arrays."""
-        state: dict[str, Any] = {name: getattr(self, name).copy() for name, _, _, _ in _COLUMNS}
+        names = (*NUMBERS, *COUNTS, "ill", *_SUMS, *_AGES, "residuals", "iterations")
         ties = [[list(tie.key), list(tie.ranks), tie.crosses] for tie in self.ties]
-        return {**state, "ties": ties, "iterations": self.iterations.copy()}
+        return {**{name: getattr(self, name).copy() for name in names}, "ties": ties}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        for name, _, kind, _ in _COLUMNS:
-            setattr(self, name, state[name].astype(kind))
-        self.ties = [
+        count = len(state["ties"])
+        self.numbers = np.zeros((len(NUMBERS) + 2 * NUM_TESTS, count))
+        self.counts = np.zeros((len(COUNTS) + 2 * NUM_TESTS, count), dtype=np.int32)
+        for name in (*NUMBERS, *COUNTS, *_SUMS, *_AGES):
+            getattr(self, name)[:] = state[name]
+        self.residuals = state["residuals"].astype(np.float32)
+        self.ties = Ties(
             Tie(group=key[1] if key[0] else None, ranks=tuple(ranks), crosses=bool(crosses))
             for key, ranks, crosses in state["ties"]
-        ]
-        self.iterations = state["iterations"].copy()
+        )
+        self.iterations = state["iterations"].astype(np.int32)
         self._located = None

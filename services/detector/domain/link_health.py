@@ -83,10 +83,11 @@ class LinkHealth:
     def begin_epoch(self) -> None:
         """The layout changed, and with it how much goes over what: the healthy get a new reference."""
         bank = self.bank
-        bank.num_to_reference[~bank.ill] = REFERENCE_OBSERVATIONS
+        healthy = ~bank.ill
+        bank.num_to_reference[healthy] = REFERENCE_OBSERVATIONS
         bank.clear_tests(np.arange(len(bank)))
-        bank.residuals[~bank.ill] = np.nan
-        bank.since[~bank.ill] = -1
+        bank.residuals[healthy] = np.nan
+        bank.since[healthy] = -1
 
     def observe(self, iteration: int, rows: Ints, log_ratios: Floats) -> list[LinkChange]:
         """Takes one frame and returns whose level changed.
@@ -229,7 +230,7 @@ class LinkHealth:
             bank.residuals[row, :start] = np.nan
         elif not was_ill:
             bank.num_relapses[row] += 1
-        bank.level[row], bank.ill[row] = level, level > 0
+        bank.level[row] = level
         bank.since[row] = bank.iterations[start] if level > 0 else -1
         return LinkChange(
             row=row,
@@ -261,7 +262,7 @@ class LinkHealth:
         nats = float(bank.sums_faster[row].max())
         bank.clear_tests(np.array([row]))
         bank.residuals[row, : columns[0]] = np.nan
-        bank.level[row], bank.ill[row], bank.since[row] = 0.0, False, -1
+        bank.level[row], bank.since[row] = 0.0, -1
         return LinkChange(
             row=row,
             recovered=True,

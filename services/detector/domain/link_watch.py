@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain.level import INTERVAL_SCALES
+from services.detector.domain.link_complaint import LinkComplaint
 from services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkChange, LinkHealth
 from services.detector.domain.link_hypotheses import Explanation, explain
 from services.detector.domain.link_suspicion import LinkStanding
@@ -79,39 +80,6 @@ class LinkFinding:
     num_links: int
 
 
-@dataclass(slots=True, kw_only=True)
-class _Complaint:
-    """What was told of some rows and is not over.
-
-    ``slow`` are those of them that the tests hold to be slow; since ``healing_since`` one of them is not any more.
-    """
-
-    ranks: tuple[int, ...]
-    rows: set[int]
-    slow: set[int]
-    published: float
-    first_iteration: int
-    num_frames: int = 0
-    healing_since: int = -1
-
-    def to_state(self) -> list[Any]:
-        plain = [list(self.ranks), sorted(self.rows), sorted(self.slow)]
-        return [*plain, self.published, self.first_iteration, self.num_frames, self.healing_since]
-
-    @classmethod
-    def from_state(cls, plain: list[Any]) -> "_Complaint":
-        ranks, rows, slow, published, first_iteration, num_frames, *healing_since = plain
-        return cls(
-            ranks=tuple(ranks),
-            rows=set(rows),
-            slow=set(slow),
-            published=published,
-            first_iteration=first_iteration,
-            num_frames=num_frames,
-            healing_since=healing_since[0] if healing_since else -1,
-        )
-
-
 class LinkWatch:
     """Watches all links and groups of one job.
 
@@ -124,7 +92,7 @@ class LinkWatch:
         self._cost = TransferCost()
         self._health = LinkHealth(iterations_per_false_alarm=_SHARE_OF_BUDGET * iterations_per_false_alarm)
         self._doubts: dict[int, tuple[int, LinkChange]] = {}
-        self._complaints: list[_Complaint] = []
+        self._complaints: list[LinkComplaint] = []
         self._index: TieIndex | None = None
         self._num_frames = 0
         self._new_epoch = False
@@ -185,7 +153,7 @@ class LinkWatch:
             ends=index.ends,
             evidence=evidence[pairs],
             ill=ill[pairs],
-            classes=bank.class_of[pairs],
+            classes=bank.class_of[pairs].astype(np.int64),
             faults=faults[pairs],
             num_bytes=bytes_of[pairs],
             groups=self._group_standing(index, evidence, ill, faults, bytes_of),
@@ -196,7 +164,7 @@ class LinkWatch:
     ) -> GroupStanding:
         """Where the groups of more than two stand."""
         bank, rows = self._health.bank, index.groups
-        since = bank.since[rows]
+        since = bank.since[rows].astype(np.int64)
         endpoints = np.full(len(rows), -1, dtype=np.int64)
         for number, complaint in enumerate(self._complaints):
             mine = faults[rows] == number
@@ -206,7 +174,7 @@ class LinkWatch:
             members=index.members,
             evidence=evidence[rows],
             ill=ill[rows],
-            classes=bank.class_of[rows],
+            classes=bank.class_of[rows].astype(np.int64),
             faults=faults[rows],
             endpoints=endpoints,
             since=since,
@@ -254,7 +222,7 @@ class LinkWatch:
         self._doubts.pop(change.row, None)
         rows = set(why.rows) | {change.row}
         self._complaints = [one for one in self._complaints if not one.rows <= rows]
-        complaint = _Complaint(
+        complaint = LinkComplaint(
             ranks=why.ranks,
             rows=rows,
             slow=slow,
@@ -277,7 +245,7 @@ class LinkWatch:
                 found.append(self._finding(complaint, change.nats, usual, recovered=True))
         return found
 
-    def _refine(self, complaint: _Complaint, usual: Floats) -> list[LinkFinding]:
+    def _refine(self, complaint: LinkComplaint, usual: Floats) -> list[LinkFinding]:
         """The first estimate rests on few iterations: looked at again once there are more, and then seldom."""
         complaint.num_frames += 1
         if complaint.num_frames not in _REFINE_AFTER and complaint.num_frames % _REFINE_EVERY:
@@ -290,7 +258,7 @@ class LinkWatch:
         complaint.published = now
         return [self._finding(complaint, 0.0, usual, recovered=False)]
 
-    def _finding(self, complaint: _Complaint, nats: float, usual: Floats, *, recovered: bool) -> LinkFinding:
+    def _finding(self, complaint: LinkComplaint, nats: float, usual: Floats, *, recovered: bool) -> LinkFinding:
         bank = self._health.bank
         rows = sorted(complaint.rows)
         seen = [row for row in rows if np.isfinite(usual[row])] or rows
@@ -361,5 +329,5 @@ class LinkWatch:
             )
             for age, row, level, first, nats, count in state["doubts"]
         }
-        self._complaints = [_Complaint.from_state(plain) for plain in state["complaints"]]
+        self._complaints = [LinkComplaint.from_state(plain) for plain in state["complaints"]]
         self._index = None

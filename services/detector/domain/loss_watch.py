@@ -12,7 +12,7 @@ import numpy as np
 
 from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import Bools, Floats, FrameObservation, Ints
-from services.detector.domain.reported import range_of
+from services.detector.domain.reported import Range
 
 # Short: a young loss falls fast, and a fall within the window looks like noise.
 _WINDOW = 32
@@ -56,11 +56,8 @@ class _Series:
         self.num_calm = _CALM_TO_REARM
         self.num_high = 0
 
-    def jumped(self, value: float) -> bool:
-        if len(self.recent) < _FEWEST:
-            return False
-        middle = self.recent.median
-        if not value > middle + (self.ratio - 1) * abs(middle):
+    def jumped(self, value: float, middle: float) -> bool:
+        if len(self.recent) < _FEWEST or not value > middle + (self.ratio - 1) * abs(middle):
             return False
         spread = _SPREAD_OF_MIDDLE * self.recent.median_distance
         return value > middle + max(_SPIKE_SIGMAS * spread, (self.ratio - 1) * abs(middle))
@@ -74,15 +71,16 @@ class _Series:
         spread = _SPREAD_OF_MIDDLE * median(np.abs(recent - middle))
         return math.log(value) - middle > _LONE_SPREADS * spread
 
-    def complains(self, value: float) -> bool:
-        """Takes the next finite value; True where it begins to be news."""
-        jumped = self.jumped(value)
+    def complains(self, value: float) -> float | None:
+        """Takes the next finite value; the usual one where it begins to be news."""
+        usual = self.usual
+        jumped = self.jumped(value, usual)
         certain = jumped and self.is_certain(value)
         self.num_high = self.num_high + 1 if jumped else 0
         self.recent.append(value)  # A level that stays becomes the usual one.
         if not jumped:
             self.num_calm += 1
-        return certain and self.rearm()
+        return usual if certain and self.rearm() else None
 
     def rearm(self) -> bool:
         """A bad value came: True where none was complained about shortly before."""
@@ -103,22 +101,19 @@ class LossWatch:
             "gradient norm": _Series(_GRADIENT_RATIO, heavy_tailed=True),
         }
 
-    def observe(self, frame: FrameObservation) -> list[LossFinding]:
-        """Takes one frame; each bad stretch is reported once."""
+    def observe(self, frame: FrameObservation, ranges: tuple[Range, Range]) -> list[LossFinding]:
+        """Takes one frame and the ranges of what it reports; each bad stretch is reported once."""
+        losses, norms = ranges
         found = []
-        for name, values, reported in (
-            ("loss", frame.losses, frame.has_loss),
-            ("gradient norm", frame.gradient_norms, frame.has_gradient_norm),
-        ):
-            finding = self._observe(name, values, frame.ranks, reported)
-            if finding is not None:
-                found.append(finding)
-        return found
+        if losses[0]:
+            found.append(self._observe("loss", frame.losses, frame.ranks, frame.has_loss, losses))
+        if norms[0]:
+            norm = self._observe("gradient norm", frame.gradient_norms, frame.ranks, frame.has_gradient_norm, norms)
+            found.append(norm)
+        return [each for each in found if each is not None]
 
-    def _observe(self, name: str, values: Floats, ranks: Ints, reported: Bools) -> LossFinding | None:
-        count, all_finite, value, highest = range_of(values, reported)
-        if not count:
-            return None
+    def _observe(self, name: str, values: Floats, ranks: Ints, reported: Bools, known: Range) -> LossFinding | None:
+        _, all_finite, value, highest = known
         series = self._series[name]
         if not all_finite:
             if not series.rearm():
@@ -132,10 +127,8 @@ class LossWatch:
             )
         if value < highest:
             value = median(values[reported])
-        usual = series.usual
-        if not series.complains(value):
-            return None
-        return LossFinding(finite=True, ranks=(), name=name, value=value, usual=usual)
+        usual = series.complains(value)
+        return None if usual is None else LossFinding(finite=True, ranks=(), name=name, value=value, usual=usual)
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""

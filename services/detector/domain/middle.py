@@ -1,11 +1,11 @@
 """Medians of one row of numbers: numpy's, to the bit, at a fraction of its cost for the few numbers of a frame."""
 
-from array import array
-from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
+
+from numeric.compiled import compiled
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,45 +24,99 @@ def median(values: Floats) -> float:
 
 
 class RecentValues:
-    """The newest so many numbers of a stream, with their median at hand.
+    """The newest so many numbers of a stream.
 
     Args:
         most: How many are kept.
         values: The first ones, oldest first; none may be NaN.
     """
 
+    __slots__ = ("_count", "_most", "_oldest", "_values")
+
     def __init__(self, most: int, values: Iterable[float] = ()) -> None:
         self._most = most
-        # Arrays of doubles: a list's float is an object of its own.
-        self._values = array("d", values)
-        self._ordered = array("d", sorted(self._values))
+        self._count = self._oldest = 0
+        # Round a ring, which is there from the first number on.
+        self._values: Floats = np.zeros(0)
+        for value in values:
+            self.append(value)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return self._count
 
     def __iter__(self) -> Iterator[float]:
-        return iter(self._values)
+        ring, oldest = self._values[: self._count].tolist(), self._oldest
+        return iter(ring[oldest:] + ring[:oldest])
 
     def append(self, value: float) -> None:
         """Takes the next number; the oldest one goes where there are too many."""
-        if len(self._values) == self._most:
-            del self._ordered[bisect_left(self._ordered, self._values.pop(0))]
-        self._values.append(value)
-        insort(self._ordered, value)
+        if self._count < self._most:
+            if not self._count:
+                self._values = np.zeros(self._most)
+            self._values[self._count] = value
+            self._count += 1
+            return
+        self._values[self._oldest] = value
+        self._oldest = (self._oldest + 1) % self._most
 
     def clear(self) -> None:
         """Forgets all."""
-        del self._values[:], self._ordered[:]
+        self._count = self._oldest = 0
+
+    @property
+    def kept(self) -> Floats:
+        """A view of them, in no order; it holds until the next one is taken."""
+        return self._values[: self._count]
 
     @property
     def median(self) -> float:
         """Of at least one."""
-        ordered, half = self._ordered, len(self._ordered) // 2
-        return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2.0
+        return middle_of(self._values[: self._count].copy())
 
     @property
     def median_distance(self) -> float:
         """Median of the distances from the median."""
-        middle, half = self.median, len(self._ordered) // 2
-        apart = sorted([abs(value - middle) for value in self._ordered])
-        return apart[half] if len(apart) % 2 else (apart[half - 1] + apart[half]) / 2.0
+        return middle_distance(self._values[: self._count])
+
+
+@compiled
+def middle_of(values: Floats) -> float:
+    """The median of at least one number, none of them NaN; their order changes."""
+    count = len(values)
+    lower = selected(values, (count - 1) // 2)
+    if count % 2:
+        return lower
+    upper = values[count // 2]
+    for place in range(count // 2 + 1, count):
+        upper = min(upper, values[place])
+    return float((lower + upper) / 2.0)
+
+
+@compiled
+def selected(values: Floats, wanted: int) -> float:
+    """What would stand at a place if they were sorted, by Hoare's selection: below it are no larger ones then."""
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot, left, right = values[(low + high) // 2], low, high
+        while left <= right:
+            while values[left] < pivot:
+                left += 1
+            while values[right] > pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if wanted <= right:
+            high = right
+        elif wanted >= left:
+            low = left
+        else:
+            break
+    return float(values[wanted])
+
+
+@compiled
+def middle_distance(values: Floats) -> float:
+    """The median of the distances of at least one number from their median; none is NaN."""
+    return middle_of(np.abs(values - middle_of(values.copy())))

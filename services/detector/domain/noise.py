@@ -88,12 +88,8 @@ def estimate(
         values = values[known]
     if len(values) < FEWEST_RESIDUALS:
         return believed or Noise(scale=prior_scale)
-    scale, freedom, middle = _spread(np.sort(np.abs(values)), np.sort(values))
-    correlation = min(_correlation(np.ascontiguousarray(window), middle), most_alike)
-    scale *= math.sqrt((1 + correlation) / (1 - correlation))
-    share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(values))
-    scale = math.sqrt((1 - share) * scale**2 + share * prior_scale**2)
-    return Noise(scale=max(scale, SMALLEST_SCALE), freedom=freedom, correlation=correlation)
+    scale, freedom, correlation = _estimate(np.sort(values), np.ascontiguousarray(window), most_alike, prior_scale)
+    return Noise(scale=scale, freedom=freedom, correlation=correlation)
 
 
 def row_scales(residuals: Floats, pooled: Noise) -> Floats:
@@ -105,8 +101,43 @@ def row_scales(residuals: Floats, pooled: Noise) -> Floats:
 
 
 @compiled
-def _spread(sizes: Floats, values: Floats) -> tuple[float, float, float]:
-    """Scale and freedom that cover some residuals, and their middle size; both sorted, ``sizes`` the absolutes."""
+def _estimate(ordered: Floats, window: Floats, most_alike: float, prior_scale: float) -> tuple[float, float, float]:
+    """Scale, freedom and correlation of the noise.
+
+    Args:
+        ordered: All residuals that are known, ascending.
+        window: The same, one row a device, one column an iteration; NaN where there was none.
+        most_alike: As for :func:`estimate`, like the next.
+        prior_scale: Scale.
+    """
+    scale, freedom, middle = _spread(ordered)
+    correlation = min(_correlation(window, middle), most_alike)
+    scale *= math.sqrt((1 + correlation) / (1 - correlation))
+    share = _PRIOR_WEIGHT / (_PRIOR_WEIGHT + len(ordered))
+    scale = math.sqrt((1 - share) * scale**2 + share * prior_scale**2)
+    return max(scale, SMALLEST_SCALE), freedom, correlation
+
+
+@compiled
+def _sizes(ordered: Floats) -> Floats:
+    """The absolutes of some numbers, both ascending: from where the signs change, whichever side is nearer."""
+    sizes = np.empty_like(ordered)
+    above = np.searchsorted(ordered, 0.0)
+    below = above - 1
+    for place in range(len(ordered)):
+        if above >= len(ordered) or (below >= 0 and -ordered[below] <= ordered[above]):
+            sizes[place] = -ordered[below]
+            below -= 1
+        else:
+            sizes[place] = ordered[above]
+            above += 1
+    return sizes
+
+
+@compiled
+def _spread(values: Floats) -> tuple[float, float, float]:
+    """Scale and freedom that cover some residuals, ascending, and their middle size."""
+    sizes = _sizes(values)
     found, least = np.empty(3), np.empty(3)
     for place in range(3):
         least[place] = _quantile(sizes, _OF_BOTH_SIDES[place])

@@ -1,17 +1,15 @@
 """Which entries of a frame share a replica and a stage, and what pipelines they make: worked out once for a layout."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.frame_layout import FrameLayout
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-
-def same_numbers(one: Ints, other: Ints) -> bool:
-    """Whether two arrays hold the same numbers; at once where they are one."""
-    return one is other or (len(one) == len(other) and np.count_nonzero(one == other) == len(one))
+Places = npt.NDArray[np.int32]
 
 
 class PipelineGrid:
@@ -22,68 +20,100 @@ class PipelineGrid:
 
     Attributes:
         layout: The layout.
-        shape: Replicas, stages.
-        each_counts: Micro-batches of each entry; one number where it is the same for all.
+        num_stages: Stages.
+        cells: Replica and stage of each entry, replica by replica.
+        counts: Micro-batches of each entry.
         shares: One over the job's micro-batches for entries of the first stage and shard, each replica's work once;
             0 for all others. What these have of something, times this, is what a micro-batch has of it.
-        taken: Whether somebody is in each replica and stage.
         rounds: Most micro-batches that a stage of each replica runs.
-        borders: Borders between stages in each replica.
-        all_taken: Somebody is everywhere.
-        piped: Replicas of more than one stage.
-        evenly_piped: Those of them whose stages all run the same number.
-        all_even: The stages of each replica do.
+        borders: Borders between stages in each replica; 0 in one whose stages do not all run the same number.
+        all_even: All stages of each replica run the same number.
+        is_piped: Some replica has more than one stage.
     """
+
+    __slots__ = ("all_even", "borders", "cells", "counts", "is_piped", "layout", "num_stages", "rounds", "shares")
 
     def __init__(self, layout: FrameLayout) -> None:
         self.layout = layout
         known_replicas, replica_of = np.unique(layout.replicas, return_inverse=True)
         known_stages, stage_of = np.unique(layout.stages, return_inverse=True)
-        self.shape = len(known_replicas), len(known_stages)
-        cells = replica_of * self.shape[1] + stage_of
-        order = np.argsort(cells, kind="stable")
-        self._order = None if np.array_equal(order, np.arange(len(order))) else order
-        taken, firsts, sizes = np.unique(cells[order], return_index=True, return_counts=True)
-        full = len(taken) == self.shape[0] * self.shape[1] and np.ptp(sizes) == 0
-        self._shards = int(sizes[0]) if full else 0
-        # Where each cell that somebody is in begins; where all have as many shards, that need not be known.
-        self._begins = None if full else (taken, firsts)
-        counts = layout.num_micro_batches.astype(np.float64)
-        self.each_counts = float(counts[0]) if layout.alike else counts
+        self.num_stages = len(known_stages)
+        self.cells: Places = (replica_of * self.num_stages + stage_of).astype(np.int32)
+        self.counts: Floats = layout.num_micro_batches.astype(np.float64)
         heads = (layout.stages == layout.stages.min()) & (layout.shards == layout.shards.min())
-        self.shares: Floats = heads / max(float(counts[heads].sum()), 1.0)
-        self._ones = np.ones(self.shape[1])
-        most = self.highest(counts)
-        self.taken = most > 0
-        self.rounds = most.max(axis=1)
-        self.borders = self.taken.sum(axis=1) - 1
-        even = self.lowest(counts).min(axis=1) == self.rounds
-        self.all_taken, self.all_even = bool(self.taken.all()), bool(even.all())
-        self.piped = np.flatnonzero(self.borders > 0)
-        self.evenly_piped = self.piped if self.all_even else np.flatnonzero((self.borders > 0) & even)
+        self.shares: Floats = heads / max(float(self.counts[heads].sum()), 1.0)
+        shape = len(known_replicas), self.num_stages
+        most, fewest = np.zeros(shape), np.full(shape, np.inf)
+        np.maximum.at(most.reshape(-1), self.cells, self.counts)
+        np.minimum.at(fewest.reshape(-1), self.cells, self.counts)
+        self.rounds: Floats = most.max(axis=1)
+        even = fewest.min(axis=1) == self.rounds
+        borders = (most > 0).sum(axis=1) - 1
+        self.all_even, self.is_piped = bool(even.all()), bool(borders.any())
+        self.borders: Floats = np.where(even, borders, 0.0)
 
-    def highest(self, values: Floats) -> Floats:
-        """The highest value of each replica and stage; 0 where nobody is. Entries are the last axis."""
-        return self._reduced(np.maximum, values, 0.0)
 
-    def lowest(self, values: Floats) -> Floats:
-        """The lowest value of each replica and stage; infinite where nobody is. Entries are the last axis."""
-        return self._reduced(np.minimum, values, np.inf)
+@compiled
+def between_ranks(
+    seconds: Floats,
+    exchange_waits: Floats,
+    walls: Floats,
+    cells: Places,
+    num_stages: int,
+    counts: Floats,
+    rounds: Floats,
+    borders: Floats,
+    fixed_seconds: float,
+) -> tuple[float, float, float]:
+    """What an iteration took between ranks.
 
-    def over_stages(self, values: Floats) -> Floats:
-        """The sum of each replica's stages; replicas and stages are the last axes."""
-        found: Floats = np.dot(values, self._ones)
-        return found
+    Of a border: what neither compute nor tensor exchange explains, from the replica that leaves least. An upper bound:
+    waits for stragglers that the rounds below do not catch are in it. A pipeline of S stages and M micro-batches takes
+    at least M rounds of its slowest stage and one of each other; a micro-batch crosses the S - 1 borders twice.
 
-    def _reduced(self, which: np.ufunc, values: Floats, nobody: float) -> Floats:
-        before = values.shape[:-1]
-        if self._order is not None:
-            values = values[..., self._order]
-        if self._shards == 1:
-            return values.reshape(*before, *self.shape)
-        if self._begins is None:
-            return np.asarray(which.reduce(values.reshape(*before, *self.shape, self._shards), axis=-1))
-        found = np.full((*before, self.shape[0] * self.shape[1]), nobody)
-        cells, firsts = self._begins
-        found[..., cells] = which.reduceat(values, firsts, axis=-1)
-        return found.reshape(*before, *self.shape)
+    Args:
+        seconds: Compute seconds; one an entry, as in the next three.
+        exchange_waits: Seconds that waited for the tensor exchange.
+        walls: Seconds of the whole iteration.
+        cells: See :class:`PipelineGrid`.
+        num_stages: Stages.
+        counts: Micro-batches; one an entry.
+        rounds: Most micro-batches that a stage runs; one a replica, as the next.
+        borders: Borders between stages; none is looked at where there are 0.
+        fixed_seconds: What does not depend on the work.
+
+    Returns:
+        Seconds of the pipelines; seconds of a stage border (0 where no replica tells); seconds of a micro-batch's
+        tensor exchange in all stages of a replica.
+    """
+    num_replicas = len(rounds)
+    exchange, slowest = np.full((num_replicas, num_stages), np.inf), np.zeros((num_replicas, num_stages))
+    begun_last = np.full(num_replicas, np.inf)
+    for entry in range(len(seconds)):
+        replica, stage = cells[entry] // num_stages, cells[entry] % num_stages
+        # The shard that arrives last waits only for the exchange itself.
+        exchange[replica, stage] = min(exchange[replica, stage], exchange_waits[entry] / counts[entry])
+        slowest[replica, stage] = max(slowest[replica, stage], seconds[entry] / counts[entry])
+        if stage == 0:
+            begun_last[replica] = min(begun_last[replica], walls[entry])
+    # Ranks end an iteration together, and whoever began it first waits for pipelines to begin: no transfer.
+    pipeline_seconds = -math.inf
+    for replica in range(num_replicas):
+        pipeline_seconds = max(pipeline_seconds, begun_last[replica] if math.isfinite(begun_last[replica]) else 0.0)
+    pipeline_seconds -= fixed_seconds
+    exchanged, unexplained = 0.0, math.inf
+    for replica in range(num_replicas):
+        longest = shortest = 0.0
+        for stage in range(num_stages):
+            # Tensor exchange comes with every block, like compute: taken for the border, it would make a planner shun
+            # borders.
+            own = exchange[replica, stage] if math.isfinite(exchange[replica, stage]) else 0.0
+            exchanged += own
+            own += slowest[replica, stage]
+            longest = max(longest, own)
+            shortest += own
+        if borders[replica] > 0.0:
+            shortest += longest * (rounds[replica] - 1.0)
+            unexplained = min(unexplained, (pipeline_seconds - shortest) / (2.0 * borders[replica]))
+    transfer = max(unexplained, 0.0) if math.isfinite(unexplained) else 0.0
+    return pipeline_seconds, transfer, exchanged / num_replicas

@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain import device_frame
-from services.detector.domain.device_frame import (
+from services.detector.domain import device_tests
+from services.detector.domain.device_tests import (
     LARGEST_SHIFT,
     NUM_TESTS,
     ONE_STEP_SHARE,
@@ -64,7 +64,7 @@ def log_ratios(z: Floats, scale: Floats, freedom: float) -> Floats:
         freedom: Degrees of freedom of the noise's tails.
     """
     ratios = np.empty((len(z), NUM_TESTS))
-    device_frame.log_ratios_of(np.asarray(z, dtype=np.float64), np.asarray(scale, dtype=np.float64), freedom, ratios)
+    device_tests.log_ratios_of(np.asarray(z, dtype=np.float64), np.asarray(scale, dtype=np.float64), freedom, ratios)
     return ratios
 
 

@@ -22,7 +22,6 @@ LENGTHS = (4, 8, 16, 32)
 REMEMBERED_ITERATIONS = 1024.0
 """What is remembered for longer is forgotten at this pace."""
 
-_LENGTHS = np.array(LENGTHS, dtype=np.float64)
 _FEWEST_BLOCKS = 4.0
 # Residuals beyond so many scales count as that: a lone outlier is no excursion, and levels do not follow it.
 _OUTLYING = 4.0
@@ -49,14 +48,18 @@ class Strays:
         """
         if not len(residuals):
             return
-        squares, counts = np.zeros(len(LENGTHS)), np.zeros(len(LENGTHS))
-        _sum_up(np.ascontiguousarray(residuals), _OUTLYING * scale, squares, counts)
-        weights = np.minimum(num_new / _LENGTHS, 1.0)
-        if len(residuals) == 2:
-            weights *= 0.5  # Two rows are each other's mirror image.
-        kept = 1.0 - num_new / REMEMBERED_ITERATIONS
-        self._squares = kept * self._squares + weights / _LENGTHS**2 * squares
-        self._counts = kept * self._counts + _share_shown(len(residuals)) * weights * counts
+        # Two rows are each other's mirror image.
+        share = 0.5 if len(residuals) == 2 else 1.0
+        _remember(
+            np.ascontiguousarray(residuals),
+            _OUTLYING * scale,
+            num_new,
+            1.0 - num_new / REMEMBERED_ITERATIONS,
+            share,
+            share * _share_shown(len(residuals)),
+            self._squares,
+            self._counts,
+        )
 
     def over(self, length: int, *, share: float = 0.0) -> tuple[float, float]:
         """Root mean square of means over ``length`` iterations, and how many it rests on; (0.0, 0.0) for none.
@@ -115,15 +118,29 @@ def _share_shown(num_rows: int) -> float:
 
 
 @compiled
-def _sum_up(residuals: Floats, most: float, squares: Floats, counts: Floats) -> None:
-    """Adds up squares of the sums over the oldest ``LENGTHS`` iterations, and how many there are without a gap.
+def _remember(
+    residuals: Floats,
+    most: float,
+    num_new: int,
+    kept: float,
+    share_of_squares: float,
+    share_of_counts: float,
+    squares: Floats,
+    counts: Floats,
+) -> None:
+    """Forgets a little, and adds the means over the oldest ``LENGTHS`` iterations that have no gap.
 
     Args:
         residuals: One row a device, one column an iteration, oldest first.
         most: Residuals beyond this count as it.
-        squares: One a length, all 0; written.
+        num_new: Iterations since it was last asked for.
+        kept: What is kept of what is known.
+        share_of_squares: What the square of a mean counts.
+        share_of_counts: What a mean counts.
+        squares: One a length; written.
         counts: The same.
     """
+    sums, nums = np.zeros(len(LENGTHS)), np.zeros(len(LENGTHS))
     for row in range(len(residuals)):
         total, column = 0.0, 0
         for index, length in enumerate(LENGTHS):
@@ -133,5 +150,9 @@ def _sum_up(residuals: Floats, most: float, squares: Floats, counts: Floats) -> 
                 column += 1
             if math.isnan(total):
                 break
-            squares[index] += total * total
-            counts[index] += 1
+            sums[index] += total * total
+            nums[index] += 1
+    for index, length in enumerate(LENGTHS):
+        weight = min(num_new / length, 1.0)
+        squares[index] = kept * squares[index] + share_of_squares * weight / length**2 * sums[index]
+        counts[index] = kept * counts[index] + share_of_counts * weight * nums[index]

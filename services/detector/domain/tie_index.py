@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.transfer_plan import Tie
+from services.detector.domain.ties import Tie
 
 Ints = npt.NDArray[np.int64]
 
@@ -26,10 +26,9 @@ class TieIndex:
     __slots__ = ("ends", "groups", "links", "members")
 
     def __init__(self, ties: Sequence[Tie]) -> None:
-        pairs = [(row, *tie.ranks) for row, tie in enumerate(ties) if len(tie.ranks) == 2]
-        table = np.array(pairs, dtype=np.int64).reshape(len(pairs), 3)
-        self.links: Ints = table[:, 0]
-        self.ends: Ints = table[:, 1:]
+        links = [row for row, tie in enumerate(ties) if len(tie.ranks) == 2]
+        self.links: Ints = np.array(links, dtype=np.int64)
+        self.ends: Ints = np.array([ties[row].ranks for row in links], dtype=np.int64).reshape(len(links), 2)
         groups = [row for row, tie in enumerate(ties) if len(tie.ranks) > 2]
         self.groups: Ints = np.array(groups, dtype=np.int64)
         self.members = [ties[row].ranks for row in groups]

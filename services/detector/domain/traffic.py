@@ -49,9 +49,13 @@ class TrafficObservation:
     took_seconds: Floats
     num_bytes: Floats
 
-    def structure(self) -> bytes:
-        """A digest that two frames have in common when the same channels carried the same numbers of operations."""
-        digest = hashlib.blake2b(digest_size=16)
+    def structure(self, ranks: Ints) -> bytes:
+        """A digest that two frames have in common when the same channels carried the same numbers of operations.
+
+        Args:
+            ranks: Rank of each entry of the frame.
+        """
+        digest = hashlib.blake2b(ranks.tobytes(), digest_size=16)
         for column in (self.owners, self.kinds, self.parties, self.num_members, self.num_operations, self.num_stamped):
             digest.update(column.tobytes())
         return digest.digest()

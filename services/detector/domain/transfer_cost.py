@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Classes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 NUM_CLASSES = 4
 _KEPT_PER_ITERATION = 0.98
@@ -22,22 +22,24 @@ class TransferCost:
     """Learns ``seconds = latency + bytes / speed``."""
 
     def __init__(self) -> None:
-        self._power = np.zeros((NUM_CLASSES, 2, 2))
-        self._target = np.zeros((NUM_CLASSES, 2))
+        # Of each class the products of the features with one another, then those with the target.
+        self._moments = np.zeros((NUM_CLASSES, 2, 3))
 
-    def expect(self, classes: Ints, num_bytes: Floats) -> Floats:
+    def expect(self, classes: Classes, num_bytes: Floats) -> Floats:
         """Expected seconds; a class of which nothing was learned costs a second each."""
         lines = np.array([self._line(index) for index in range(NUM_CLASSES)])
         seconds: Floats = lines[classes, 0] + lines[classes, 1] * num_bytes / _BYTES
         return np.where(seconds > 0, seconds, 1.0)
 
-    def learn(self, classes: Ints, num_bytes: Floats, seconds: Floats) -> None:
+    def learn(self, classes: Classes, num_bytes: Floats, seconds: Floats) -> None:
         """Takes one iteration's healthy operations; seconds are finite and above 0."""
         for index in np.unique(classes):
             mine = classes == index
             features = np.stack([1.0 / seconds[mine], num_bytes[mine] / _BYTES / seconds[mine]], axis=1)
-            self._power[index] = _KEPT_PER_ITERATION * self._power[index] + features.T @ features
-            self._target[index] = _KEPT_PER_ITERATION * self._target[index] + features.sum(axis=0)
+            moments = self._moments[index]
+            moments *= _KEPT_PER_ITERATION
+            moments[:, :2] += features.T @ features
+            moments[:, 2] += features.sum(axis=0)
 
     def bytes_within(self, seconds: float) -> Floats:
         """Bytes of a transfer that takes so long, for each class; at least what takes half as long beside its latency.
@@ -51,7 +53,7 @@ class TransferCost:
 
     def _line(self, index: int) -> tuple[float, float]:
         """Latency and seconds per megabyte, neither below 0; where the data cannot tell them apart, all is per byte."""
-        power, target = self._power[index], self._target[index]
+        power, target = self._moments[index, :, :2], self._moments[index, :, 2]
         if power[0, 0] <= 0:
             return 0.0, 0.0
         if power[1, 1] <= 0:
@@ -66,8 +68,8 @@ class TransferCost:
 
     def to_state(self) -> dict[str, Any]:
         """What was learned, as arrays."""
-        return {"power": self._power.copy(), "target": self._target.copy()}
+        return {"power": self._moments[:, :, :2].copy(), "target": self._moments[:, :, 2].copy()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._power, self._target = state["power"].copy(), state["target"].copy()
+        self._moments[:, :, :2], self._moments[:, :, 2] = state["power"], state["target"]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.ties import Tie, Ties
 from services.detector.domain.traffic import ChannelKind, TrafficObservation, stamps_entered, stamps_took
 
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 """Indexes into a frame: as small as they can be, since a job's plan is kept from frame to frame."""
-Bools = npt.NDArray[np.bool_]
 
 # Twice a tie's index and one more has to fit, too.
 _SMALL = 1 << 14
@@ -25,62 +25,25 @@ _RECEIVED_FROM = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tie:
-    """What can be slow: a pair of neighbours, or a group.
-
-    Attributes:
-        group: Number of a group; None of a pair.
-        ranks: Who takes part, ascending.
-        crosses: They run on more than one node.
-    """
-
-    group: int | None
-    ranks: tuple[int, ...]
-    crosses: bool
-
-    @property
-    def key(self) -> tuple[int, int, int]:
-        """(0, lower rank, higher rank) of a pair, (1, number, size) of a group; the same in every frame."""
-        if self.group is None:
-            return 0, self.ranks[0], self.ranks[-1]
-        return 1, self.group, len(self.ranks)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TransferPlan:
     """Indices into a frame's stamps. Transfers come first, then collectives.
 
     Attributes:
         ties: What is measured, pairs first.
-        transfer_ties: Tie of each transfer.
-        transfer_upward: The transfer goes from the lower to the higher rank.
-        transfer_node_pairs: Pair of nodes of each transfer, index into ``node_pairs``; -1 within a node.
-        transfer_node_upward: It goes from the first to the second node of its pair.
         node_pairs: Names of two nodes, ascending.
-        senders: Entry of the sender of each transfer.
-        receivers: Entry of the receiver.
-        sent: Index of the sender's entry stamp.
-        received: Index of the receiver's entry stamp.
-        transfer_took: Index of the receiver's duration.
-        collective_ties: Tie of each collective operation.
+        transfers: Of each transfer, one column each: tie; whether it goes from the lower to the higher rank; pair of
+            nodes, index into ``node_pairs``, -1 within a node; whether it goes from the first to the second node of
+            its pair; entry of the sender; entry of the receiver; index of the sender's entry stamp; of the receiver's;
+            of the receiver's duration.
+        collectives: Of each collective operation, one column each: tie; where it starts in ``collective_took``.
         collective_took: Indices of all members' durations, operation after operation.
-        collective_starts: Where each operation starts in ``collective_took``.
     """
 
-    ties: tuple[Tie, ...]
-    transfer_ties: Places
-    transfer_upward: Bools
-    transfer_node_pairs: Places
-    transfer_node_upward: Bools
+    ties: Ties
     node_pairs: tuple[tuple[str, str], ...]
-    senders: Places
-    receivers: Places
-    sent: Places
-    received: Places
-    transfer_took: Places
-    collective_ties: Places
+    transfers: Places
+    collectives: Places
     collective_took: Places
-    collective_starts: Places
 
 
 def plan_transfers(traffic: TrafficObservation, ranks: Ints, nodes: tuple[str, ...]) -> TransferPlan:
@@ -194,21 +157,13 @@ class _Builder:
             ties += [tie] * count
             starts += range(position, position + count * len(channel_starts), len(channel_starts))
             position += count * len(channel_starts)
+        per_stamp[:, 6:9] += step[:, None]
         return TransferPlan(
-            ties=tuple(self._tie_list),
-            transfer_ties=_places(per_stamp[:, 0]),
-            transfer_upward=per_stamp[:, 1] > 0,
-            transfer_node_pairs=_places(per_stamp[:, 2]),
-            transfer_node_upward=per_stamp[:, 3] > 0,
+            ties=Ties(self._tie_list),
             node_pairs=tuple(self._node_pairs),
-            senders=_places(per_stamp[:, 4]),
-            receivers=_places(per_stamp[:, 5]),
-            sent=_places(per_stamp[:, 6] + step),
-            received=_places(per_stamp[:, 7] + step),
-            transfer_took=_places(per_stamp[:, 8] + step),
-            collective_ties=_places(np.array(ties, dtype=np.int32)),
+            transfers=_places(per_stamp[:, :9].T),
+            collectives=_places(np.array([ties, starts], dtype=np.int32)),
             collective_took=_places(np.concatenate(took)),
-            collective_starts=_places(np.array(starts, dtype=np.int32)),
         )
 
     def _tie(self, tie: Tie) -> int:
@@ -220,4 +175,6 @@ class _Builder:
 
 def _places(indexes: npt.NDArray[np.int32]) -> Places:
     """A copy of their own, as a view of a column would hold all of them for as long as the plan lives."""
-    return indexes.astype(np.int16) if indexes.max(initial=0) < _SMALL else indexes.copy()
+    if indexes.max(initial=0) < _SMALL:
+        return indexes.astype(np.int16, order="C")
+    return indexes.astype(np.int32, order="C")

@@ -35,9 +35,8 @@ def log_ratios_of(transfers: Transfers, expected: Floats, usable: Bools) -> tupl
     )
     quick[which], weights[which] = value, weight
     quick, weights = quick.reshape(num_ties, 2), weights.reshape(num_ties, 2)
-    both_needed = np.array([tie.group is None and tie.crosses for tie in transfers.ties], dtype=np.bool_)
     there = np.isfinite(quick)
-    enough = np.where(both_needed, there.all(axis=1), there.any(axis=1))
+    enough = np.where(transfers.ties.crossing_pairs, there.all(axis=1), there.any(axis=1))
     total = np.where(there, weights, 0.0).sum(axis=1)
     measured = np.where(there, quick * weights, 0.0).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from services.detector.domain.clock_offsets import ClockOffsets
 from services.detector.domain.observation import FrameObservation
+from services.detector.domain.ties import Ties
 from services.detector.domain.traffic import TrafficObservation
-from services.detector.domain.transfer_plan import Tie, TransferPlan, plan_transfers
+from services.detector.domain.transfer_plan import TransferPlan, plan_transfers
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 
 _SHORTEST_SECONDS = 1e-6
 
@@ -36,7 +38,7 @@ class Transfers:
         num_bytes: Of each operation.
     """
 
-    ties: tuple[Tie, ...]
+    ties: Ties
     tie_of: Ints
     upward: Bools
     seconds: Floats
@@ -58,42 +60,42 @@ class TransferTimes:
             return None
         plan = self._plan_of(frame, traffic)
         transfers = self._transfer_seconds(plan, traffic)
-        took = traffic.took_seconds[plan.collective_took]
-        collectives = np.minimum.reduceat(took, plan.collective_starts) if len(took) else took
-        first_of = plan.collective_took[plan.collective_starts]
+        took, (collective_ties, starts) = traffic.took_seconds[plan.collective_took], plan.collectives
+        collectives = np.minimum.reduceat(took, starts) if len(took) else took
         return Transfers(
             ties=plan.ties,
-            tie_of=np.concatenate([plan.transfer_ties, plan.collective_ties]),
-            upward=np.concatenate([plan.transfer_upward, np.ones(len(collectives), dtype=np.bool_)]),
+            tie_of=np.concatenate([plan.transfers[0], collective_ties]),
+            upward=np.concatenate([plan.transfers[1] > 0, np.ones(len(collectives), dtype=np.bool_)]),
             seconds=np.maximum(np.concatenate([transfers, collectives]), _SHORTEST_SECONDS),
-            num_bytes=traffic.num_bytes[np.concatenate([plan.transfer_took, first_of])],
+            num_bytes=traffic.num_bytes[np.concatenate([plan.transfers[8], plan.collective_took[starts]])],
         )
 
     def _plan_of(self, frame: FrameObservation, traffic: TrafficObservation) -> TransferPlan:
-        known = (traffic.structure(), frame.ranks.tobytes(), frame.nodes)
+        known = traffic.structure(frame.ranks), frame.nodes
         if self._plan is None or known != self._known:
             self._plan, self._known = plan_transfers(traffic, frame.ranks, frame.nodes), known
         return self._plan
 
     def _transfer_seconds(self, plan: TransferPlan, traffic: TrafficObservation) -> Floats:
-        if not len(plan.sent):
+        _, _, pairs, upward, senders, receivers, sent_stamps, received_stamps, took_stamps = plan.transfers
+        if not len(pairs):
             return np.zeros(0)
         base = float(traffic.started_at_unix_seconds[traffic.owners].min())
         started = traffic.started_at_unix_seconds - base
-        sent = started[plan.senders] + traffic.entered_seconds[plan.sent]
-        took = traffic.took_seconds[plan.transfer_took]
-        ended = started[plan.receivers] + traffic.entered_seconds[plan.received] + took
+        sent = started[senders] + traffic.entered_seconds[sent_stamps]
+        took = traffic.took_seconds[took_stamps]
+        ended = started[receivers] + traffic.entered_seconds[received_stamps] + took
         apart = ended - sent
-        crossing = np.flatnonzero(plan.transfer_node_pairs >= 0)
+        crossing = np.flatnonzero(pairs >= 0)
         if len(crossing):
-            apart[crossing] -= self._offsets(plan, crossing, base, sent[crossing], apart[crossing])
-        return np.minimum(took, apart)
+            sign = np.where(upward[crossing] > 0, 1.0, -1.0)
+            rows = self._clocks.rows_of(list(plan.node_pairs))
+            apart[crossing] -= self._offsets(rows, pairs[crossing], sign, base, sent[crossing], apart[crossing])
+        found: Floats = np.minimum(took, apart)
+        return found
 
-    def _offsets(self, plan: TransferPlan, crossing: Ints, base: float, at: Floats, apart: Floats) -> Floats:
+    def _offsets(self, rows: Ints, pairs: Places, sign: Floats, base: float, at: Floats, apart: Floats) -> Floats:
         """What the clocks of both ends put on each transfer between nodes."""
-        pairs = plan.transfer_node_pairs[crossing]
-        sign = np.where(plan.transfer_node_upward[crossing], 1.0, -1.0)
-        rows = self._clocks.rows_of(list(plan.node_pairs))
         skews = self._clocks.skews(rows)[pairs]
         level = apart - sign * skews * at
         quickest = np.full((2, len(rows)), np.inf)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from numeric.compiled import compiled
 from services.detector.domain.expectation import ForgettingLeastSquares
+from services.detector.domain.middle import middle_of
 from services.detector.domain.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
@@ -24,6 +25,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _FEATURES = ("flops", "square_flops", "micro_batches")
+_EXPECTED, _LOG_RATIO = 1 + len(_FEATURES), 2 + len(_FEATURES)
 _SMALLEST_SHARE = 0.2
 _SHORTEST_SECONDS = 1e-12
 
@@ -36,7 +38,8 @@ class WorkExpectation:
             forgetting=0.998, ridge=1e-3, primary="flops", reluctant="micro_batches", relative=True
         )
         self._seconds_per_flop = 0.0
-        self._newest: tuple[FrameObservation, Floats] | None = None
+        # A frame, what is known of each entry (see :func:`_foretell`), and how far apart the log ratios are.
+        self._newest: tuple[FrameObservation, Floats, float] | None = None
 
     @property
     def num_learned(self) -> float:
@@ -45,11 +48,33 @@ class WorkExpectation:
 
     def expect(self, frame: FrameObservation) -> Floats:
         """Expected compute seconds of each entry; all above 0 once one frame was learned."""
-        columns = self._columns(frame)
-        # Far from what was seen the fit may say anything; the bare price of an operation bounds it from below.
-        expected = np.empty(len(frame))
-        _expect(columns, self._model.weights_of(_FEATURES), _SMALLEST_SHARE * self._seconds_per_flop, expected)
+        expected: Floats = self._foretold(frame)[0][_EXPECTED]
         return expected
+
+    def compared(self, frame: FrameObservation) -> tuple[Floats, float]:
+        """Log of each entry's compute seconds over the expected ones, and how far apart they are at most.
+
+        Only of a frame all of whose compute seconds are above 0.
+        """
+        table, apart = self._foretold(frame)
+        return table[_LOG_RATIO], apart
+
+    def _foretold(self, frame: FrameObservation) -> tuple[Floats, float]:
+        if self._newest is None or self._newest[0] is not frame:
+            weights = self._model.weights_of(_FEATURES)
+            table = np.empty((_LOG_RATIO + 1, len(frame)))
+            # Far from what was seen the fit may say anything; the bare price of an operation bounds it from below.
+            apart = _foretell(
+                frame.compute_seconds,
+                frame.token_flops,
+                frame.square_flops,
+                frame.num_micro_batches,
+                weights,
+                _SMALLEST_SHARE * self._seconds_per_flop,
+                table,
+            )
+            self._newest = frame, table, apart
+        return self._newest[1], self._newest[2]
 
     def price(self, token_flops: Floats, square_flops: Floats) -> Floats:
         """Expected compute seconds of single micro-batches, from their floating-point operations, backward included."""
@@ -66,26 +91,18 @@ class WorkExpectation:
             entries: Which entries to learn; None for all.
             expected: What was expected of all entries; None for the first frames.
         """
-        columns = self._columns(frame)
+        table = self._foretold(frame)[0]
+        self._newest = None  # nobody asks for this frame again
+        columns = table[:_EXPECTED]
         unit = columns[0] if expected is None else expected
         if entries is not None:
             if not np.count_nonzero(entries):
                 return
             columns, unit = columns.compress(entries, axis=1), unit[entries]
         found = _usual_price(columns)
-        self._model.learn_columns(_FEATURES, columns / unit)
+        self._model.learn_columns(_FEATURES, columns, units=unit)
         rate = 1.0 if self._seconds_per_flop == 0 else 0.02
         self._seconds_per_flop += rate * (found - self._seconds_per_flop)
-        self._newest = None  # nobody asks for this frame again
-
-    def _columns(self, frame: FrameObservation) -> Floats:
-        """Seconds first, then one row a feature."""
-        if self._newest is not None and self._newest[0] is frame:
-            return self._newest[1]
-        columns: Floats = np.empty((1 + len(_FEATURES), len(frame)))
-        _gather(frame.compute_seconds, frame.token_flops, frame.square_flops, frame.num_micro_batches, columns)
-        self._newest = frame, columns
-        return columns
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""
@@ -109,26 +126,43 @@ def compare(seconds: Floats, expected: Floats, log_ratios: Floats) -> float:
 
 
 @compiled
-def _gather(seconds: Floats, token_flops: Floats, square_flops: Floats, counts: Ints, columns: Floats) -> None:
-    """Writes what is learned of each entry: seconds, flops, those of attention, micro-batches; one row each."""
+def _foretell(
+    seconds: Floats,
+    token_flops: Floats,
+    square_flops: Floats,
+    counts: Ints,
+    weights: Floats,
+    least: float,
+    table: Floats,
+) -> float:
+    """Writes what is known of each entry: what is learned of it, its expected seconds, and how the two compare.
+
+    Args:
+        seconds: Compute seconds; one an entry, as in all others.
+        token_flops: Operations that grow with tokens.
+        square_flops: Operations that grow with squared lengths.
+        counts: Micro-batches.
+        weights: Of flops, those of attention, and micro-batches.
+        least: Expected seconds of an operation at least.
+        table: Rows seconds, flops, those of attention, micro-batches, expected seconds, log of the first over the
+            last; written.
+
+    Returns:
+        How far apart the logs are at most.
+    """
+    lowest, highest = math.inf, -math.inf
     for entry in range(len(seconds)):
-        columns[0, entry] = seconds[entry]
-        columns[1, entry] = token_flops[entry] + square_flops[entry]
-        columns[2, entry] = square_flops[entry]
-        columns[3, entry] = counts[entry]
-
-
-@compiled
-def _expect(columns: Floats, weights: Floats, least: float, expected: Floats) -> None:
-    """Writes the expected seconds of each entry, at least ``least`` a flop; columns as :func:`_gather` writes them."""
-    for entry in range(len(expected)):
-        total = 0.0
-        for place in range(len(weights)):
-            total += weights[place] * columns[1 + place, entry]
-        expected[entry] = max(total, least * columns[1, entry], _SHORTEST_SECONDS)
+        flops = token_flops[entry] + square_flops[entry]
+        total = weights[0] * flops + weights[1] * square_flops[entry] + weights[2] * counts[entry]
+        expected = max(total, least * flops, _SHORTEST_SECONDS)
+        value = math.log(seconds[entry] / expected) if seconds[entry] > 0.0 else -math.inf
+        table[0, entry], table[1, entry], table[2, entry] = seconds[entry], flops, square_flops[entry]
+        table[3, entry], table[4, entry], table[5, entry] = counts[entry], expected, value
+        lowest, highest = min(lowest, value), max(highest, value)
+    return highest - lowest
 
 
 @compiled
 def _usual_price(columns: Floats) -> float:
-    """Median over entries of the seconds of a flop; columns as :func:`_gather` writes them."""
-    return float(np.median(columns[0] / (columns[1] + 1e-300)))
+    """Median over entries of the seconds of a flop; columns as :func:`_foretell` writes them."""
+    return middle_of(columns[0] / (columns[1] + 1e-300))

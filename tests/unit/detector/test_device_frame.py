@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.detector.domain import device_frame as subject
-from services.detector.domain import sequential_test
+from services.detector.domain import device_frame, sequential_test
 from services.detector.domain.device_bank import DeviceBank
+from services.detector.domain.device_offsets import LARGEST_OWN_OFFSET, follow
+from services.detector.domain.device_tests import NUM_TESTS, advance
+from services.detector.domain.frame_centre import place
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 LIMIT = 14.0
@@ -27,7 +29,7 @@ def bank_of(count: int) -> DeviceBank:
 
 
 def advanced(bank: DeviceBank, residuals: np.ndarray, *, freedom: float, memory: int) -> tuple[float, int, int]:
-    return subject.advance(
+    return advance(
         bank.numbers,
         bank.counts,
         bank.num_in_sums,
@@ -46,9 +48,9 @@ def advanced(bank: DeviceBank, residuals: np.ndarray, *, freedom: float, memory:
 @settings(max_examples=60, deadline=None)
 @given(residuals_of_a_device, st.sampled_from([0.006, 0.02, 0.1, 0.24, 0.3]), st.sampled_from([2.0, 3.3, 6.0]))
 def test_what_is_passed_over_would_not_have_moved_a_sum(shown: list[float], scale: float, freedom: float) -> None:
-    bank, memory = bank_of(2), 1 << 40  # an offset that rests on so many iterations is beyond doubt
+    bank, memory = bank_of(2), 1 << 30  # an offset that rests on so many iterations is beyond doubt
     bank.scale[:], bank.num_settled[:] = scale, memory
-    sums = np.zeros((2, subject.NUM_TESTS))
+    sums = np.zeros((2, NUM_TESTS))
     ages = np.zeros(sums.shape, dtype=np.int64)
     limits = np.full(2, LIMIT)
     for residual in shown:
@@ -69,7 +71,7 @@ def placed(
     bank: DeviceBank, log_ratios: list[float], usual: float = 0.0
 ) -> tuple[np.ndarray, tuple[float, int, int, int]]:
     residuals = np.empty(len(log_ratios))
-    told = subject.place(
+    told = place(
         bank.numbers,
         bank.counts,
         bank.flags,
@@ -123,10 +125,45 @@ def test_offsets_of_the_calm_follow_within_bounds_and_those_of_the_ill_do_not() 
     calm = np.empty(6, dtype=np.bool_)
     for _ in range(400):
         shown = np.array([0.3, 0.3, 0.3, -0.3, 0.01, 0.0])
-        num_calm = subject.follow(
-            bank.numbers, bank.counts, bank.flags, np.arange(6), shown, 0.01, 64, False, False, 3.5, calm
-        )
+        num_calm = follow(bank.numbers, bank.counts, bank.flags, np.arange(6), shown, 0.01, 64, False, False, 3.5, calm)
     assert num_calm == 4
     assert calm.tolist() == [False, False, True, True, True, True]
-    most = subject.LARGEST_OWN_OFFSET
+    most = LARGEST_OWN_OFFSET
     assert bank.own_offset.tolist() == pytest.approx([0.0, 0.0, most, -most, most, 0.0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(-0.1, 0.1), st.floats(0.0, 20.0), st.booleans()), min_size=1, max_size=12),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_a_frame_at_once_is_the_steps_one_by_one_and_stops_where_something_is_to_be_decided(
+    told: list[tuple[float, float, bool]], num_waiting: int, few: bool
+) -> None:
+    shown = np.array([residual for residual, _, _ in told])
+    banks = bank_of(len(told)), bank_of(len(told))
+    for bank in banks:
+        bank.sums[0, 0], bank.ill[:] = [total for _, total, _ in told], [ill for _, _, ill in told]
+        bank.num_to_baseline[:num_waiting] = 2
+    at_once, by_steps = banks
+    marks, residuals = np.zeros((2, len(told)), dtype=np.bool_), np.empty(len(told))
+    found = device_frame.judge(
+        *(at_once.numbers, at_once.counts, at_once.num_in_sums, at_once.flags, np.arange(len(told)), shown),
+        *(at_once.push(0), 0.01, 4.0, 0.0, LIMIT, 3.5, 64, few, residuals, marks),
+    )
+    expected, centre = placed(by_steps, shown.tolist())
+    assert residuals.tolist() == expected.tolist()
+    assert found[:4] == centre
+    if centre[3] == 0:
+        decided, calm = np.empty((2, len(told)), dtype=np.bool_)
+        paired = centre[1] >= 0
+        tables = by_steps.numbers, by_steps.counts, by_steps.num_in_sums, by_steps.flags, np.arange(len(told))
+        tested = advance(*tables, expected, 0.01, 4.0, LIMIT, 64, paired, decided)
+        assert found[4:] == tested
+        assert marks[0].tolist() == decided.tolist()
+        if not any(tested[1:]):
+            follow(*tables[:2], *tables[3:], expected, 0.01, 64, few, paired, 3.5, calm)
+            assert marks[1].tolist() == calm.tolist()
+    assert at_once.numbers.tobytes() == by_steps.numbers.tobytes()
+    assert at_once.counts.tobytes() == by_steps.counts.tobytes()

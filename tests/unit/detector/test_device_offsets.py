@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.detector.domain.device_bank import DeviceBank
-from services.detector.domain.device_frame import LARGEST_OWN_OFFSET
-from services.detector.domain.device_offsets import recentre
+from services.detector.domain.device_offsets import LARGEST_OWN_OFFSET, recentre
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 

@@ -8,6 +8,7 @@ import pytest
 from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.kind import Look
 from services.detector.domain.kinds.input_stall import InputStall
+from services.detector.domain.reported import ranges_of
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 
@@ -56,4 +57,5 @@ def _look(iteration: int, share: float) -> Look:
         limit=12.0,
         plain=True,
         some_ill=False,
+        ranges=ranges_of(frame),
     )

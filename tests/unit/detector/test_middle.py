@@ -12,7 +12,7 @@ from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.level import row_medians
 from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.pipeline_grid import PipelineGrid
+from services.detector.domain.pipeline_grid import PipelineGrid, between_ranks
 from services.detector.domain.rolling import RollingRows
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
@@ -79,20 +79,38 @@ entries = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.floats(0.1
 
 
 @given(entries)
-def test_a_grid_gathers_by_replica_and_stage_whoever_is_missing(told: list[tuple[int, int, float]]) -> None:
+def test_a_grid_tells_what_iterations_take_between_ranks_whoever_is_missing(told: list[tuple[int, int, float]]) -> None:
     replicas = np.array([replica for replica, _, _ in told])
     stages = np.array([stage for _, stage, _ in told])
-    values = np.array([value for _, _, value in told])
+    seconds = np.array([value for _, _, value in told])
+    waits, walls, fixed = seconds[::-1].copy(), 10.0 * seconds + 60.0, 0.5
     grid = PipelineGrid(FrameLayout(laid_out(replicas, stages)))
-    highest, lowest = grid.highest(values), grid.lowest(values)
-    for row, replica in enumerate(sorted(set(replicas.tolist()))):
-        for column, stage in enumerate(sorted(set(stages.tolist()))):
-            here = [value for r, s, value in told if (r, s) == (replica, stage)]
-            assert highest[row, column] == max(here, default=0.0)
-            assert lowest[row, column] == min(here, default=math.inf)
-    assert grid.borders.tolist() == [
-        len({s for r, s, _ in told if r == replica}) - 1 for replica in sorted(set(replicas))
-    ]
+    pipelines, border, exchanged = between_ranks(
+        *(seconds, waits, walls, grid.cells, grid.num_stages, grid.counts, grid.rounds, grid.borders, fixed)
+    )
+    known_replicas, known_stages = sorted(set(replicas.tolist())), sorted(set(stages.tolist()))
+
+    def here(values: np.ndarray, replica: int, stage: int) -> list[float]:
+        return [
+            float(value)
+            for value, r, s, _ in zip(values, *zip(*told, strict=True), strict=True)
+            if (r, s) == (replica, stage)
+        ]
+
+    begun = [min(here(walls, replica, known_stages[0]), default=0.0) for replica in known_replicas]
+    assert pipelines == pytest.approx(max(begun) - fixed)
+    lasting, crossings = [], []
+    for replica in known_replicas:
+        cells = [(here(seconds, replica, stage), here(waits, replica, stage)) for stage in known_stages]
+        # Two micro-batches each: two rounds of the slowest stage and one of each other.
+        rounds = [max(mine) / 2 + min(waited) / 2 for mine, waited in cells if mine]
+        num_borders = len(rounds) - 1
+        if num_borders:
+            crossings.append((pipelines - sum(rounds) - max(rounds)) / (2 * num_borders))
+        lasting.append(sum(min(waited) / 2 for mine, waited in cells if mine))
+    assert border == pytest.approx(max(min(crossings, default=0.0), 0.0))
+    assert exchanged == pytest.approx(sum(lasting) / len(known_replicas))
+    assert grid.is_piped == bool(crossings)
 
 
 def laid_out(replicas: np.ndarray, stages: np.ndarray) -> FrameObservation:

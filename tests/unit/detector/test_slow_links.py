@@ -12,7 +12,7 @@ from services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkCha
 from services.detector.domain.link_watch import LinkFinding, LinkWatch
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.state import state_from_bytes, state_to_bytes
-from services.detector.domain.transfer_plan import Tie
+from services.detector.domain.ties import Tie
 
 ITERATIONS = 130
 

@@ -2,16 +2,44 @@
 
 from numba.core.dispatcher import Dispatcher
 
-from services.detector.domain import device_frame, expectation, frame_layout, job_profile, noise, strays, workload
-from services.detector.domain.kinds import jitter, sequence_imbalance, stage_imbalance
+from services.detector.domain import (
+    device_frame,
+    device_offsets,
+    device_tests,
+    frame_centre,
+    frame_layout,
+    job_profile,
+    least_squares,
+    middle,
+    noise,
+    pipeline_grid,
+    reported,
+    strays,
+    workload,
+)
+from services.detector.domain.kinds import jitter, periodic_pause, sequence_imbalance, stage_imbalance
 from services.detector.warm_up import warm_up
 
 MODULES = (
-    *(device_frame, expectation, frame_layout, job_profile, noise, strays, workload),
-    *(jitter, sequence_imbalance, stage_imbalance),
+    *(
+        device_frame,
+        device_offsets,
+        device_tests,
+        frame_centre,
+        frame_layout,
+        job_profile,
+        least_squares,
+        middle,
+        noise,
+    ),
+    *(pipeline_grid, reported, strays, workload),
+    *(jitter, periodic_pause, sequence_imbalance, stage_imbalance),
 )
 # Called by others that are compiled, and so a part of them.
-INNER = {"_centre_of", "_log_ratio", "_lower_median", "_ninetieth", "_quantile", "_sizes_of", "_tip"}
+INNER = {
+    *("_centre_of", "_log_ratio", "_ninetieth", "_quantile", "_range", "_scored", "_sizes", "_sizes_of", "_spread"),
+    *("_correlation", "_tip", "between_ranks", "middle_distance", "place", "selected"),
+}
 
 
 def num_compiled() -> dict[str, int]:

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.middle import median
-from services.detector.domain.pipeline_grid import same_numbers
-from services.detector.domain.reported import range_of
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
@@ -38,7 +36,8 @@ class Corruption(KindWatch):
 
     def __init__(self) -> None:
         self._ranks: list[int] = []
-        self._newest: Ints | None = None
+        # The bytes of these ranks: a frame's column may be a view that keeps all of its frame alive.
+        self._newest = b""
         # By what is reported, for each rank: times seen, usual distance, its usual scatter, departures in a row.
         self._known: dict[str, Floats] = {}
         self._told: dict[int, int] = {}
@@ -48,17 +47,17 @@ class Corruption(KindWatch):
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame; planned pauses too, as numbers do not depend on time."""
         frame = look.frame
-        if self._newest is None or not same_numbers(self._newest, frame.ranks):
-            self._newest, ranks = frame.ranks, frame.ranks.tolist()
+        if frame.ranks.tobytes() != self._newest:
+            self._newest, ranks = frame.ranks.tobytes(), frame.ranks.tolist()
             if ranks != self._ranks:
                 self._ranks, self._known = ranks, {}
                 self._always_alike.clear()
         found = []
-        for name, values, reported in (
-            ("gradient norm", frame.gradient_norms, frame.has_gradient_norm),
-            ("loss", frame.losses, frame.has_loss),
+        losses, norms = look.ranges
+        for name, values, reported, (count, all_finite, lowest, highest) in (
+            ("gradient norm", frame.gradient_norms, frame.has_gradient_norm, norms),
+            ("loss", frame.losses, frame.has_loss, losses),
         ):
-            count, all_finite, lowest, highest = range_of(values, reported)
             if count < _FEWEST_REPORTS:
                 continue
             if name not in self._known:
@@ -130,7 +129,7 @@ class Corruption(KindWatch):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._ranks, self._newest = list(state["ranks"]), None
+        self._ranks, self._newest = list(state["ranks"]), b""
         self._known = {name: known.copy() for name, known in state["known"].items()}
         self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
         self._always_alike = [name for name, known in self._known.items() if not np.count_nonzero(known[1:])]

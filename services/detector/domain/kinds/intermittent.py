@@ -69,6 +69,8 @@ class Intermittent(KindWatch):
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
         """Holds recoveries back while a device comes and goes; one verdict then says how often it is slow."""
+        if not verdicts and not self._courses:
+            return verdicts
         found: list[Verdict] = []
         for verdict in verdicts:
             if verdict.kind in (VerdictKind.COMPUTE_SLOW, VerdictKind.RECOVERED) and len(verdict.culprits) == 1:

@@ -9,11 +9,15 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.kinds.jitter import FEWEST_TICKS, SHORTEST_PERIOD, SMALLEST_EXCESS, slow_iterations
-from services.detector.domain.middle import RecentValues
+from services.detector.domain.middle import RecentValues, middle_distance, middle_of
 from services.detector.domain.verdict import Evidence, VerdictKind
+
+Floats = npt.NDArray[np.float64]
 
 _KEPT = 24
 _WALLS = 48
@@ -43,8 +47,12 @@ class PeriodicPause(KindWatch):
         """Takes one frame."""
         if not look.plain:
             return []
-        iteration, touched = look.frame.iteration, []
-        newest = _slow_entries(look)
+        assert look.expected_seconds is not None
+        iteration, touched, known = look.frame.iteration, [], self._walls.kept
+        highest, value, apart, is_long = _compare(
+            look.residuals[:, -1], look.frame.wall_seconds, look.expected_seconds, known
+        )
+        newest = _slow_entries(look) if highest > SMALLEST_EXCESS else []
         if look.some_ill:
             for rank in look.frame.ranks[look.ill].tolist():
                 self._pauses.pop(rank, None)  # A device that is ill for a while has no pauses.
@@ -53,10 +61,11 @@ class PeriodicPause(KindWatch):
             self._note(touched[-1], iteration, float(np.expm1(look.residuals[entry, -1])))
         # While a device is slow on and off, the job's long iterations are its own; what a rank's pause explains is not
         # the job's either.
-        excess = 0.0 if look.some_ill or newest else self._excess(look)
-        if excess > 0:
-            touched.append(_JOB)
-            self._note(_JOB, iteration, excess)
+        if not look.some_ill and not newest:
+            self._walls.append(value)
+            if is_long:
+                touched.append(_JOB)
+                self._note(_JOB, iteration, math.expm1(apart))
         return [finding for rank in touched if (finding := self._judge(rank, look)) is not None]
 
     def _note(self, rank: int, iteration: int, excess: float) -> None:
@@ -65,18 +74,6 @@ class PeriodicPause(KindWatch):
             known[-1][2] = float(iteration)  # One that goes on is counted once.
             return
         self._pauses[rank] = [*known[1 - _KEPT :], [float(iteration), excess, float(iteration)]]
-
-    def _excess(self, look: Look) -> float:
-        """How much longer than the work explains this iteration was, relative; 0 for an ordinary one."""
-        assert look.expected_seconds is not None
-        work, walls = look.expected_seconds, look.frame.wall_seconds
-        # The place of the highest value is found in a fraction of the time that a reduction takes.
-        value = math.log(max(float(walls[walls.argmax()]), 1e-9) / max(float(work[work.argmax()]), 1e-12))
-        known = self._walls
-        apart = value - known.median if len(known) >= _FEWEST_WALLS else 0.0
-        long = apart > _SMALLEST_PAUSE and apart > _SPREADS * (1.4826 * known.median_distance)
-        known.append(value)
-        return math.expm1(apart) if long else 0.0
 
     def _judge(self, rank: int, look: Look) -> KindFinding | None:
         pauses = np.array(self._pauses[rank])
@@ -106,12 +103,35 @@ class PeriodicPause(KindWatch):
         self._told = {int(rank): int(period) for rank, period in state["told"]}
 
 
+@compiled
+def _compare(
+    newest: Floats, walls: Floats, expected_seconds: Floats, known: Floats
+) -> tuple[float, float, float, bool]:
+    """How a frame compares with those before.
+
+    Args:
+        newest: Residual of each entry, NaN where there is none.
+        walls: Seconds of the whole iteration, one an entry.
+        expected_seconds: What the work of each should take to compute.
+        known: Logs of the longest iteration over the dearest work of frames before, in any order.
+
+    Returns:
+        The highest residual, this frame's log, how far it is from the usual one, and whether it is much longer than the
+        work explains.
+    """
+    highest, wall, work = -math.inf, 1e-9, 1e-12
+    for entry in range(len(newest)):
+        highest = max(highest, float(newest[entry])) if newest[entry] == newest[entry] else highest
+        wall, work = max(wall, walls[entry]), max(work, expected_seconds[entry])
+    value = math.log(wall / work)
+    apart = value - middle_of(known.copy()) if len(known) >= _FEWEST_WALLS else 0.0
+    is_long = apart > _SMALLEST_PAUSE and apart > _SPREADS * (1.4826 * middle_distance(known))
+    return highest, value, apart, is_long
+
+
 def _slow_entries(look: Look) -> list[int]:
     """Healthy devices whose newest iteration stands out."""
-    newest = look.residuals[:, -1]
-    if newest[newest.argmax()] <= SMALLEST_EXCESS:
-        return []
-    slow: list[int] = np.flatnonzero(slow_iterations(newest, look.residuals) & ~look.ill).tolist()
+    slow: list[int] = np.flatnonzero(slow_iterations(look.residuals[:, -1], look.residuals) & ~look.ill).tolist()
     return slow
 
 

@@ -18,7 +18,7 @@ from services.detector.domain.verdict import Evidence, VerdictKind
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_WINDOW = 48
+_WINDOW, _NUM_COLUMNS = 48, 3
 WORTH_TELLING = 0.10
 """Part of the job's compute time lost to waiting for the dearest replica, from which it is told."""
 _CALM = 0.05
@@ -46,24 +46,21 @@ class SequenceImbalance(KindWatch):
         replicas = self._comparable(look)
         if replicas is None or look.expected_seconds is None:
             return []
-        costs = np.zeros(len(replicas.counts))
-        dearest, lost = _lost(look.expected_seconds, replicas.of, replicas.counts, costs)
-        self._recent.append((look.frame.iteration, lost, dearest))
-        if len(self._recent) < _WINDOW:
+        window = self._recent.begin(_NUM_COLUMNS)
+        mean = _lost(look.expected_seconds, replicas.of, replicas.counts, look.frame.iteration, window)
+        if len(window) < _WINDOW:
             return []
-        losses = self._recent.rows[:, 1]
-        mean = _mean(losses)
         if self._told:
             self._told = mean > _CALM
             return []
         if mean < WORTH_TELLING:
             return []
-        error = float(losses.std() / np.sqrt(_WINDOW))
+        error = float(window[:, 1].std() / np.sqrt(_WINDOW))
         if mean - _STANDARD_ERRORS * error < WORTH_TELLING:
             return []
         self._told = True
-        first, often = self._recent.rows[0, 0], self._recent.rows[:, 2].astype(np.int64)
-        return [_finding(mean, error, np.bincount(often, minlength=len(costs)).tolist(), int(first))]
+        often = np.bincount(window[:, 2].astype(np.int64), minlength=len(replicas.counts))
+        return [_finding(mean, error, often.tolist(), int(window[0, 0]))]
 
     def _comparable(self, look: Look) -> "_Replicas | None":
         """The replicas; None where what they cost is not comparable."""
@@ -98,25 +95,27 @@ class _Replicas:
 
 
 @compiled
-def _lost(expected_seconds: Floats, replica_of: Ints, counts: Floats, costs: Floats) -> tuple[int, float]:
-    """The dearest replica, and the part of the job's time that all others wait for it.
+def _lost(expected_seconds: Floats, replica_of: Ints, counts: Floats, iteration: int, window: Floats) -> float:
+    """Notes an iteration: its number, the part of the job's time that all wait for the dearest replica, and which.
 
     Args:
         expected_seconds: One an entry.
         replica_of: Replica of each.
         counts: Entries of each replica.
-        costs: One a replica, all 0; written: its mean expected seconds.
+        iteration: The iteration.
+        window: One row an iteration; the last one is written.
+
+    Returns:
+        Mean of the parts of all these iterations.
     """
+    costs = np.zeros(len(counts))
     for entry in range(len(expected_seconds)):
         costs[replica_of[entry]] += expected_seconds[entry]
     costs /= counts
     dearest = int(np.argmax(costs))
-    return dearest, 1.0 - costs.mean() / costs[dearest]
-
-
-@compiled
-def _mean(values: Floats) -> float:
-    return float(values.mean())
+    row = window[len(window) - 1]
+    row[0], row[1], row[2] = iteration, 1.0 - costs.mean() / costs[dearest], dearest
+    return float(window[:, 1].mean())
 
 
 def _finding(lost: float, error: float, dearest: list[int], first_iteration: int) -> KindFinding:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from numeric.compiled import compiled
 from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.middle import middle_of
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Evidence, VerdictKind
 
@@ -52,14 +53,11 @@ class StageImbalance(KindWatch):
             self._cells = _Cells(layout)
         if not self._cells.comparable:
             return []
-        self._recent.append(self._cells.loads(seconds))  # those of another number of stages start afresh
-        if len(self._recent) == 1:
+        window = self._recent.begin(self._cells.shape[1])  # loads of another number of stages start afresh
+        heaviest, load = self._cells.load(seconds, window)
+        if len(window) == 1:
             self._first_iteration = look.frame.iteration
-        if len(self._recent) < _WINDOW:
-            return []
-        window = self._recent.rows
-        heaviest, load = _heaviest(window)
-        if load < HEAVY:
+        if len(window) < _WINDOW or load < HEAVY:
             return []
         error = float(window[:, heaviest].std() / np.sqrt(_WINDOW))
         if load - _STANDARD_ERRORS * error < HEAVY:
@@ -92,41 +90,40 @@ class _Cells:
         self._divisors = np.ones(1) if layout.alike else layout.num_micro_batches.astype(np.float64)
         self.comparable = self.shape[1] > 1 and np.count_nonzero(counts) == len(counts)
 
-    def loads(self, seconds: Floats) -> Floats:
-        """Seconds on each stage over the mean of the replica's stages; the median replica's, one value a stage."""
-        ratios, found = np.zeros(self.shape), np.empty(self.shape[1])
-        _loads(seconds, self._divisors, self._cells, self._counts, ratios, found)
-        return found
+    def load(self, seconds: Floats, window: Floats) -> tuple[int, float]:
+        """The stage of the highest mean load in a window, and that load.
+
+        Args:
+            seconds: One an entry.
+            window: One row an iteration, one column a stage; the last row is written: seconds on each stage over the
+                mean of the replica's stages, the median replica's.
+        """
+        return _load(seconds, self._divisors, self._cells, self._counts, window)
 
 
 @compiled
-def _loads(seconds: Floats, divisors: Floats, cells: Ints, counts: Floats, ratios: Floats, found: Floats) -> None:
-    """Writes what :meth:`_Cells.loads` finds.
+def _load(seconds: Floats, divisors: Floats, cells: Ints, counts: Floats, window: Floats) -> tuple[int, float]:
+    """Does what :meth:`_Cells.load` does.
 
     Args:
         seconds: One an entry.
         divisors: What each is divided by; one number if that is the same for all.
         cells: Replica and stage of each, replica by replica.
         counts: Entries of each cell.
-        ratios: Replicas by stages, all 0; written, too.
-        found: One a stage.
+        window: The last row is written.
     """
-    num_replicas, num_stages = ratios.shape
-    totals = ratios.reshape(-1)
+    num_stages = window.shape[1]
+    num_replicas = len(counts) // num_stages
+    totals = np.zeros(len(counts))
     for entry in range(len(seconds)):
         totals[cells[entry]] += seconds[entry] / divisors[entry if len(divisors) > 1 else 0]
     totals /= counts
+    ratios = totals.reshape((num_replicas, num_stages))
     for replica in range(num_replicas):
         ratios[replica] /= ratios[replica].sum() / num_stages
-    for stage in range(num_stages):
-        found[stage] = np.median(ratios[:, stage])
-
-
-@compiled
-def _heaviest(window: Floats) -> tuple[int, float]:
-    """The stage of the highest mean load, and that load; one row an iteration, one column a stage."""
     heaviest, load = 0, -1.0
-    for stage in range(window.shape[1]):
+    for stage in range(num_stages):
+        window[len(window) - 1, stage] = middle_of(ratios[:, stage].copy())
         mean = window[:, stage].mean()
         if mean > load:
             heaviest, load = stage, mean
