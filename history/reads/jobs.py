@@ -20,12 +20,13 @@ _JOBS = """
 SELECT x.*, j.model,
     (SELECT coalesce(jsonb_agg(to_jsonb(r) ORDER BY r.rank), '[]')
      FROM (SELECT DISTINCT ON (rank) rank, incarnation, node, device, address, process_id, registered_at, can_reshape
-           FROM ranks WHERE job_id = x.job_id ORDER BY rank, incarnation DESC) AS r) AS ranks
+           FROM current_ranks WHERE job_id = x.job_id ORDER BY rank, incarnation DESC) AS r) AS ranks
 FROM current_jobs AS x JOIN jobs AS j USING (job_id)
 """
 _ONE = text(_JOBS + "WHERE x.job_id = :job_id")
 _EARLIER = text(
-    "SELECT to_jsonb(r) AS process FROM ranks AS r WHERE job_id = :job_id AND EXISTS (SELECT FROM ranks AS newer "
+    "SELECT to_jsonb(r) AS process FROM current_ranks AS r WHERE job_id = :job_id AND EXISTS ("
+    "SELECT FROM ranks AS newer "
     "WHERE newer.job_id = r.job_id AND newer.rank = r.rank AND newer.incarnation > r.incarnation) "
     "ORDER BY rank, incarnation"
 )

@@ -1,7 +1,16 @@
 """Every table of the history, typed. ``Base.metadata`` is what the migrations must add up to (a test compares them)."""
 
 from history.tables.base import Base
-from history.tables.fleet import DeviceRow, JobEventRow, JobLayoutRow, JobRow, JobSecretRow, NodeRow, RankRow
+from history.tables.fleet import (
+    DeviceRow,
+    JobEventRow,
+    JobLayoutRow,
+    JobRow,
+    JobSecretRow,
+    NodeRow,
+    RankMoveRow,
+    RankRow,
+)
 from history.tables.incidents import (
     IncidentCulpritRow,
     IncidentEventRow,
@@ -29,6 +38,7 @@ __all__ = [
     "PlanAlternativeRow",
     "PlanEventRow",
     "PlanRow",
+    "RankMoveRow",
     "RankRollupRow",
     "RankRow",
     "TenantGrantRow",

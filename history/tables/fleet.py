@@ -81,7 +81,7 @@ class DeviceRow(Base):
 
 
 class RankRow(Base):
-    """One process of a rank: an incarnation."""
+    """One process of a rank: an incarnation, as it first registered."""
 
     __tablename__ = "ranks"
     __table_args__ = (
@@ -99,3 +99,22 @@ class RankRow(Base):
     registered_at: Mapped[datetime]
     recorded_at: Mapped[RecordedAt]
     can_reshape: Mapped[bool] = mapped_column(server_default=text("true"))
+
+
+class RankMoveRow(Base):
+    """A process that registered again, from another address or as another process of its machine."""
+
+    __tablename__ = "rank_moves"
+    __table_args__ = (
+        ForeignKeyConstraint(["job_id", "rank", "incarnation"], ["ranks.job_id", "ranks.rank", "ranks.incarnation"]),
+        Index(None, "job_id", "rank", "incarnation", "rank_move_id"),
+    )
+
+    rank_move_id: Mapped[Count] = mapped_column(primary_key=True, autoincrement=True)
+    job_id: Mapped[str]
+    rank: Mapped[int]
+    incarnation: Mapped[int]
+    address: Mapped[str]
+    process_id: Mapped[Count]
+    at: Mapped[datetime]
+    recorded_at: Mapped[RecordedAt]

@@ -3,7 +3,7 @@
 import hmac
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -12,6 +12,15 @@ from history.errors import JobConflictError, UnknownJobError
 from history.records import DEFAULT_TENANT, JobRecord, RankRecord
 from history.tables import DeviceRow, JobEventRow, JobLayoutRow, JobRow, JobSecretRow, NodeRow, RankRow
 from history.vocabulary import JobState
+
+_MOVE = text("""
+INSERT INTO rank_moves (job_id, rank, incarnation, address, process_id, at)
+SELECT job_id, rank, incarnation, :address, :process_id, :at FROM current_ranks
+WHERE job_id = :job_id AND rank = :rank AND incarnation = :incarnation
+  AND (address, process_id) <> (:address, :process_id)
+RETURNING rank_move_id
+""")
+"""Of a process that is known at another address, or under another process id."""
 
 
 async def register_job(connection: AsyncConnection, job: JobRecord) -> bool:
@@ -102,10 +111,10 @@ async def _append_state(connection: AsyncConnection, job_id: str, state: JobStat
 
 
 async def register_rank(connection: AsyncConnection, rank: RankRecord) -> bool:
-    """Add a process of a rank, and its node and device when they are new.
+    """Add a process of a rank, and its node and device when they are new; one that is known moves to its address.
 
     Returns:
-        True when it is new; False when this (job, rank, incarnation) is known: the first registration stays.
+        True when it is new or has moved; False when this (job, rank, incarnation) is known where it is.
 
     Raises:
         UnknownJobError: No such job.
@@ -136,4 +145,17 @@ async def register_rank(connection: AsyncConnection, rank: RankRecord) -> bool:
         .on_conflict_do_nothing()
         .returning(RankRow.rank)
     )
-    return inserted.first() is not None
+    if inserted.first() is not None:
+        return True
+    moved = await connection.execute(
+        _MOVE,
+        {
+            "job_id": rank.job_id,
+            "rank": rank.rank,
+            "incarnation": rank.incarnation,
+            "address": rank.address,
+            "process_id": rank.process_id,
+            "at": rank.registered_at,
+        },
+    )
+    return moved.first() is not None

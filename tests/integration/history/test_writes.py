@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from history import reads, writes
 from history.errors import AbortedPlanError, JobConflictError, UnknownIncidentError, UnknownJobError, UnknownPlanError
 from history.prune import prune_rollups
+from history.reads.jobs import earlier_processes
 from history.records import (
     IncidentEventRecord,
     OutboxRecord,
@@ -95,19 +96,43 @@ async def test_nothing_leaves_finished(connection: AsyncConnection) -> None:
     assert await count(connection, "job_events") == 2
 
 
-async def test_a_rank_keeps_its_first_registration_and_gets_new_incarnations(connection: AsyncConnection) -> None:
+async def test_a_rank_gets_new_incarnations_and_is_kept_once(connection: AsyncConnection) -> None:
     await writes.register_job(connection, job("a", LLAMA_TOKEN))
     first = rank("a", 0, START)
 
     assert await writes.register_rank(connection, first)
-    assert not await writes.register_rank(connection, dataclasses.replace(first, address="elsewhere:1"))
+    assert not await writes.register_rank(
+        connection, dataclasses.replace(first, registered_at=START + timedelta(hours=1))
+    )
     assert await writes.register_rank(connection, rank("a", 0, START, incarnation=1))
 
     known = await reads.get_job(connection, "a")
     assert known is not None
     assert known.ranks == (rank("a", 0, START, incarnation=1),)
     assert await count(connection, "ranks") == 2
+    assert await count(connection, "rank_moves") == 0
     assert await count(connection, "devices") == 1
+
+
+async def test_a_process_that_registers_from_elsewhere_is_known_where_it_is_now(connection: AsyncConnection) -> None:
+    await writes.register_job(connection, job("a", LLAMA_TOKEN))
+    first, other = rank("a", 0, START), rank("a", 1, START)
+    elsewhere = dataclasses.replace(first, address="elsewhere:1", registered_at=START + timedelta(hours=1))
+    restarted = dataclasses.replace(elsewhere, process_id=first.process_id + 1)
+
+    for each in (first, other):
+        assert await writes.register_rank(connection, each)
+    for each in (elsewhere, restarted, first, restarted):
+        assert await writes.register_rank(connection, each)
+        assert not await writes.register_rank(connection, each)
+        known = await reads.get_job(connection, "a")
+        assert known is not None
+        assert known.ranks == (dataclasses.replace(each, registered_at=START), other)
+    assert await count(connection, "ranks") == 2
+    assert await count(connection, "rank_moves") == 4
+
+    assert await writes.register_rank(connection, rank("a", 0, START, incarnation=1))
+    assert await earlier_processes(connection, "a") == (dataclasses.replace(restarted, registered_at=START),)
 
 
 async def test_what_refers_to_nothing_is_refused_by_name(connection: AsyncConnection) -> None:
