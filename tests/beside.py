@@ -1,8 +1,9 @@
-"""A pytest plugin: folders of tests run in a process of their own beside the others, and all is told in one report.
+"""A pytest plugin: folders of tests run in processes of their own beside the others, and all is told in one report.
 
 Tests that wait for servers and clocks leave the processors idle for half of their time; what only computes fits into
 that time. It has less right to the processors, so that the clocks of the others stay right. Tests of such a folder
-that look at the clock themselves are marked so, and stay with the others.
+that look at the clock themselves are marked so, and stay with the others. Each folder has a process: one that waits
+leaves its time to the next, and whatever ends last has the processors to itself.
 
     pytest -p tests.beside --beside tests/integration/elastic --beside tests/unit tests/integration tests/e2e
 """
@@ -69,8 +70,57 @@ class Teller:
         self._lines.close()
 
 
+class Run:
+    """The process of one folder, which it starts.
+
+    Args:
+        folder: Whose tests it runs.
+        flags: For its pytest.
+        place: Becomes a folder with what it tells.
+        startpath: Where it runs.
+    """
+
+    def __init__(self, folder: str, flags: list[str], place: Path, startpath: Path) -> None:
+        self.folder = folder
+        self._reports, self._output = place / "reports", place / "output"
+        place.mkdir()
+        more = [f"--beside-reports-to={self._reports}", f"--timeout={TIMEOUT_SECONDS}", folder]
+        with self._output.open("w") as stream:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", *flags, *more], stdout=stream, stderr=stream, cwd=startpath
+            )
+
+    def wait(self) -> str:
+        """Wait for its end; what went wrong apart from tests, if anything did."""
+        status = self._process.wait()
+        return "" if status in ENDED else f"the tests of {self.folder} ended with {status}"
+
+    def interrupt(self) -> None:
+        """Unless it has ended: so that it ends the processes that it started."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
+    def end(self) -> None:
+        """Wait a little, then end it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_SECONDS)
+        self._process.kill()
+        self._process.wait()
+
+    def told(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Hook and report of everything that it told."""
+        for line in self._reports.read_text().splitlines(keepends=True) if self._reports.exists() else ():
+            if line.endswith("\n"):  # a process that was killed leaves half a line
+                hook, told = json.loads(line)
+                yield hook, told
+
+    def output(self) -> str:
+        """All that it wrote."""
+        return self._output.read_text()
+
+
 class Listener:
-    """In the process that was started: starts the other one, waits for it, and passes on what it told."""
+    """In the process that was started: starts the other ones, waits for them, and passes on what they told."""
 
     def __init__(self, config: pytest.Config, folders: list[str]) -> None:
         self._config = config
@@ -86,41 +136,32 @@ class Listener:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
-        with tempfile.TemporaryDirectory() as folder:
-            reports, output = Path(folder, "reports"), Path(folder, "output")
-            with output.open("w") as stream:
-                beside = subprocess.Popen(self._command(reports), stdout=stream, stderr=stream, cwd=session.startpath)
+        runs: list[Run] = []
+        with tempfile.TemporaryDirectory() as place:
             try:
+                for number, folder in enumerate(self._folders):
+                    runs.append(Run(folder, self._flags(), Path(place, str(number)), session.startpath))
                 result = yield
-                status = beside.wait()
+                problems = [run.wait() for run in runs]
             finally:
-                self._end(beside)
-            for line in reports.read_text().splitlines(keepends=True) if reports.exists() else ():
-                if line.endswith("\n"):  # a process that was killed leaves half a line
-                    self._pass_on(session, *json.loads(line))
-            if status not in ENDED:
-                said = f"the tests of {', '.join(self._folders)} ended with {status}"
-                sys.stdout.write(f"\n{said}:\n{output.read_text()}")
-                raise session.Failed(said)
+                for run in runs:
+                    run.interrupt()
+                for run in runs:
+                    run.end()
+            for run, problem in zip(runs, problems, strict=True):
+                for hook, told in run.told():
+                    self._pass_on(session, hook, told)
+                if problem:
+                    sys.stdout.write(f"\n{problem}:\n{run.output()}")
+        if any(problems):
+            raise session.Failed("; ".join(filter(None, problems)))
         return result
 
-    @staticmethod
-    def _end(beside: subprocess.Popen[bytes]) -> None:
-        """Where the tests were interrupted: its own are too, so that they end the processes that they started."""
-        if beside.poll() is None:
-            beside.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                beside.wait(GRACE_SECONDS)
-        beside.kill()
-        beside.wait()
-
-    def _command(self, reports: Path) -> list[str]:
+    def _flags(self) -> list[str]:
         """This process's own flags without its folders."""
         given = [str(argument) for argument in self._config.invocation_params.args]
         left_out = {*self._config.args, "--beside", *self._folders, *(f"--beside={each}" for each in self._folders)}
-        flags = [argument for argument in given if argument not in left_out]
-        more = [f"--beside-reports-to={reports}", f"--timeout={TIMEOUT_SECONDS}", *self._folders]
-        return [sys.executable, "-m", "pytest", *flags, *more]
+        return [argument for argument in given if argument not in left_out]
 
     def _pass_on(self, session: pytest.Session, hook: str, told: dict[str, Any]) -> None:
         report = self._config.hook.pytest_report_from_serializable(config=self._config, data=told)

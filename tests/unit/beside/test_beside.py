@@ -1,4 +1,4 @@
-"""Two folders in two processes, one report: nothing that fails in either may get lost."""
+"""Folders in processes of their own, one report: nothing that fails in any may get lost."""
 
 import os
 import subprocess
@@ -30,18 +30,24 @@ INTERRUPTS = (
     "import pathlib\n\ndef test_it_interrupts():\n    while not pathlib.Path('started').exists():\n        pass\n"
     "    raise KeyboardInterrupt\n"
 )
+MEETS = (
+    "import pathlib\nimport time\n\n"
+    "def test_all_are_there():\n    pathlib.Path(__file__).with_suffix('.here').touch()\n"
+    "    while len(list(pathlib.Path().glob('*/*.here'))) < 3:\n        time.sleep(0.01)\n"
+)
 ENDS = "import os\n\ndef test_it_ends_the_process():\n    os._exit(3)\n"
 
 
 @pytest.fixture
 def run(tmp_path: Path):
-    def run(beside: str, own: str, *flags: str) -> tuple[int, list[str]]:
-        for name, content in (("beside", beside), ("own", own)):
+    def run(beside: str, own: str, *flags: str, also: str = "") -> tuple[int, list[str]]:
+        folders = ["--beside", "beside", *(["--beside", "also"] if also else [])]
+        for name, content in (("beside", beside), ("own", own), *([("also", also)] if also else [])):
             (tmp_path / name).mkdir()
             (tmp_path / name / f"test_{name}.py").write_text(content)
         (tmp_path / "pytest.ini").write_text(INI)
         plugins = ("-p", "pytest_timeout", "-p", "tests.beside")
-        command = [sys.executable, "-m", "pytest", *plugins, "--beside", "beside", "own", *flags]
+        command = [sys.executable, "-m", "pytest", *plugins, *folders, "own", *flags]
         done = subprocess.run(command, cwd=tmp_path, env=ALONE, capture_output=True, text=True, check=False)
         assert not done.stderr
         return done.returncode, done.stdout.splitlines()
@@ -77,6 +83,19 @@ def test_a_process_that_just_ends_fails_the_run(run) -> None:
     status, lines = run(ENDS, PASSES)
     assert status == pytest.ExitCode.TESTS_FAILED
     assert any("ended with 3" in line for line in lines)
+
+
+def test_each_folder_beside_has_a_process_and_all_run_at_once(run) -> None:
+    status, lines = run(MEETS, MEETS, also=MEETS)
+    assert status == pytest.ExitCode.OK
+    assert "3 passed" in lines[-1]
+
+
+def test_of_two_folders_beside_each_is_told_what_went_wrong(run) -> None:
+    status, lines = run(ENDS, PASSES, also=FAILS)
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert any("tests of beside ended with 3" in line for line in lines)
+    assert "1 failed, 1 passed" in lines[-1]
 
 
 def test_flags_hold_for_both(run) -> None:
