@@ -32,6 +32,7 @@ JAVA_OPTIONS = (
     "-Djava.net.preferIPv4Stack=true",
     f"-Dlog4j2.configurationFile={LOG_CONFIGURATION_PATH}",
 )
+# One that was killed is let in again when its session is over; by default that is 9 s.
 PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -57,6 +58,8 @@ log.cleaner.dedupe.buffer.size=16777216
 num.network.threads=2
 num.io.threads=4
 num.recovery.threads.per.data.dir=1
+broker.heartbeat.interval.ms=1000
+broker.session.timeout.ms=5000
 """
 
 
