@@ -11,10 +11,11 @@ import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
+from numeric.arrays import Bools, Ints
 from services.telemetry.adapters.byte_table import distinct
 from services.telemetry.adapters.sample_scan import scan_samples
 from services.telemetry.adapters.workload_reader import read_workloads
-from services.telemetry.domain.sample_block import Bools, Ints, Names, SampleBlock
+from services.telemetry.domain.sample_block import Names, SampleBlock
 from services.telemetry.domain.validate import HostileRecordError, check_micro_batches
 
 

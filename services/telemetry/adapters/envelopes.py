@@ -2,12 +2,13 @@
 
 import numpy as np
 
+from numeric.arrays import Bools, Bytes, Ints
 from numeric.compiled import compiled
 from services.common.kafka import FetchedRecords
 from services.common.kafka.fetched_records import HEADERS, VALUE
 from services.common.kafka.record_batches import read_varint
 from services.telemetry.adapters.record_decoder import EXPECTED_HEADERS
-from services.telemetry.adapters.wire_scan import Bools, Bytes, Ints, same_bytes
+from services.telemetry.adapters.wire_scan import same_bytes
 from services.telemetry.domain.validate import MAX_RECORD_BYTES
 
 _PARTS = [part for name, content in EXPECTED_HEADERS.items() for part in (name.encode(), content)]

@@ -4,8 +4,8 @@ import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
+from numeric.arrays import Bytes, Ints
 from services.telemetry.adapters.byte_table import ByteTable, distinct
-from services.telemetry.adapters.wire_scan import Bytes, Ints
 from services.telemetry.domain.sample_block import Names
 from services.telemetry.domain.validate import HostileRecordError, check_record
 

@@ -13,6 +13,7 @@ import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from contracts.topics import RECORDS
+from numeric.arrays import Bools, Ints
 from services.common.kafka import ConsumedRecord, FetchedRecords, Partition, RejectedRecordError, Rejection
 from services.common.kafka.fetched_records import KEY, OFFSET, VALUE
 from services.telemetry.adapters.block_builder import SampleSources, build_block
@@ -23,7 +24,7 @@ from services.telemetry.adapters.progress_reader import ProgressReader
 from services.telemetry.adapters.record_decoder import check_envelope, decode_record, event_from_proto, newest_progress
 from services.telemetry.adapters.record_scan import scan_records
 from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress
-from services.telemetry.domain.sample_block import Bools, Ints, SampleBlock
+from services.telemetry.domain.sample_block import SampleBlock
 from services.telemetry.domain.validate import MAX_COUNT, MAX_INCARNATION, MAX_RANK, MAX_SAMPLES
 
 _HIGHEST = np.array([MAX_RANK, MAX_INCARNATION, MAX_COUNT, MAX_COUNT])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
+from numeric.arrays import Bools, Bytes, Floats, Ints, Words
 from numeric.compiled import compiled
 from services.telemetry.adapters.wire_scan import (
     DELIMITED,
@@ -12,11 +13,6 @@ from services.telemetry.adapters.wire_scan import (
     LARGEST_INT32,
     NOT_PLAIN,
     VARINT,
-    Bools,
-    Bytes,
-    Floats,
-    Ints,
-    Words,
     delimited,
     varint,
     word,

@@ -6,15 +6,9 @@ Nothing is ever read outside of a message's own bytes.
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from numeric.arrays import Bytes
 from numeric.compiled import compiled
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Bytes = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
 
 VARINT, DOUBLE, DELIMITED = 0, 1, 2
 """Kinds of fields: the lowest three bits of a tag."""

@@ -6,21 +6,9 @@ import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
+from numeric.arrays import Bools, Bytes, Floats, Ints, Words
 from numeric.compiled import compiled
-from services.telemetry.adapters.wire_scan import (
-    DOUBLE,
-    LARGEST_INT32,
-    NOT_PLAIN,
-    VARINT,
-    Bools,
-    Bytes,
-    Floats,
-    Ints,
-    Words,
-    delimited,
-    varint,
-    word,
-)
+from services.telemetry.adapters.wire_scan import DOUBLE, LARGEST_INT32, NOT_PLAIN, VARINT, delimited, varint, word
 from services.telemetry.domain.sample_block import Workloads
 from services.telemetry.domain.validate import MAX_SQUARES, HostileRecordError, check_micro_batches
 

@@ -4,7 +4,8 @@ from functools import cached_property
 
 import numpy as np
 
-from services.telemetry.domain.sample_block import Ints, SampleBlock
+from numeric.arrays import Ints
+from services.telemetry.domain.sample_block import SampleBlock
 
 
 class Crowd:

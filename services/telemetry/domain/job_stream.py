@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
+from numeric.arrays import Ints
 from services.telemetry.domain.frame_rules import FrameRules
 from services.telemetry.domain.frames import FrameJoiner
 from services.telemetry.domain.observed import (
@@ -15,7 +16,7 @@ from services.telemetry.domain.observed import (
     Observed,
 )
 from services.telemetry.domain.progress import ProgressWatcher, WatchRules
-from services.telemetry.domain.sample_block import Ints, SampleBlock
+from services.telemetry.domain.sample_block import SampleBlock
 
 RETURN_SECONDS = 12.0
 """After a long cut every rank has so long to come back; a client's longest pause and attempt are in it."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from numeric.arrays import Bools, Floats, Ints
 from numeric.compiled import compiled
 from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, EventKind, Picture, RankState
 from services.telemetry.domain.rank_columns import RankColumns
-from services.telemetry.domain.sample_block import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

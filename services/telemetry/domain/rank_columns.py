@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.telemetry.domain.sample_block import Bools, Floats, Ints
+from numeric.arrays import Bools, Floats, Ints
 
 _LEAST = 64
 _NEVER = -1

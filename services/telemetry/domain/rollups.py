@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from history.records import RollupRecord
-from services.telemetry.domain.sample_block import SECONDS, Bools, Ints, SampleBlock
+from numeric.arrays import Bools, Ints
+from services.telemetry.domain.sample_block import SECONDS, SampleBlock
 from services.telemetry.domain.slots import Slots
 
 # Columns of ``_STATE``'s seconds.

@@ -5,8 +5,8 @@ from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from numeric.arrays import Bools, Floats, Ints
 from services.telemetry.domain.observed import ArrivedSample
 from services.telemetry.domain.validate import (
     MAX_BACKWARD_MULTIPLE,
@@ -16,10 +16,6 @@ from services.telemetry.domain.validate import (
     MAX_SECONDS,
     MAX_UNIX_SECONDS,
 )
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 COLUMNS = (
     "started_at_unix_seconds",

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from numeric.arrays import Ints
 from numeric.compiled import compiled
-from services.telemetry.domain.sample_block import Ints
 from services.telemetry.domain.slots import Slots
 
 

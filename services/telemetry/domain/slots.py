@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from numeric.arrays import Ints
 from numeric.compiled import compiled
-from services.telemetry.domain.sample_block import Ints
 
 _LEAST_CELLS = 256
 _SPREAD = 0x9E3779B97F4A7C15

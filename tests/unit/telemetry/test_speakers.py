@@ -9,10 +9,10 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from contracts.headers import record_headers
 from contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from contracts.topics import RECORDS
+from numeric.arrays import Ints
 from services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
 from services.scheduler.adapters.job_events import JobEvents
 from services.telemetry.adapters.record_batch import RecordBatchDecoder
-from services.telemetry.domain.sample_block import Ints
 from services.telemetry.domain.sequences import RecordSequences
 from trainer_sdk.emit.record_builder import RecordBuilder, Source
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from numeric.arrays import Bytes, Ints
 from services.telemetry.adapters.byte_table import ByteTable, distinct, same_strings
-from services.telemetry.adapters.wire_scan import Bytes, Ints
 from services.telemetry.domain.sequences import RecordSequences
 from services.telemetry.domain.slots import Slots
 
