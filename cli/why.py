@@ -52,7 +52,10 @@ def why(
     except KafkaAwayError as error:
         raise kafka_away(error) from error
     except (RecordingError, OperationError) as error:
-        raise CommandError(str(error), next_step="evenkeel jobs list shows the jobs") from error
+        raise CommandError(
+            str(error),
+            next_step=f"evenkeel verdicts list --job {job} shows what was found, evenkeel jobs list the jobs",
+        ) from error
     if output_of(context, output) is OutputFormat.JSON:
         show_json(answer(job, rebuilt, found, shards))
         return
