@@ -1,7 +1,6 @@
 """The supervisor: starts a job's processes, sees them end, brings them back, and says so.
 
-One background thread reads the zygote's events; a timer thread exists only while a restart is due. Public methods may
-be called from any thread.
+One background thread reads the zygote's events. Public methods may be called from any thread.
 """
 
 import logging
@@ -26,12 +25,11 @@ from trainer_sdk.launcher.job_registration import JobRegistration
 from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
 from trainer_sdk.launcher.progress_board import ProgressBoard
 from trainer_sdk.launcher.rank_process import EXIT_EVICTED, EXIT_FINISHED
+from trainer_sdk.launcher.restarts import Restarts
 from trainer_sdk.launcher.run_state import RankProcess, RunState
 from trainer_sdk.launcher.zygote import END_GRACE_SECONDS, STORE
 from trainer_sdk.launcher.zygote_link import ZygoteLink
 
-_QUICK_FAILURE_SECONDS = 5.0
-_LONGEST_RESTART_DELAY_SECONDS = 30.0
 _LAST_WORDS_SECONDS = 5.0
 """How long the end waits for Kafka to take what was said of the ranks' ends."""
 
@@ -70,10 +68,7 @@ class Launcher:
             link_table=str(spec.link_table_path) if spec.link_bytes_per_second else "",
             ranks=[RankProcess(rank=rank, node=spec.node_of(rank), device=spec.device_of(rank)) for rank in spec.ranks],
         )
-        self._started_at: dict[int, float] = {}
-        self._quick_failures: dict[int, int] = {}
-        self._restarts: dict[int, threading.Timer] = {}
-        self._restart_at_exit: set[int] = set()
+        self._restarts = Restarts(spec.restart_delay_seconds, self._restart_if_dead)
         self._link: ZygoteLink | None = None
         self._speeds: SpeedTable | None = None
         self._progress: ProgressBoard | None = None
@@ -179,9 +174,9 @@ class Launcher:
         """
         with self._changed:
             process = self._process(rank)
-            self._cancel_restart(rank)
+            self._restarts.cancel(rank)
             if process.alive:
-                self._restart_at_exit.add(rank)
+                self._restarts.await_exit(rank)
                 self._kill(process)
             else:
                 self._fork_again(process)
@@ -207,8 +202,7 @@ class Launcher:
         """End every process of the job, in order, and wait until all are gone. Twice is once."""
         with self._changed:
             first, self._stopping = not self._stopping, True
-            for rank in list(self._restarts):
-                self._cancel_restart(rank)
+            self._restarts.cancel_all()
             if self._finish_timer is not None:
                 self._finish_timer.cancel()
             self._changed.notify_all()
@@ -264,7 +258,7 @@ class Launcher:
             process = self._process(event["rank"])
             process.incarnation, process.pid = event["incarnation"], event["pid"]
             process.alive, process.exit_code = True, None
-            self._started_at[process.rank] = time.monotonic()
+            self._restarts.forked(process.rank)
             self._write_state()
             self._changed.notify_all()
 
@@ -301,39 +295,18 @@ class Launcher:
 
     def _is_over(self) -> bool:
         alive = any(process.alive or not process.pid for process in self._state.ranks)
-        return self._zygote_gone or not (alive or self._restarts)
+        return self._zygote_gone or not (alive or self._restarts.are_due)
 
     def _plan_restart(self, process: RankProcess) -> None:
-        rank = process.rank
         if process.exit_code == EXIT_FINISHED:
             self._end_soon()
-            return
-        if rank in self._restart_at_exit:
-            self._restart_at_exit.discard(rank)
+        elif self._restarts.failed(process.rank, ends=self._finish_timer is not None):
             self._fork_again(process)
-            return
-        delay_seconds = self._spec.restart_delay_seconds
-        if delay_seconds is None or self._finish_timer is not None:
-            return
-        lived_seconds = time.monotonic() - self._started_at.get(rank, 0.0)
-        quick = self._quick_failures.get(rank, 0) + 1 if lived_seconds < _QUICK_FAILURE_SECONDS else 0
-        self._quick_failures[rank] = quick
-        if quick > 1:  # one that dies at once every time must not keep the machine busy
-            delay_seconds = min(max(delay_seconds, 0.1) * 2.0 ** (quick - 1), _LONGEST_RESTART_DELAY_SECONDS)
-        timer = threading.Timer(delay_seconds, self._restart_if_dead, (rank,))
-        timer.daemon = True
-        self._restarts[rank] = timer
-        timer.start()
 
     def _restart_if_dead(self, rank: int) -> None:
         with self._changed:
-            if self._restarts.pop(rank, None) is not None and not self._process(rank).alive:
+            if self._restarts.take(rank) and not self._process(rank).alive:
                 self._fork_again(self._process(rank))
-
-    def _cancel_restart(self, rank: int) -> None:
-        timer = self._restarts.pop(rank, None)
-        if timer is not None:
-            timer.cancel()
 
     def _fork_again(self, process: RankProcess) -> None:
         if self._stopping or self._link is None:
@@ -348,8 +321,7 @@ class Launcher:
         """The work is done: nobody is restarted any more, and who does not end is ended."""
         if self._finish_timer is not None:
             return
-        for rank in list(self._restarts):
-            self._cancel_restart(rank)
+        self._restarts.cancel_all()
         self._finish_timer = threading.Timer(self._spec.finish_grace_seconds, self._kill_the_rest)
         self._finish_timer.daemon = True
         self._finish_timer.start()
