@@ -29,7 +29,7 @@ WARM_UPS := services.detector.warm_up services.scheduler.planning.warm_up servic
 .PHONY: help setup demo test test-unit test-integration test-e2e test-compose lint format lock generate benchmarks clean distclean
 
 help: ## List what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Make .venv with the locked dependencies; nothing to do when they have not changed
 
@@ -39,7 +39,7 @@ demo: setup ## Run the main job through its failures on a local stack; the repor
 test: lint ## Lint, then every test but test-compose; the last line is pytest's
 	pytest -p tests.beside --beside tests/integration/elastic --beside tests/unit tests/integration tests/e2e $(PYTEST_FLAGS)
 
-test-unit: setup ## Tests of the pure parts: no servers, some seconds
+test-unit: setup ## Tests of the pure parts: no servers, some minutes
 	pytest tests/unit $(PYTEST_FLAGS)
 
 test-integration: setup ## Tests against real Kafka, PostgreSQL, gRPC and process groups
