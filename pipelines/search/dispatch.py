@@ -1,8 +1,7 @@
 """Orders the operations of some stages by priorities: a list schedule, forwards or in reverse, within a memory limit.
 
-Whenever a device is free it takes the first of the operations that are ready. With a memory limit an F is admitted only
-if the micro-batches could still be finished one after another, the oldest first, with what the device would then have
-left (the banker's rule): so no order that it makes can ever be stuck.
+Whenever a device is free it takes the first of the operations that are ready; with a memory limit the first that is
+admitted (:mod:`pipelines.search.admission`).
 
 Operation ``kind * stages * micro_batches + micro_batch * stages + stage`` with kinds F = 0, B = 1, W = 2. Per
 micro-batch they are a chain (F up the stages, B down them) from which each W hangs.
@@ -13,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from numeric.compiled import compiled
+from pipelines.search.admission import admitted, memory_of, release
 from pipelines.search.queues import Queue, pop, push, queue_of
-from pipelines.search.tables import Floats, Ints, Stages
+from pipelines.search.tables import Floats, Ints, Stages, durations_of
 
 
 class Listed(NamedTuple):
@@ -24,26 +24,36 @@ class Listed(NamedTuple):
     makespan: float
 
 
-class _Memory(NamedTuple):
-    """What each device holds of each micro-batch, by age, and still needs for it, [devices, micro-batches]; sums."""
+class _Work(NamedTuple):
+    """Of each operation: its device, what comes after it (-1 for nothing), and how many it still needs."""
 
-    held: Floats
-    rest: Floats
-    total: Floats
-    full: Floats
+    device: Ints
+    following: Ints
+    missing: Ints
 
 
-@compiled
-def durations_of(stages: Stages) -> Floats:
-    """Time of each operation."""
-    kinds, num_stages = stages.times.shape
-    block = num_stages * stages.micro_batches
-    durations = np.empty(kinds * block)
-    for kind in range(kinds):
-        for first in range(kind * block, (kind + 1) * block, num_stages):
-            for stage in range(num_stages):
-                durations[first + stage] = stages.times[kind, stage]
-    return durations
+class _Devices(NamedTuple):
+    """Of each device: its operation (-1 for none), when that ends, the work not begun, whether it may have a choice."""
+
+    running: Ints
+    ends: Floats
+    left: Floats
+    is_touched: Ints
+
+
+class _Messages(NamedTuple):
+    """Operations on their way between devices, in the order in which they arrive: all take equally long."""
+
+    ops: Ints
+    moments: Floats
+
+
+class _Coming(NamedTuple):
+    """What each device knows to come, from its queue's base on: when, and how urgent; and how many of them."""
+
+    moments: Floats
+    urgency: Floats
+    num: Ints
 
 
 @compiled
@@ -62,112 +72,123 @@ def list_schedule(
         is_reverse: Schedule the reversed network, from its end: starts then count back from the makespan.
         give_up: Ends with an infinite makespan as soon as it is certain to be longer than this.
     """
-    kinds, num_stages = stages.times.shape
-    num_devices, delay = stages.num_devices, stages.communication
+    num_stages, delay, durations = stages.times.shape[1], stages.communication, durations_of(stages)
+    num, has_target, has_limit = durations.shape[0], target < np.inf, limit < np.inf
     block = num_stages * stages.micro_batches
-    num = kinds * block
-    has_target, has_limit = target < np.inf, limit < np.inf
-    durations, device_of = durations_of(stages), _devices_of(stages, num)
-    following, missing = _following(num_stages, block, num, is_reverse)
-    ready = queue_of(stages, num)
-    running, ends, is_touched = (
-        np.zeros(num_devices, np.int64) - 1,
-        np.zeros(num_devices) + np.inf,
-        np.zeros(num_devices, np.int64) + 1,
-    )
-    # On their way between devices, in the order in which they arrive: all take equally long.
-    on_way, moments, sent, arrived = np.empty(block * 2 * (delay > 0), np.int64), np.empty(block * 2), 0, 0
-    # Of each device what it knows to come: when, and how urgent.
-    coming, urgency, num_coming = (
-        np.empty(num * has_target),
-        np.empty(num * has_target),
-        np.zeros(num_devices, np.int64),
-    )
-    memory = _memory(stages, has_limit)
-    starts, makespan, now = np.zeros(num), 0.0, 0.0
-    left = np.zeros(num_devices)
+    has_weights = num == 3 * block and not is_reverse
+    device_of, following, missing = _work(stages, num, is_reverse)
+    running, ends, left, is_touched = _devices(stages)
+    ready, memory = queue_of(stages, num), memory_of(stages, has_limit)
+    messages, coming = _messages(stages), _coming(stages, num * has_target)
+    due, num_due, sent, arrived = np.empty(num, np.int64), 0, 0, 0
     for op in range(num):
         left[device_of[op]] += durations[op]
         if missing[op] == 0:
             push(ready, device_of[op], priorities[op], op)
-    while True:
-        for device in range(num_devices):
+    starts, makespan, now = np.zeros(num), 0.0, 0.0
+    while now < np.inf:
+        for device in range(stages.num_devices):
             if not is_touched[device]:
                 continue
             is_touched[device] = 0
             if running[device] >= 0 or ready.size[device] == 0:
                 continue
-            base = ready.base[device]
-            if num_coming[device]:
-                end = now + durations[ready.values[base]]
-                late = min(ready.keys[base], end - target)
-                kept, must_wait = base, False
-                for each in range(base, base + num_coming[device]):
-                    if coming[each] > now:
-                        coming[kept], urgency[kept] = coming[each], urgency[each]
-                        kept += 1
-                        must_wait = must_wait or (urgency[each] < late and coming[each] < end)
-                num_coming[device] = kept - base
-                if must_wait:
-                    continue
-            op = _admitted(ready, device, stages, memory, limit, is_reverse) if has_limit else pop(ready, device)
+            if coming.num[device] and _must_wait(device, ready, coming, durations, now, target):
+                continue
+            op = admitted(ready, device, stages, memory, limit, is_reverse) if has_limit else pop(ready, device)
             if op < 0:
                 continue
             if now + left[device] > give_up:
                 return Listed(starts, np.inf)
-            end = now + durations[op]
+            starts[op], running[device], ends[device] = now, op, now + durations[op]
             left[device] -= durations[op]
-            starts[op], running[device], ends[device] = now, op, end
-            makespan = max(makespan, end)
-            if has_target and following[op] >= 0 and device_of[following[op]] != device:
-                other = device_of[following[op]]
-                entry = ready.base[other] + num_coming[other]
-                coming[entry], urgency[entry] = end + delay, priorities[following[op]]
-                num_coming[other] += 1
-        now = np.inf
-        for device in range(num_devices):
+            makespan = max(makespan, ends[device])
+            after = following[op]
+            if has_target and after >= 0 and device_of[after] != device:
+                _announce(
+                    ready.base[device_of[after]], device_of[after], ends[device] + delay, priorities[after], coming
+                )
+        now = messages.moments[arrived] if arrived < sent else np.inf
+        for device in range(stages.num_devices):
             now = min(now, ends[device])
-        if arrived < sent:
-            now = min(now, moments[arrived])
-        if now == np.inf:
-            return Listed(starts, makespan)
-        for device in range(num_devices):
-            if ends[device] > now:
-                continue
+        for device in range(stages.num_devices):
             op = running[device]
+            if ends[device] > now or op < 0:
+                continue
             running[device], ends[device], is_touched[device] = -1, np.inf, 1
             if has_limit:
-                _release(op, device, stages, memory, is_reverse)
-            if kinds == 3 and not is_reverse and block <= op < 2 * block:
+                release(op, device, stages, memory, is_reverse)
+            if has_weights and block <= op < 2 * block:
                 push(ready, device, priorities[op + block], op + block)
             after = following[op]
-            if after < 0:
-                continue
-            if delay > 0 and device_of[after] != device:
-                on_way[sent], moments[sent] = after, now + delay
+            if after >= 0 and delay > 0 and device_of[after] != device:
+                messages.ops[sent], messages.moments[sent] = after, now + delay
                 sent += 1
-                continue
-            missing[after] -= 1
-            if missing[after] == 0:
-                push(ready, device_of[after], priorities[after], after)
-                is_touched[device_of[after]] = 1
-        while arrived < sent and moments[arrived] <= now:
-            after = on_way[arrived]
-            arrived += 1
-            missing[after] -= 1
-            if missing[after] == 0:
-                push(ready, device_of[after], priorities[after], after)
-                is_touched[device_of[after]] = 1
+            elif after >= 0:
+                due[num_due] = after
+                num_due += 1
+        while arrived < sent and messages.moments[arrived] <= now:
+            due[num_due] = messages.ops[arrived]
+            num_due, arrived = num_due + 1, arrived + 1
+        while num_due > 0:
+            num_due -= 1
+            op = due[num_due]
+            missing[op] -= 1
+            if missing[op] == 0:
+                push(ready, device_of[op], priorities[op], op)
+                is_touched[device_of[op]] = 1
+    return Listed(starts, makespan)
 
 
 @compiled
-def _devices_of(stages: Stages, num: int) -> Ints:
-    """Device of each operation."""
-    devices, num_stages = np.empty(num, np.int64), stages.device.shape[0]
+def _must_wait(device: int, ready: Queue, coming: _Coming, durations: Floats, now: float, target: float) -> bool:
+    """Whether what the device could start now would make something late that is known to come; forgets what came."""
+    base = ready.base[device]
+    end = now + durations[ready.values[base]]
+    late = min(ready.keys[base], end - target)
+    kept, is_late = base, False
+    for each in range(base, base + coming.num[device]):
+        if coming.moments[each] > now:
+            coming.moments[kept], coming.urgency[kept] = coming.moments[each], coming.urgency[each]
+            kept += 1
+            is_late = is_late or (coming.urgency[each] < late and coming.moments[each] < end)
+    coming.num[device] = kept - base
+    return is_late
+
+
+@compiled
+def _announce(base: int, device: int, arrival: float, urgency: float, coming: _Coming) -> None:
+    """Tells a device what will come to it."""
+    entry = base + coming.num[device]
+    coming.moments[entry], coming.urgency[entry] = arrival, urgency
+    coming.num[device] += 1
+
+
+@compiled
+def _devices(stages: Stages) -> _Devices:
+    num = stages.num_devices
+    return _Devices(np.full(num, -1), np.full(num, np.inf), np.zeros(num), np.ones(num, np.int64))
+
+
+@compiled
+def _messages(stages: Stages) -> _Messages:
+    most = 2 * stages.times.shape[1] * stages.micro_batches if stages.communication > 0 else 0
+    return _Messages(np.empty(most, np.int64), np.empty(most))
+
+
+@compiled
+def _coming(stages: Stages, most: int) -> _Coming:
+    return _Coming(np.empty(most), np.empty(most), np.zeros(stages.num_devices, np.int64))
+
+
+@compiled
+def _work(stages: Stages, num: int, is_reverse: bool) -> _Work:
+    num_stages, device = stages.device.shape[0], np.empty(num, np.int64)
     for first in range(0, num, num_stages):
         for stage in range(num_stages):
-            devices[first + stage] = stages.device[stage]
-    return devices
+            device[first + stage] = stages.device[stage]
+    following, missing = _following(num_stages, num_stages * stages.micro_batches, num, is_reverse)
+    return _Work(device, following, missing)
 
 
 @compiled
@@ -189,76 +210,3 @@ def _following(num_stages: int, block: int, num: int, is_reverse: bool) -> tuple
                 following[block + op] = -1 if is_first else block + op - 1
                 missing[op] = not is_first
     return following, missing
-
-
-@compiled
-def _memory(stages: Stages, has_limit: bool) -> _Memory:
-    num_devices = stages.num_devices if has_limit else 0
-    full = np.zeros(num_devices)
-    rest = np.empty((num_devices, stages.micro_batches))
-    if has_limit:
-        for stage in range(stages.device.shape[0]):
-            full[stages.device[stage]] += stages.activation[stage]
-        for device in range(num_devices):
-            for age in range(stages.micro_batches):
-                rest[device, age] = full[device]
-    return _Memory(np.zeros((num_devices, stages.micro_batches)), rest, np.zeros(num_devices), full)
-
-
-@compiled
-def _admitted(queue: Queue, device: int, stages: Stages, memory: _Memory, limit: float, is_reverse: bool) -> int:
-    """Takes the best operation that may start out of a device's queue; -1 if none may."""
-    kinds, num_stages = stages.times.shape
-    block = num_stages * stages.micro_batches
-    # Reversed, an activation is taken by what ends it and freed by its F.
-    taken_by = (kinds - 1) * block if is_reverse else 0
-    refused = np.empty(queue.size[device], np.int64)
-    keys, num_refused, chosen = np.empty(queue.size[device]), 0, -1
-    while queue.size[device]:
-        key = queue.keys[queue.base[device]]
-        op = pop(queue, device)
-        offset = op - taken_by
-        if not 0 <= offset < block or _takes(device, offset, stages, memory, limit, is_reverse):
-            chosen = op
-            break
-        refused[num_refused], keys[num_refused] = op, key
-        num_refused += 1
-    for each in range(num_refused):
-        push(queue, device, keys[each], refused[each])
-    return chosen
-
-
-@compiled
-def _takes(device: int, offset: int, stages: Stages, memory: _Memory, limit: float, is_reverse: bool) -> bool:
-    micro_batch, stage = divmod(offset, stages.device.shape[0])
-    # Reversed, the last micro-batch is the oldest.
-    age, size = stages.micro_batches - 1 - micro_batch if is_reverse else micro_batch, stages.activation[stage]
-    held, rest, total = memory.held[device], memory.rest[device], memory.total
-    if total[device] + size + memory.full[device] > limit:
-        # All must still be able to finish one after another: each needs its rest while all younger keep theirs.
-        younger = 0.0
-        for each in range(age, stages.micro_batches):
-            younger += held[each]
-        if younger + rest[age] > limit:
-            return False
-        for older in range(age - 1, -1, -1):
-            younger += held[older]
-            if younger + size + rest[older] > limit:
-                return False
-    held[age] += size
-    rest[age] -= size
-    total[device] += size
-    return True
-
-
-@compiled
-def _release(op: int, device: int, stages: Stages, memory: _Memory, is_reverse: bool) -> None:
-    """Frees what an operation that has ended frees."""
-    kinds, num_stages = stages.times.shape
-    block = num_stages * stages.micro_batches
-    offset = op - (0 if is_reverse else (kinds - 1) * block)
-    if 0 <= offset < block:
-        micro_batch, stage = divmod(offset, num_stages)
-        age = stages.micro_batches - 1 - micro_batch if is_reverse else micro_batch
-        memory.held[device, age] -= stages.activation[stage]
-        memory.total[device] -= stages.activation[stage]

@@ -8,8 +8,7 @@ import numpy as np
 from pipelines.case import Backward, Case
 from pipelines.costs import stage_costs
 from pipelines.plan import Operation, Pass, Plan
-from pipelines.search.dispatch import durations_of
-from pipelines.search.tables import Stages
+from pipelines.search.tables import Stages, durations_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

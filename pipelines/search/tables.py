@@ -116,3 +116,16 @@ def stages_of(table: Table, sizes: Ints, devices: Ints) -> Stages:
         start += sizes[stage]
     times, delay = stage_times(table, sizes, devices), table.communication
     return Stages(devices, times, activation, table.speeds.shape[0], table.micro_batches, delay)
+
+
+@compiled
+def durations_of(stages: Stages) -> Floats:
+    """Time of each operation."""
+    kinds, num_stages = stages.times.shape
+    block = num_stages * stages.micro_batches
+    durations = np.empty(kinds * block)
+    for kind in range(kinds):
+        for first in range(kind * block, (kind + 1) * block, num_stages):
+            for stage in range(num_stages):
+                durations[first + stage] = stages.times[kind, stage]
+    return durations

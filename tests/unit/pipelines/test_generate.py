@@ -16,11 +16,11 @@ from pipelines.placement_bound import placement_bound
 from pipelines.search.assignments import Assignment, proposals
 from pipelines.search.balance import Balance, early_idle, works
 from pipelines.search.budget import Budget
-from pipelines.search.dispatch import durations_of, list_schedule
+from pipelines.search.dispatch import list_schedule
 from pipelines.search.generate import generate
 from pipelines.search.improve import first_priorities
 from pipelines.search.network import network_of
-from pipelines.search.tables import stages_of, table_of
+from pipelines.search.tables import durations_of, stages_of, table_of
 from tests.unit.pipelines.documents import document, documents, small_cases
 
 
