@@ -14,6 +14,7 @@ from numeric.compiled import compiled
 from pipelines.search.balance import early_idle, fits, may_end, score_of, window_loads, works
 from pipelines.search.changes import below, is_same, neighbour
 from pipelines.search.improve import Ordering, first_priorities, improve
+from pipelines.search.reorder import SWAPS_A_SCHEDULE, reorder
 from pipelines.search.tables import Floats, Ints, Table, durations_of, stage_times, stages_of
 
 _FORESEES = 0.5  # part of the changes that are chosen by what devices idled, not by work alone
@@ -105,7 +106,7 @@ def mapped(table: Table, standing: Standing, sizes: Ints) -> Floats:
 
 @compiled
 def climb(
-    table: Table, climber: Climber, schedules: int, goal: float, generator: np.random.Generator
+    table: Table, climber: Climber, schedules: int, goal: float, swaps: int, generator: np.random.Generator
 ) -> tuple[Climber, int]:
     """Climbs on.
 
@@ -114,6 +115,7 @@ def climb(
         climber: Where to begin; left as it is but for its history.
         schedules: How many schedules to make (forwards; one more may be).
         goal: Ends there.
+        swaps: Of neighbours, after which an order is judged; each some part of a schedule.
         generator: Source of the changes.
 
     Returns:
@@ -132,6 +134,11 @@ def climb(
         priorities, worst = mapped(table, standing, sizes), max(history[slot], now)
         found = improve(stages, priorities, standing.ordering.target, table.limit, 2, 0.0, generator, worst)
         made += 2
+        if swaps > 0 and found.makespan <= worst:
+            starts, makespan, swapped = reorder(stages, found.starts, table.limit, swaps, goal, generator)
+            made += swapped // SWAPS_A_SCHEDULE
+            if makespan < found.makespan:
+                found = Ordering(starts, makespan, starts, np.inf)
         if found.makespan <= worst:
             standing = standing_of(table, sizes, devices, found)
             if found.makespan < best.ordering.makespan:

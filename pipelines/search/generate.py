@@ -5,8 +5,11 @@ assignment (:mod:`pipelines.search.climb`). What is left of the budget goes to t
 a seed as long as no deadline cuts it short.
 """
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from math import inf
 
 import numpy as np
 
@@ -16,13 +19,15 @@ from pipelines.evaluate import Evaluation, evaluate
 from pipelines.octopipe import octopipe
 from pipelines.plan import Plan
 from pipelines.search.assignments import Assignment, proposals
-from pipelines.search.balance import fits
+from pipelines.search.balance import Balance, fits
 from pipelines.search.budget import DEFAULT_EVALUATIONS, Budget
 from pipelines.search.changes import balanced
 from pipelines.search.climb import Climber, Standing, climb, climber_of, ordered, standing_of
 from pipelines.search.heavy_layer import heavy_proposals
 from pipelines.search.improve import Ordering, improve
 from pipelines.search.network import network_of, plan_of, starts_of
+from pipelines.search.published import published_plans
+from pipelines.search.reorder import SWAPS_A_SCHEDULE, reorder
 from pipelines.search.tables import stages_of, table_of
 
 _LEADERS = (4, 2, 1)  # how many climb in each heat
@@ -32,6 +37,12 @@ _STARTS_END = 0.1
 _START_PASSES = 20
 _RULES_END = 0.5  # of the time; without a deadline the rules are carried out to their end
 _NOISE = 0.01  # of the makespan
+# Operations of a small case, were each layer a stage, and the schedules that each is worth: there the order decides.
+_MOST_OF_SMALL, _SCHEDULES_OF_SMALL = 120, 100
+_SMALL_ENDS = 0.6  # of the ends of heats in small cases
+_SMALL_SWAPS = 20  # after which an order is judged there; in large cases list schedules alone lead on
+_SWAPS = 1000  # between two schedules with noise
+_AROUND = 1.01  # times the best, from where swaps begin
 _OPERATIONS_AT_ONCE = 500_000  # of the schedules of one call: some 0.1 seconds in which nobody can end it
 
 
@@ -87,26 +98,29 @@ class _Search:
 
     def run(self) -> Standing:
         starts = sorted(self._starts(), key=lambda standing: standing.ordering.makespan)
-        baseline = self._baseline()
-        if baseline is not None:
-            starts.insert(0, baseline)
+        known = list(self._known(starts[0].ordering.makespan if starts else inf))
+        starts[:0] = sorted(known, key=lambda standing: standing.ordering.makespan)[:1]
         if not starts:
             raise ValueError(
                 f"no placement found in which each device holds one micro-batch within {self._case.memory_limit}; "
                 "raise memory.limit, add devices, or allow more stages or more time"
             )
         climbers = [climber_of(standing, self._history()) for standing in starts[: _LEADERS[0]]]
-        begin = self._budget.spent
-        for count, end in zip(_LEADERS, _HEAT_ENDS, strict=True):
+        begin, rest, is_small = self._budget.spent, list[Climber](), self._is_small()
+        ends = [end * (_SMALL_ENDS if is_small else 1.0) for end in _HEAT_ENDS]
+        for count, end in zip(_LEADERS, ends, strict=True):
+            rest = climbers[count:] + rest
             climbers = climbers[:count]
             stop = max(begin, self._budget.spent)
             for index, climber in enumerate(climbers):
                 share = (end - stop) * (index + 1) / len(climbers)
-                climbers[index] = self._climbed(climber, stop + share)
+                climbers[index] = self._climbed(climber, stop + share, _SMALL_SWAPS * is_small)
             climbers.sort(key=_makespan)
             if _makespan(climbers[0]) <= self._goal:
                 break
-        return self._polished(climbers[0].best)
+        finalists = [climber.best for climber in [*climbers, *rest * is_small]]
+        polished = [self._polished(each, len(finalists) - index) for index, each in enumerate(finalists)]
+        return min(polished, key=lambda standing: standing.ordering.makespan)
 
     def _starts(self) -> list[Standing]:
         """Every pattern, balanced in two ways, over and over: of equally even deals some are far easier to order."""
@@ -127,12 +141,24 @@ class _Search:
                     self._budget.charge(4)
         return found
 
-    def _baseline(self) -> Standing | None:
-        """Where the OctoPipe rules end: so the result is never behind them where they had the time to end."""
-        try:
-            plan = octopipe(self._case, is_over=lambda: self._budget.passed >= _RULES_END)
-        except ValueError:
-            return None
+    def _known(self, shortest: float) -> Iterator[Standing]:
+        """Where the OctoPipe rules end, and published schedules: so the result is behind none that had the time to end.
+
+        Args:
+            shortest: Length of a plan that is known; what cannot be shorter by its work is passed over.
+        """
+
+        def may_help(assignment: Assignment) -> bool:
+            return max(balance.windows(assignment)) < shortest and self._budget.passed < _RULES_END
+
+        case, balance = self._case, Balance(self._case)
+        with suppress(ValueError):
+            yield self._standing(octopipe(case, is_over=lambda: self._budget.passed >= _RULES_END))
+        for plan in published_plans(case, may_help):
+            with suppress(ValueError):  # breaks the limit or a rule of the case
+                yield self._standing(plan)
+
+    def _standing(self, plan: Plan) -> Standing:
         network = network_of(self._case, plan.partition, plan.placement)
         evaluation = evaluate(self._case, plan)
         starts = np.array(starts_of(network, plan, evaluation.starts), dtype=np.float64)
@@ -143,28 +169,45 @@ class _Search:
     def _history(self) -> int:
         """How long ago a climber compares itself with: the longer the search, the longer."""
         least, most, part = _HISTORY
-        return int(min(max(least, part * self._budget.evaluations / max(self._budget.spent, 1e-9)), most))
+        return int(min(max(least, part * self._expected()), most))
 
-    def _climbed(self, climber: Climber, until: float) -> Climber:
+    def _expected(self) -> float:
+        """How many schedules the search will make in all."""
+        return self._budget.evaluations / max(self._budget.spent, 1e-9)
+
+    def _is_small(self) -> bool:
+        kinds, edges = self._table.sums.shape
+        operations = kinds * (edges - 1) * self._table.micro_batches
+        return bool(operations <= min(_MOST_OF_SMALL, self._expected() / _SCHEDULES_OF_SMALL))
+
+    def _climbed(self, climber: Climber, until: float, swaps: int) -> Climber:
         while self._budget.spent < until and _makespan(climber) > self._goal:
             schedules = self._schedules(climber.standing, until)
-            climber, made = climb(self._table, climber, schedules, self._goal, self._generator)
+            climber, made = climb(self._table, climber, schedules, self._goal, swaps, self._generator)
             self._budget.charge(made)
             if made < schedules:
                 break
         return climber
 
-    def _polished(self, standing: Standing) -> Standing:
-        """Spends what is left on the order of the best assignment."""
-        stages, best = stages_of(self._table, standing.sizes, standing.devices), standing.ordering
-        while self._budget.spent < 1 and best.makespan > self._goal:
-            noise = best.makespan * _NOISE * self._generator.choice((0.3, 1.0, 3.0))
-            found = improve(
-                stages, best.priorities, best.target, self._table.limit, 4, noise, self._generator, best.makespan
-            )
-            self._budget.charge(4)
-            if found.makespan <= best.makespan:
-                best = found
+    def _polished(self, standing: Standing, waiting: int) -> Standing:
+        """Spends its part of what is left, one of so many, on the order of an assignment."""
+        stages, budget = stages_of(self._table, standing.sizes, standing.devices), self._budget
+        limit = self._table.limit
+        until = budget.spent + max(0.0, 1 - budget.spent) / waiting
+        best = now = standing.ordering
+        while budget.spent < until and best.makespan > self._goal:
+            swaps = min(_SWAPS, SWAPS_A_SCHEDULE * self._schedules(standing, until))
+            starts, makespan, made = reorder(stages, now.starts, limit, swaps, self._goal, self._generator)
+            budget.charge(1 + made // SWAPS_A_SCHEDULE)
+            if makespan < best.makespan:
+                best = Ordering(starts, makespan, starts, np.inf)
+            noise, worst = best.makespan * _NOISE * self._generator.choice((0.3, 1.0, 3.0)), _AROUND * best.makespan
+            now = improve(stages, best.priorities, best.target, limit, 4, noise, self._generator, worst)
+            budget.charge(4)
+            if now.makespan == inf:
+                now = best
+            elif now.makespan <= best.makespan:
+                best = now
         return standing._replace(ordering=best)
 
     def _schedules(self, standing: Standing, until: float) -> int:

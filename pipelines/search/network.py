@@ -107,11 +107,17 @@ def plan_of(network: Network, starts: Sequence[float]) -> Plan:
 
 
 def starts_of(network: Network, plan: Plan, starts: Sequence[Sequence[float]]) -> list[float]:
-    """Starts by operation from starts by device, as an evaluation gives them; for plans of a network only."""
+    """Starts by operation from starts by device, as an evaluation gives them.
+
+    For plans of a network; a backward in one block counts as B and then W.
+    """
     num_stages, block = len(network.partition), network.block
     kinds = {Pass.FORWARD: 0, Pass.BACKWARD_INPUT: block, Pass.BACKWARD: block, Pass.BACKWARD_WEIGHT: 2 * block}
     result = [0.0] * len(network.durations)
     for order, times in zip(plan.orders, starts, strict=True):
         for op, time in zip(order, times, strict=True):
-            result[kinds[op.kind] + op.micro_batch * num_stages + op.stage] = time
+            backward = op.micro_batch * num_stages + op.stage + block
+            result[kinds[op.kind] - block + backward] = time
+            if op.kind is Pass.BACKWARD and network.is_split:
+                result[block + backward] = time + network.durations[backward]
     return result
