@@ -11,6 +11,7 @@ from attribution.whole_steps import whole_steps
 from cli.errors import CommandError
 from cli.output import OutputFormat, say, show_json, show_record, show_rows
 from cli.session import OutputOption, output_of
+from cli.waiting import Waiting
 from offline.errors import RecordingError
 from offline.operations_file import read_operations
 
@@ -36,9 +37,10 @@ def analyze_recording(
     Example: evenkeel analyze trace.parquet --format ops
     """
     try:
-        recorded = read_operations(file)
-        whole = whole_steps(recorded.operations)
-        found = analyze(whole.operations)
+        with Waiting(f"analysing {file.name}"):
+            recorded = read_operations(file)
+            whole = whole_steps(recorded.operations)
+            found = analyze(whole.operations)
     except OperationError as error:
         raise CommandError(f"{file}: {error}", next_step="docs/offline.md describes the columns") from error
     except RecordingError as error:

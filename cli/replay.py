@@ -8,6 +8,7 @@ import typer
 from cli.errors import CommandError
 from cli.output import OutputFormat, say, show_json_line
 from cli.session import OutputOption, output_of
+from cli.waiting import Waiting
 from offline.errors import RecordingError
 from offline.formats import RecordingFormat
 
@@ -37,8 +38,10 @@ def replay_recording(
 
     summary = Summary(file=str(file), format=kind.value)
     try:
-        for verdict in replay(file, kind, summary, iterations_per_false_alarm=budget):
-            show_json_line(verdict_row(verdict))
+        with Waiting(f"replaying {file.name}") as waiting:
+            for verdict in replay(file, kind, summary, iterations_per_false_alarm=budget, on_progress=waiting.is_at):
+                with waiting.aside():
+                    show_json_line(verdict_row(verdict))
     except RecordingError as error:
         raise CommandError(str(error), next_step="docs/offline.md describes the formats") from error
     if output_of(context, output) is OutputFormat.JSON:

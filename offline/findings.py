@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from offline.skipped import Skipped
-from services.detector.domain.series import SeriesVerdict
+from services.detector.domain.series_verdict import SeriesVerdict
 from services.detector.domain.verdict import Verdict
 
 

@@ -1,7 +1,10 @@
 """The service's own detector, run over a recording."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
 
 from attribution import Operations
 from offline.errors import RecordingError
@@ -10,21 +13,31 @@ from offline.formats import RecordingFormat
 from offline.operations_file import read_operations
 from offline.operations_frames import frames_of
 from offline.operations_traffic import traffic_of
-from offline.samples_file import read_messages
+from offline.samples_file import plain_bytes, read_messages
 from offline.samples_stream import observations_of
 from offline.series_file import read_series
 from offline.step_seconds import step_seconds
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.observation import FrameObservation, Observation
-from services.detector.domain.series import Iteration, SeriesDetector, SeriesVerdict
+from services.detector.domain.series import SeriesDetector
+from services.detector.domain.series_verdict import Iteration, SeriesVerdict
 from services.detector.domain.verdict import Verdict
 
 FEWEST_STEPS = 12
 """Below this the detector has hardly left its baseline behind."""
 
+_TIMES_TOLD = 200
+
+_Thing = TypeVar("_Thing")
+
 
 def replay(
-    path: Path, kind: RecordingFormat, summary: Summary, *, iterations_per_false_alarm: float
+    path: Path,
+    kind: RecordingFormat,
+    summary: Summary,
+    *,
+    iterations_per_false_alarm: float,
+    on_progress: Callable[[float], None] = lambda share: None,
 ) -> Iterator[Verdict | SeriesVerdict]:
     """The verdicts of a recording, as they are reached.
 
@@ -33,22 +46,27 @@ def replay(
         kind: What it holds.
         summary: Filled on the way; complete when the iterator is through.
         iterations_per_false_alarm: The operator's budget for each job.
+        on_progress: Told now and then which share of the recording is behind, 0 to 1, as far as that is known.
 
     Raises:
         RecordingError: The file cannot be used. Messages of a recorded topic that cannot are skipped and counted.
     """
     job_id = path.name.split(".")[0] or path.name
     if kind is RecordingFormat.SERIES:
-        yield from _replay_series(path, job_id, summary, iterations_per_false_alarm)
+        yield from _replay_series(path, job_id, summary, iterations_per_false_alarm, on_progress)
         return
     observations: Iterable[Observation]
     if kind is RecordingFormat.OPS:
         recorded = read_operations(path)
         traffic = traffic_of(recorded.operations)
         summary.notes += (*recorded.notes, *traffic.notes)
-        observations = frames_of(recorded.operations, job_id=job_id, traffic=traffic.by_step)
+        frames = frames_of(recorded.operations, job_id=job_id, traffic=traffic.by_step)
+        observations = _counted(frames, len(np.unique(recorded.operations.step)), on_progress, lambda frame: 1)
     else:
-        observations = observations_of(read_messages(path, summary.skipped), summary.skipped)
+        messages = _counted(
+            read_messages(path, summary.skipped), plain_bytes(path), on_progress, lambda message: message.ByteSize()
+        )
+        observations = observations_of(messages, summary.skipped)
     try:
         yield from _replay_ranks(observations, summary, iterations_per_false_alarm)
     except RecordingError as error:
@@ -60,6 +78,19 @@ def replay(
     if summary.num_iterations < FEWEST_STEPS:
         text = f"only {summary.num_iterations} iterations: the detector needs about {FEWEST_STEPS} before it judges"
         summary.notes.append(text + (f"; try evenkeel analyze {path}" if kind is RecordingFormat.OPS else ""))
+
+
+def _counted(
+    things: Iterable[_Thing], total: int, on_progress: Callable[[float], None], size_of: Callable[[_Thing], int]
+) -> Iterator[_Thing]:
+    """The same things, telling how much of ``total`` is behind; 0 for not known."""
+    done = told = 0
+    for thing in things:
+        if total and done >= told:
+            on_progress(done / total)
+            told = done + max(total // _TIMES_TOLD, 1)
+        done += size_of(thing)
+        yield thing
 
 
 def _shared_slowdown(operations: Operations, budget: float) -> list[str]:
@@ -78,12 +109,14 @@ def _shared_slowdown(operations: Operations, budget: float) -> list[str]:
     return []
 
 
-def _replay_series(path: Path, job_id: str, summary: Summary, budget: float) -> Iterator[SeriesVerdict]:
+def _replay_series(
+    path: Path, job_id: str, summary: Summary, budget: float, on_progress: Callable[[float], None]
+) -> Iterator[SeriesVerdict]:
     detector = SeriesDetector(job_id, iterations_per_false_alarm=budget)
     recording = read_series(path)
     summary.notes += recording.notes
     series = recording.iterations
-    for one in series:
+    for one in _counted(series, len(series), on_progress, lambda iteration: 1):
         summary.saw(job_id, one.iteration, planned=one.planned, num_ranks=0)
         for verdict in detector.observe(one):
             summary.found(verdict)

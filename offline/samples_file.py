@@ -42,6 +42,17 @@ def write_messages(file: BinaryIO, first_line: bytes, messages: Iterable[bytes])
     return count
 
 
+def plain_bytes(path: Path) -> int:
+    """How long a file that is not compressed is; 0 where that is not known, as of a pipe."""
+    try:
+        if not path.is_file():
+            return 0
+        with path.open("rb") as file:
+            return 0 if file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC else path.stat().st_size
+    except OSError:
+        return 0
+
+
 def read_messages(path: Path, skipped: Skipped | None = None) -> Iterator[Message]:
     """The messages in a file, one after the other.
 

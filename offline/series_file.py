@@ -12,7 +12,7 @@ import numpy as np
 from offline.csv_columns import Column
 from offline.errors import RecordingError
 from offline.tables import Table, read_table
-from services.detector.domain.series import Iteration
+from services.detector.domain.series_verdict import Iteration
 
 NEEDED = ("iteration", "seconds")
 OPTIONAL = ("tokens", "sum_of_squares", "mark")

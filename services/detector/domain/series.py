@@ -9,18 +9,21 @@ that nobody marked. Nor is told what is over by the time that a job has warmed u
 """
 
 import math
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain import sequential_test
 from services.detector.domain.expectation import ForgettingLeastSquares
-from services.detector.domain.level import locate_change
+from services.detector.domain.level import Change, locate_change
 from services.detector.domain.noise import SMALLEST_SCALE, Noise, estimate
 from services.detector.domain.pauses import Pauses, set_apart
 from services.detector.domain.series_evidence import SeriesEvidence
+from services.detector.domain.series_restarts import Restarts
+from services.detector.domain.series_spells import Spells
+from services.detector.domain.series_verdict import Iteration, SeriesVerdict, SeriesVerdictKind
+from services.detector.domain.strays import Strays
 from services.detector.domain.verdict import Evidence
 
 Floats = npt.NDArray[np.float64]
@@ -46,63 +49,17 @@ _REPUBLISH_AT = 0.07
 _DRIFT_RATE = 1 / 24
 _LONG_RUN_RATE = 1 / 1000
 _PRIOR_ODDS = 1e-4
-_LONGEST_SHORT_SPELL = 7
+_NUM_TO_BELIEVE = 5
+# What is about to be told must be further off than the series strays on average over as many iterations.
+_STRAYS = 4.0
+# What is this far off for this long is no stray, whatever the first iterations were like.
+_LONGEST_STRAY, _LARGEST_STRAY = 64, 0.1
+_YOUTH_OF_LONG_RUN = 4.0
 # Beyond what was seen a fit may say anything: what it is not sure of within so many scales is learned and not judged.
 _SCALES_OF_DOUBT = 2.0
 _SMALLEST_DOUBT = SMALLEST_SLOWDOWN / 2
 _SHARE_OF_A_FEATURE = 1.0
 _FEATURES = ("tokens", "squares", "constant")
-
-
-class SeriesVerdictKind(StrEnum):
-    """What can be said of a job without looking at its ranks."""
-
-    JOB_SLOW = "job_slow"
-    JOB_RECOVERED = "job_recovered"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Iteration:
-    """One entry of a series.
-
-    Attributes:
-        iteration: Its number.
-        seconds: How long it took.
-        tokens: Its tokens; None where the workload is not known.
-        sum_of_squares: Sum of its squared sequence lengths; None where it is not known.
-        planned: A planned pause fell into it (evaluation, checkpoint): it is left out.
-    """
-
-    iteration: int
-    seconds: float
-    tokens: float | None = None
-    sum_of_squares: float | None = None
-    planned: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeriesVerdict:
-    """The job became slow, changed its speed, or recovered; nobody is accused.
-
-    Attributes:
-        job_id: Job.
-        kind: What.
-        throughput: Speed relative to healthy.
-        throughput_margin: Half-width of its 95 % interval.
-        confidence: Probability that it is right.
-        first_iteration: First iteration that showed it.
-        decided_iteration: Iteration at which it was decided.
-        evidence: What it rests on.
-    """
-
-    job_id: str
-    kind: SeriesVerdictKind
-    throughput: float
-    throughput_margin: float
-    confidence: float
-    first_iteration: int
-    decided_iteration: int
-    evidence: tuple[Evidence, ...]
 
 
 class SeriesDetector:
@@ -119,8 +76,7 @@ class SeriesDetector:
         self._model = ForgettingLeastSquares(forgetting=0.998, ridge=1e-3, primary="tokens", relative=True)
         self._num_seen = 0
         self._num_observed = 0
-        self._newest = -math.inf
-        self._num_to_settle = 0
+        self._restarts = Restarts(self.num_to_learn)
         self._may_warm_up = False
         self._early: list[float] = []
         self._centre = 0.0
@@ -129,8 +85,8 @@ class SeriesDetector:
         self._published = 1.0
         self._num_relapses = 0
         self._slow_since = 0
-        # Iterations of the longest of the short spells so far; what is held back while it may be one more of them.
-        self._short_spell = 0
+        self._spells = Spells()
+        # What is held back while it may be one more spell like others.
         self._held: SeriesVerdict | None = None
         self._told_slow = False
         self._noise = Noise(scale=_PRIOR_SCALE)
@@ -142,6 +98,9 @@ class SeriesDetector:
         # Noise is estimated also while the job is slow: from the distance from where the series just was.
         self._local = 0.0
         self._evidence = SeriesEvidence()
+        self._strays = Strays()
+        # It still stands where its first iterations were.
+        self._begun_here = True
 
     @property
     def slow(self) -> bool:
@@ -177,12 +136,10 @@ class SeriesDetector:
 
     def observe(self, one: Iteration) -> list[SeriesVerdict]:
         """Takes the next iteration and says whether the job's speed has changed."""
-        went_back, self._newest = one.iteration <= self._newest, one.iteration
-        if went_back:
-            self._num_to_settle = self.num_to_learn
+        self._restarts.look_at_number(one.iteration, slow=self.slow)
         if one.planned or not (math.isfinite(one.seconds) and one.seconds > 0):
             return []
-        self._num_to_settle = max(self._num_to_settle - 1, 0)
+        self._restarts.settle()
         self._num_seen += 1
         if self._num_seen <= _SKIPPED_AT_START:
             return []
@@ -196,12 +153,37 @@ class SeriesDetector:
             return []
         self._num_observed += 1
         residual = base - self._centre
+        self._restarts.look_at_length(residual - self._level, slow=self.slow)
         self._push(one.iteration, residual)
-        decided = self._test(residual - self._level)
+        decided = self._test(residual - self._level) and not self._strays_so_far()
         verdict = self._change(one, expected) if decided else None
         if not decided:
             self._follow(one, expected, residual)
         return self._told(one, verdict)
+
+    def _strays_so_far(self) -> bool:
+        """What the test has decided is no more than how far the mean of as many healthy iterations may be off."""
+        if self.slow:
+            return False
+        columns, change = self._located()
+        if change.num_residuals > _LONGEST_STRAY and change.level > _LARGEST_STRAY:
+            return False
+        before = slice(max(int(columns[change.start]), 1))
+        window = self._residuals[None, before]
+        if self._begun_here:
+            # The first ones are only known by their scatter.
+            window = np.where(np.isfinite(window), window, self._scatter[None, before])
+        reach = self._strays.reach(window, change.num_residuals, scale=self._scale(), strays=_STRAYS)
+        if change.level < 0 and self._num_observed <= _YOUNG_OBSERVATIONS:
+            return False
+        # Smaller ones are drift, or show what the long run leaves no room for: a slowdown that crept in.
+        return SMALLEST_SLOWDOWN <= abs(change.level) < reach < math.inf
+
+    def _located(self) -> tuple[npt.NDArray[np.int64], Change]:
+        """The change that was decided on, and the columns of the window that it counts in."""
+        columns = np.flatnonzero(np.isfinite(self._residuals))
+        age = min(self._evidence.decisive()[1], len(columns))
+        return columns, locate_change(self._residuals[columns], before=self._level, scale=self._scale(), age=age)
 
     def _expected(self, one: Iteration) -> float:
         if one.tokens is None or self._model.mass == 0:
@@ -269,11 +251,8 @@ class SeriesDetector:
 
     def _change(self, one: Iteration, expected: float) -> SeriesVerdict | None:
         """Moves to the level that the residuals now stand at; None where that is nobody's business."""
-        nats, age = self._evidence.decisive()
-        columns = np.flatnonzero(np.isfinite(self._residuals))
-        change = locate_change(
-            self._residuals[columns], before=self._level, scale=self._scale(), age=min(age, len(columns))
-        )
+        nats, _ = self._evidence.decisive()
+        columns, change = self._located()
         self._evidence.clear()
         self._scatter[columns[change.start] :] -= change.level - self._level
         self._local += change.level - self._level
@@ -283,15 +262,17 @@ class SeriesDetector:
         if change.level < max(SMALLEST_SLOWDOWN, self._scale()) and (was_slow or change.level <= max(room, 0.0)):
             if not was_slow:
                 self._shift(change.level)
+                if change.level < 0:
+                    self._residuals[: columns[change.start]] = np.nan
+                    self._begun_here = False
                 return None
             self._level = 0.0
-            if since - self._slow_since <= _LONGEST_SHORT_SPELL:
-                self._short_spell = max(self._short_spell, since - self._slow_since)
+            self._spells.ended(self._slow_since, since - self._slow_since)
             self._residuals[: columns[change.start]] = np.nan
         else:
             if not was_slow:
                 self._slow_since = since
-                self._may_warm_up = self._num_to_settle > 0
+                self._may_warm_up = self._restarts.num_left > 0
             self._level = change.level
         throughput = math.exp(-self._level)
         if was_slow and self.slow and abs(throughput - self._published) < _REPUBLISH_AT:
@@ -309,10 +290,12 @@ class SeriesDetector:
         self._held = self._held if verdict is None else verdict
         if self._held is None:
             return []
-        if (self._short_spell or self._may_warm_up) and not self._told_slow:
+        usual = self._spells.usual(self._slow_since)
+        if (usual or self._may_warm_up) and not self._told_slow:
             lasted = self._num_observed - self._slow_since + 1
-            over = float(self._residuals[-1]) < self._level / 2
-            if over or self._num_to_settle > 0 or lasted <= self._short_spell + 1:
+            newest, share = (_NUM_TO_BELIEVE, 0.75) if self._may_warm_up else (1, 0.5)
+            over = float(np.nanmedian(self._residuals[-newest:])) < share * self._level
+            if over or self._restarts.num_left > 0 or lasted <= usual + 1:
                 return []
         held, self._held = self._held, None
         self._num_relapses += not self._told_slow
@@ -335,13 +318,21 @@ class SeriesDetector:
             kept = max(found.scale, 0.8 * self._noise.scale + 0.2 * found.scale)
             self._noise = Noise(scale=kept, freedom=found.freedom, correlation=found.correlation)
             self._evidence.expect(self._noise, self._scale(), self._pauses)
+            # What warms up at the start is no stray.
+            quiet = not self.slow and self._evidence.highest <= self._limit / 4
+            if quiet and self._num_observed > _WINDOW + _WINDOW // 2:
+                self._strays.remember(self._residuals[None, :], scale=self._scale(), num_new=_NOISE_EVERY)
         reach = 2 * self._scale()
         self._local += _DRIFT_RATE * min(max(residual + self._centre - self._local, -reach), reach)
         if self.slow or self._evidence.highest > self._limit / 4:
             return
         step = _DRIFT_RATE * min(max(residual, -reach), reach)
         self._centre = min(self._centre + step, self._long_run + max(LARGEST_DRIFT, self._scale()))
-        self._long_run += _LONG_RUN_RATE * (self._centre - self._long_run)
+        rate = _LONG_RUN_RATE
+        if self._centre < self._long_run:
+            # The first iterations, which warm up, do not count for long.
+            rate = max(rate, min(_YOUTH_OF_LONG_RUN / self._num_observed, 1.0))
+        self._long_run += rate * (self._centre - self._long_run)
         if one.tokens is not None and abs(residual) < 5 * self._scale() + 0.1:
             self._learn(one, expected * math.exp(self._centre))
 

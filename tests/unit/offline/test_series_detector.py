@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from services.detector.domain.series import Iteration, SeriesDetector, SeriesVerdict, SeriesVerdictKind
+from services.detector.domain.series import SeriesDetector
+from services.detector.domain.series_verdict import Iteration, SeriesVerdict, SeriesVerdictKind
 
 
 def verdicts(seconds: np.ndarray, **columns: np.ndarray) -> list[SeriesVerdict]:
@@ -161,3 +162,69 @@ def test_a_slowdown_that_creeps_in_is_found_once_it_is_more_than_drift() -> None
     assert found
     assert found[0].kind is SeriesVerdictKind.JOB_SLOW
     assert found[0].decided_iteration < 800
+
+
+def wandering(share: float, scale: float, count: int, seed: int) -> np.ndarray:
+    """First-order autoregression: log units of time."""
+    random, found = np.random.default_rng(seed), np.zeros(count)
+    for i in range(1, count):
+        found[i] = share * found[i - 1] + scale * np.sqrt(1 - share**2) * random.standard_normal()
+    return found
+
+
+def test_noise_that_wanders_is_seldom_a_verdict() -> None:
+    slow = [
+        one
+        for seed in range(12)
+        for one in verdicts(2.0 * np.exp(wandering(0.95, 0.03, 1500, seed)))
+        if one.kind is SeriesVerdictKind.JOB_SLOW
+    ]
+    assert len(slow) <= 10  # 23 by the test alone, which knows no more of noise than its last 128 iterations
+
+
+@pytest.mark.parametrize("size", [1.1, 1.25])
+def test_a_slowdown_stands_out_of_noise_that_wanders_a_little(size: float) -> None:
+    seconds = np.exp(wandering(0.8, 0.01, 600, seed=2))
+    seconds[400:] *= size
+    found = verdicts(seconds)
+    assert [one.kind for one in found] == [SeriesVerdictKind.JOB_SLOW]
+    assert 400 <= found[0].decided_iteration < 410
+
+
+@pytest.mark.parametrize("numbers", [np.arange(800) + 600 * (np.arange(800) >= 400), np.arange(800)])
+def test_a_restart_that_warms_up_is_no_verdict_where_numbers_jump_or_time_stands_still(numbers: np.ndarray) -> None:
+    seconds = np.exp(noise("gaussian", 800, seed=12))
+    seconds[400:403] *= [60.0, 2.0, 1.3]
+
+    def found(factor: float) -> list[SeriesVerdict]:
+        detector = SeriesDetector("job")
+        slowed = np.where(np.arange(800) < 400, seconds, factor * seconds)
+        rows = zip(numbers.tolist(), slowed.tolist(), strict=True)
+        return [one for i, taken in rows for one in detector.observe(Iteration(iteration=i, seconds=taken))]
+
+    assert found(1.0) == []
+    assert [one.kind for one in found(1.05)] == [SeriesVerdictKind.JOB_SLOW]
+    assert found(1.05)[0].decided_iteration <= numbers[430]
+
+
+def test_numbers_that_are_left_out_now_and_then_put_no_verdict_off() -> None:
+    numbers = np.cumsum(np.where(np.random.default_rng(13).random(400) < 0.1, 40, 1))
+    seconds = np.exp(noise("gaussian", 400, seed=13))
+    seconds[200:] *= 1.2
+    detector = SeriesDetector("job")
+    rows = zip(numbers.tolist(), seconds.tolist(), strict=True)
+    found = [one for i, taken in rows for one in detector.observe(Iteration(iteration=i, seconds=taken))]
+    assert [one.kind for one in found] == [SeriesVerdictKind.JOB_SLOW]
+    assert numbers[200] <= found[0].decided_iteration <= numbers[230]
+
+
+@pytest.mark.parametrize("length", [10, 20])
+def test_a_long_evaluation_that_keeps_a_clock_is_told_twice_and_then_only_if_it_lasts(length: int) -> None:
+    seconds = np.exp(noise("gaussian", 2600, seed=14))
+    for start in range(300, 2400, 300):
+        seconds[start : start + length] *= 1.4
+    healthy = [one for one in verdicts(seconds) if one.kind is SeriesVerdictKind.JOB_SLOW]
+    assert [one.first_iteration for one in healthy] == [300, 600]
+    seconds[1500:1600] *= 1.4
+    longer = [one for one in verdicts(seconds) if one.kind is SeriesVerdictKind.JOB_SLOW]
+    assert any(1500 <= one.decided_iteration <= 1500 + length + 12 for one in longer)
