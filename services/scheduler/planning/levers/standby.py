@@ -87,7 +87,7 @@ class _Job:
         self._keys = [self._key(stages) for stages in self.shapes]
         self._counts: dict[_Key, int] = {}
         self._first: dict[_Key, int] = {}
-        self._done: dict[float, int] = {}
+        self._needs: dict[float, list[int]] = {}
         self._near: dict[int | str, dict[tuple[int, int], None]] = {}
         for d, key in enumerate(self._keys):
             self._counts[key] = self._counts.get(key, 0) + 1
@@ -146,10 +146,11 @@ class _Job:
 
     def _needed(self, limit: float, replica: int) -> int:
         """Micro-batches that a replica has to do within some seconds, so that the job is done."""
-        if limit not in self._done:
-            self._done = {limit: sum([self._pace(key).within(limit) * count for key, count in self._counts.items()])}
-        others = self._done[limit] - self._pace(self._keys[replica]).within(limit)
-        return self.layout.num_micro_batches - others
+        if limit not in self._needs:
+            done = {key: self._pace(key).within(limit) for key in self._counts}
+            lacking = self.layout.num_micro_batches - sum([done[key] * count for key, count in self._counts.items()])
+            self._needs = {limit: [lacking + done[key] for key in self._keys]}
+        return self._needs[limit][replica]
 
     def seconds(self, replica: int = 0, instead: _Stages | None = None) -> float:
         """Pipeline seconds of the job with the best quotas, if wanted with other stages in one replica.
