@@ -13,7 +13,8 @@ from offline.formats import RecordingFormat
 from offline.operations_file import read_operations
 from offline.operations_frames import frames_of
 from offline.operations_traffic import traffic_of
-from offline.samples_file import plain_bytes, read_messages
+from offline.samples_file import plain_bytes
+from offline.samples_order import ordered_messages
 from offline.samples_stream import observations_of
 from offline.series_file import read_series
 from offline.step_seconds import step_seconds
@@ -63,9 +64,9 @@ def replay(
         frames = frames_of(recorded.operations, job_id=job_id, traffic=traffic.by_step)
         observations = _counted(frames, len(np.unique(recorded.operations.step)), on_progress, lambda frame: 1)
     else:
-        messages = _counted(
-            read_messages(path, summary.skipped), plain_bytes(path), on_progress, lambda message: message.ByteSize()
-        )
+        ordered, notes = ordered_messages(path, summary.skipped)
+        summary.notes += notes
+        messages = _counted(ordered, plain_bytes(path), on_progress, lambda message: message.ByteSize())
         observations = observations_of(messages, summary.skipped)
     try:
         yield from _replay_ranks(observations, summary, iterations_per_false_alarm)

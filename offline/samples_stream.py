@@ -11,6 +11,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from contracts.topics import OBSERVATIONS
 from offline.errors import RecordingError
 from offline.samples_file import Message
+from offline.samples_order import newest_seconds
 from offline.skipped import Skipped
 from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
 from services.detector.adapters.observation_codec import decode_observation
@@ -68,7 +69,7 @@ class _Streams:
         check_record(record, key=record.job_id.encode())
         job_id = record.job_id
         stream = self._streams.setdefault(job_id, JobStream(job_id))
-        now = self._now[job_id] = max(self._now.get(job_id, 0.0), _newest_seconds(record))
+        now = self._now[job_id] = max(self._now.get(job_id, 0.0), newest_seconds(record))
         numbered = stream.tick(now)
         if record.rank >= 0 and (record.samples or record.progress):
             stream.heard(record.rank, record.incarnation, now)
@@ -107,10 +108,3 @@ class _Streams:
 def _decoded(job_id: str, value: bytes) -> Observation:
     record = ConsumedRecord(partition=_NOWHERE, offset=0, timestamp_seconds=0.0, key=job_id.encode(), value=value)
     return decode_observation(record)[0]
-
-
-def _newest_seconds(record: pb.Record) -> float:
-    times = [sample.started_at_unix_seconds + sample.wall_seconds for sample in record.samples]
-    times += [progress.at_unix_seconds for progress in record.progress]
-    times += [event.at_unix_seconds for event in record.events]
-    return max(times, default=0.0)

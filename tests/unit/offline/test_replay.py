@@ -214,14 +214,15 @@ def test_a_recording_cut_off_anywhere_in_a_message_is_read_up_to_there(tmp_path:
     assert summary.skipped.first.startswith(f"message 51 at byte {len(begun)}")
 
 
-def test_samples_that_are_repeated_or_out_of_order_are_left_out_and_told(tmp_path: Path) -> None:
+def test_samples_that_are_repeated_or_late_are_left_out_and_told(tmp_path: Path) -> None:
     sent = records(frames(slow_rank=-1, slow_from=0, count=40))
     again = [*sent[:85], sent[84], *sent[85:]]
     _, summary = run(samples_file(tmp_path / "job.a", RECORD_LINE, again), RecordingFormat.SAMPLES)
     assert summary.skipped.reasons == {"repeated": 1}
-    _, summary = run(samples_file(tmp_path / "job.b", RECORD_LINE, sent[80:] + sent[:80]), RecordingFormat.SAMPLES)
-    assert summary.skipped.reasons == {"late": 80}
-    assert "the sample of rank 0, iteration 0, comes after its frame was closed" in summary.skipped.first
+    late = [*sent[:80], *sent[84:280], *sent[80:84], *sent[280:]]
+    _, summary = run(samples_file(tmp_path / "job.b", RECORD_LINE, late), RecordingFormat.SAMPLES)
+    assert summary.skipped.reasons == {"late": 4}
+    assert "the sample of rank 0, iteration 10, comes after its frame was closed" in summary.skipped.first
 
 
 @pytest.mark.parametrize("content", [b"", b"iteration,seconds\n1,2\n", b"evenkeel.telemetry.v9.Thing\n", b"\xff" * 40])
