@@ -4,7 +4,8 @@ A rank reports sums over the iteration. They are dealt out over its micro-batche
 these, by predicted cost and laid along the programs of the layout, so what waits for what is as it was; only how the
 sums were spread within the iteration is an estimate. Where the layout is not known it is 1F1B, one stage a rank. A
 worker takes as long as its slowest tensor shard and the exchange between them. What the pipeline waited beyond that is
-put down to transfers, equally.
+put down to transfers, equally. Of replicas with pipelines of different depths the one that the others wait for is
+taken alone: its stages are nobody else's.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ from attribution import Operations
 from attribution.operations import OperationType
 from layouts.instructions import Op
 from offline.errors import RecordingError
-from offline.job_shape import Course, JobShape, course_of, obstacle, plain_course
+from offline.job_shape import Course, JobShape, course_of, has_unlike_depths, obstacle, plain_course
 from offline.rank_rows import RankRow, rank_rows
 
 _SENDS = {
@@ -92,6 +93,7 @@ def operations_of(frames: Sequence[pb.Frame], shape: JobShape | None = None) -> 
         shape = None
     if shape is not None and (why := obstacle(shape)):
         raise RecordingError(f"iterations of epoch {epoch} cannot be taken apart: {why}")
+    alone = _waited_for(frames, epoch) if shape is not None and has_unlike_depths(shape) else None
     rows: list[_Row] = []
     walls: list[float] = []
     iterations: list[int] = []
@@ -101,7 +103,7 @@ def operations_of(frames: Sequence[pb.Frame], shape: JobShape | None = None) -> 
         complete = ranks and not frame.missing_ranks and frame.epoch == epoch
         if not complete or any(row.planned or not row.micro_batches or row.forward <= 0 for row in ranks):
             continue
-        workers = _workers(ranks)
+        workers = _workers(row for row in ranks if alone in (None, row.replica))
         courses = _courses(workers, shape)
         if courses is None:
             continue
@@ -122,8 +124,32 @@ def operations_of(frames: Sequence[pb.Frame], shape: JobShape | None = None) -> 
         epoch=epoch,
         wall_seconds=float(np.mean(walls)),
         num_left_out=len(frames) - len(iterations),
-        laid_along=shape.words if shape else f"1f1b, one stage a rank: the layout of epoch {epoch} is not known",
+        laid_along=_words(shape, epoch, alone),
     )
+
+
+def _words(shape: JobShape | None, epoch: int, alone: int | None) -> str:
+    """Along what operations were laid."""
+    if shape is None:
+        return f"1f1b, one stage a rank: the layout of epoch {epoch} is not known"
+    if alone is None:
+        return shape.words
+    return f"{shape.words}; replica {alone} alone, which the others wait for: pipelines have different depths"
+
+
+def _waited_for(frames: Iterable[pb.Frame], epoch: int) -> int | None:
+    """The replica that waits least for the others; None where no frame says that."""
+    waits: dict[int, list[float]] = {}
+    for frame in frames:
+        if frame.epoch != epoch or frame.missing_ranks:
+            continue
+        least: dict[int, float] = {}
+        for row in rank_rows(frame):
+            waited = row.wait_gradient + row.wait_vote
+            least[row.replica] = min(least.get(row.replica, waited), waited)
+        for replica, waited in least.items():
+            waits.setdefault(replica, []).append(waited)
+    return min(waits, key=lambda replica: (float(np.median(waits[replica])), replica), default=None)
 
 
 def slowest_shards(frames: Iterable[pb.Frame]) -> dict[int, int]:
@@ -179,7 +205,9 @@ def _courses(workers: dict[tuple[int, int], _Worker], shape: JobShape | None) ->
         run = dict(batches)
         return {d: plain_course(len(stages), run[d]) for d in replicas} if stages == [*range(len(stages))] else None
     layout = shape.layout
-    known = {(d, cell[0]) for d, one in enumerate(layout.replicas) if one.num_micro_batches for cell in one.cells}
+    at_work = {d for d, one in enumerate(layout.replicas) if one.num_micro_batches}
+    asked = at_work.intersection(replicas) if has_unlike_depths(shape) else at_work
+    known = {(d, cell[0]) for d in asked for cell in layout.replicas[d].cells}
     due = {(d, tuple(layout.micro_batches_of(d))) for d in replicas if d < len(layout.replicas)}
     if known != workers.keys() or due != {(d, tuple(sorted(run))) for d, run in batches}:
         return None

@@ -79,9 +79,12 @@ def obstacle(shape: JobShape) -> str:
         return f"nobody here knows the schedule {layout.schedule!r}; known: {', '.join(sorted(SCHEDULES))}"
     if layout.routes:
         return "replicas run stages of one another's micro-batches; ask when the routes have ended"
-    if len({tuple([cell[0] for cell in one.cells]) for one in layout.replicas if one.num_micro_batches}) > 1:
-        return "replicas have pipelines of different depths"
     return ""
+
+
+def has_unlike_depths(shape: JobShape) -> bool:
+    """Whether replicas have pipelines of different depths: then none is a measure for another, stage by stage."""
+    return len({tuple([cell[0] for cell in one.cells]) for one in shape.layout.replicas if one.num_micro_batches}) > 1
 
 
 def _passes(blocks: Sequence[BlockCost]) -> dict[Op, float]:

@@ -202,6 +202,7 @@ def frames_under(layout: Layout, tokens: int = 100, epoch: int = 3) -> tuple[lis
                 sample.position.replica, sample.position.stage = d, cell[0]
                 sample.compute.forward, sample.compute.backward = at.busy_seconds / 3, at.busy_seconds * 2 / 3
                 sample.waiting.pipeline = at.end_seconds - at.busy_seconds
+                sample.waiting.gradient = timeline.iteration_seconds - at.end_seconds
                 for index in layout.micro_batches_of(d):
                     sample.micro_batches.add(index=index, tokens=tokens)
                 frame.entries.add(rank=replica.stages[cell[0]].ranks[0], sample=sample)
@@ -279,9 +280,24 @@ def test_a_loop_that_names_other_positions_than_it_was_registered_with_is_replay
 def test_what_cannot_be_taken_apart_is_refused_with_the_reason() -> None:
     layout = uniform_layout(num_blocks=6, tensor=1, pipeline=2, data=2, num_micro_batches=4)
     routed = replace(layout, routes=(Route(micro_batch=3, stage=0, replica=0),))
-    first = layout.replicas[0]
-    whole = replace(first.stages[0], stop_block=6)
-    uneven = replace(layout, replicas=(Replica(stages=(whole,), num_micro_batches=2), layout.replicas[1]))
-    for other, reason in ((routed, "one another's micro-batches"), (uneven, "different depths")):
-        with pytest.raises(RecordingError, match=reason):
-            operations_of([pb.Frame(epoch=3)], JobShape(epoch=3, layout=other, model=MODEL))
+    with pytest.raises(RecordingError, match="one another's micro-batches"):
+        operations_of([pb.Frame(epoch=3)], JobShape(epoch=3, layout=routed, model=MODEL))
+
+
+@pytest.mark.parametrize("quotas", [(4, 2), (1, 5)], ids=["the shallow one", "the deep one"])
+def test_of_pipelines_of_different_depths_the_one_that_the_others_wait_for_is_replayed_alone(
+    quotas: tuple[int, int],
+) -> None:
+    pipelined = uniform_layout(num_blocks=6, tensor=1, pipeline=3, data=1, num_micro_batches=1).replicas[0]
+    whole = Stage(first_block=0, stop_block=6, ranks=(3,), shares=(1,))
+    replicas = (
+        Replica(stages=(whole,), num_micro_batches=quotas[0]),
+        replace(pipelined, num_micro_batches=quotas[1]),
+    )
+    layout = Layout(num_blocks=6, replicas=replicas)
+    recorded, seconds = frames_under(layout)
+    rebuilt = operations_of(recorded, JobShape(epoch=3, layout=layout, model=MODEL))
+    slowest = 0 if quotas == (4, 2) else 1
+    assert f"replica {slowest} alone" in rebuilt.laid_along
+    assert set(rebuilt.operations.dp_rank.tolist()) == {slowest}
+    assert analyze(rebuilt.operations).replayed_seconds == pytest.approx(seconds, rel=1e-6)
