@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -15,6 +16,7 @@ from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 from trainer_sdk.launcher.progress_lines import ProgressLines
 from trainer_sdk.launcher.resume import resumed
+from trainer_sdk.launcher.run_folder import held
 from trainer_sdk.launcher.runs import numbered
 
 EXIT_USAGE = 2
@@ -50,24 +52,34 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-q", "--quiet", action="store_true", help="no lines on its progress")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s launcher: %(message)s")
-    try:
-        spec, model = load_job(options.job, os.environ, options.run_dir)
-        if options.restart_delay is not None:
-            spec = replace(spec, restart_delay_seconds=options.restart_delay)
-        if options.logs_to_files:
-            spec = replace(spec, logs_to_files=True)
-        spec, begins = resumed(spec, fresh=options.fresh)
-        if not begins:
-            spec, begins = numbered(spec)
-        launcher = Launcher(spec, model)
-    except ValueError as error:
-        print(f"evenkeel run: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    if not spec.fleet_address:
+    with ExitStack() as stack:
+        try:
+            spec, model = load_job(options.job, os.environ, options.run_dir)
+            stack.enter_context(held(spec.run_dir))
+            if options.restart_delay is not None:
+                spec = replace(spec, restart_delay_seconds=options.restart_delay)
+            if options.logs_to_files:
+                spec = replace(spec, logs_to_files=True)
+            spec, begins = resumed(spec, fresh=options.fresh)
+            if not begins:
+                spec, begins = numbered(spec)
+            launcher = Launcher(spec, model)
+        except ValueError as error:
+            print(f"evenkeel run: {error}", file=sys.stderr)
+            return EXIT_USAGE
+        except OSError as error:
+            print(f"evenkeel run: {error}; --run-dir gives the job another folder", file=sys.stderr)
+            return 1
+        return _run(launcher, begins, progress_seconds=0.0 if options.quiet else options.progress)
+
+
+def _run(launcher: Launcher, begins: str, *, progress_seconds: float) -> int:
+    """Says how the job begins, and runs it."""
+    if not launcher.spec.fleet_address:
         print("the job trains alone: EVENKEEL_FLEET_ADDRESS is not set and no local stack runs", file=sys.stderr)
     if begins:
         _tell(begins)
-    return run_in_foreground(launcher, progress_seconds=0.0 if options.quiet else options.progress)
+    return run_in_foreground(launcher, progress_seconds=progress_seconds)
 
 
 def _seconds(text: str) -> float:
@@ -115,7 +127,7 @@ def run_in_foreground(launcher: Launcher, *, progress_seconds: float = 0.0) -> i
         print(f"evenkeel run: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"evenkeel run: {error}; --run-dir gives another folder than {launcher.spec.run_dir}", file=sys.stderr)
+        print(f"evenkeel run: {error}; --run-dir gives the job another folder", file=sys.stderr)
         return 1
     finally:
         launcher.stop()

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from layouts.model import BlockCost, ModelSpec
 from trainer_sdk.launcher.__main__ import main
 from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
+from trainer_sdk.launcher.run_folder import FILE_NAME, held
 from trainer_sdk.launcher.run_state import RankProcess, RunState, read_run_state
 
 LAYOUT = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=2, num_micro_batches=8)
@@ -124,7 +127,7 @@ def test_a_file_that_is_no_job_is_refused_with_the_reason(tmp_path: Path, text: 
         (
             ["--run-dir", "{folder}/job.json"],
             1,
-            "File exists: '{folder}/job.json'; --run-dir gives another folder than",
+            "File exists: '{folder}/job.json'; --run-dir gives the job another folder",
         ),
         (["--progress", "nan"], 2, "argument --progress: nan: 0 or more"),
         (["--restart-delay", "-1"], 2, "argument --restart-delay: -1: 0 or more"),
@@ -141,6 +144,33 @@ def test_an_argument_that_cannot_be_used_is_one_line_before_anything_starts(
         ended = int(error.code or 0)
     assert ended == status
     assert complaint.format(folder=tmp_path) in capsys.readouterr().err
+
+
+def test_a_second_launcher_in_a_folder_is_refused_before_it_touches_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, folder = tmp_path / "job.json", tmp_path / "run"
+    path.write_text(json.dumps(DESCRIPTION))
+    with held(folder):
+        assert main([str(path), "--run-dir", str(folder), "--fresh"]) == 2
+    assert f"a job runs in {folder} already: stop it" in capsys.readouterr().err
+    assert [each.name for each in folder.iterdir()] == [FILE_NAME]
+
+
+def test_a_launcher_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
+    code = "import sys, pathlib; from trainer_sdk.launcher.run_folder import held\n"
+    code += "with held(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(ValueError, match="runs in"), held(tmp_path):
+            pass
+        other.kill()
+        other.wait(10)
+    with held(tmp_path):
+        pass
 
 
 def test_without_a_file_the_missing_argument_is_named_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
