@@ -25,6 +25,8 @@ from services.scheduler.planning.situation import RISK_MARGIN, Situation
 
 _MOST_GROUPS, _MOST_QUOTA, _MOST_RISKS, _BUDGET = 256, 64, 5, 250_000
 _PARTS = (0.95, 1.0)
+SCHEDULE = "1f1b"
+"""Under which all layouts are looked at."""
 _ROUNDED, _SLACK = 1e-9, 1.0 + 1e-9
 
 
@@ -44,14 +46,14 @@ class Looked:
 
 
 def look_at_all(situation: Situation, judged_seconds: float, crowding: float) -> Looked:
-    """The layout that is judged fastest, if it is below some seconds.
+    """The layout that is judged fastest under 1F1B, if it is below some seconds.
 
-    Not looked at: jobs of many devices, micro-batches or kinds of devices, with a sequence mix, with other schedules
-    than 1F1B, with slow links; layouts with five risks or more.
+    Not looked at: jobs of many devices, micro-batches or kinds of devices, without 1F1B among their schedules, with
+    slow links; layouts with five risks or more. Where jobs have a sequence mix, it is that of the full shape.
 
     Args:
         situation: The question, as the solver asks it.
-        judged_seconds: Of the best layout that is known.
+        judged_seconds: Of the best layout that is known, under 1F1B and with such a mix.
         crowding: How far devices may be filled beyond what :meth:`Situation.crowding` allows, where no memory limit is
             known.
     """
@@ -59,14 +61,15 @@ def look_at_all(situation: Situation, judged_seconds: float, crowding: float) ->
     home = situation.home
     if (
         situation.links
-        or home.mix is not None
-        or {home.schedule, *home.schedules} != {"1f1b"}
+        or SCHEDULE not in (home.schedule, *home.schedules)
         or situation.all_is_well
         or math.prod([len(ranks) + 1 for ranks in kinds]) > _MOST_GROUPS
         or home.num_micro_batches > _MOST_QUOTA
     ):
         return Looked(base=None, layout=None, is_all=False)
-    return _Everything(situation, kinds, crowding).fastest(judged_seconds)
+    looked = _Everything(situation, kinds, crowding).fastest(judged_seconds)
+    has_more = home.mix is not None or len({home.schedule, *home.schedules}) > 1
+    return replace(looked, is_all=looked.is_all and not has_more)
 
 
 def _kinds(situation: Situation) -> list[list[int]]:
@@ -192,7 +195,8 @@ class _Everything:
             stages = even_stages([stage.ranks for stage in rows[d]], situation.home.num_blocks)
             plain.append(Replica(stages=stages, num_micro_batches=quota))
             tuned.append(Replica(stages=tuple(rows[d]), num_micro_batches=int(deal[d, 2])))
-        base, layout = (replace(situation.home, replicas=tuple(each), standbys=()) for each in (plain, tuned))
+        home = replace(situation.home, schedule=SCHEDULE, standbys=())
+        base, layout = (replace(home, replicas=tuple(each)) for each in (plain, tuned))
         live = situation.throughputs.keys()
         return with_standbys(base, live), with_standbys(layout, live)
 
@@ -250,10 +254,10 @@ def _held(situation: Situation, deepest: int, crowding: float) -> tuple[Floats, 
     """([lives, blocks] what a block takes of all its shards, what one shard may hold): bytes, or blocks."""
     if situation.device_bytes is None:
         return np.ones((1, situation.home.num_blocks)), (situation.most_blocks + crowding) * _SLACK
-    blocks = situation.cost.model.blocks
+    blocks, scale = situation.cost.model.blocks, situation.largest_scale
     held = np.array(
         [
-            [2 * b.parameter_bytes + b.optimizer_bytes + live * b.activation_bytes for b in blocks]
+            [2 * b.parameter_bytes + b.optimizer_bytes + live * scale * b.activation_bytes for b in blocks]
             for live in range(1, deepest + 1)
         ],
         dtype=float,

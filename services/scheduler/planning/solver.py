@@ -21,6 +21,7 @@ from itertools import combinations, islice
 from layouts.layout import Layout
 from services.scheduler.planning.answer import answer
 from services.scheduler.planning.candidate import SCHEDULE, Candidate, same
+from services.scheduler.planning.every_layout import SCHEDULE as ALL_UNDER
 from services.scheduler.planning.every_layout import look_at_all
 from services.scheduler.planning.levers import REGISTRY, STRUCTURAL
 from services.scheduler.planning.levers.rearrange import steps_within
@@ -45,6 +46,9 @@ _DEALERS = ("placement", "standby")
 _MAX_COMPARED = 3
 _MAX_ROUNDS = 4
 _MAX_STAGES = 15
+_MAX_PLANNED_APART = 32
+"""Up to so many ranks what is fastest without some of the spare ones is what a plan without them comes to; in larger
+jobs it is what its levers come to, to which a plan may add some tenths of a percent."""
 _MOVERS = frozenset(("move_ranks", "placement", "depths"))
 
 
@@ -167,11 +171,14 @@ class _Search:
         fastest = self.fastest
         if fastest.excess_bytes:
             return
-        looked = look_at_all(self.situation, fastest.judged, max(0.0, self._crowding(fastest.layout)))
+        home = self.situation.home
+        judged = self.situation.judged_seconds(replace(fastest.layout, mix=home.mix), ALL_UNDER)
+        looked = look_at_all(self.situation, judged, max(0.0, self._crowding(fastest.layout)))
+        schedules = dict.fromkeys((home.schedule, *home.schedules))
         if looked.base is not None and looked.layout is not None:
             self.add((_REARRANGE,), looked.base, looked.layout)
-            self.add((_REARRANGE,), looked.base, self.tuner.tuned(looked.base, self._tuning))
-        self.knows_all = looked.is_all and not (self.situation.home.routable or self.situation.may_have_orders)
+            self.tune(_under([((_REARRANGE,), looked.base)], schedules))
+        self.knows_all = looked.is_all and not (home.routable or self.situation.may_have_orders)
 
     def climb(self) -> None:
         """Weigh what comes of the fastest few by steps of one rank or one stage, as long as one is worth a plan.
@@ -268,15 +275,17 @@ def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[_Search, 
     """
     search = _Search(wary)
     _weigh(search)
-    below = [] if known is None else [known]
+    below: dict[frozenset[int], Candidate] = {}
     *fewer, _ = steps(wary, thoroughly=search.is_small)
     if not search.knows_all:
         for left_out in fewer:
             part = _Search(wary.without(left_out), search.tuner)
             with suppress(NoPlanError):
                 _weigh(part)
-                below.append(part.fastest)
-    return search, *_chosen(search, below)
+                if len(wary.throughputs) <= _MAX_PLANNED_APART:
+                    _chosen(part, [found for ranks, found in below.items() if ranks >= left_out])
+                below[left_out] = part.fastest
+    return search, *_chosen(search, [*([] if known is None else [known]), *below.values()])
 
 
 def _trusting(situation: Situation, candidate: Candidate) -> Candidate:

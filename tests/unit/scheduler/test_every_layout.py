@@ -14,7 +14,7 @@ from layouts.layout import Replica, Stage, uniform_layout
 from layouts.mix import mix_for
 from services.scheduler.planning.cell_table import cell_table
 from services.scheduler.planning.cost_model import CostModel
-from services.scheduler.planning.every_layout import look_at_all
+from services.scheduler.planning.every_layout import Looked, look_at_all
 from services.scheduler.planning.group_deal import best_deal
 from services.scheduler.planning.levers.tensor_width import best_widths
 from services.scheduler.planning.memory import replica_peaks
@@ -120,7 +120,10 @@ def test_ranks_stay_with_the_blocks_that_they_hold() -> None:
             assert [held[stage.ranks[0]] for stage in replica.stages] == [0, 3]
 
 
-def test_jobs_that_are_too_large_or_have_other_rules_are_left_to_the_climb() -> None:
+NOTHING = Looked(base=None, layout=None, is_all=False)
+
+
+def test_jobs_that_are_too_large_are_left_to_the_climb_and_those_with_other_rules_too() -> None:
     home = uniform_layout(num_blocks=6, tensor=2, pipeline=2, data=2, num_micro_batches=4)
     ill = situation_of(home, speeds={0: 0.5})
     mix = mix_for(ill.cost.model, [2, 2], num_stages=2)
@@ -130,8 +133,12 @@ def test_jobs_that_are_too_large_or_have_other_rules_are_left_to_the_climb() -> 
         replace(ill, home=replace(home, mix=mix)),
         replace(ill, home=replace(home, schedules=("zb-h1",))),
     ):
-        assert not look_at_all(situation.wary, FAR, 0.0).is_all
-    assert not look_at_all(many.wary, FAR, 0.0).is_all
+        looked = look_at_all(situation.wary, FAR, 0.0)
+        assert not looked.is_all
+        assert looked.layout is not None
+        assert (looked.layout.schedule, looked.layout.mix) == ("1f1b", situation.home.mix)
+    only = replace(ill, home=replace(home, schedule="zb-h1"))
+    assert look_at_all(only.wary, FAR, 0.0) == look_at_all(many.wary, FAR, 0.0) == NOTHING
     assert look_at_all(ill.wary, FAR, 0.0).is_all
 
 
