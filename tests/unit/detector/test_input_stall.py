@@ -40,12 +40,19 @@ def test_a_stall_is_told_once_and_only_if_it_costs_something(data_shares: list[f
     assert [found.ranks for found in told] == [(2,)] * is_told
 
 
-def _look(iteration: int, share: float) -> Look:
+def test_it_began_with_the_ranks_that_are_named() -> None:
+    watch = InputStall()
+    stalled = [(1, 0.2), (2, 0.0), (2, 0.2), (2, 0.2), (2, 0.2)]
+    (found,) = [found for i, (rank, share) in enumerate(stalled) for found in watch.observe(_look(i, share, rank))]
+    assert (found.ranks, found.first_iteration) == ((2,), 2)
+
+
+def _look(iteration: int, share: float, rank: int = 2) -> Look:
     job = SyntheticJob(places=cube(), seed=1)
     frame = next(iter(job.frames(iteration, iteration + 1)))
     count = len(frame.ranks)
     wall_seconds = np.ones(count)
-    frame = replace(frame, wall_seconds=wall_seconds, data_seconds=np.where(frame.ranks == 2, share, 0.0))
+    frame = replace(frame, wall_seconds=wall_seconds, data_seconds=np.where(frame.ranks == rank, share, 0.0))
     everybody, nothing = np.ones(count, bool), np.zeros(count, bool)
     return Look(
         frame=frame,

@@ -82,19 +82,22 @@ def _lost(stalls: list[_Stall], num_seen: int) -> float:
 def _finding(stalls: list[_Stall], num_seen: int) -> KindFinding:
     by_rank = Counter(rank for _, _, _, ranks in stalls for rank in ranks)
     ranks = tuple(sorted(rank for rank, count in by_rank.items() if 2 * count >= len(stalls)))
-    share = float(np.mean([share for _, _, share, _ in stalls]))
+    # Where somebody else's input was late once, shortly before, these ranks' stall has not begun.
+    theirs = [stall for stall in stalls if not ranks or not set(ranks).isdisjoint(stall[3])]
+    first_iteration = theirs[0][1]
+    share = float(np.mean([share for _, _, share, _ in theirs]))
     return KindFinding(
         kind=VerdictKind.INPUT_STALL,
         ranks=ranks,
         throughput=1 - _lost(stalls, num_seen),
         confidence=0.99,
-        first_iteration=stalls[0][1],
+        first_iteration=first_iteration,
         evidence=(
             Evidence(
                 name="input",
                 value=100 * share,
                 unit="%",
-                text=f"of the iteration, in {len(stalls)} of {num_seen} iterations since iteration {stalls[0][1]}",
+                text=f"of the iteration, in {len(theirs)} of the last {num_seen}, first in iteration {first_iteration}",
             ),
             Evidence(
                 name="ranks that waited for it", value=float(len(by_rank)), unit="ranks", text=_listed(sorted(by_rank))
