@@ -19,7 +19,7 @@ from services.scheduler.departures import flight_again, solved
 from services.scheduler.dispatch.protocol import RankCalls
 from services.scheduler.domain.job_state import JobKnowledge, PlanNeed
 from services.scheduler.domain.losses import due_accounts, with_standstill
-from services.scheduler.domain.profiles import JobProfile, on_profile
+from services.scheduler.domain.profiles import JobProfile, Measured, on_profile
 from services.scheduler.domain.replacements import in_their_places, on_rank_registered
 from services.scheduler.domain.restart import Resumed
 from services.scheduler.domain.transitions import on_verdict
@@ -88,14 +88,20 @@ class JobActor:
             self._plans.job, accounts = due_accounts(self.job, self._parts.now())
             if accounts:
                 await self._parts.store.save_patiently(accounts)
-            if measured is None:
-                return
-            record, self._plans.unmeasured = self._plans.unmeasured, None
-            if record is not None and record.plan_id == measured.plan.plan_id:
-                levers = [action.lever for action in record.actions]
-                hindsight = self.job.hindsight.after(record.predicted_seconds, measured.seconds, levers)
-                self._plans.job = replace(self.job, hindsight=hindsight)
-                await self._plans.log.entered(record, PlanState.MEASURED, measured_seconds=measured.seconds)
+            if measured is not None:
+                await self._note_effect(measured)
+            if self.job.workload is not None:
+                await self._plans.take_first_profile()
+
+    async def _note_effect(self, measured: Measured) -> None:
+        """Of the plan in force: what it did, beside what was predicted."""
+        record, self._plans.unmeasured = self._plans.unmeasured, None
+        if record is None or record.plan_id != measured.plan.plan_id:
+            return
+        levers = [action.lever for action in record.actions]
+        hindsight = self.job.hindsight.after(record.predicted_seconds, measured.seconds, levers)
+        self._plans.job = replace(self.job, hindsight=hindsight)
+        await self._plans.log.entered(record, PlanState.MEASURED, measured_seconds=measured.seconds)
 
     async def take_rank(self, record: RankRecord) -> None:
         """A process of a rank registered; durable on return.

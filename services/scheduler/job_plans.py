@@ -79,6 +79,8 @@ class JobPlans:
         self._second_look: asyncio.Task[None] | None = None
         self._waiting: asyncio.Task[None] | None = None
         self._has_waited = False
+        self._profile_wait: asyncio.Task[None] | None = None
+        self._goes_without_profile = False
 
     async def react(self, likely: Answer | None = None) -> None:
         """Start what the state asks for; replace a flight that counts on somebody who is gone.
@@ -93,6 +95,8 @@ class JobPlans:
             if flight is None or flight.mode is PlanMode.BOUNDARY or not intact:
                 await self.ground("somebody it counts on is gone")
                 await self._plan(PlanMode.RECOVER, likely)
+        elif need is not PlanNeed.NONE and self._awaits_profile():
+            _log.info("the job's profile is not known yet: no plan yet", job_id=self.job.job_id)
         elif need is PlanNeed.BOUNDARY:
             await self._plan(PlanMode.BOUNDARY, likely)
         elif need is PlanNeed.ADVICE:
@@ -102,6 +106,26 @@ class JobPlans:
             await self.states.announce(self.job)
         else:
             self._news.publish(job_view(self.job))  # a flight records the state together with its plan
+
+    async def take_first_profile(self) -> None:
+        """Do what has waited for the job's profile."""
+        if self._profile_wait is not None:
+            self._profile_wait.cancel()
+            self._profile_wait = None
+            await self.react()
+
+    def _awaits_profile(self) -> bool:
+        """Whether to wait, and not for ever: a detector that is away has no profile to tell."""
+        if self.job.workload is not None or self._goes_without_profile:
+            return False
+        if self._profile_wait is None:
+            self._profile_wait = self._parts.spawn(self._wait_for_profile())
+        return True
+
+    async def _wait_for_profile(self) -> None:
+        await asyncio.sleep(self._parts.profile_seconds)
+        self._goes_without_profile = True
+        await self._look_again(0.0)
 
     async def _plan(self, mode: PlanMode, likely: Answer | None) -> None:
         job, parts = self.job, self._parts

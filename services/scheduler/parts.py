@@ -27,6 +27,8 @@ class Parts:
         times: Deadlines of flights.
         second_look_seconds: After a layout was kept with somebody ill, until that is weighed again; each time longer.
         registration_seconds: How long a recovery waits for ranks that have not registered yet; they are coming up.
+        profile_seconds: How long anything but a recovery waits for a job's first profile: after a restart it is on its
+            way, and without it only the ratios of predictions mean anything.
         ended_seconds: After all processes of a job that nobody can reshape are done, until the job counts as finished.
         clock: Unix seconds.
         rank_tls: How ranks are talked to; None = plain.
@@ -40,6 +42,7 @@ class Parts:
     times: FlightTimes = field(default_factory=FlightTimes)
     second_look_seconds: float = 30.0
     registration_seconds: float = 30.0
+    profile_seconds: float = 15.0
     ended_seconds: float = 60.0
     clock: Callable[[], float] = time.time
     rank_tls: RankTls | None = None

@@ -63,6 +63,7 @@ class World:
     engine: AsyncEngine
     toys: ToyJob
     scheduler: Scheduler
+    newest_profile: JobProfile | None = None
 
     @property
     def coordinator(self) -> Coordinator:
@@ -112,16 +113,15 @@ class World:
         )
 
     async def profile(self, iteration: int, seconds: float) -> None:
-        await self.coordinator.take_profile(
-            JobProfile(
-                job_id=self.toys.job_id,
-                iteration=iteration,
-                epoch=self.job.epoch,
-                workload=WORKLOAD,
-                iteration_seconds=seconds,
-                throughputs={},
-            )
+        self.newest_profile = JobProfile(
+            job_id=self.toys.job_id,
+            iteration=iteration,
+            epoch=self.job.epoch,
+            workload=WORKLOAD,
+            iteration_seconds=seconds,
+            throughputs={},
         )
+        await self.coordinator.take_profile(self.newest_profile)
 
     async def until(self, condition: Callable[[], object], what: str = "the condition") -> None:
         """Wait for a condition, looking often."""
@@ -146,11 +146,16 @@ class World:
         page = await self.scheduler.store.list_incidents(job_id=self.toys.job_id, page_size=0, page_token="")
         return list(reversed(page.items))
 
-    async def restart(self, **settings: Any) -> None:
-        """kill -9 of the scheduler, and a new one; ``settings`` are those of its parts."""
+    async def restart(self, *, profiled: bool = True, **settings: Any) -> None:
+        """kill -9 of the scheduler, and a new one; ``settings`` are those of its parts.
+
+        It is given the newest profile again, as from the compacted topic, if ``profiled``.
+        """
         await self.scheduler.crash()
         self.scheduler = new_scheduler(self.engine, **settings)
         await self.coordinator.load()
+        if profiled and self.newest_profile is not None:
+            await self.coordinator.take_profile(self.newest_profile)
 
     async def steps_are_gapless(self) -> None:
         """No rank did a step twice, or left one out in a layout that counted on it."""

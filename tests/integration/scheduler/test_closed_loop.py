@@ -181,6 +181,28 @@ async def test_after_a_restart_the_scheduler_knows_who_is_slow_and_who_is_gone(w
 
 
 @pytest.mark.asyncio
+async def test_after_a_restart_a_slow_device_waits_for_the_jobs_profile(world: World) -> None:
+    await world.say(VerdictKind.COMPUTE_SLOW, 3, throughput=0.5)
+    await world.until_epoch(1)
+    before = world.job
+    await world.restart(profiled=False)
+    await world.say(VerdictKind.COMPUTE_SLOW, 6, throughput=0.4)
+    assert len(await world.plans()) == 1
+    await world.profile(40, 1.7)
+    await world.until_epoch(2)
+    plan = (await world.plans())[-1].plan
+    assert plan.predicted_seconds > 0.0
+    assert world.job.layout != before.layout
+
+
+@pytest.mark.asyncio
+async def test_a_job_whose_profile_does_not_come_is_planned_without_it(world: World) -> None:
+    await world.restart(profiled=False, profile_seconds=0.05)
+    await world.say(VerdictKind.COMPUTE_SLOW, 6, throughput=0.4)
+    await world.until_epoch(1)
+
+
+@pytest.mark.asyncio
 async def test_a_device_that_flipped_before_a_restart_is_not_followed_after_it(world: World) -> None:
     flips = [(VerdictKind.COMPUTE_SLOW, 0.5), (VerdictKind.RECOVERED, 1.0)] * 8
     past = [world.verdict(kind, 3, throughput=throughput) for kind, throughput in flips]
