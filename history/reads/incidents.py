@@ -7,7 +7,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history.documents import evidence_from_documents
-from history.reads.paging import Page, read_page
+from history.reads.paging import PagedQuery
 from history.records import CulpritRecord, IncidentState, VerdictRecord
 
 _CULPRITS = """
@@ -51,30 +51,8 @@ def _incident(row: Row[Any]) -> IncidentState:
     )
 
 
-async def list_incidents(
-    connection: AsyncConnection, *, job_id: str = "", page_size: int = 0, page_token: str = ""
-) -> Page[IncidentState]:
-    """Incidents, newest first.
-
-    Args:
-        connection: Open connection.
-        job_id: Only this job's; empty = all.
-        page_size: At most so many; 0 = 100.
-        page_token: From the previous page; empty = first page.
-
-    Raises:
-        PageError: The size is negative, or the token not one of this list.
-    """
-    return await read_page(
-        connection,
-        _INCIDENTS,
-        _incident,
-        at="opened_at",
-        item_id="incident_id",
-        page_size=page_size,
-        page_token=page_token,
-        job_id=job_id,
-    )
+list_incidents = PagedQuery(query=_INCIDENTS, item_of=_incident, at="opened_at", item_id="incident_id").page
+"""Incidents, newest first."""
 
 
 async def get_incident(connection: AsyncConnection, incident_id: str) -> IncidentState | None:
@@ -104,30 +82,8 @@ def _verdict(row: Row[Any]) -> VerdictRecord:
     )
 
 
-async def list_verdicts(
-    connection: AsyncConnection, *, job_id: str = "", page_size: int = 0, page_token: str = ""
-) -> Page[VerdictRecord]:
-    """Verdicts, newest first: also those that lead to no incident.
-
-    Args:
-        connection: Open connection.
-        job_id: Only this job's; empty = all.
-        page_size: At most so many; 0 = 100.
-        page_token: From the previous page; empty = first page.
-
-    Raises:
-        PageError: The size is negative, or the token not one of this list.
-    """
-    return await read_page(
-        connection,
-        _ALL_VERDICTS,
-        _verdict,
-        at="decided_at",
-        item_id="verdict_id",
-        page_size=page_size,
-        page_token=page_token,
-        job_id=job_id,
-    )
+list_verdicts = PagedQuery(query=_ALL_VERDICTS, item_of=_verdict, at="decided_at", item_id="verdict_id").page
+"""Verdicts, newest first: also those that lead to no incident."""
 
 
 async def job_verdicts(connection: AsyncConnection, job_id: str) -> tuple[VerdictRecord, ...]:

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history.documents import layout_from_document, model_from_document
 from history.reads.incidents import job_verdicts, open_incidents
-from history.reads.paging import Page, read_page
+from history.reads.paging import PagedQuery
 from history.reads.plans import measured_effects, planned_throughputs, running_since, unfinished_plans
 from history.records import JobStatus, RankRecord, RestartRecord
 from history.tables import JobLayoutRow, JobSecretRow
@@ -62,26 +62,8 @@ def _job(row: Row[Any]) -> JobStatus:
     )
 
 
-async def list_jobs(connection: AsyncConnection, *, page_size: int = 0, page_token: str = "") -> Page[JobStatus]:
-    """Jobs, newest first.
-
-    Args:
-        connection: Open connection.
-        page_size: At most so many; 0 = 100.
-        page_token: From the previous page; empty = first page.
-
-    Raises:
-        PageError: The size is negative, or the token not one of this list.
-    """
-    return await read_page(
-        connection,
-        _JOBS,
-        _job,
-        at="registered_at",
-        item_id="job_id",
-        page_size=page_size,
-        page_token=page_token,
-    )
+list_jobs = PagedQuery(query=_JOBS, item_of=_job, at="registered_at", item_id="job_id").page
+"""Jobs, newest first."""
 
 
 async def get_job(connection: AsyncConnection, job_id: str) -> JobStatus | None:

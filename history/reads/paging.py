@@ -129,35 +129,41 @@ def page_of(items: Sequence[Item], cursors: Sequence[Cursor], limit: int) -> Pag
     return Page(items=tuple(items[:limit]), next_page_token=encode_cursor(cursors[limit - 1]) if more else "")
 
 
-async def read_page(
-    connection: AsyncConnection,
-    query: str,
-    item_of: Callable[[Row[Any]], Item],
-    *,
-    at: str,
-    item_id: str,
-    page_size: int,
-    page_token: str,
-    job_id: str = "",
-) -> Page[Item]:
-    """One page of what a query gives.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagedQuery(Generic[Item]):
+    """A query whose items are read page by page.
 
-    Args:
-        connection: Open connection.
+    Attributes:
         query: As in :func:`page_query`; its rows have the columns ``at`` and ``item_id``.
         item_of: What a row stands for.
         at: As in :func:`page_query`.
         item_id: Column of ``x`` that names the items and breaks ties.
-        page_size: At most so many; 0 = 100.
-        page_token: From the previous page; empty = first page.
-        job_id: Only this job's; empty = all.
-
-    Raises:
-        PageError: The size is negative, or the token not one of this list.
     """
-    listing = Listing(item_id=item_id, job_id=job_id)
-    limit, cursor = limit_of(page_size), decode_cursor(page_token, listing)
-    statement, parameters = page_query(query, listing, at=at, limit=limit, cursor=cursor)
-    rows = (await connection.execute(statement, parameters)).all()
-    cursors = [Cursor(listing=listing, at=getattr(row, at), item_id=getattr(row, item_id)) for row in rows]
-    return page_of([item_of(row) for row in rows], cursors, limit)
+
+    query: str
+    item_of: Callable[[Row[Any]], Item]
+    at: str
+    item_id: str
+
+    async def page(
+        self, connection: AsyncConnection, *, job_id: str = "", page_size: int = 0, page_token: str = ""
+    ) -> Page[Item]:
+        """One page, newest items first.
+
+        Args:
+            connection: Open connection.
+            job_id: Only this job's; empty = all.
+            page_size: At most so many; 0 = 100.
+            page_token: From the previous page; empty = first page.
+
+        Raises:
+            PageError: The size is negative, or the token not one of this list.
+        """
+        listing = Listing(item_id=self.item_id, job_id=job_id)
+        limit, cursor = limit_of(page_size), decode_cursor(page_token, listing)
+        statement, parameters = page_query(self.query, listing, at=self.at, limit=limit, cursor=cursor)
+        rows = (await connection.execute(statement, parameters)).all()
+        cursors = [
+            Cursor(listing=listing, at=getattr(row, self.at), item_id=getattr(row, self.item_id)) for row in rows
+        ]
+        return page_of([self.item_of(row) for row in rows], cursors, limit)

@@ -7,7 +7,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from history.documents import layout_from_document, throughputs_from_document
-from history.reads.paging import Page, read_page
+from history.reads.paging import PagedQuery
 from history.records import ActionRecord, AlternativeRecord, PlanEffect, PlanRecord, PlanStatus
 from history.vocabulary import PlanMode, PlanState
 
@@ -82,30 +82,8 @@ def _plan(row: Row[Any]) -> PlanStatus:
     )
 
 
-async def list_plans(
-    connection: AsyncConnection, *, job_id: str = "", page_size: int = 0, page_token: str = ""
-) -> Page[PlanStatus]:
-    """Plans, newest first.
-
-    Args:
-        connection: Open connection.
-        job_id: Only this job's; empty = all.
-        page_size: At most so many; 0 = 100.
-        page_token: From the previous page; empty = first page.
-
-    Raises:
-        PageError: The size is negative, or the token not one of this list.
-    """
-    return await read_page(
-        connection,
-        _PLANS,
-        _plan,
-        at="proposed_at",
-        item_id="plan_id",
-        page_size=page_size,
-        page_token=page_token,
-        job_id=job_id,
-    )
+list_plans = PagedQuery(query=_PLANS, item_of=_plan, at="proposed_at", item_id="plan_id").page
+"""Plans, newest first."""
 
 
 async def get_plan(connection: AsyncConnection, plan_id: str) -> PlanStatus | None:
