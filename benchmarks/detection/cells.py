@@ -3,7 +3,8 @@
 import zlib
 from dataclasses import dataclass
 
-from benchmarks.detection.traces import OPERATION_NOISE_SIGMA, SHAPES, Scenario, Trace, make_trace
+from benchmarks.detection.simulated_run import OPERATION_NOISE_SIGMA, SHAPES
+from benchmarks.detection.traces import Scenario, Trace, make_trace
 
 SLOWDOWNS = (3.0, 5.0, 10.0, 15.0, 25.0, 50.0)
 BASELINE_TRACES = 60

@@ -17,33 +17,16 @@ import numpy as np
 
 from benchmarks.detection.frames import frames_of
 from benchmarks.detection.score import at_least_percent, at_most
-from benchmarks.detection.traces import (
-    DEVICE_FLOPS_PER_SECOND,
-    LAYERS_PER_STAGE,
-    OPERATION_NOISE_SIGMA,
-    SHAPES,
-    TOKEN_BUDGET,
-    Trace,
-    transformer,
-)
-from layouts.layout import uniform_layout
+from benchmarks.detection.simulated_run import HARDWARE, OPERATION_NOISE_SIGMA, job_of_shape
+from benchmarks.detection.traces import Trace
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.verdict import Verdict, VerdictKind
 from simulator.afflictions import Afflicted, Affliction, afflict
-from simulator.hardware import Hardware
 from simulator.noise import rank_noise, resampled_factors
 from simulator.pipeline_run import run_pipeline
-from simulator.workload import packed_workload
 
 LINES = Path("out/benchmarks/detection/kinds.jsonl")
 ITERATIONS = 400
-HARDWARE = Hardware(
-    seconds_per_flop=1.0 / DEVICE_FLOPS_PER_SECOND,
-    tensor_seconds=1e-3,
-    transfer_seconds=1e-3,
-    exchange_seconds=0.2,
-    optimizer_seconds=0.05,
-)
 ITERATION_SECONDS = 10.0
 _SLOW_NOW_AND_THEN = frozenset((Affliction.JITTER, Affliction.RANK_PAUSES))
 """Calling the victim of these slow is not false: it is, in some of its iterations."""
@@ -88,26 +71,8 @@ class KindScore:
 def kind_trace(what: Affliction, index: int, *, shape: str = "4x2x2") -> tuple[Trace, Afflicted]:
     """One trace of an affliction."""
     rng = np.random.default_rng(zlib.crc32(what.encode()) * 1_000_000 + index)
-    tensor, data, pipeline = SHAPES[shape]
-    batches = data * 2 * pipeline
-    layout = uniform_layout(
-        num_blocks=LAYERS_PER_STAGE * pipeline,
-        tensor=tensor,
-        pipeline=pipeline,
-        data=data,
-        num_micro_batches=batches,
-    )
-    workload = packed_workload(
-        rng, num_iterations=ITERATIONS, num_micro_batches=batches, token_budget=TOKEN_BUDGET, length_scale=4.0, tail=1.0
-    )
-    case = afflict(
-        rng,
-        what,
-        layout=layout,
-        model=transformer(layout.num_blocks),
-        workload=workload,
-        iteration_seconds=ITERATION_SECONDS,
-    )
+    layout, model, workload = job_of_shape(rng, shape, ITERATIONS, length_scale=4.0, tail=1.0)
+    case = afflict(rng, what, layout=layout, model=model, workload=workload, iteration_seconds=ITERATION_SECONDS)
     shape_of = case.slowdown.shape
     slowdown = case.slowdown * resampled_factors(rng, ITERATIONS)[:, None]
     slowdown = slowdown * rank_noise(rng, shape_of, sigma=OPERATION_NOISE_SIGMA)

@@ -7,23 +7,13 @@ from enum import StrEnum
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from benchmarks.detection.traces import (
-    DEVICE_FLOPS_PER_SECOND,
-    LAYERS_PER_STAGE,
-    OPERATION_NOISE_SIGMA,
-    SHAPES,
-    SMALLEST_DISTANCE,
-    TOKEN_BUDGET,
-    transformer,
-)
-from layouts.layout import Layout, uniform_layout
-from layouts.model import ModelSpec
-from simulator.hardware import Hardware
+from benchmarks.detection.simulated_run import HARDWARE, OPERATION_NOISE_SIGMA, SimulatedRun, job_of_shape
+from benchmarks.detection.traces import SMALLEST_DISTANCE
+from layouts.layout import Layout
 from simulator.links import LinkConditions, SlowLinks
 from simulator.noise import rank_noise, resampled_factors
 from simulator.observations import NodeClock, observations
-from simulator.pipeline_run import RankTimes, run_pipeline
-from simulator.workload import Workload, packed_workload
+from simulator.pipeline_run import run_pipeline
 
 CLOCK_OFFSET_SECONDS = 5e-3
 CLOCK_SKEW = 2e-5
@@ -42,24 +32,13 @@ class Victim(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkTrace:
+class LinkTrace(SimulatedRun):
     """One simulated run and its truth; ``fault`` is None where no link was slow."""
 
-    name: str
-    layout: Layout
-    model: ModelSpec
-    hardware: Hardware
-    workload: Workload
-    times: RankTimes
     devices_per_node: int
     clocks: tuple[NodeClock, ...]
     fault: SlowLinks | None
     slow_device: int | None
-
-    @property
-    def num_iterations(self) -> int:
-        """Iterations of the run."""
-        return int(self.times.wall.shape[0])
 
     def observations(self) -> Iterator[pb.Observation]:
         """What the detector would read."""
@@ -88,24 +67,8 @@ def make_link_trace(
         num_iterations: Length of the run.
     """
     rng = np.random.default_rng(seed)
-    tensor, data, pipeline = SHAPES[shape]
-    num_micro_batches = data * 2 * pipeline
-    layout = uniform_layout(
-        num_blocks=LAYERS_PER_STAGE * pipeline,
-        tensor=tensor,
-        pipeline=pipeline,
-        data=data,
-        num_micro_batches=num_micro_batches,
-    )
-    model, ranks = transformer(layout.num_blocks), layout.ranks
-    workload = packed_workload(
-        rng,
-        num_iterations=num_iterations,
-        num_micro_batches=num_micro_batches,
-        token_budget=TOKEN_BUDGET,
-        length_scale=16.0,
-        tail=1.5,
-    )
+    layout, model, workload = job_of_shape(rng, shape, num_iterations)
+    ranks = layout.ranks
     # A stage a node, so that activations cross, or a replica a node (4x2x2), so that gradients do.
     devices_per_node = int(rng.choice([4, 8]))
     clocks = tuple(_clock(rng) for _ in range(-(-len(ranks) // devices_per_node)))
@@ -123,13 +86,6 @@ def make_link_trace(
     )
     if victim is Victim.COMPUTE:
         slowdown[onset:stop, ranks.index(hit[0])] *= factor
-    hardware = Hardware(
-        seconds_per_flop=1.0 / DEVICE_FLOPS_PER_SECOND,
-        tensor_seconds=1e-3,
-        transfer_seconds=1e-3,
-        exchange_seconds=0.2,
-        optimizer_seconds=0.05,
-    )
     links = LinkConditions(
         rng=rng,
         num_iterations=num_iterations,
@@ -138,13 +94,13 @@ def make_link_trace(
         common=resampled_factors(rng, num_iterations),
     )
     times = run_pipeline(
-        model=model, layout=layout, hardware=hardware, workload=workload, slowdown=slowdown, links=links
+        model=model, layout=layout, hardware=HARDWARE, workload=workload, slowdown=slowdown, links=links
     )
     return LinkTrace(
         name=f"{shape}-{victim}-{slowdown_percent:g}-{seed}",
         layout=layout,
         model=model,
-        hardware=hardware,
+        hardware=HARDWARE,
         workload=workload,
         times=times,
         devices_per_node=devices_per_node,

@@ -13,7 +13,8 @@ from benchmarks.detection.bars import bars
 from benchmarks.detection.cells import Cell, grid
 from benchmarks.detection.live_report import LIVE, LiveReport
 from benchmarks.detection.score import CellScore, TraceScore, score_cell
-from benchmarks.detection.traces import OPERATION_NOISE_SIGMA, SHAPES, Scenario
+from benchmarks.detection.simulated_run import OPERATION_NOISE_SIGMA, SHAPES
+from benchmarks.detection.traces import Scenario
 
 SCORES = Path("out/benchmarks/detection/scores.jsonl")
 TEMPLATE = Path(__file__).with_name("page.md")

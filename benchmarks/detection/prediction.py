@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.detection.frames import frames_of
-from benchmarks.detection.traces import SHAPES, Trace, make_trace
+from benchmarks.detection.simulated_run import SHAPES
+from benchmarks.detection.traces import Trace, make_trace
 from layouts.schedules import program_of
 from services.detector.domain.iteration_time import IterationTime
 from services.detector.domain.workload import WorkExpectation

@@ -24,7 +24,8 @@ from benchmarks.detection.baselines.resihp import ResiHP
 from benchmarks.detection.finding import Contender
 from benchmarks.detection.ours import Evenkeel
 from benchmarks.detection.score import CellScore, TraceScore, score_cell, score_trace
-from benchmarks.detection.traces import SHAPES, Scenario, Trace, make_trace
+from benchmarks.detection.simulated_run import SHAPES
+from benchmarks.detection.traces import Scenario, Trace, make_trace
 
 SWEEPS: dict[str, tuple[tuple[float, Contender], ...]] = {
     "Evenkeel: iterations per false alarm": tuple(

@@ -21,7 +21,7 @@ from benchmarks.detection.finding import Contender
 from benchmarks.detection.ours import Evenkeel
 from benchmarks.detection.page import SCORES, results_of, table
 from benchmarks.detection.score import score_trace
-from benchmarks.detection.traces import SHAPES
+from benchmarks.detection.simulated_run import SHAPES
 
 OURS = Evenkeel()
 BASELINES: tuple[Contender, ...] = (ResiHP(), Greyhound(), RelativeScores(), FixedRatio())
