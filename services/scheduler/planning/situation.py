@@ -27,8 +27,9 @@ RISK_MARGIN = 0.04
 _MOST_FILLED = 1.25
 _BY_ORDERS = "zb-h1"  # orders have both parts of a backward, as this schedule has
 _ROUNDED = 1.0 - 1e-9
-_SHARED = ("cuts", "_parts", "_borders", "_by_speeds", "_makespans", "_healthy", "_peaks")
+_SHARED = ("cuts", "placed", "_parts", "_borders", "_by_speeds", "_makespans", "_healthy", "_peaks")
 _Floats = npt.NDArray[np.float64]
+_Replicas = tuple[Replica, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,6 +51,7 @@ class Situation:
         with_orders: The full shape with the orders of its replicas, if it has any; found in ``home``.
         may_have_orders: Whether layouts with orders come up at all.
         cuts: Best cuts of stages that were asked for (:mod:`services.scheduler.planning.levers.tensor_width`).
+        placed: Where further shards went best (:mod:`services.scheduler.planning.levers.standby`).
     """
 
     layout: Layout
@@ -65,6 +67,7 @@ class Situation:
     dead: tuple[int, ...] = field(init=False)
     may_have_orders: bool = field(init=False, repr=False)
     cuts: dict[object, tuple[tuple[int, ...], tuple[int, ...]] | None] = field(init=False, repr=False)
+    placed: dict[tuple[int, str, int], tuple[_Replicas, tuple[float, _Replicas] | None]] = field(init=False, repr=False)
     _peaks: dict[tuple[int, int, str], tuple[Replica, float]] = field(init=False, repr=False)
     _parts: dict[tuple[int, str], tuple[tuple[Stage, ...], _Floats]] = field(init=False, repr=False)
     _by_speeds: dict[object, tuple[float, float, float]] = field(init=False, repr=False)

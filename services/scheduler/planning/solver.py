@@ -52,11 +52,17 @@ jobs it is what its levers come to, to which a plan may add some tenths of a per
 _MOVERS = frozenset(("move_ranks", "placement", "depths"))
 
 
-def _structures(situation: Situation) -> list[tuple[tuple[str, ...], Layout]]:
-    """Structures to tune, with the structural levers that led to each; the layout in force first, if it lives."""
+def _structures(situation: Situation, more: Sequence[_Structure] = ()) -> list[_Structure]:
+    """Structures to tune, with the structural levers that led to each; the layout in force first, if it lives.
+
+    Args:
+        situation: The question.
+        more: Structures of the same question with more ranks that have no place in the full shape either; where no
+            memory limit is known, no lever but standbys heeds those.
+    """
     live = situation.throughputs.keys()
     current = bare(situation.layout)
-    found: list[tuple[tuple[str, ...], Layout]] = []
+    found: list[_Structure] = []
 
     def add(names: tuple[str, ...], layout: Layout) -> None:
         if not any(same(layout, other) for _, other in found):
@@ -65,7 +71,12 @@ def _structures(situation: Situation) -> list[tuple[tuple[str, ...], Layout]]:
     if not situation.dead:
         add((), with_standbys(current, live))
     for lever in STRUCTURAL:
-        bases: list[tuple[tuple[str, ...], Layout]] = [((), current)]
+        if more and lever.name != "standby":
+            for names, layout in more:
+                if names == (lever.name,):
+                    add(names, with_standbys(layout, live))
+            continue
+        bases: list[_Structure] = [((), current)]
         if lever.name == "standby":
             # Ranks that moving others leaves over are few and fit nowhere.
             bases = [each for each in found if not _MOVERS.intersection(each[0])]
@@ -79,12 +90,14 @@ class _Search:
     """What was weighed so far for a situation.
 
     Attributes:
+        structures: What was tuned first.
         knows_all: Whether no layout at all is judged faster than the fastest of the candidates.
     """
 
     def __init__(self, situation: Situation, known: Tuner | None = None) -> None:
         self.situation, self.tuner = situation, Tuner(situation, known)
         self.candidates: list[Candidate] = []
+        self.structures: list[_Structure] = []
         self._dealt: list[Layout] = []
         self.knows_all = False
         self.is_small = _is_small(situation)
@@ -281,7 +294,8 @@ def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[_Search, 
         for left_out in fewer:
             part = _Search(wary.without(left_out), search.tuner)
             with suppress(NoPlanError):
-                _weigh(part)
+                unheeded = wary.device_bytes is None and left_out.isdisjoint(wary.home.ranks)
+                _weigh(part, search.structures if unheeded else ())
                 if len(wary.throughputs) <= _MAX_PLANNED_APART:
                     _chosen(part, [found for ranks, found in below.items() if ranks >= left_out])
                 below[left_out] = part.fastest
@@ -295,14 +309,18 @@ def _trusting(situation: Situation, candidate: Candidate) -> Candidate:
     return replace(candidate, seconds=situation.seconds(candidate.layout))
 
 
-def _weigh(search: _Search) -> None:
+def _weigh(search: _Search, more: Sequence[_Structure] = ()) -> None:
     """Weigh what may be best for the situation of a search in which nothing was weighed yet.
+
+    Args:
+        search: It.
+        more: As in :func:`_structures`.
 
     Raises:
         NoPlanError: Nothing can be made of the live ranks.
     """
     situation = search.situation
-    structures = _structures(situation)
+    structures = search.structures = _structures(situation, more)
     if not structures:
         raise NoPlanError(
             f"ranks {list(situation.dead)} are dead and the {len(situation.throughputs)} live ranks do not make one "

@@ -29,6 +29,7 @@ _OTHER = 0.25
 _UNEVEN = 1.9
 _SMALL = 2
 _Stages = tuple[Stage, ...]
+_Replicas = tuple[Replica, ...]
 _Levers = frozenset[str]
 
 
@@ -174,6 +175,9 @@ class Tuner:
         self._situation = situation
         self._tuned: dict[tuple[int, _Levers], tuple[Layout, Layout]] = {}
         self._free: dict[int, tuple[Layout, set[int]]] = {}
+        self._solved: dict[tuple[int, str, _Levers], tuple[_Replicas, Mix | None, _Replicas, Mix | None]] = (
+            {} if known is None else known._solved
+        )
         self._shaped: dict[tuple[int, int], tuple[_Stages, _Stages, _Stages]] = {} if known is None else known._shaped
         self._replicas: dict[tuple[int, int], Replica] = {} if known is None else known._replicas
         self._kinds: dict[object, _Kind] = {} if known is None else known._kinds
@@ -194,6 +198,18 @@ class Tuner:
         return known[1]
 
     def _tune(self, base: Layout, chosen: _Levers) -> Layout:
+        key = id(base.replicas), base.schedule, chosen
+        known = self._solved.get(key)
+        if known is None or known[1] != base.mix:
+            # What the id stands for is kept, so that it stays its own.
+            known = self._solved[key] = base.replicas, base.mix, *self._solve(base, chosen)
+        replicas, mix = known[2:]
+        if mix == base.mix and all(new is old for new, old in zip(replicas, base.replicas, strict=True)):
+            return base
+        return replace(base, replicas=replicas, mix=mix, standbys=self._standbys(base, replicas))
+
+    def _solve(self, base: Layout, chosen: _Levers) -> tuple[_Replicas, Mix | None]:
+        """The best replicas, and the best mix; neither hangs on who is spare."""
         quotas = tuple([replica.num_micro_batches for replica in base.replicas])
         kinds = [self._kind(replica) for replica in base.replicas]
         asked: list[tuple[int, ...]] = [(quota,) for quota in quotas]
@@ -221,11 +237,9 @@ class Tuner:
                 for replica, option, quota, scale in zip(base.replicas, options, quotas, scales, strict=True)
             ]
         )
-        if mix == base.mix and all(new is old for new, old in zip(replicas, base.replicas, strict=True)):
-            return base
-        return replace(base, replicas=replicas, mix=mix, standbys=self._standbys(base, replicas))
+        return replicas, mix
 
-    def _standbys(self, base: Layout, replicas: tuple[Replica, ...]) -> tuple[int, ...]:
+    def _standbys(self, base: Layout, replicas: _Replicas) -> tuple[int, ...]:
         """Live ranks without a position when the replicas of a layout become others."""
         known = self._free.get(id(base))
         if known is None:

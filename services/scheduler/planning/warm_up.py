@@ -18,6 +18,7 @@ from pipelines.search.generate import generate
 from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel
 from services.scheduler.planning.every_layout import look_at_all
 from services.scheduler.planning.makespan import pipeline_makespan, pipeline_makespans
+from services.scheduler.planning.pace import Pace
 from services.scheduler.planning.pipeline_bound import climbed, pipeline_bound, split_parts
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.split_search import least_slowest, split_candidates
@@ -34,14 +35,17 @@ def warm_up() -> float:
     climbed(prefix, borders, 2, 0.5, 0.0)
     split_candidates(prefix, 2, 10.0)
     least_slowest(prefix)
-    _look_at_some()
+    small = _small_job()
+    look_at_all(small.wary, 1.0, 0.0)
+    pace = Pace(small, small.home.replicas[0].stages, "1f1b")
+    pace.may_do(pace.within(2.0 * pace.slope), pace.slope, 1.0)
     layer = Layer(forward=1.0, backward_input=1.0, backward_weight=1.0)
     generate(Case(name="first", devices=2, micro_batches=2, layers=(layer,) * 5), Budget(100))
     return time.perf_counter() - started
 
 
-def _look_at_some() -> None:
-    """Plan a job of two devices, one of them slow."""
+def _small_job() -> Situation:
+    """A job of two devices, one of them slow."""
     block = BlockCost(
         forward_flops_per_token=1.0,
         forward_flops_per_squared_length=0.0,
@@ -51,10 +55,9 @@ def _look_at_some() -> None:
     )
     home = uniform_layout(num_blocks=2, tensor=1, pipeline=1, data=2, num_micro_batches=2)
     cost = CostModel(ModelSpec(blocks=(block, block)), ASSUMED_WORKLOAD)
-    situation = Situation(
+    return Situation(
         layout=home, home=home, throughputs={0: 1.0, 1: 0.5}, cost=cost, holders=frozenset((0, 1)), device_bytes=10.0
     )
-    look_at_all(situation.wary, 1.0, 0.0)
 
 
 if __name__ == "__main__":

@@ -4,72 +4,22 @@ Replicas of equal shape and speeds are one kind, and what a shard is worth is co
 the number of different replicas, not of devices.
 """
 
-from bisect import bisect_right
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from heapq import heapify, heapreplace
 
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.levers.tensor_width import best_stage
+from services.scheduler.planning.pace import Pace
 from services.scheduler.planning.repair import narrowed, with_standbys
 from services.scheduler.planning.situation import Situation
 
 _MAX_PLACED = 16
 _MAX_STEPS = 2
-_ROUNDED = 1.0 + 1e-9
 _Stages = tuple[Stage, ...]
 _Key = tuple[tuple[int, tuple[int, ...], tuple[float, ...]], ...]
-
-
-class _Pace:
-    """How fast replicas of some stages are; what was asked once is known."""
-
-    def __init__(self, situation: Situation, stages: _Stages, schedule: str) -> None:
-        self._situation, self._stages, self._schedule = situation, stages, schedule
-        parts = situation.parts(stages, "1f1b")
-        self._parts = parts[:, 0] + parts[:, 1]
-        self._slowest = int(self._parts.argmax())
-        self.slope = float(self._parts[self._slowest])
-        self._next_slope = max([0.0, *self._parts[: self._slowest], *self._parts[self._slowest + 1 :]])
-        self._known: dict[int, float] = {}
-
-    def seconds(self, quota: int) -> float:
-        """Pipeline seconds of a quota."""
-        found = self._known.get(quota)
-        if found is None:
-            found = self._known[quota] = self._situation.makespan(self._stages, quota, self._schedule)
-        return found
-
-    def is_within(self, quota: int, seconds: float) -> bool:
-        """Whether a quota is done within some seconds."""
-        if quota <= 0:
-            return True
-        return quota <= int(seconds / self.slope) and self._least(quota, seconds) <= seconds >= self.seconds(quota)
-
-    def within(self, seconds: float) -> int:
-        """The largest quota done within some seconds, at most one more than the slowest stage alone could do."""
-        most = bisect_right(range(int(seconds / self.slope) + 1), seconds, key=lambda q: self._least(q, seconds)) - 1
-        # The closed form is seldom wrong by a micro-batch.
-        if most < 0 or self.seconds(most) <= seconds:
-            return max(0, most)
-        return max(0, bisect_right(range(most), seconds, key=self.seconds) - 1)
-
-    def may_do(self, quota: int, seconds: float, stage: int, speed: float) -> bool:
-        """Whether a quota can be done within some seconds with one more shard in a stage, however that is cut."""
-        if quota <= 0:
-            return True
-        speeds, shards = self._situation.throughputs, self._stages[stage]
-        whole = self._situation.cost.healthy_seconds(shards.first_block, shards.stop_block)
-        least = whole / (sum([speeds[rank] for rank in shards.ranks]) + speed)
-        others = self._next_slope if self._slowest == stage else self.slope
-        if quota * max(others, least) > seconds * _ROUNDED:
-            return False
-        parts = self._parts.copy()
-        parts[stage] = least
-        return self._situation.least_makespan(parts, quota, self._schedule, seconds) <= seconds
-
-    def _least(self, quota: int, limit: float) -> float:
-        return self._situation.least_makespan(self._parts, quota, self._schedule, limit)
 
 
 class _Job:
@@ -78,45 +28,49 @@ class _Job:
     Args:
         situation: Who is alive, and how fast.
         layout: Where they are.
-        paces: What is known of kinds; is added to.
+        known: Paces of kinds; is added to.
     """
 
-    def __init__(self, situation: Situation, layout: Layout, paces: dict[_Key, _Pace]) -> None:
-        self._situation, self.layout, self._paces = situation, layout, paces
-        self.shapes: list[_Stages] = [replica.stages for replica in layout.replicas]
-        self._keys = [self._key(stages) for stages in self.shapes]
-        self._counts: dict[_Key, int] = {}
-        self._first: dict[_Key, int] = {}
+    def __init__(self, situation: Situation, layout: Layout, known: dict[_Key, Pace]) -> None:
+        self._situation, self.layout, self._known = situation, layout, known
+        self._paces = [self._pace(replica.stages) for replica in layout.replicas]
+        self._counts = Counter(self._paces)
+        self._first: dict[Pace, int] = {}
+        for d, pace in enumerate(self._paces):
+            self._first.setdefault(pace, d)
         self._needs: dict[float, list[int]] = {}
+        self._may: dict[tuple[Pace, float], tuple[float, list[bool]]] = {}
         self._near: dict[int | str, dict[tuple[int, int], None]] = {}
-        for d, key in enumerate(self._keys):
-            self._counts[key] = self._counts.get(key, 0) + 1
-            self._first.setdefault(key, d)
         if situation.keeps_domains:
-            for d, stages in enumerate(self.shapes):
-                for s, stage in enumerate(stages):
+            for d, replica in enumerate(layout.replicas):
+                for s, stage in enumerate(replica.stages):
                     for rank in stage.ranks:
                         self._near.setdefault(situation.domain(rank), {})[d, s] = None
 
-    def _key(self, stages: _Stages) -> _Key:
+    def _pace(self, stages: _Stages) -> Pace:
+        """The pace of a kind: the same object for all that are alike."""
         speeds = self._situation.throughputs
-        return tuple([(s.stop_block, s.shares, tuple([speeds[rank] for rank in s.ranks])) for s in stages])
+        key = tuple([(s.stop_block, s.shares, tuple([speeds[rank] for rank in s.ranks])) for s in stages])
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Pace(self._situation, stages, self.layout.schedule)
+        return found
 
     def places(self, rank: int) -> Iterator[tuple[int, int]]:
         """(replica, stage) where a rank may go; of places that are alike only the first."""
         if self._situation.keeps_domains:
             seen = set()
             for d, s in sorted(self._near.get(self._situation.domain(rank), {})):
-                if (self._keys[d], s) not in seen:
-                    seen.add((self._keys[d], s))
+                if (self._paces[d], s) not in seen:
+                    seen.add((self._paces[d], s))
                     yield d, s
             return
         for d in self._first.values():
-            yield from ((d, s) for s in range(len(self.shapes[d])))
+            yield from ((d, s) for s in range(len(self.layout.replicas[d].stages)))
 
-    def with_shard(self, rank: int, replica: int, stage: int) -> _Stages | None:
-        """Stages of a replica with ``rank`` as one more shard; None when it would get nothing to do there."""
-        stages = self.shapes[replica]
+    def with_shard(self, rank: int, replica: int, stage: int) -> Pace | None:
+        """Pace of a replica with ``rank`` as one more shard; None when it would get nothing to do there."""
+        stages = self.layout.replicas[replica].stages
         old = stages[stage]
         wider = best_stage(
             self._situation,
@@ -127,43 +81,63 @@ class _Job:
                 shares=(*old.shares, max(1, min(old.shares))),
             ),
         )
-        return (*stages[:stage], wider, *stages[stage + 1 :]) if rank in wider.ranks else None
+        if rank not in wider.ranks:
+            return None
+        return Pace(self._situation, (*stages[:stage], wider, *stages[stage + 1 :]), self.layout.schedule)
 
-    def layout_with(self, replica: int, stages: _Stages) -> Layout:
-        """The layout with other stages in one replica."""
+    def best_place(self, rank: int, seconds: float) -> tuple[float, tuple[Replica, ...]] | None:
+        """Where a rank helps most: (the job's pipeline seconds then, its replicas); None where nowhere.
+
+        Args:
+            rank: It.
+            seconds: Pipeline seconds of the job without it.
+        """
+        best: tuple[float, int, Pace] | None = None
+        for d, s in self.places(rank):
+            most = (seconds if best is None else best[0]) * (1.0 - 1e-9)
+            wider = self.with_shard(rank, d, s) if self.may_help(most, d, s, rank) else None
+            if wider is not None and self.is_within(most, d, wider):
+                best = self.seconds(d, wider), d, wider
+        if best is None:
+            return None
         replicas = list(self.layout.replicas)
-        replicas[replica] = Replica(stages=stages, num_micro_batches=replicas[replica].num_micro_batches)
-        return replace(self.layout, replicas=tuple(replicas), standbys=())
+        replicas[best[1]] = Replica(stages=best[2].stages, num_micro_batches=replicas[best[1]].num_micro_batches)
+        return best[0], tuple(replicas)
 
-    def is_within(self, limit: float, replica: int, instead: _Stages) -> bool:
-        """Whether the job is done within some pipeline seconds with other stages in one replica."""
-        return _Pace(self._situation, instead, self.layout.schedule).is_within(self._needed(limit, replica), limit)
+    def is_within(self, limit: float, replica: int, instead: Pace) -> bool:
+        """Whether the job is done within some pipeline seconds with one replica at another pace."""
+        return instead.is_within(self._needed(limit, replica), limit)
 
     def may_help(self, limit: float, replica: int, stage: int, rank: int) -> bool:
         """Whether the job may be done within some pipeline seconds with a rank as one more shard of a stage."""
-        pace, speed = self._pace(self._keys[replica]), self._situation.throughputs[rank]
-        return pace.may_do(self._needed(limit, replica), limit, stage, speed)
+        pace, speed = self._paces[replica], self._situation.throughputs[rank]
+        asked, found = self._may.get((pace, speed), (math.inf, None))
+        if found is not None and asked >= limit and not found[stage]:
+            return False  # not even within more seconds
+        if found is None or asked != limit:
+            found = pace.may_do(self._needed(limit, replica), limit, speed)
+            self._may[pace, speed] = limit, found
+        return found[stage]
 
     def _needed(self, limit: float, replica: int) -> int:
         """Micro-batches that a replica has to do within some seconds, so that the job is done."""
         if limit not in self._needs:
-            done = {key: self._pace(key).within(limit) for key in self._counts}
-            lacking = self.layout.num_micro_batches - sum([done[key] * count for key, count in self._counts.items()])
-            self._needs = {limit: [lacking + done[key] for key in self._keys]}
+            done = {pace: pace.within(limit) for pace in self._counts}
+            lacking = self.layout.num_micro_batches - sum([done[pace] * n for pace, n in self._counts.items()])
+            self._needs = {limit: [lacking + done[pace] for pace in self._paces]}
         return self._needs[limit][replica]
 
-    def seconds(self, replica: int = 0, instead: _Stages | None = None) -> float:
-        """Pipeline seconds of the job with the best quotas, if wanted with other stages in one replica.
+    def seconds(self, replica: int = 0, instead: Pace | None = None) -> float:
+        """Pipeline seconds of the job with the best quotas, if wanted with one replica at another pace.
 
         The least time within which all replicas together do the iteration's micro-batches. What a further shard is
         worth shows only with such quotas.
         """
-        kinds = [(self._pace(key), count) for key, count in self._counts.items()]
+        counts = dict(self._counts)
         if instead is not None:
-            own = list(self._counts).index(self._keys[replica])
-            kinds[own] = kinds[own][0], kinds[own][1] - 1
-            kinds.append((_Pace(self._situation, instead, self.layout.schedule), 1))
-        kinds = [(pace, count) for pace, count in kinds if count]
+            counts[self._paces[replica]] -= 1
+            counts[instead] = 1
+        kinds = [(pace, count) for pace, count in counts.items() if count]
         total = self.layout.num_micro_batches
         # No replica is ready before its slowest stage has done its quota: within ``floor`` they do too little together.
         floor = total / sum([count / pace.slope for pace, count in kinds])
@@ -180,12 +154,36 @@ class _Job:
             heapreplace(ready, (kinds[k][0].seconds(quotas[k] + 1), k))
         return slowest
 
-    def _pace(self, key: _Key) -> _Pace:
-        found = self._paces.get(key)
-        if found is None:
-            stages = self.shapes[self._first[key]]
-            found = self._paces[key] = _Pace(self._situation, stages, self.layout.schedule)
-        return found
+
+class _Placing:
+    """Standbys placed one by one. A place that was sought with more or fewer spare ranks is not sought again."""
+
+    def __init__(self, situation: Situation, base: Layout) -> None:
+        self._situation, self.layout = situation, base
+        self._known: dict[_Key, Pace] = {}
+        self._job: _Job | None = None
+        self._seconds: float | None = None
+
+    def place(self, rank: int) -> bool:
+        """Put a rank where it helps most; False where it does not."""
+        placed, replicas = self._situation.placed, self.layout.replicas
+        key = id(replicas), self.layout.schedule, rank
+        if key not in placed:
+            # The replicas are kept with the answer, so that their id stays their own.
+            placed[key] = replicas, self._best(rank)
+        best = placed[key][1]
+        if best is None:
+            return False
+        self._seconds, self._job = best[0], None
+        self.layout = replace(self.layout, replicas=best[1], standbys=())
+        return True
+
+    def _best(self, rank: int) -> tuple[float, tuple[Replica, ...]] | None:
+        if self._job is None:
+            self._job = _Job(self._situation, self.layout, self._known)
+        if self._seconds is None:
+            self._seconds = self._job.seconds()
+        return self._job.best_place(rank, self._seconds)
 
 
 class Standby:
@@ -202,9 +200,7 @@ class Standby:
         """
         if not base.standbys:
             return
-        paces: dict[_Key, _Pace] = {}
-        job = _Job(situation, base, paces)
-        seconds = job.seconds()
+        placing = _Placing(situation, base)
         waiting = sorted(base.standbys, key=lambda rank: (-situation.throughputs[rank], rank))
         useless: set[tuple[float, int | str]] = set()
         steps: list[Layout] = []
@@ -212,16 +208,9 @@ class Standby:
             alike = situation.throughputs[rank], situation.domain(rank)
             if alike in useless:
                 continue
-            best: tuple[float, int, _Stages] | None = None
-            for d, s in job.places(rank):
-                most = (seconds if best is None else best[0]) * (1.0 - 1e-9)
-                wider = job.with_shard(rank, d, s) if job.may_help(most, d, s, rank) else None
-                if wider is not None and job.is_within(most, d, wider):
-                    best = job.seconds(d, wider), d, wider
-            if best is not None:
-                seconds, useless = best[0], set()
-                job = _Job(situation, job.layout_with(best[1], best[2]), paces)
-                steps.append(job.layout)
+            if placing.place(rank):
+                useless = set()
+                steps.append(placing.layout)
             else:
                 useless.add(alike)
         last = steps[-1:]
