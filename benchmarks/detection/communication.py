@@ -15,7 +15,7 @@ from statistics import median
 from benchmarks.detection.link_traces import LinkTrace, Victim, make_link_trace
 from benchmarks.detection.score import at_least_percent, at_most
 from benchmarks.detection.simulated_run import SHAPES
-from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.adapters.frame_codec import frame_from_proto
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.verdict import Verdict, VerdictKind
 

@@ -9,7 +9,7 @@ import time
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.adapters.frame_codec import frame_from_proto
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.noise import estimate, row_scales
 from services.detector.domain.sequential_test import log_ratios

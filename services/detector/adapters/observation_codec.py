@@ -1,20 +1,15 @@
-"""Observations from the wire: validated, and frames as arrays."""
+"""Observations from the wire, validated."""
 
 import math
-from typing import Any
 
-import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from services.common.kafka import ConsumedRecord, RejectedRecordError
 from services.common.raw_fields import raw_message_class
-from services.detector.adapters.frame_rows import FrameRows, rows_of
-from services.detector.adapters.traffic_codec import traffic_from_protos
+from services.detector.adapters.frame_codec import RAW_FRAME, frame_from_raw
 from services.detector.domain.link_suspicion import LinkProbeReport
 from services.detector.domain.observation import (
-    Floats,
-    FrameObservation,
     LivenessObservation,
     Observation,
     ProcessEvent,
@@ -31,13 +26,8 @@ _EVENT_KINDS = {
     pb.PROCESS_EVENT_KIND_CONNECTION_LOST: ProcessEventKind.CONNECTION_LOST,
     pb.PROCESS_EVENT_KIND_PROBED: ProcessEventKind.PROBED,
 }
-# A frame's columns are taken as they come: they are read once, as arrays.
-_RawObservation, _RawFrame = (
-    raw_message_class(pb.DESCRIPTOR, name, {"Frame": ["columns"]}) for name in ("Observation", "Frame")
-)
+_RawObservation = raw_message_class(pb.DESCRIPTOR, "Observation", RAW_FRAME)
 _LARGEST_INT64 = (1 << 63) - 1
-# Beyond any seconds or operations there are, and far from where their products overflow.
-_LARGEST_NUMBER = 1e40
 
 
 def decode_observation(record: ConsumedRecord) -> tuple[Observation, float]:
@@ -58,7 +48,7 @@ def decode_observation(record: ConsumedRecord) -> tuple[Observation, float]:
         raise RejectedRecordError("out_of_range", f"sequence {message.sequence} is beyond 63 bits")
     match message.WhichOneof("observed"):
         case "frame":
-            frame = _frame_from_raw(message.job_id, message.sequence, message.frame)
+            frame = frame_from_raw(message.job_id, message.sequence, message.frame)
             return frame, message.frame.last_sample_at_unix_seconds
         case "liveness":
             liveness = liveness_from_proto(message.job_id, message.sequence, message.liveness)
@@ -67,59 +57,6 @@ def decode_observation(record: ConsumedRecord) -> tuple[Observation, float]:
             raise RejectedRecordError(
                 "empty", "the observation observes nothing; is its writer newer than this reader?"
             )
-
-
-def frame_from_proto(job_id: str, sequence: int, frame: pb.Frame) -> FrameObservation:
-    """A frame as arrays.
-
-    Raises:
-        RejectedRecordError: A rank appears twice, a time is not a number, or columns do not fit together.
-    """
-    return _frame_from_raw(job_id, sequence, _RawFrame.FromString(frame.SerializeToString()))
-
-
-def _frame_from_raw(job_id: str, sequence: int, frame: Any) -> FrameObservation:
-    _check_time(frame.closed_at_unix_seconds)
-    rows = rows_of(frame)
-    # One rank's nonsense must not spoil its frame: what cannot be a measurement is none.
-    seconds = np.where((rows.seconds >= 0) & (rows.seconds < _LARGEST_NUMBER), rows.seconds, np.nan)
-    work = _work(rows)
-    work[~(np.abs(work) < _LARGEST_NUMBER).all(axis=1)] = 0.0
-    return FrameObservation(
-        job_id=job_id,
-        sequence=sequence,
-        iteration=frame.iteration,
-        epoch=frame.epoch,
-        closed_at_unix_seconds=frame.closed_at_unix_seconds,
-        missing_ranks=tuple(frame.missing_ranks),
-        ranks=rows.ranks,
-        incarnations=rows.incarnations,
-        nodes=tuple(rows.nodes),
-        devices=tuple(rows.devices),
-        epochs=rows.epochs,
-        planned=rows.marks != pb.MARK_UNSPECIFIED,
-        compute_seconds=seconds[:, 0],
-        other_seconds=seconds[:, 1],
-        wall_seconds=seconds[:, 2],
-        wait_seconds=seconds[:, 3:7],
-        data_seconds=seconds[:, 7],
-        replicas=rows.positions[:, 0],
-        stages=rows.positions[:, 1],
-        shards=rows.positions[:, 2],
-        losses=rows.losses,
-        has_loss=rows.has_loss,
-        gradient_norms=rows.gradient_norms,
-        has_gradient_norm=rows.has_gradient_norm,
-        token_flops=work[:, 0],
-        square_flops=work[:, 1],
-        has_flops=work[:, 2] > 0,
-        num_micro_batches=work[:, 3].astype(np.int64),
-        tokens=work[:, 4],
-        sums_of_squares=work[:, 5],
-        work_keys=work[:, 6],
-        micro_batches=rows.micro_batches,
-        traffic=traffic_from_protos(rows.traffic, rows.started_at_unix_seconds),
-    )
 
 
 def liveness_from_proto(job_id: str, sequence: int, liveness: pb.Liveness) -> LivenessObservation:
@@ -152,19 +89,6 @@ def liveness_from_proto(job_id: str, sequence: int, liveness: pb.Liveness) -> Li
         progress=tuple(_progress(one) for one in liveness.progress),
         seconds_without_progress=liveness.seconds_without_progress,
     )
-
-
-def _work(rows: FrameRows) -> Floats:
-    """Token flops, square flops, whether they are known, micro-batches, tokens, sum of squares, key of the share."""
-    per_token, per_square, passes, is_known, keys = rows.costs.T
-    count, tokens, squares = rows.workloads.T
-    known, counted = is_known > 0, tokens > 0
-    with np.errstate(over="ignore", invalid="ignore"):  # what is beyond numbers is thrown out by the caller
-        # A loop that does not say what its model costs: tokens stand in for flops, or each iteration is like any other.
-        token_flops = np.where(known, per_token * tokens * passes, np.where(counted, tokens, 1.0))
-        square_flops = np.where(known, per_square * squares * passes, 0.0)
-    count = np.where(known | counted, count, np.maximum(count, 1.0))
-    return np.column_stack([token_flops, square_flops, is_known, count, tokens, squares, keys])
 
 
 def _probe(event: pb.ProcessEvent) -> ProbeReport | LinkProbeReport:

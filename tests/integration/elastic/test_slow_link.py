@@ -13,7 +13,8 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from contracts.topics import RECORDS, SUSPICIONS
 from layouts.layout import uniform_layout
 from services.detector.adapters.finding_codec import record_of
-from services.detector.adapters.observation_codec import frame_from_proto, liveness_from_proto
+from services.detector.adapters.frame_codec import frame_from_proto
+from services.detector.adapters.observation_codec import liveness_from_proto
 from services.detector.domain.detector import Finding, JobDetector
 from services.detector.domain.suspicion import Suspicion
 from services.detector.domain.verdict import Evidence, Verdict, VerdictKind

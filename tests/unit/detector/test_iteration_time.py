@@ -9,7 +9,7 @@ from benchmarks.detection.frames import frames_of
 from benchmarks.detection.prediction import predict_trace
 from benchmarks.detection.traces import make_trace
 from layouts.schedules import one_f_one_b, zero_bubble_h1
-from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.adapters.frame_codec import frame_from_proto
 from services.detector.domain.iteration_time import IterationTime
 
 

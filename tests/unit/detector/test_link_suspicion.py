@@ -9,7 +9,8 @@ from evenkeel.telemetry.v1 import telemetry_pb2
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
 from services.detector.adapters.finding_codec import record_of
-from services.detector.adapters.observation_codec import frame_from_proto, liveness_from_proto
+from services.detector.adapters.frame_codec import frame_from_proto
+from services.detector.adapters.observation_codec import liveness_from_proto
 from services.detector.domain.detector import Finding, JobDetector
 from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
 from services.detector.domain.observation import (

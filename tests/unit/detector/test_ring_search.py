@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
-from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.adapters.frame_codec import frame_from_proto
 from services.detector.domain.detector import Finding, JobDetector
 from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
 from services.detector.domain.observation import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
-from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.adapters.frame_codec import frame_from_proto
 from services.detector.domain.link_bank import LinkBank
 from services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkChange, LinkHealth
 from services.detector.domain.link_watch import LinkFinding, LinkWatch

@@ -6,7 +6,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.detector.adapters.observation_codec import frame_from_proto
+from services.detector.adapters.frame_codec import frame_from_proto
 from services.detector.domain.transfer_times import Transfers, TransferTimes
 
 START = 1_700_000_000.0

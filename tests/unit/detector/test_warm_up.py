@@ -2,6 +2,7 @@
 
 from numba.core.dispatcher import Dispatcher
 
+from services.detector.adapters import frame_codec, frame_columns
 from services.detector.domain import (
     device_frame,
     device_offsets,
@@ -32,13 +33,14 @@ MODULES = (
         middle,
         noise,
     ),
+    *(frame_codec, frame_columns),
     *(pipeline_grid, reported, strays, workload),
     *(jitter, periodic_pause, sequence_imbalance, stage_imbalance),
 )
 # Called by others that are compiled, and so a part of them.
 INNER = {
     *("_centre_of", "_log_ratio", "_ninetieth", "_quantile", "_range", "_scored", "_sizes", "_sizes_of", "_spread"),
-    *("_correlation", "_tip", "between_ranks", "middle_distance", "place", "selected"),
+    *("_correlation", "_tip", "between_ranks", "advance", "middle_distance", "place", "selected"),
 }
 
 
