@@ -20,6 +20,7 @@ from attribution.questions import EXPLAINS, STRAGGLING, Questions, Step, Suspect
 from attribution.replay import Replay
 from attribution.sequences import sequence_factors
 from attribution.slow_workers import slow_workers
+from attribution.turns import fitting_replay
 
 SLOWEST_WORKERS = 0.03
 """Part of the workers, slowest first, that are made ideal to see what single workers explain (the paper's)."""
@@ -55,6 +56,7 @@ class Attribution:
         observed_seconds: Mean step as recorded.
         replayed_seconds: Mean step replayed with the durations it had.
         ideal_seconds: Mean step replayed with all operations of a type alike.
+        in_turn: The recording shows that workers waited for each transfer in its turn, and was replayed so.
         launch_slowdown: Observed over replayed: time between operations that none of them explains.
         slowdown: S, replayed over ideal.
         waste: 1 - 1/S, the part of the devices' time that is lost.
@@ -84,6 +86,7 @@ class Attribution:
     observed_seconds: float
     replayed_seconds: float
     ideal_seconds: float
+    in_turn: bool
     launch_slowdown: float
     slowdown: float
     waste: float
@@ -114,7 +117,7 @@ def analyze(operations: Operations) -> Attribution:
     Raises:
         OperationError: A step's operations form no graph.
     """
-    replay = Replay(operations)
+    replay = fitting_replay(operations)
     asked = Questions(replay)
     names, kind_of = np.unique(operations.optype, return_inverse=True)
     kinds = np.array([_PIPELINE_KINDS.get(OperationType(name), name) for name in names.tolist()])[kind_of]
@@ -144,6 +147,7 @@ def analyze(operations: Operations) -> Attribution:
         observed_seconds=float(asked.observed_steps.mean()),
         replayed_seconds=asked.replayed,
         ideal_seconds=asked.ideal,
+        in_turn=bool(replay.turns),
         launch_slowdown=float(asked.observed_steps.mean()) / asked.replayed,
         slowdown=slowdown,
         waste=1 - 1 / slowdown,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attribution.operations import OperationError, Operations
-from attribution.wiring import Wiring
+from attribution.wiring import Turn, Wiring
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -72,16 +72,17 @@ class Graph:
         return found
 
 
-def build_graph(operations: Operations) -> Graph:
+def build_graph(operations: Operations, turns: frozenset[Turn] = frozenset()) -> Graph:
     """The graph of one step.
 
     Args:
         operations: The operations of one step of all workers.
+        turns: What waited for transfers beyond what the paper says.
 
     Raises:
         OperationError: Operations are missing, or their order contradicts itself.
     """
-    wiring = Wiring(operations)
+    wiring = Wiring(operations, turns)
     sources, targets = wiring.edges()
     group = np.arange(len(operations), dtype=np.int64)
     for members in wiring.groups():

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from attribution.graph import Graph, build_graph
 from attribution.operations import LOCAL, Operations, OperationType
+from attribution.wiring import Turn
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -30,8 +31,10 @@ class Replay:
 
     Args:
         operations: The recording.
+        turns: What waited for transfers beyond what the paper says.
 
     Attributes:
+        turns: The same.
         structures: The graphs, and which steps have which.
         actual: What each operation takes of its own.
         ideal: What it would take if all of its type were alike.
@@ -42,9 +45,10 @@ class Replay:
         OperationError: A step's operations form no graph.
     """
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: Operations, turns: frozenset[Turn] = frozenset()) -> None:
         self.operations = operations
-        self.structures = _structures(operations)
+        self.turns = turns
+        self.structures = _structures(operations, turns)
         self.actual = np.zeros(len(operations))
         self.meets = np.zeros(len(operations), dtype=np.bool_)
         ends = operations.end_seconds
@@ -107,9 +111,9 @@ def alike_steps(operations: Operations) -> list[Ints]:
     return [np.stack(members, axis=1) for members in alike.values()]
 
 
-def _structures(operations: Operations) -> tuple[Structure, ...]:
+def _structures(operations: Operations, turns: frozenset[Turn]) -> tuple[Structure, ...]:
     return tuple(
-        Structure(graph=build_graph(operations.select(rows[:, 0])), rows=rows, steps=operations.step[rows[0]])
+        Structure(graph=build_graph(operations.select(rows[:, 0]), turns), rows=rows, steps=operations.step[rows[0]])
         for rows in alike_steps(operations)
     )
 

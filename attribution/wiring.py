@@ -1,6 +1,8 @@
 """Which operations of a step wait for which, and which of them meet: streams, transfers and collectives."""
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -10,7 +12,7 @@ from attribution.operations import COMPUTE, OperationError, Operations, Operatio
 
 Ints = npt.NDArray[np.int64]
 
-_CLOCK_SECONDS = 5e-5
+CLOCK_SECONDS = 5e-5
 """How far the clock of a recording may be off within one worker."""
 
 # Operation, the computation it belongs to, stage of its peer.
@@ -29,14 +31,23 @@ _ACROSS_REPLICAS = (
 )
 
 
+class Turn(StrEnum):
+    """What may have waited for a transfer, or a transfer for it, beyond what the data asks for."""
+
+    RECEIVE_AFTER_COMPUTATION = "receive after the computation before"
+    COMPUTATION_AFTER_SEND = "computation after the send before"
+    RECEIVE_AFTER_SEND = "receive after the send before"
+
+
 class Wiring:
     """Dependencies of one step's operations.
 
     Args:
         operations: The operations of one step.
+        turns: What also waited.
     """
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: Operations, turns: Iterable[Turn] = ()) -> None:
         self._operations = operations
         self._num_stages = int(operations.stage.max()) + 1
         self._home = _homes(operations)
@@ -55,6 +66,8 @@ class Wiring:
         self._received: dict[tuple[int, OperationType], dict[tuple[int, int], float]] = {}
         for dp_rank, stage in self._workers:
             self._wire_worker(dp_rank, stage)
+        for turn in turns:
+            self._edges += self.in_turn(turn)
 
     def edges(self) -> tuple[Ints, Ints]:
         """Operations that are waited for, and those that wait."""
@@ -75,6 +88,29 @@ class Wiring:
                     meetings.setdefault((optype, dp_rank, sequence), []).append(row)
         for members in meetings.values():
             yield np.array(members, dtype=np.int64)
+
+    def in_turn(self, turn: Turn) -> list[tuple[int, int]]:
+        """Operations that come before and after each other on a worker, where the first may have kept the second."""
+        found: list[tuple[int, int]] = []
+        for dp_rank, stage in self._workers:
+            stream = self._of(dp_rank, stage, *COMPUTE)
+            place = {row: number for number, row in enumerate(stream)}
+            receives = self._of(dp_rank, stage, *_RECEIVE_OF.values())
+            starts = [self._start[row] for row in receives]
+            if turn is Turn.RECEIVE_AFTER_COMPUTATION:
+                owned = ((row, place[self._computed_by[row]]) for row in receives if row in self._computed_by)
+                found += [(stream[number - 1], row) for row, number in owned if number]
+                continue
+            for row in self._of(dp_rank, stage, *_RECEIVE_OF):
+                if row not in self._computed_by:
+                    continue
+                later = place[self._computed_by[row]] + 1
+                if turn is Turn.COMPUTATION_AFTER_SEND:
+                    found += [(row, after) for after in stream[later : later + 1]]
+                else:
+                    following = bisect_right(starts, self._start[row] + CLOCK_SECONDS)
+                    found += [(row, after) for after in receives[following : following + 1]]
+        return found
 
     def _of(self, dp_rank: int, stage: int, *optypes: OperationType) -> list[int]:
         """Rows of some types of a worker, by start."""
@@ -144,10 +180,10 @@ class Wiring:
         if len(transfers) not in (len(computes), len(real)):
             # Recorders note transfers that were never launched, before the first or after the last computation.
             if receives:
-                limit = self._start[computes[-1]] + _CLOCK_SECONDS
+                limit = self._start[computes[-1]] + CLOCK_SECONDS
                 transfers = [row for row in transfers if self._start[row] <= limit]
             else:
-                limit = self._end[computes[0]] - _CLOCK_SECONDS
+                limit = self._end[computes[0]] - CLOCK_SECONDS
                 transfers = [row for row in transfers if self._end[row] >= limit]
         if len(transfers) == len(real):
             matched = real

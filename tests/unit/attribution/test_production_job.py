@@ -70,3 +70,7 @@ def test_a_worker_made_slow_in_every_step_is_accused(operations: Operations) -> 
     found = analyze(slow)
     assert found.ill_ranks == (int(operations.rank[victim][0]),)
     assert "slow_workers" in found.causes
+
+
+def test_its_gaps_are_not_those_of_transfers_in_turn(found: Attribution) -> None:
+    assert not found.in_turn
