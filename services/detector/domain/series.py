@@ -21,9 +21,11 @@ from services.detector.domain.noise import SMALLEST_SCALE, Noise, estimate
 from services.detector.domain.pauses import Pauses, set_apart
 from services.detector.domain.series_evidence import SeriesEvidence
 from services.detector.domain.series_restarts import Restarts
+from services.detector.domain.series_rhythm import Rhythm
 from services.detector.domain.series_spells import Spells
 from services.detector.domain.series_verdict import Iteration, SeriesVerdict, SeriesVerdictKind
 from services.detector.domain.strays import Strays
+from services.detector.domain.trend import without_trend
 from services.detector.domain.verdict import Evidence
 
 Floats = npt.NDArray[np.float64]
@@ -54,6 +56,8 @@ _NUM_TO_BELIEVE = 5
 _STRAYS = 4.0
 # What is this far off for this long is no stray, whatever the first iterations were like.
 _LONGEST_STRAY, _LARGEST_STRAY = 64, 0.1
+# From here on what is remembered says how the series wanders; a trend in the window may be a slowdown that creeps in.
+_OLD_ENOUGH = 3 * _WINDOW
 _YOUTH_OF_LONG_RUN = 4.0
 # Beyond what was seen a fit may say anything: what it is not sure of within so many scales is learned and not judged.
 _SCALES_OF_DOUBT = 2.0
@@ -78,6 +82,7 @@ class SeriesDetector:
         self._num_observed = 0
         self._restarts = Restarts(self.num_to_learn)
         self._may_warm_up = False
+        self._rhythm = Rhythm()
         self._early: list[float] = []
         self._centre = 0.0
         self._long_run = 0.0
@@ -173,6 +178,7 @@ class SeriesDetector:
         if self._begun_here:
             # The first ones are only known by their scatter.
             window = np.where(np.isfinite(window), window, self._scatter[None, before])
+        window = without_trend(window) if self._num_observed > _OLD_ENOUGH else window
         reach = self._strays.reach(window, change.num_residuals, scale=self._scale(), strays=_STRAYS)
         if change.level < 0 and self._num_observed <= _YOUNG_OBSERVATIONS:
             return False
@@ -186,7 +192,9 @@ class SeriesDetector:
         return columns, locate_change(self._residuals[columns], before=self._level, scale=self._scale(), age=age)
 
     def _expected(self, one: Iteration) -> float:
-        if one.tokens is None or self._model.mass == 0:
+        if one.tokens is None:
+            return math.exp(self._rhythm.longer(one.iteration))
+        if self._model.mass == 0:
             return 1.0
         found = float(self._model.predict_rows(_FEATURES, _row(one))[0])
         # Far from what was seen the fit may say anything; a hundredth of the truth is never plausible.
@@ -212,12 +220,34 @@ class SeriesDetector:
             if self._num_observed <= _BASELINE // 3:
                 return
         self._early.append(base)
+        self._push(one.iteration, base)
+        if self._num_observed == _BASELINE and one.tokens is None:
+            numbers, logs = self._iterations[-_BASELINE:], self._residuals[-_BASELINE:]
+            if self._rhythm.look(numbers, logs):
+                self._early = (logs - self._rhythm.longer_each(numbers)).tolist()
         self._centre = self._long_run = self._local = float(np.median(self._early))
         if self._num_observed == _BASELINE:
+            self._residuals[:] = np.nan
             scattered = np.array(self._early) - self._centre
             self._scatter[-len(scattered) :] = scattered
             self._noise = self._estimate()
             self._evidence.expect(self._noise, self._scale(), self._pauses)
+
+    def _look_for_turns(self) -> None:
+        """A rhythm that the first iterations did not show, or another one than before: all is seen by it from now."""
+        known = np.isfinite(self._residuals)
+        numbers, logs = self._iterations[known], self._residuals[known]
+        logs += self._rhythm.longer_each(numbers)
+        if len(numbers) < _WINDOW // 2 or not self._rhythm.look(numbers, logs):
+            return
+        logs -= self._rhythm.longer_each(numbers)
+        middle = float(np.median(logs))
+        self._residuals[known] = self._scatter[known] = logs - middle
+        self._long_run = self._local = self._centre = self._centre + middle
+        self._strays = Strays()
+        self._evidence.clear()
+        self._noise = self._estimate()
+        self._evidence.expect(self._noise, self._scale(), self._pauses)
 
     def _estimate(self) -> Noise:
         """The noise of what is under no suspicion; what was suspected counts once it is acquitted."""
@@ -295,7 +325,8 @@ class SeriesDetector:
             lasted = self._num_observed - self._slow_since + 1
             newest, share = (_NUM_TO_BELIEVE, 0.75) if self._may_warm_up else (1, 0.5)
             over = float(np.nanmedian(self._residuals[-newest:])) < share * self._level
-            if over or self._restarts.num_left > 0 or lasted <= usual + 1:
+            settling = self._may_warm_up and self._restarts.settling(self._residuals, scale=self._scale())
+            if over or settling or lasted <= usual + 1:
                 return []
         held, self._held = self._held, None
         self._num_relapses += not self._told_slow
@@ -322,6 +353,10 @@ class SeriesDetector:
             quiet = not self.slow and self._evidence.highest <= self._limit / 4
             if quiet and self._num_observed > _WINDOW + _WINDOW // 2:
                 self._strays.remember(self._residuals[None, :], scale=self._scale(), num_new=_NOISE_EVERY)
+        every = _WINDOW if self._num_observed <= _ROOM else _ROOM
+        if self._num_observed % every == 0 and one.tokens is None and not self.slow:
+            self._look_for_turns()
+            return
         reach = 2 * self._scale()
         self._local += _DRIFT_RATE * min(max(residual + self._centre - self._local, -reach), reach)
         if self.slow or self._evidence.highest > self._limit / 4:

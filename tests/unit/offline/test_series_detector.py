@@ -102,7 +102,44 @@ def test_a_restart_that_warms_up_is_no_verdict_and_hides_no_slowdown_for_long() 
 
     assert found(1.0) == []
     assert [one.kind for one in found(1.1)] == [SeriesVerdictKind.JOB_SLOW]
-    assert 180 <= found(1.1)[0].first_iteration <= found(1.1)[0].decided_iteration < 215
+    assert 180 <= found(1.1)[0].first_iteration <= found(1.1)[0].decided_iteration < 220
+
+
+@pytest.mark.parametrize("num_to_warm_up", [40, 100])
+def test_a_restart_that_warms_up_for_long_is_no_verdict_and_what_stays_is_told(num_to_warm_up: int) -> None:
+    seconds = np.exp(noise("gaussian", 1200, seed=15))
+    seconds[500:] *= np.exp(0.4 * np.exp(-np.arange(700) / (num_to_warm_up / 3)))
+    numbers = np.concatenate([np.arange(500), np.arange(460, 1160)])
+
+    def found(factor: float) -> list[SeriesVerdict]:
+        detector = SeriesDetector("job")
+        slowed = np.where(np.arange(1200) < 500, seconds, factor * seconds)
+        rows = zip(numbers.tolist(), slowed.tolist(), strict=True)
+        return [one for i, taken in rows for one in detector.observe(Iteration(iteration=i, seconds=taken))]
+
+    assert found(1.0) == []
+    assert found(1.1)[0].kind is SeriesVerdictKind.JOB_SLOW
+    assert found(1.1)[0].decided_iteration < 460 + 2.5 * num_to_warm_up
+
+
+@pytest.mark.parametrize("period", [2, 3, 4])
+def test_iterations_that_take_longer_by_turns_hide_no_slowdown(period: int) -> None:
+    seconds = np.exp(noise("gaussian", 700, seed=16))
+    seconds[period - 1 :: period] *= 1.6
+    assert verdicts(seconds) == []
+    seconds[400:] *= 1.05
+    first = verdicts(seconds)[0]
+    assert 400 <= first.decided_iteration < 412
+    assert 1 / first.throughput == pytest.approx(1.05, abs=0.02)
+
+
+def test_turns_that_begin_later_are_learned_and_hide_no_slowdown_for_ever() -> None:
+    seconds = np.exp(noise("gaussian", 1200, seed=17))
+    seconds[300:][3::4] *= 1.6
+    seconds[800:] *= 1.1
+    found = [one for one in verdicts(seconds) if one.decided_iteration >= 700]
+    assert [one.kind for one in found] == [SeriesVerdictKind.JOB_SLOW]
+    assert 800 <= found[0].decided_iteration < 812
 
 
 def test_an_evaluation_that_nobody_marked_is_told_once_and_hides_no_slowdown() -> None:
@@ -162,6 +199,15 @@ def test_a_slowdown_that_creeps_in_is_found_once_it_is_more_than_drift() -> None
     assert found
     assert found[0].kind is SeriesVerdictKind.JOB_SLOW
     assert found[0].decided_iteration < 800
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tenth_that_creeps_in_over_two_hundred_iterations_is_found_while_it_does(seed: int) -> None:
+    seconds = np.exp(noise("gaussian", 900, seed=20 + seed))
+    seconds[400:] *= np.exp(np.minimum(np.arange(500) / 200, 1.0) * np.log(1.1))
+    found = verdicts(seconds)
+    assert [one.kind for one in found] == [SeriesVerdictKind.JOB_SLOW]
+    assert 400 < found[0].decided_iteration < 610
 
 
 def wandering(share: float, scale: float, count: int, seed: int) -> np.ndarray:
