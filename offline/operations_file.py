@@ -1,6 +1,6 @@
 """Recordings of operations (``--format ops``): a row for each operation of each worker, CSV or parquet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,9 @@ from offline.csv_columns import Column
 from offline.errors import RecordingError
 from offline.step_seconds import step_seconds
 from offline.tables import Table, read_table
+from offline.time_units import unit_of
 
 _LEAST_FILLED = 0.01
-_LONGEST_USUAL_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def read_operations(path: Path) -> RecordedOperations:
         RecordingError: The file or what is in it cannot be used.
     """
     table = read_table(path, needed=REQUIRED_COLUMNS, optional=OPTIONAL_COLUMNS)
-    columns = {name: cells if name == "optype" else table.numbers(name) for name, cells in table.columns.items()}
+    columns = {name: cells if name == "optype" else _numbers(table, name) for name, cells in table.columns.items()}
     operations = _operations(table, columns)
     notes = list(table.notes)
     again = _repeats(table, columns)
@@ -55,7 +55,8 @@ def read_operations(path: Path) -> RecordedOperations:
         notes.append(f"{shared}: the column is not used, workers are numbered by dp_rank and stage")
     _check_overlap(path, operations)
     _check_filled(path, operations)
-    notes += _doubts(operations)
+    operations, of_units = _in_seconds(operations)
+    notes += of_units
     torn = torn_steps(operations)
     if torn:
         operations = operations.select(~np.isin(operations.step, torn))
@@ -65,6 +66,14 @@ def read_operations(path: Path) -> RecordedOperations:
     if apart:
         notes.append(f"clocks of workers differed by up to {apart:.4g} s: put right by the transfers between them")
     return RecordedOperations(operations=operations, notes=tuple(notes))
+
+
+def _numbers(table: Table, name: str) -> Column:
+    if name != "mb_id":
+        return table.numbers(name)
+    # Empty where there is none, as data frames write it.
+    found = table.numbers(name, blank=-1.0)
+    return np.where(np.isnan(found), -1.0, found)
 
 
 def _operations(table: Table, columns: dict[str, Column]) -> Operations:
@@ -140,13 +149,20 @@ def _check_filled(path: Path, operations: Operations) -> None:
     if float(np.median(busy / np.maximum(lengths, 1e-12))) < _LEAST_FILLED:
         raise RecordingError(
             f"{path}: the operations of a worker last less than {_LEAST_FILLED:.0%} of the step; are start_ts and "
-            "duration both in seconds?"
+            "duration both in seconds, and numbers of steps not those of several runs?"
         )
 
 
-def _doubts(operations: Operations) -> list[str]:
-    """What to ask of steps that take unbelievably long."""
-    usual = float(np.median(step_seconds(operations)[1]))
-    if usual < _LONGEST_USUAL_SECONDS:
-        return []
-    return [f"a step usually takes {usual:g} s: are these milliseconds, or less? Shares do not depend on the unit"]
+def _in_seconds(operations: Operations) -> tuple[Operations, list[str]]:
+    """The operations on a clock in seconds, and what to say where it was another one."""
+    unit, seconds = unit_of(operations)
+    if seconds == 1.0:
+        return operations, []
+    first = float(operations.start_seconds.min())
+    found = replace(
+        operations,
+        start_seconds=seconds * (operations.start_seconds - first),
+        duration_seconds=seconds * operations.duration_seconds,
+    )
+    usual = float(np.median(step_seconds(found)[1]))
+    return found, [f"start_ts and duration are taken for {unit}: a step usually takes {usual:.3g} s"]

@@ -13,6 +13,9 @@ from offline.csv_columns import Column, read_csv
 from offline.errors import RecordingError
 
 _PARQUET_MAGIC = b"PAR1"
+_ONE_OF = ("job", "job_id", "run", "run_id")
+"""Columns that say whose a row is: a recording is of one."""
+
 _OTHERS = {
     b"PK\x03\x04": "a zip archive or a spreadsheet: save it as CSV, alone or compressed with gzip",
     b"BZh": "compressed with bzip2: decompress it, or compress it with gzip",
@@ -90,13 +93,21 @@ def read_table(path: Path, *, needed: tuple[str, ...], optional: tuple[str, ...]
         optional: Columns that are read where they are there.
 
     Raises:
-        RecordingError: The file is neither, columns are missing, or a line does not fit its header.
+        RecordingError: The file is neither, columns are missing, a line does not fit its header, or the rows are those
+            of several jobs.
     """
     try:
         with path.open("rb") as raw:
-            return _read(path, raw, lambda names: _wanted(path, names, needed, optional))
+            found = _read(path, raw, lambda names: _wanted(path, names, needed, optional))
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
+    for name in _ONE_OF:
+        cells = found.columns.pop(name, np.zeros(0))
+        whose = np.unique(cells.astype(np.str_) if cells.dtype == np.object_ else cells).astype(np.str_).tolist()
+        if len(whose) > 1:
+            several = f"{len(whose)} values in the column {name} ({', '.join(whose[:3])}{', ...' * (len(whose) > 3)})"
+            raise RecordingError(f"{path} has {several}: keep the rows of one, a file for each")
+    return found
 
 
 def _read(path: Path, raw: io.BufferedReader, wanted: Callable[[list[str]], list[str]]) -> Table:
@@ -124,7 +135,7 @@ def _wanted(path: Path, names: list[str], needed: tuple[str, ...], optional: tup
     twice = [name for name in (*needed, *optional) if names.count(name) > 1]
     if twice:
         raise RecordingError(f"{path} has more than one column {twice[0]}; keep one of them")
-    return [name for name in (*needed, *optional) if name in names]
+    return [name for name in (*needed, *optional, *_ONE_OF) if names.count(name) == 1]
 
 
 def _is_number(text: str) -> bool:

@@ -218,13 +218,35 @@ def test_steps_that_lost_an_operation_are_left_out_of_the_analysis_and_told(tmp_
     assert found["notes"][0].startswith("1 of 4 steps left out, operations are missing: step 1: ")
 
 
-def test_times_that_are_all_in_another_unit_are_asked_about_and_shares_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("began", [0.0, 1.7e9])
+@pytest.mark.parametrize(("unit", "size"), [("milliseconds", 1e-3), ("microseconds", 1e-6), ("nanoseconds", 1e-9)])
+def test_times_in_another_unit_are_read_as_what_they_are(tmp_path: Path, unit: str, size: float, began: float) -> None:
     table = recording()
-    seconds = analyze(read_operations(write(tmp_path / "a.csv", table)).operations)
-    nanoseconds = {**table, "start_ts": 1e9 * table["start_ts"], "duration": 1e9 * table["duration"]}
-    recorded = read_operations(write(tmp_path / "b.csv", nanoseconds))
-    assert "are these milliseconds, or less?" in recorded.notes[0]
-    assert analyze(recorded.operations).ill_ranks == seconds.ill_ranks == (4,)
+    expected = analyze(read_operations(write(tmp_path / "a.csv", table)).operations)
+    other = {**table, "start_ts": (table["start_ts"] + began) / size, "duration": table["duration"] / size}
+    recorded = read_operations(write(tmp_path / "b.csv", other))
+    found = analyze(recorded.operations)
+    assert recorded.notes[0].startswith(f"start_ts and duration are taken for {unit}: a step usually takes ")
+    assert found.observed_seconds == pytest.approx(expected.observed_seconds, rel=1e-4)
+    assert found.slowdown == pytest.approx(expected.slowdown, rel=1e-4)
+    assert found.ill_ranks == expected.ill_ranks == (4,)
+
+
+@pytest.mark.parametrize("nothing", ["", "nan"])
+def test_an_operation_without_a_micro_batch_may_leave_it_empty(tmp_path: Path, nothing: str) -> None:
+    table = pipeline(num_steps=3)
+    expected = analyze(read_operations(write(tmp_path / "a.csv", table)).operations)
+    table["mb_id"] = np.where(table["mb_id"] < 0, nothing, table["mb_id"].astype(np.str_))
+    assert analyze(read_operations(write(tmp_path / "b.csv", table)).operations) == expected
+
+
+def test_rows_of_several_jobs_are_refused_by_name(tmp_path: Path) -> None:
+    table = recording()
+    table["job_id"] = np.where(table["step"] < 2, "first", "second")
+    with pytest.raises(RecordingError, match=r"2 values in the column job_id \(first, second\): keep the rows of one"):
+        read_operations(write(tmp_path / "a.csv", table))
+    table["job_id"] = np.full(len(table["step"]), "first")
+    assert read_operations(write(tmp_path / "b.csv", table)).notes == ()
 
 
 def test_a_transfer_of_which_one_end_is_missing_is_named_with_the_file(tmp_path: Path) -> None:
