@@ -56,6 +56,8 @@ _MEASURED_COLUMNS = (
 _FLAG_COLUMNS = ("has_loss", "has_gradient_norm")
 # Jobs whose seats are remembered: some 150 bytes a rank.
 _MAX_SEATS = 32
+# Of a frame. Columns of zeros are left out, so that a few bytes may claim any number.
+_MOST_MICRO_BATCHES = 1 << 22
 _Raw = npt.NDArray[np.int32]
 
 
@@ -164,9 +166,9 @@ def _array(name: str, raw: bytes, wanted: int) -> npt.NDArray[Any]:
     return np.frombuffer(raw or bytes(wanted * _DTYPES[name].itemsize), dtype=_DTYPES[name])
 
 
-def _check_size(name: str, raw: bytes, wanted: int, *, may_lack: bool = True) -> None:
+def _check_size(name: str, raw: bytes, wanted: int) -> None:
     size = _DTYPES[name].itemsize
-    if len(raw) != wanted * size and (raw or not may_lack):
+    if raw and len(raw) != wanted * size:
         raise RejectedRecordError("bad_columns", f"{name} is {len(raw)} bytes, not {wanted} x {size}")
 
 
@@ -177,14 +179,12 @@ def _workloads(columns: Any, num_entries: int) -> tuple[Floats, Floats]:
         return np.zeros((num_entries, 3)), np.empty((0, 3))
     sizes = _array("workload_sizes", raw_sizes, len(raw_sizes) // 4)
     num_micro_batches = _total(sizes)
-    if num_micro_batches < 0:
-        raise RejectedRecordError("bad_columns", "a list of micro-batches is less than empty")
-    named = []
-    for name in ("micro_batch_indexes", "micro_batch_tokens", "micro_batch_sums_of_squares"):
-        raw: bytes = getattr(columns, name)
-        # Their number is what the message says it is: nothing is made up to fit it.
-        _check_size(name, raw, num_micro_batches, may_lack=False)
-        named.append(_array(name, raw, num_micro_batches))
+    if not 0 <= num_micro_batches <= _MOST_MICRO_BATCHES:
+        raise RejectedRecordError("bad_columns", "lists of micro-batches are less than empty, or longer than can be")
+    named = [
+        _array(name, getattr(columns, name), num_micro_batches)
+        for name in ("micro_batch_indexes", "micro_batch_tokens", "micro_batch_sums_of_squares")
+    ]
     workloads, micro_batches, fits = _dealt(sizes, _array("workload_of", columns.workload_of, num_entries), *named)
     if not fits:
         raise RejectedRecordError("bad_columns", f"workload_of points beyond the {len(sizes)} there are")

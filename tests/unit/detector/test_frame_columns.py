@@ -1,5 +1,6 @@
 """A frame says the same in columns as entry by entry; columns that do not fit together are refused."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -58,7 +59,8 @@ def frames(draw: st.DrawFn) -> pb.Frame:
     return pb.Frame(iteration=5, epoch=2, closed_at_unix_seconds=1.0, entries=entries)
 
 
-def in_columns(frame: pb.Frame) -> pb.Frame:
+def in_columns(frame: pb.Frame, *, lean: bool) -> pb.Frame:
+    """The same in columns; ``lean`` leaves out those of zeros, as the telemetry service does."""
     samples = [entry.sample for entry in frame.entries]
     names = sorted({entry.node for entry in frame.entries} | {entry.device for entry in frame.entries})
     lists: list[list[pb.MicroBatch]] = []
@@ -68,7 +70,7 @@ def in_columns(frame: pb.Frame) -> pb.Frame:
             lists.append(list(sample.micro_batches))
         workload_of.append(lists.index(list(sample.micro_batches)))
     named = [one for each in lists for one in each]
-    columns = pb.FrameColumns(
+    columns = dict[str, Sequence[Any]](
         ranks=[entry.rank for entry in frame.entries],
         incarnations=[entry.incarnation for entry in frame.entries],
         names=names,
@@ -101,17 +103,21 @@ def in_columns(frame: pb.Frame) -> pb.Frame:
         micro_batch_tokens=[one.tokens for one in named],
         micro_batch_sums_of_squares=[one.sum_of_squares for one in named],
     )
+    if lean:
+        columns = {
+            name: values for name, values in columns.items() if name in ("ranks", "workload_sizes") or any(values)
+        }
     return pb.Frame(
         iteration=frame.iteration,
         epoch=frame.epoch,
         closed_at_unix_seconds=frame.closed_at_unix_seconds,
-        columns=columns,
+        columns=pb.FrameColumns(**columns),
     )
 
 
-@given(frames())
-def test_columns_say_what_entries_do(frame: pb.Frame) -> None:
-    by_entries, by_columns = (frame_from_proto("job", 3, each) for each in (frame, in_columns(frame)))
+@given(frames(), st.booleans())
+def test_columns_say_what_entries_do(frame: pb.Frame, lean: bool) -> None:
+    by_entries, by_columns = (frame_from_proto("job", 3, each) for each in (frame, in_columns(frame, lean=lean)))
     for field in fields(FrameObservation):
         if field.name != "micro_batches":  # once a list in columns, once a rank in entries
             one, other = (getattr(each, field.name) for each in (by_entries, by_columns))
@@ -124,7 +130,7 @@ def test_columns_say_what_entries_do(frame: pb.Frame) -> None:
         pytest.param({"wall_seconds": [1.0]}, id="a rank without a time"),
         pytest.param({"has_loss": [True] * 3}, id="one loss too many"),
         pytest.param({"node_of": [0, 1], "names": ["here"]}, id="a node that is not named"),
-        pytest.param({"workload_sizes": [1], "micro_batch_indexes": [0]}, id="micro-batches without tokens"),
+        pytest.param({"workload_sizes": [1], "micro_batch_tokens": [5, 5]}, id="tokens of no micro-batch"),
         pytest.param({"workload_sizes": [2**31 - 1]}, id="more micro-batches than there are"),
         pytest.param({"workload_sizes": [2, -1]}, id="less micro-batches than none"),
         pytest.param({"workload_sizes": [0], "workload_of": [0, 1]}, id="a list that is not there"),
