@@ -50,6 +50,9 @@ def start_in_background(name: str, *, with_services: bool) -> StackState:
         raise StackError(f"the stack {name!r} runs already; stop it with: evenkeel stack down --name {name}")
     folder = stack_folder(name)
     folder.mkdir(parents=True, exist_ok=True)
+    dead = read_state(name)
+    if dead is not None:
+        _end_what_is_left(dead)
     state_path(name).unlink(missing_ok=True)
     log_path = folder / "owner.log"
     command = [sys.executable, "-m", "stack", "--name", name]
@@ -93,11 +96,15 @@ def stop_in_background(name: str) -> bool:
                     f"the stack {name!r} did not stop in {STOP_TIMEOUT_SECONDS:.0f} s; its owner is {state.owner_id}"
                 )
             time.sleep(POLL_SECONDS)
-    # Only where owner and watchdog were both killed is there still something here.
-    left = [each for each in state.processes.values() if each.mark and start_mark(each.process_id) == each.mark]
-    end_processes([(each.process_id, signal.SIGTERM) for each in left], grace_seconds=GRACE_SECONDS)
+    _end_what_is_left(state)
     remove_state(name)
     return state.phase is not Phase.FAILED
+
+
+def _end_what_is_left(state: StackState) -> None:
+    """Ends what still runs of a stack without owner: its watchdog was killed too, or has not come to it yet."""
+    left = [each for each in state.processes.values() if each.mark and start_mark(each.process_id) == each.mark]
+    end_processes([(each.process_id, signal.SIGTERM) for each in left], grace_seconds=GRACE_SECONDS)
 
 
 def _await_running(name: str, owner: subprocess.Popen[bytes]) -> StackState:

@@ -1,15 +1,19 @@
 """Keeps one process running: starts it again when it ends, at once where that is something new."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 
+from stack.errors import StackError
 from stack.process import ManagedProcess
 
 # A process that lived this long died of something new: it is started again at once. Else the wait doubles.
 SETTLED_SECONDS = 10.0
 FIRST_DELAY_SECONDS = 0.05
 MAX_DELAY_SECONDS = 5.0
+
+_logger = logging.getLogger("evenkeel.stack")
 
 
 class Keeper:
@@ -61,5 +65,12 @@ class Keeper:
                     return
                 # Counted first: whoever sees the new process sees that it was started again.
                 self.num_restarts += 1
-                self.process.start()
+                self._start()
             self._on_restart()
+
+    def _start(self) -> None:
+        try:
+            self.process.start()
+        except (StackError, OSError) as error:
+            # No memory for one more process, say: the wait doubles as after one that died at once.
+            _logger.warning("%s cannot be started again, trying on: %s", self.process.name, error)

@@ -3,6 +3,7 @@
 import os
 import pwd
 import secrets
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -21,6 +22,7 @@ STOP_GRACE_SECONDS = 10.0
 NUM_ATTEMPTS = 3
 USER = "evenkeel"
 DATABASE = "evenkeel"
+_UNFINISHED = "unfinished-"
 # Modest memory; fsync and full_page_writes keep their defaults (on): the stack is killed for a living.
 SETTINGS = {
     "listen_addresses": LOOPBACK,
@@ -91,31 +93,36 @@ class Postgres:
     def _initialise(self, programs: Path, data: Path, user_id: int | None) -> None:
         password_path = self._folder / "password"
         _write_private(password_path, secrets.token_urlsafe(24))
-        data.mkdir(mode=0o700, exist_ok=True)
-        if user_id is not None:
-            os.chown(data, user_id, -1)
+        # It gets its name when it is whole: half a cluster, after a kill -9, would never start.
+        for left in self._folder.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        unfinished = Path(tempfile.mkdtemp(dir=self._folder, prefix=_UNFINISHED))
+        cluster = unfinished / "data"
+        cluster.mkdir(mode=0o700)
         # initdb reads the password as the server's user, so that user gets a copy for as long as it takes.
-        with tempfile.NamedTemporaryFile("w", dir=self._folder) as copy:
-            copy.write(password_path.read_text())
-            copy.flush()
-            if user_id is not None:
-                os.chown(copy.name, user_id, -1)
-            command = [str(programs / "initdb"), "--pgdata", str(data), "--username", USER, "--encoding", "UTF8"]
-            command += ["--no-locale", "--auth", "scram-sha-256", "--pwfile", copy.name]
-            done = subprocess.run(
-                command,
-                cwd=data,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=START_TIMEOUT_SECONDS,
-                user=user_id,
-                group=user_id,
-                extra_groups=None if user_id is None else [],
-            )
+        copy = unfinished / "password"
+        _write_private(copy, password_path.read_text())
+        if user_id is not None:
+            for path in (unfinished, cluster, copy):
+                os.chown(path, user_id, -1)
+        command = [str(programs / "initdb"), "--pgdata", str(cluster), "--username", USER, "--encoding", "UTF8"]
+        command += ["--no-locale", "--auth", "scram-sha-256", "--pwfile", str(copy)]
+        done = subprocess.run(
+            command,
+            cwd=unfinished,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=START_TIMEOUT_SECONDS,
+            user=user_id,
+            group=user_id,
+            extra_groups=None if user_id is None else [],
+        )
         if done.returncode != 0:
             raise StackError(f"initdb failed with status {done.returncode}: {done.stderr.strip()}")
+        cluster.replace(data)
+        shutil.rmtree(unfinished)
 
     def _start_once(self, programs: Path, data: Path, user_id: int | None) -> None:
         # A server that starts again is found where it was, unless somebody sits there now.

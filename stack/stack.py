@@ -4,6 +4,7 @@ Blocking, for commands and tests: no event loop. The object belongs to one threa
 that called :meth:`Stack.start`, in whatever way that ends.
 """
 
+import logging
 import os
 import secrets
 import shutil
@@ -11,6 +12,7 @@ import signal
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +37,8 @@ from stack.watchdog import Watchdog
 # Whoever looks at the state takes the lock for a moment.
 LOCK_TIMEOUT_SECONDS = 1.0
 NUM_ATTEMPTS = 3
+
+_logger = logging.getLogger("evenkeel.stack")
 
 
 class Stack:
@@ -168,7 +172,9 @@ class Stack:
         if not self._keep_data:
             self._remove_data()
         if failure:
-            write_state(StackState(name=self.name, phase=Phase.FAILED, owner_id=os.getpid(), error=failure))
+            failed = StackState(name=self.name, phase=Phase.FAILED, owner_id=os.getpid(), error=failure)
+            with suppress(OSError):  # whoever started it is told by the exception too
+                write_state(failed)
         else:
             remove_state(self.name)
         self._lock.close()
@@ -230,6 +236,15 @@ class Stack:
         self._write_state()
 
     def _write_state(self) -> None:
+        """Tells other shells; a disk that is full holds up neither a restart nor the end."""
+        try:
+            self._write_state_now()
+        except OSError as error:
+            if self._phase is Phase.STARTING:
+                raise StackError(f"the state of the stack cannot be written to {self.folder}: {error}") from error
+            _logger.warning("the state of the stack %s cannot be written: %s", self.name, error)
+
+    def _write_state_now(self) -> None:
         with self._state_lock:
             processes = {}
             for name, process_id in self.server_process_ids.items():

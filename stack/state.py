@@ -79,13 +79,21 @@ def lock_path(name: str) -> Path:
 
 
 def write_state(state: StackState) -> None:
-    """Writes the state; readers see the old or the new one, never half of one."""
+    """Writes the state; readers see the old or the new one, never half of one.
+
+    Raises:
+        OSError: It cannot be written; the old one stays.
+    """
     path = state_path(state.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".state-")
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(asdict(state), file, indent=2)
-    os.replace(temporary, path)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(asdict(state), file, indent=2)
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def read_state(name: str) -> StackState | None:

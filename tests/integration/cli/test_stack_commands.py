@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -67,21 +68,41 @@ def test_a_stack_comes_up_is_found_from_other_shells_and_goes_down(stack_name: s
     assert evenkeel("stack", "status", "--name", stack_name).returncode == ExitStatus.UNHEALTHY
 
 
-def test_a_stack_whose_owner_was_killed_is_reported_dead_leaves_nothing_and_starts_again(stack_name: str) -> None:
+def test_a_stack_whose_owner_was_killed_is_reported_dead_and_its_next_start_or_down_leaves_nothing_of_it(
+    stack_name: str,
+) -> None:
     assert evenkeel("stack", "up", "--servers", "--name", stack_name).returncode == ExitStatus.OK
     state = read_state(stack_name)
     assert state is not None
-    os.kill(state.owner_id, signal.SIGKILL)
-    # "down" ends what the watchdog has not ended yet, so nothing needs to be waited for here.
+    (watchdog_id,) = [each for each in children_of(state.owner_id) if b"stack._watch" in command_of(each)]
+    for process_id in (watchdog_id, state.owner_id):
+        os.kill(process_id, signal.SIGKILL)
     assert evenkeel("stack", "status", "--name", stack_name).returncode == ExitStatus.UNHEALTHY
     dead = read_state(stack_name)
     assert dead is not None
     assert dead.phase is Phase.DIED
-    assert evenkeel("stack", "down", "--name", stack_name).returncode == ExitStatus.OK
-    assert not any(is_alive(process.process_id) for process in state.processes.values())
+    assert all(is_alive(process.process_id) for process in state.processes.values()), "nobody was there to end them"
 
     again = evenkeel("stack", "up", "--servers", "--name", stack_name)
     assert again.returncode == ExitStatus.OK, again.stderr
+    assert not any(is_alive(process.process_id) for process in state.processes.values())
+    assert evenkeel("--stack", stack_name, "topics", "check").returncode == ExitStatus.OK
+
+    state = read_state(stack_name)
+    assert state is not None
+    os.kill(state.owner_id, signal.SIGKILL)
+    # "down" ends what the watchdog has not ended yet, so nothing needs to be waited for here.
+    assert evenkeel("stack", "down", "--name", stack_name).returncode == ExitStatus.OK
+    assert not any(is_alive(process.process_id) for process in state.processes.values())
+
+
+def children_of(parent_id: int) -> list[int]:
+    """Processes that it started."""
+    return [int(each) for each in Path(f"/proc/{parent_id}/task/{parent_id}/children").read_text().split()]
+
+
+def command_of(process_id: int) -> bytes:
+    return Path(f"/proc/{process_id}/cmdline").read_bytes()
 
 
 def test_without_java_the_error_says_what_to_install(stack_name: str, tmp_path_factory: pytest.TempPathFactory) -> None:

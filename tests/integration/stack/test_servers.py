@@ -1,5 +1,11 @@
 """The fixtures' servers are real: topics exist, records come back, databases are apart from one another."""
 
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Callable
 
@@ -9,7 +15,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from contracts.topics import PROFILES, RECORDS, TOPICS
 from stack.databases import create_database, drop_database, unique_database_name
+from stack.paths import stack_folder
+from stack.postgres import Postgres
 from stack.topics import WantedTopic, apply_topics, check_topics, wanted_topics
+from stack.watchdog import Watchdog
 
 pytestmark = pytest.mark.integration
 
@@ -48,6 +57,38 @@ async def test_a_record_comes_back_with_its_key(kafka_bootstrap: str) -> None:
             if record.key == job_id:
                 assert record.value == b"value"
                 break
+
+
+MAKES_A_CLUSTER = """
+import sys
+from pathlib import Path
+from stack.postgres import Postgres
+from stack.watchdog import Watchdog
+Postgres(Path(sys.argv[1]), Watchdog()).start()
+"""
+
+
+def test_a_cluster_whose_making_was_killed_is_made_anew() -> None:
+    folder, watchdog = stack_folder(f"test-{uuid.uuid4().hex[:8]}"), Watchdog()
+    making = subprocess.Popen([sys.executable, "-c", MAKES_A_CLUSTER, folder], start_new_session=True)
+    deadline = time.monotonic() + 200.0
+    while not list(folder.glob("*/data/PG_VERSION")):  # which comes long before the rest
+        assert making.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    os.killpg(making.pid, signal.SIGKILL)
+    making.wait()
+    server = Postgres(folder, watchdog)
+    watchdog.start()
+    try:
+        server.start()
+        with psycopg.connect(server.database_url) as connection:
+            assert connection.execute("SELECT count(*) FROM pg_stat_activity").fetchone() is not None
+        assert {path.name for path in folder.iterdir()} == {"data", "password", "postgres.log"}
+    finally:
+        server.stop(grace_seconds=0)
+        watchdog.stop()
+        shutil.rmtree(folder)
 
 
 def test_databases_are_apart_from_one_another(database_server_url: str) -> None:

@@ -1,9 +1,6 @@
 """Ports are looked up before services bind them: one that is taken meanwhile costs another try and nothing else."""
 
-import shutil
 import socket
-import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,18 +10,6 @@ from stack.services import is_healthy
 from stack.stack import Stack
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def on_running_servers(
-    kafka_bootstrap: str, fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Stack]:
-    monkeypatch.setenv("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", kafka_bootstrap)
-    monkeypatch.setenv("EVENKEEL_DATABASE_URL", fresh_database_url)
-    stack = Stack(f"test-{uuid.uuid4().hex[:8]}", services=("telemetry",), keep_data=False)
-    yield stack
-    stack.stop()
-    shutil.rmtree(stack.folder)
 
 
 def test_a_port_that_is_taken_before_the_service_binds_it_is_replaced_by_another(
