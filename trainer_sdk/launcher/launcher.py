@@ -24,7 +24,7 @@ from trainer_sdk.emit.record_builder import Source
 from trainer_sdk.launcher.job_registration import JobRegistration
 from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
 from trainer_sdk.launcher.progress_board import ProgressBoard
-from trainer_sdk.launcher.rank_process import EXIT_EVICTED, EXIT_FINISHED
+from trainer_sdk.launcher.rank_process import EXIT_EVICTED, EXIT_FAILED, EXIT_FINISHED
 from trainer_sdk.launcher.restarts import Restarts
 from trainer_sdk.launcher.run_state import RankProcess, RunState
 from trainer_sdk.launcher.zygote import END_GRACE_SECONDS, STORE
@@ -89,7 +89,7 @@ class Launcher:
 
     # ---- public
 
-    def start(self, timeout_seconds: float = 120.0) -> None:
+    def start(self, timeout_seconds: float = 600.0) -> None:
         """Start everything; returns when all ranks are forked (they may still be setting up).
 
         Raises:
@@ -241,6 +241,8 @@ class Launcher:
                         self._state.store_address = f"{event['host']}:{event['port']}"
                 case "forked":
                     self._on_forked(event)
+                case "unforked":
+                    self._on_unforked(event)
                 case "exited":
                     self._on_exited(event)
         with self._changed:
@@ -259,6 +261,17 @@ class Launcher:
             process.incarnation, process.pid = event["incarnation"], event["pid"]
             process.alive, process.exit_code = True, None
             self._restarts.forked(process.rank)
+            self._write_state()
+            self._changed.notify_all()
+
+    def _on_unforked(self, event: dict[str, Any]) -> None:
+        _logger.warning("rank %d gets no new process: %s", event["rank"], event["why"])
+        with self._changed:
+            process = self._process(event["rank"])
+            process.incarnation -= 1  # which nobody has been
+            process.exit_code = EXIT_FAILED
+            self._restarts.forked(process.rank)  # as one that ended at once, so that the delays grow
+            self._plan_restart(process)
             self._write_state()
             self._changed.notify_all()
 
@@ -294,7 +307,7 @@ class Launcher:
         return self._state.ranks[rank]
 
     def _is_over(self) -> bool:
-        alive = any(process.alive or not process.pid for process in self._state.ranks)
+        alive = any(process.alive or process.exit_code is None for process in self._state.ranks)
         return self._zygote_gone or not (alive or self._restarts.are_due)
 
     def _plan_restart(self, process: RankProcess) -> None:
@@ -314,7 +327,7 @@ class Launcher:
         if self._speeds is not None:
             self._speeds.set_hangs(process.rank, False)
         process.incarnation += 1
-        process.pid = 0
+        process.pid, process.exit_code = 0, None
         self._link.fork(process.rank, process.incarnation)
 
     def _end_soon(self) -> None:

@@ -84,7 +84,14 @@ class Zygote:
                 raise ValueError(f"unknown command {unknown!r}")
 
     def _fork_rank(self, rank: int, incarnation: int) -> None:
-        pid = self._fork(rank, incarnation, lambda: run_rank(self._spec, rank, incarnation, self._store_address))
+        try:
+            pid = self._fork(rank, incarnation, lambda: run_rank(self._spec, rank, incarnation, self._store_address))
+        except OSError as error:
+            if incarnation == 0:
+                raise
+            # No memory or no process to be had now: those who train go on, and ended with us.
+            self._tell(event="unforked", rank=rank, why=str(error))
+            return
         self._tell(event="forked", rank=rank, incarnation=incarnation, pid=pid)
 
     def _start_store(self) -> None:

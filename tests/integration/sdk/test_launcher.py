@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -133,6 +134,26 @@ def test_a_failing_rank_restarts_by_itself_and_the_job_fails_when_nobody_is_left
         (tmp_path / "again" / "fail-0").touch()
         (tmp_path / "again" / "fail-1").touch()
         assert launcher.wait(200) == 1
+
+
+def test_while_no_process_can_be_had_the_others_work_on_and_the_rank_comes_back_when_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    no_forks = tmp_path / "no-forks"
+    monkeypatch.setenv("NO_FORKS", str(no_forks))
+    spec = replace(job(tmp_path, restart_delay_seconds=0.0), entry_point="no_forks:until_told")
+    with Launcher(spec) as launcher:
+        wait_for_ranks(launcher, "0-0", "1-0")
+        no_forks.touch()
+        inject.kill(tmp_path, 1)
+        eventually(lambda: "rank 1 gets no new process" in caplog.text, "nobody tries")
+        done = (tmp_path / "segments-0").read_text()
+        eventually(lambda: (tmp_path / "segments-0").read_text() > done, "rank 0 does not work on")
+        assert launcher.wait(0.0) is None
+        no_forks.unlink()
+        wait_for_ranks(launcher, "1-1")
+        (tmp_path / "finish").touch()
+        assert launcher.wait(200) == 0
 
 
 def test_an_evicted_rank_leaves_although_its_device_hangs(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def until_told(context: RankContext) -> None:
     assert os.environ["RANK"] == str(context.rank)
     assert (context.initial_layout is None) == (context.incarnation > 0)
     host, port = context.store_address
-    store = TCPStore(host, port, None, is_master=False, timeout=timedelta(seconds=10))
+    store = TCPStore(host, port, None, is_master=False, timeout=timedelta(seconds=100))
     store.add("ranks", 1)
     phase = RankPhase.TRAINING if context.initial_layout else RankPhase.JOINING
     context.mailbox.publish(replace(context.mailbox.state, phase=phase))
