@@ -96,17 +96,19 @@ class Registration:
 
     def _run(self) -> None:
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
-        warned = told_unwatched = False
+        told_unwatched = False
+        warned: set[grpc.StatusCode] = set()
         while not self._stopped.is_set():
             error = self._register()
             if error is None:
                 self._registered.set()
-                back_off_seconds, warned = _FIRST_BACK_OFF_SECONDS, False
+                back_off_seconds, warned = _FIRST_BACK_OFF_SECONDS, set()
                 told_unwatched = self._wait_while_watched(told_unwatched)
                 continue
-            # NOT_FOUND is no news: the launcher registers the job at the same time.
-            if not warned and error.code() is not grpc.StatusCode.NOT_FOUND:
-                warned = True
+            # NOT_FOUND is no news: the launcher registers the job at the same time. Each other reason is told once:
+            # a refusal may come after calls that took too long.
+            if error.code() not in {grpc.StatusCode.NOT_FOUND, *warned}:
+                warned.add(error.code())
                 self._warn(error)
             refused = error.code() is grpc.StatusCode.FAILED_PRECONDITION
             self._stopped.wait(_REFUSED_BACK_OFF_SECONDS if refused else back_off_seconds)

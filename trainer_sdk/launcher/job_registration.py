@@ -73,7 +73,7 @@ class JobRegistration:
 
     def _run(self) -> None:
         back_off_seconds = _FIRST_BACK_OFF_SECONDS
-        warned = False
+        warned: set[grpc.StatusCode] = set()
         while not self._stopped.is_set():
             error = self._register()
             if error is None:
@@ -88,8 +88,9 @@ class JobRegistration:
                     advice,
                 )
                 return
-            if not warned:
-                warned = True
+            # Each reason once: a refusal may come after calls that nobody answered.
+            if error.code() not in warned:
+                warned.add(error.code())
                 details = error.details() or "no details"
                 advice = fleet_tls_advice(details, self._spec.fleet_ca_file)
                 _logger.warning(
