@@ -265,8 +265,7 @@ def _history(seen: Observations) -> Iterator[Expectation]:
     if facts is None:
         yield Expectation(name="the history can be read back by SQL", held=False, detail="PostgreSQL did not answer")
         return
-    verdicts = {verdict.verdict_id for verdict in seen.log.verdicts}
-    plans = {(plan.plan_id, plan.state) for plan in seen.log.plans}
+    verdicts, plans = seen.log.decided(facts.until)
     yield Expectation(
         name="verdicts in SQL are those on Kafka",
         held=verdicts == facts.verdict_ids,

@@ -7,6 +7,7 @@ from typing import Any, LiteralString
 import psycopg
 
 from demo.observations import HistoryFacts, QueryResult, RollupWindow
+from demo.run_log import Decided
 from history.vocabulary import PlanState
 
 CONNECT_TIMEOUT_SECONDS = 5
@@ -86,7 +87,7 @@ def read_history(
 
     Rollups are waited for from each of ``processes``: rank, incarnation and epoch of those that ran the last iteration.
 
-    Verdicts and plan states count up to ``until`` (Unix seconds): when the recording ended.
+    Verdicts and plan states count up to ``until`` (Unix seconds): when the script ended.
 
     Raises:
         psycopg.Error: PostgreSQL does not answer, or a view is missing.
@@ -97,20 +98,39 @@ def read_history(
         while not _reaches(rollups, processes, last_iteration) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
             rollups = _rollups(connection, job_id)
-        verdicts = connection.execute(
-            "SELECT verdict_id FROM verdicts WHERE job_id = %s AND decided_at <= to_timestamp(%s)", (job_id, until)
-        ).fetchall()
-        plans = connection.execute(
-            "SELECT plan_id, state FROM plan_events JOIN plans USING (plan_id) "
-            "WHERE job_id = %s AND at <= to_timestamp(%s)",
-            (job_id, until),
-        ).fetchall()
+        verdict_ids, plan_states = _decided(connection, job_id, until)
         return HistoryFacts(
             rollups=rollups,
-            verdict_ids=frozenset(verdict_id for (verdict_id,) in verdicts),
-            plan_states=frozenset((plan_id, PlanState(state)) for plan_id, state in plans),
+            verdict_ids=verdict_ids,
+            plan_states=plan_states,
+            until=until,
             queries=tuple(_ask(connection, title, sql, job_id) for title, sql in QUESTIONS),
         )
+
+
+def read_decided(database_url: str, job_id: str, until: float) -> Decided:
+    """Verdicts of a job and states of its plans up to ``until`` (Unix seconds), as SQL holds them now.
+
+    Raises:
+        psycopg.Error: PostgreSQL does not answer.
+    """
+    with psycopg.connect(database_url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_SECONDS) as connection:
+        return _decided(connection, job_id, until)
+
+
+def _decided(connection: psycopg.Connection[tuple[Any, ...]], job_id: str, until: float) -> Decided:
+    verdicts = connection.execute(
+        "SELECT verdict_id FROM verdicts WHERE job_id = %s AND decided_at <= to_timestamp(%s)", (job_id, until)
+    ).fetchall()
+    plans = connection.execute(
+        "SELECT plan_id, state FROM plan_events JOIN plans USING (plan_id) "
+        "WHERE job_id = %s AND at <= to_timestamp(%s)",
+        (job_id, until),
+    ).fetchall()
+    return (
+        frozenset(verdict_id for (verdict_id,) in verdicts),
+        frozenset((plan_id, PlanState(state)) for plan_id, state in plans),
+    )
 
 
 def _rollups(connection: psycopg.Connection[tuple[Any, ...]], job_id: str) -> tuple[RollupWindow, ...]:

@@ -1,5 +1,6 @@
 """Everything the judgement is made from: what was done, what was seen, and what should have been. Pure."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -53,12 +54,14 @@ class HistoryFacts:
         rollups: Every rollup.
         verdict_ids: Verdicts in SQL.
         plan_states: (plan id, state) in SQL.
+        until: Up to when verdicts and plan states count, Unix seconds: what was decided later may be on its way still.
         queries: The documented questions and their answers, for the report.
     """
 
     rollups: tuple[RollupWindow, ...]
     verdict_ids: frozenset[str]
     plan_states: frozenset[tuple[str, PlanState]]
+    until: float = math.inf
     queries: tuple[QueryResult, ...] = ()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 
 from demo.director import Director
-from demo.history_reader import read_history
+from demo.history_reader import read_decided, read_history
 from demo.job import MainJob, main_job
 from demo.live import View
 from demo.observations import HistoryFacts, Observations
@@ -32,7 +32,9 @@ from trainer_sdk.launcher.launcher import Launcher
 ENTRY_POINT = "trainer_sdk.elastic.worker:train"
 REDRAW_SECONDS = 0.5
 LAST_WORDS_SECONDS = 1.5
-"""Between the last step of the script and the end of the recording: verdicts and plan states still on their way."""
+"""At least so long the recording goes on after the last step of the script."""
+LAST_WORDS_PATIENCE_SECONDS = 60.0
+"""For verdicts and plan states that are still on their way to Kafka or to SQL; they come late on a busy machine."""
 ROLLUP_WAIT_SECONDS = 75.0
 """Longer than telemetry keeps a window open whose process ended without a word."""
 REFERENCE_PATIENCE_SECONDS = 60.0
@@ -92,7 +94,7 @@ async def perform(
 async def _run_job(
     stack: Stack, job: MainJob, log: RunLog, steps: Sequence[Step], view: View, folder: Path
 ) -> tuple[Director, float]:
-    """The job from its first process to its last; returns the director and when the recording ended."""
+    """The job from its first process to its last; returns the director and when its script ended."""
     launcher = Launcher(job_spec(stack, job, folder), job.model)
     director = Director(log, StageHands(stack, launcher), on_step=lambda step: view.note(step.title))
     try:
@@ -101,8 +103,8 @@ async def _run_job(
             await _started(launcher)
             async with _showing(view, SnapshotMaker(log, job.model, job.layout), director):
                 await director.play(steps)
-                await asyncio.sleep(LAST_WORDS_SECONDS)
-            ended_at = time.time()
+                ended_at = time.time()
+                await _last_words(stack.addresses.database_url, log, ended_at)
     finally:
         await asyncio.shield(asyncio.to_thread(launcher.stop))
     return director, ended_at
@@ -118,6 +120,16 @@ async def _started(launcher: Launcher) -> None:
         with suppress(Exception):
             await starting
         raise
+
+
+async def _last_words(database_url: str, log: RunLog, ended_at: float) -> None:
+    """Wait until Kafka and SQL have told the same of the time before; a difference that stays is an expectation's."""
+    await asyncio.sleep(LAST_WORDS_SECONDS)
+    with suppress(TimeoutError, psycopg.OperationalError):
+        async with asyncio.timeout(LAST_WORDS_PATIENCE_SECONDS):
+            # Neither Kafka nor SQL has an event for it.
+            while await asyncio.to_thread(read_decided, database_url, log.job_id, ended_at) != log.decided(ended_at):  # noqa: ASYNC110
+                await asyncio.sleep(REDRAW_SECONDS)
 
 
 @asynccontextmanager

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from history.vocabulary import PlanState, VerdictKind
 from layouts.layout import Layout
 
+Decided = tuple[frozenset[str], frozenset[tuple[str, PlanState]]]
+"""Ids of verdicts; (plan id, state) of plans."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatchSeen:
@@ -219,6 +222,13 @@ class RunLog:
     def plans(self) -> tuple[PlanSeen, ...]:
         """All plan states in the order in which they were entered."""
         return tuple(sorted(self._plans.values(), key=lambda plan: (plan.at, plan.received_at)))
+
+    def decided(self, until: float) -> Decided:
+        """Verdicts and plan states that were decided up to ``until``, Unix seconds."""
+        return (
+            frozenset(verdict.verdict_id for verdict in self.verdicts if verdict.decided_at <= until),
+            frozenset((plan.plan_id, plan.state) for plan in self.plans if plan.at <= until),
+        )
 
     @property
     def processes(self) -> tuple[ProcessSeen, ...]:
