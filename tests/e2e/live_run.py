@@ -11,7 +11,8 @@ import psycopg
 from stack.stack import Stack
 from trainer_sdk.launcher.launcher import Launcher
 
-PATIENCE_SECONDS = 240.0
+PATIENCE_SECONDS = 600.0
+"""As the slowest machine needs: eight processes load their libraries for minutes where others want the processors."""
 _NUM_LAST_LINES = 12
 _LONGEST_LINE = 300
 
@@ -42,7 +43,7 @@ class LiveRun:
 
     def ask(self, sql: LiteralString, *arguments: Any) -> list[tuple[Any, ...]]:
         """Rows of the history; the statement's first parameter is the job."""
-        with psycopg.connect(self.stack.addresses.database_url, connect_timeout=5) as connection:
+        with psycopg.connect(self.stack.addresses.database_url, connect_timeout=60) as connection:
             return connection.execute(sql, (self.launcher.spec.job_id, *arguments)).fetchall()
 
     def iteration(self) -> int:

@@ -32,7 +32,7 @@ class Layer(torch.nn.Linear):
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=600))
     run = evenkeel.start()
     model = DistributedDataParallel(Layer(256, 256))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

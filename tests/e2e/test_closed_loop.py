@@ -17,7 +17,7 @@ from demo.performance import perform
 from demo.summary import loss_differences
 from stack.stack import Stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
 
 SEED = 3
 

@@ -15,7 +15,7 @@ from trainer_sdk.launcher.inject import slow_link
 from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 VICTIMS = (0, 1)
 FACTOR = 6.0

@@ -16,7 +16,7 @@ from tests.e2e.live_run import PATIENCE_SECONDS, LiveRun
 from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 VICTIM = 3
 WINDOW = 16  # iterations in a rollup, by default

@@ -16,7 +16,7 @@ from trainer_sdk.launcher.inject import slow
 from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 SLOW, SPEED, DEAD = 2, 0.6, 1
 TOLERANCE = 0.15

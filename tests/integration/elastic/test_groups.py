@@ -110,18 +110,21 @@ def test_an_interrupt_ends_a_meeting_to_which_nobody_comes(
 def test_an_interrupt_ends_a_build_whose_peer_died_after_the_meeting(
     start_store: Callable[[], str], make_builder: MakeBuilder
 ) -> None:
-    address = start_store()
+    address, (heard, told) = start_store(), os.pipe()
 
     def dies() -> None:
         make_builder(1, address).meet(0, (0, 1), 0)
 
     def rank() -> None:
         flag = threading.Event()
-        threading.Timer(0.5, flag.set).start()
+        threading.Thread(target=lambda: (os.read(heard, 1), flag.set()), daemon=True).start()
         with pytest.raises(Interrupted):
             make_builder(0, address, flag.is_set).build(0, (0, 1), [WORLD], 0)
 
-    assert [ended(pid) for pid in [fork(dies), fork(rank)]] == [0, 0]
+    pids = [fork(dies), fork(rank)]
+    assert ended(pids[0]) == 0, "they met"
+    os.write(told, b"!")
+    assert ended(pids[1]) == 0
 
 
 def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_abandoned(
