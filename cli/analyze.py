@@ -9,6 +9,7 @@ import typer
 from attribution import Attribution, OperationError, analyze
 from attribution.whole_steps import whole_steps
 from cli.errors import CommandError
+from cli.files import readable
 from cli.output import OutputFormat, say, show_json, show_record, show_rows
 from cli.session import OutputOption, output_of
 from cli.waiting import Waiting
@@ -28,7 +29,7 @@ class AnalyzeFormat(StrEnum):
 
 def analyze_recording(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Parquet or CSV.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Parquet or CSV; - for standard input.")],
     _format: Annotated[AnalyzeFormat, typer.Option("--format", help="What the file holds.")] = AnalyzeFormat.OPS,
     output: OutputOption = None,
 ) -> None:
@@ -36,6 +37,7 @@ def analyze_recording(
 
     Example: evenkeel analyze trace.parquet --format ops
     """
+    file = readable(file)
     try:
         with Waiting(f"analysing {file.name}"):
             recorded = read_operations(file)

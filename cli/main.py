@@ -1,7 +1,9 @@
 """Entry point of ``evenkeel``."""
 
+import errno
 import importlib
 import logging
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated, Any, NoReturn
@@ -133,6 +135,13 @@ def main() -> NoReturn:
     except StackError as error:
         say(f"evenkeel: {error}")
         sys.exit(ExitStatus.UNHEALTHY if isinstance(error, ServerAwayError) else ExitStatus.FAILURE)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        # What could not be written would be tried again at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        say(f"evenkeel: cannot write: {error.strerror}")
+        sys.exit(ExitStatus.FAILURE)
     sys.exit(ExitStatus.OK)
 
 

@@ -8,6 +8,7 @@ import typer
 
 from cli.documents import read_json, schema_option
 from cli.errors import CommandError, ExitStatus
+from cli.files import readable
 from cli.output import OutputFormat, say, show_json, show_rows
 from cli.session import OutputOption, output_of
 from history.documents import layout_to_document
@@ -30,7 +31,7 @@ def plan(
 
     Example: evenkeel plan examples/plan_state.json
     """
-    question = _read(state_file)
+    question = _read(readable(state_file))
     begin = time.perf_counter()
     try:
         solution = solve(question.situation)

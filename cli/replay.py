@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.errors import CommandError
+from cli.files import readable
 from cli.output import OutputFormat, say, show_json_line
 from cli.session import OutputOption, output_of
 from cli.waiting import Waiting
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 
 def replay_recording(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The recording.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The recording; - for standard input.")],
     kind: Annotated[RecordingFormat, typer.Option("--format", help="What the file holds.")],
     budget: Annotated[
-        float, typer.Option("--iterations-per-false-alarm", min=10, help="Healthy iterations per false alarm of a job.")
+        float,
+        typer.Option(
+            "--iterations-per-false-alarm", min=10, metavar="N", help="Healthy iterations per false alarm of a job."
+        ),
     ] = 100_000.0,
     output: OutputOption = None,
 ) -> None:
@@ -36,6 +40,7 @@ def replay_recording(
     from offline.findings import Summary, verdict_row  # noqa: PLC0415
     from offline.replay import replay  # noqa: PLC0415
 
+    file = readable(file)
     summary = Summary(file=str(file), format=kind.value)
     try:
         with Waiting(f"replaying {file.name}") as waiting:

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.documents import read_json
 from cli.errors import CommandError, ExitStatus
+from cli.files import readable
 from cli.output import OutputFormat, say, show_json, show_rows
 from cli.session import OutputOption, output_of
 from layouts.codec import layout_to_proto
@@ -72,6 +73,7 @@ def schedule(
 
     Example: evenkeel schedule examples/pipeline_case.json
     """
+    case_file = readable(case_file)
     case = _read(case_file)
     from pipelines.search.generate import generate  # noqa: PLC0415 - loads machine code, and there is a case for it now
 

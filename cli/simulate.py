@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.documents import schema_option
 from cli.errors import CommandError, ExitStatus
+from cli.files import readable
 from cli.output import OutputFormat, show_json, show_rows
 from cli.session import OutputOption, output_of
 
@@ -87,7 +88,7 @@ def simulate(
             f"the simulator needs {error.name}", next_step="pip install 'evenkeel[simulator,services]'"
         ) from error
     try:
-        scenario = load_scenario(scenario_file, list(STRATEGIES))
+        scenario = load_scenario(readable(scenario_file), list(STRATEGIES))
     except ScenarioError as error:
         raise CommandError(str(error), status=ExitStatus.USAGE) from error
     as_json = output_of(context, output) is OutputFormat.JSON

@@ -17,7 +17,7 @@ from services.detector.domain.series_verdict import Iteration
 NEEDED = ("iteration", "seconds")
 OPTIONAL = ("tokens", "sum_of_squares", "mark")
 
-_NO_MARK = frozenset({"", "0", "0.0", "false", "no", "none", "nan"})
+_NO_MARK = frozenset({"", "0", "0.0", "false", "no", "none", "nan", "null", "n/a", "na", "-"})
 _LARGEST_WHOLE = 2.0**53
 _LARGEST_WORKLOAD = 1e24
 _LONGEST_USUAL_SECONDS = 600.0
@@ -47,10 +47,10 @@ def read_series(path: Path) -> Series:
     Raises:
         RecordingError: The file cannot be used; names the line.
     """
-    table = read_table(path, needed=NEEDED, optional=OPTIONAL)
+    table, order = _in_order(read_table(path, needed=NEEDED, optional=OPTIONAL))
     iterations, seconds = table.numbers("iteration"), table.numbers("seconds")
     _check_seconds(table, seconds)
-    restarts = _restarts(table, iterations)
+    restarts = order + _restarts(table, iterations)
     tokens, squares = _workload(table, "tokens"), _workload(table, "sum_of_squares")
     judged, tokens, squares, notes = _comparable(tokens, squares)
     marks = [str(mark).strip().lower() not in _NO_MARK for mark in _cells(table, "mark").tolist()]
@@ -67,6 +67,15 @@ def read_series(path: Path) -> Series:
         if kept or planned
     )
     return Series(iterations=found, notes=table.notes + restarts + notes + _doubts(seconds))
+
+
+def _in_order(table: Table) -> tuple[Table, tuple[str, ...]]:
+    """The rows by iteration where they are in no order and each is there once, so that no restart can be meant."""
+    iterations = table.numbers("iteration")
+    back = np.count_nonzero(np.diff(iterations) < 0)
+    if back * _ROWS_PER_RESTART <= len(iterations) or len(np.unique(iterations)) < len(iterations):
+        return table, ()
+    return table.select(np.argsort(iterations)), ("rows are in no order: sorted by iteration",)
 
 
 def _doubts(seconds: Column) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +13,9 @@ from offline.csv_columns import Column, read_csv
 from offline.errors import RecordingError
 
 _PARQUET_MAGIC = b"PAR1"
+_EMPTY = frozenset({"", "null", "none", "n/a", "na"})
+"""What stands in a table where there is no value; "nan" is a number."""
+
 _ONE_OF = ("job", "job_id", "run", "run_id")
 """Columns that say whose a row is: a recording is of one."""
 
@@ -51,6 +54,12 @@ class Table:
         """Where a row is, for a person; rows count from 0."""
         return f"{self.path} row {row + 1}" if self.lines is None else f"{self.path} line {self.lines[row]}"
 
+    def select(self, rows: npt.NDArray[np.int64]) -> "Table":
+        """Some of the rows, in this order."""
+        columns, blanks = ({name: cells[rows] for name, cells in each.items()} for each in (self.columns, self.blanks))
+        lines = None if self.lines is None else self.lines[rows]
+        return replace(self, columns=columns, blanks=blanks, lines=lines)
+
     def numbers(self, name: str, *, blank: float | None = None) -> npt.NDArray[np.float64]:
         """A column as numbers.
 
@@ -71,7 +80,7 @@ class Table:
             return found
         values = np.empty(len(cells))
         for row, cell in enumerate(cells.tolist()):
-            if cell in ("", None):
+            if cell is None or str(cell).lower() in _EMPTY:
                 if blank is None:
                     raise RecordingError(f"{self.place(row)}: {name} is empty")
                 values[row] = blank
@@ -103,7 +112,8 @@ def read_table(path: Path, *, needed: tuple[str, ...], optional: tuple[str, ...]
         raise RecordingError(f"{path} cannot be read: {error.strerror}") from error
     for name in _ONE_OF:
         cells = found.columns.pop(name, np.zeros(0))
-        whose = np.unique(cells.astype(np.str_) if cells.dtype == np.object_ else cells).astype(np.str_).tolist()
+        values = np.unique(cells.astype(np.str_) if cells.dtype == np.object_ else cells).tolist()
+        whose = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
         if len(whose) > 1:
             several = f"{len(whose)} values in the column {name} ({', '.join(whose[:3])}{', ...' * (len(whose) > 3)})"
             raise RecordingError(f"{path} has {several}: keep the rows of one, a file for each")

@@ -297,3 +297,36 @@ def test_an_option_of_simulate_that_would_do_nothing_is_refused(
     scenario.write_text("hours: 1\njob: {model: llama2-7b, tensor: 1, pipeline: 1, data: 2, micro_batches: 1}\n")
     assert run_main(monkeypatch, "simulate", str(scenario), *words) == ExitStatus.USAGE
     assert named in capsys.readouterr().err
+
+
+def run_with(path: Path, *arguments: str, output: Path) -> subprocess.CompletedProcess[str]:
+    """The command with a file for its standard input and one for its output."""
+    with path.open("rb") as given, output.open("wb") as written:
+        return subprocess.run(
+            [sys.executable, "-m", "cli", *arguments],
+            stdin=given,
+            stdout=written,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+
+
+def test_a_recording_may_come_through_standard_input(tmp_path: Path) -> None:
+    path, output = tmp_path / "steps.csv", tmp_path / "out"
+    path.write_text("iteration,seconds\n" + "".join(f"{i},{1.0 + 0.3 * (i >= 60)}\n" for i in range(90)))
+    done = run_with(path, "-o", "json", "replay", "-", "--format", "series", output=output)
+    assert done.returncode == 0, done.stderr
+    verdict, summary = (json.loads(line) for line in output.read_text().splitlines())
+    assert (verdict["job_id"], verdict["kind"], verdict["first_iteration"]) == ("stdin", "job_slow", 60)
+    assert summary["summary"]["num_iterations"] == 90
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text("iteration,seconds\n" + "".join(f"{i},1.0\n" for i in range(30)))
+    done = run_with(path, "-o", "json", "replay", "-", "--format", "series", output=Path("/dev/full"))
+    assert done.returncode == 1
+    assert done.stderr == "evenkeel: cannot write: No space left on device\n"

@@ -56,7 +56,7 @@ def test_csv_and_parquet_hold_the_same_series(tmp_path: Path) -> None:
         ("iteration,seconds\n0,1.0\n1,-2\n", "line 3: seconds is -2.0; it must be above 0"),
         ("iteration,seconds\n0,1.0\n1\n", "line 3: 1 values for 2 columns"),
         ("iteration,seconds\n0\n1,1.0", "line 2: 1 values for 2 columns"),
-        ("iteration,seconds\n3,1.0\n2,1.0\n", "line 3: iteration 2 comes after 3"),
+        ("iteration,seconds\n3,1.0\n2,1.0\n3,1.0\n", "line 3: iteration 2 comes after 3"),
         ("iteration,seconds\n0.5,1.0\n", "line 2: iteration is 0.5, not a whole number"),
         ("iteration,seconds,tokens\n0,1.0,-5\n", "line 2: tokens is -5.0"),
         ("iteration,seconds,tokens\n0,1.0,5\n1,1.0,inf\n", "line 3: tokens is inf"),
@@ -127,10 +127,39 @@ def test_a_run_that_went_back_to_a_checkpoint_is_judged_in_the_order_of_the_file
     assert "line 102" in summary.notes[0]
 
 
+def test_rows_in_no_order_are_sorted_where_each_iteration_is_there_once(tmp_path: Path) -> None:
+    path = series_csv(tmp_path / "steps.csv", slow_from=120, size=1.2)
+    sorted_series = read_series(path)
+    header, *rows = path.read_text().splitlines()
+    shuffled = [rows[place] for place in np.random.default_rng(3).permutation(len(rows))]
+    path.write_text("\n".join([header, *shuffled]) + "\n")
+    series = read_series(path)
+    assert series.iterations == sorted_series.iterations
+    assert series.notes == ("rows are in no order: sorted by iteration",)
+    path.write_text("\n".join([header, *shuffled, "3,-1.0,"]) + "\n")
+    with pytest.raises(RecordingError, match="line 202: seconds is -1"):
+        read_series(path)
+
+
+@pytest.mark.parametrize("nothing", ["", "null", "None", "N/A", "nan"])
+def test_a_workload_that_is_not_known_may_be_written_in_many_ways(tmp_path: Path, nothing: str) -> None:
+    path = tmp_path / "steps.csv"
+    rows = "".join(f"{i},1.0,{nothing if i == 2 else 100}\n" for i in range(6))
+    path.write_text("iteration,seconds,tokens\n" + rows)
+    assert [one.iteration for one in read_series(path).iterations] == [0, 1, 3, 4, 5]
+
+
+def test_a_file_of_several_runs_is_refused_by_its_column(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    path.write_text("run,iteration,seconds\n7,0,1.0\n7,1,1.0\n8,0,1.0\n")
+    with pytest.raises(RecordingError, match=r"2 values in the column run \(7, 8\): keep the rows of one"):
+        read_series(path)
+
+
 def test_marks_are_planned_pauses_and_empty_ones_are_not(tmp_path: Path) -> None:
     path = tmp_path / "steps.csv"
-    path.write_text("iteration,seconds,mark\n0,1,\n1,1,evaluation\n2,1,0\n3,1,1\n4,1,false\n")
-    assert [one.planned for one in read_series(path).iterations] == [False, True, False, True, False]
+    path.write_text("iteration,seconds,mark\n0,1,\n1,1,evaluation\n2,1,0\n3,1,1\n4,1,false\n5,1,n/a\n")
+    assert [one.planned for one in read_series(path).iterations] == [False, True, False, True, False, False]
 
 
 def with_workload(path: Path, *, holes: Callable[[int], bool]) -> Path:
