@@ -23,10 +23,9 @@ from services.detector.domain.series_evidence import SeriesEvidence
 from services.detector.domain.series_restarts import Restarts
 from services.detector.domain.series_rhythm import Rhythm
 from services.detector.domain.series_spells import Spells
-from services.detector.domain.series_verdict import Iteration, SeriesVerdict, SeriesVerdictKind
+from services.detector.domain.series_verdict import Iteration, SeriesVerdict, SeriesVerdictKind, evidence_of
 from services.detector.domain.strays import Strays
 from services.detector.domain.trend import without_trend
-from services.detector.domain.verdict import Evidence
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,7 +46,9 @@ _NATS_FOR_YOUTH = 8.0
 _NATS_TO_RECOVER = 8.0
 _NATS_OF_SUSPICION = 2.0
 _NATS_PER_RELAPSE = 3.0
-_REPUBLISH_AT = 0.07
+_REPUBLISH_AT = 0.05
+# What takes so many iterations to show crept in.
+_CREEPS = 16
 _DRIFT_RATE = 1 / 24
 _LONG_RUN_RATE = 1 / 1000
 _PRIOR_ODDS = 1e-4
@@ -90,6 +91,8 @@ class SeriesDetector:
         self._published = 1.0
         self._num_relapses = 0
         self._slow_since = 0
+        # What was taken for drift before a slowdown that crept in was told.
+        self._crept = 0.0
         self._spells = Spells()
         # What is held back while it may be one more spell like others.
         self._held: SeriesVerdict | None = None
@@ -302,9 +305,10 @@ class SeriesDetector:
         else:
             if not was_slow:
                 self._slow_since = since
+                self._crept = max(self._centre - self._long_run, 0.0) if change.num_residuals >= _CREEPS else 0.0
                 self._may_warm_up = self._restarts.num_left > 0
             self._level = change.level
-        throughput = math.exp(-self._level)
+        throughput = math.exp(-self._level - (self._crept if self.slow else 0.0))
         if was_slow and self.slow and abs(throughput - self._published) < _REPUBLISH_AT:
             return None
         self._published = throughput
@@ -374,24 +378,20 @@ class SeriesDetector:
     def _verdict(
         self, one: Iteration, expected: float, *, first: int, margin: float, nats: float, count: int
     ) -> SeriesVerdict:
-        healthy = expected * math.exp(self._centre)
-        ratio = math.exp(self._level)
+        ratio = 1 / self._published
+        healthy = expected * math.exp(self._centre + self._level) / ratio
         kind = SeriesVerdictKind.JOB_SLOW if self.slow else SeriesVerdictKind.JOB_RECOVERED
-        facts = (
-            ("seconds against expectation", ratio, "ratio", f"over {count} iterations since iteration {first}"),
-            ("likelihood ratio", nats, "nats", "of a lasting change against noise, summed over iterations"),
-            ("noise", 100 * self._scale(), "%", "scale of one healthy iteration's noise"),
-            ("seconds", one.seconds, "s", f"in iteration {one.iteration}; {healthy:.4f} s expected of a healthy job"),
-        )
         return SeriesVerdict(
             job_id=self.job_id,
             kind=kind,
-            throughput=math.exp(-self._level),
+            throughput=self._published,
             throughput_margin=margin,
             confidence=1 / (1 + math.exp(-min(nats, 60.0)) / _PRIOR_ODDS),
             first_iteration=first,
             decided_iteration=one.iteration,
-            evidence=tuple(Evidence(name=name, value=value, unit=unit, text=text) for name, value, unit, text in facts),
+            evidence=evidence_of(
+                one, healthy_seconds=healthy, ratio=ratio, nats=nats, scale=self._scale(), since=first, count=count
+            ),
         )
 
 

@@ -55,3 +55,27 @@ class SeriesVerdict:
     first_iteration: int
     decided_iteration: int
     evidence: tuple[Evidence, ...]
+
+
+def evidence_of(
+    one: Iteration, *, healthy_seconds: float, ratio: float, nats: float, scale: float, since: int, count: int
+) -> tuple[Evidence, ...]:
+    """What a verdict rests on.
+
+    Args:
+        one: The iteration that decided.
+        healthy_seconds: What it was expected to take.
+        ratio: Seconds against expectation.
+        nats: Evidence.
+        scale: Of the noise, log units of time.
+        since: First iteration that showed it.
+        count: Iterations that it rests on.
+    """
+    in_this = f"in iteration {one.iteration}; {healthy_seconds:.4f} s expected of a healthy job"
+    facts = (
+        ("seconds against expectation", ratio, "ratio", f"over {count} iterations since iteration {since}"),
+        ("likelihood ratio", nats, "nats", "of a lasting change against noise, summed over iterations"),
+        ("noise", 100 * scale, "%", "scale of one healthy iteration's noise"),
+        ("seconds", one.seconds, "s", in_this),
+    )
+    return tuple(Evidence(name=name, value=value, unit=unit, text=text) for name, value, unit, text in facts)
