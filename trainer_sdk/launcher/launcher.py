@@ -32,6 +32,8 @@ from trainer_sdk.launcher.zygote_link import ZygoteLink
 
 _LAST_WORDS_SECONDS = 5.0
 """How long the end waits for Kafka to take what was said of the ranks' ends."""
+_HANG_UP_SECONDS = 1.0
+"""From the end of the zygote's socket to its own."""
 
 _logger = logging.getLogger("evenkeel.launcher")
 
@@ -245,6 +247,13 @@ class Launcher:
                     self._on_unforked(event)
                 case "exited":
                     self._on_exited(event)
+        if not self._stopping:
+            code = self._link.exit_code(_HANG_UP_SECONDS)
+            _logger.error(
+                "the parent of all ranks, process %d, ended (%s), and they with it: the job is over; run it again",
+                self._link.pid,
+                "it hung up" if code is None else _words(code),
+            )
         with self._changed:
             self._zygote_gone = True
             orphans = [process for process in self._state.ranks if process.alive]

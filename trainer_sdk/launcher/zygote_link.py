@@ -64,6 +64,13 @@ class ZygoteLink:
             for line in lines:
                 yield json.loads(line)
 
+    def exit_code(self, timeout_seconds: float) -> int | None:
+        """How it ended, minus the signal that killed it; None when it has not after so long."""
+        try:
+            return self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
     def close(self, timeout_seconds: float) -> int:
         """Hang up, which ends the zygote and its children, and wait for it; returns its exit status."""
         self._socket.close()

@@ -156,6 +156,19 @@ def test_while_no_process_can_be_had_the_others_work_on_and_the_rank_comes_back_
         assert launcher.wait(200) == 0
 
 
+def test_when_the_parent_of_the_ranks_is_killed_the_job_is_over_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Launcher(job(tmp_path, restart_delay_seconds=0.0)) as launcher:
+        wait_for_ranks(launcher, "0-0", "1-0")
+        processes = all_processes(launcher)
+        os.kill(processes[0], signal.SIGKILL)
+        assert launcher.wait(200) == 1
+        eventually(lambda: not any(exists(pid) for pid in processes[1:]), "a rank is left")
+    (said,) = [one for one in caplog.messages if "the parent of all ranks" in one]
+    assert "ended (killed by SIGKILL), and they with it: the job is over" in said
+
+
 def test_an_evicted_rank_leaves_although_its_device_hangs(tmp_path: Path) -> None:
     exits: queue.Queue[tuple[int, int, int]] = queue.Queue()
     ranks: queue.Queue[scheduler_pb2.RegisterRankRequest] = queue.Queue()
