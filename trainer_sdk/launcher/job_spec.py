@@ -1,9 +1,11 @@
 """What a job is, to its launcher."""
 
+import math
 import re
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import Any, Self
 
 from evenkeel.common.v1 import layout_pb2
@@ -14,6 +16,34 @@ from layouts.layout import Layout
 
 _JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ENTRY_POINT = re.compile(r"[\w.]+:\w+")
+_NUMBERS = frozenset(
+    {
+        "flops_per_second",
+        "link_bytes_per_second",
+        "link_latency_seconds",
+        "restart_delay_seconds",
+        "finish_grace_seconds",
+    }
+)
+_COUNTS = frozenset({"devices_per_node", "num_threads"})
+_TEXTS = frozenset(
+    {
+        "job_id",
+        "entry_point",
+        "name",
+        "tenant",
+        "kafka_bootstrap_servers",
+        "fleet_address",
+        "fleet_token",
+        "fleet_ca_file",
+        "job_token",
+        "controller_bind_host",
+        "controller_advertise_host",
+        "rank_certificate",
+        "rank_key",
+        "scheduler_ca_file",
+    }
+)
 
 
 class DeviceKind(StrEnum):
@@ -90,6 +120,7 @@ class JobSpec:
     python_path: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if not _JOB_ID.fullmatch(self.job_id):
             raise ValueError(f"job_id {self.job_id!r}: use 1 to 128 letters, digits, '.', '_', '-'")
         if not _ENTRY_POINT.fullmatch(self.entry_point):
@@ -108,12 +139,32 @@ class JobSpec:
             raise ValueError("link_bytes_per_second: links between CUDA devices cannot be emulated, leave it 0")
         if self.devices_per_node < 1 or self.num_threads < 1:
             raise ValueError("devices_per_node and num_threads: each must be at least 1")
-        if self.restart_delay_seconds is not None and not self.restart_delay_seconds >= 0:
+        if self.restart_delay_seconds is not None and not 0 <= self.restart_delay_seconds <= TIMEOUT_MAX:
             raise ValueError(f"restart_delay_seconds {self.restart_delay_seconds}: 0 or more, or none")
+        if not 0 <= self.finish_grace_seconds <= TIMEOUT_MAX:
+            raise ValueError(f"finish_grace_seconds {self.finish_grace_seconds}: 0 or more")
         if bool(self.rank_certificate) != bool(self.rank_key):
             raise ValueError("rank_certificate and rank_key: both or neither")
         if self.fleet_address and len(self.job_token) < 16:
             raise ValueError("a job that registers needs a job_token of at least 16 characters: set EVENKEEL_JOB_TOKEN")
+
+    def _check_kinds(self) -> None:
+        """A file's entries are of any kind: what does not fit is told by its name, before anything starts."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        if values["restart_delay_seconds"] is None:
+            del values["restart_delay_seconds"]
+        for name, value in values.items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if name in _NUMBERS and not is_number:
+                raise ValueError(f"{name} {value!r}: a number")
+            if name in _COUNTS and not (is_number and isinstance(value, int)):
+                raise ValueError(f"{name} {value!r}: a whole number")
+            if name in _TEXTS and not isinstance(value, str):
+                raise ValueError(f"{name} {value!r}: a text")
+        if not isinstance(self.logs_to_files, bool):
+            raise ValueError(f"logs_to_files {self.logs_to_files!r}: true or false")
+        if not all(isinstance(folder, str) for folder in self.python_path):
+            raise ValueError(f"python_path {list(self.python_path)!r}: a list of folders")
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -162,6 +213,8 @@ class JobSpec:
         Raises:
             ValueError: Unknown or unusable entries.
         """
+        if isinstance(plain.get("python_path"), str):
+            raise ValueError(f"python_path {plain['python_path']!r}: a list of folders")
         try:
             layout = json_format.ParseDict(plain["layout"], layout_pb2.Layout())
             return cls(

@@ -80,6 +80,7 @@ class Launcher:
         self._zygote_ready = self._zygote_gone = False
         self._stopping = False
         self._stopped = threading.Event()
+        self._unwritten = ""
         self._finish_timer: threading.Timer | None = None
 
     def __enter__(self) -> Self:
@@ -360,8 +361,11 @@ class Launcher:
     def _write_state(self) -> None:
         try:
             self._state.write(self._spec.run_dir)
+            self._unwritten = ""
         except OSError as error:
-            _logger.warning("the job's state cannot be written: %s", error)
+            if str(error) != self._unwritten:  # not at each rank's end again
+                self._unwritten = str(error)
+                _logger.warning("the job's state cannot be written: %s", error)
 
     def _report(self, process: RankProcess, kind: "pb.ProcessEventKind.ValueType", detail: str) -> None:
         self._emitter.emit_event(

@@ -66,6 +66,19 @@ def test_ranks_are_named_by_node_and_device() -> None:
         ({"devices_per_node": 0}, "devices_per_node"),
         ({"restart_delay_seconds": -1.0}, "restart_delay_seconds"),
         ({"restart_delay_seconds": math.nan}, "restart_delay_seconds"),
+        ({"restart_delay_seconds": 1e300}, "restart_delay_seconds"),
+        ({"restart_delay_seconds": "soon"}, "restart_delay_seconds 'soon': a number"),
+        ({"finish_grace_seconds": -1.0}, "finish_grace_seconds"),
+        ({"finish_grace_seconds": None}, "finish_grace_seconds None: a number"),
+        ({"flops_per_second": "fast"}, "flops_per_second 'fast': a number"),
+        ({"flops_per_second": math.inf}, "flops_per_second inf: a number"),
+        ({"flops_per_second": True}, "flops_per_second True: a number"),
+        ({"num_threads": 1.5}, "num_threads 1.5: a whole number"),
+        ({"devices_per_node": "4"}, "devices_per_node '4': a whole number"),
+        ({"name": 3}, "name 3: a text"),
+        ({"entry_point": 3}, "entry_point 3: a text"),
+        ({"logs_to_files": "no"}, "logs_to_files 'no': true or false"),
+        ({"python_path": (3,)}, r"python_path \[3\]: a list of folders"),
         ({"link_bytes_per_second": math.nan}, "link_bytes_per_second"),
         ({"fleet_address": "127.0.0.1:1", "job_token": "short"}, "EVENKEEL_JOB_TOKEN"),
     ],
@@ -73,6 +86,11 @@ def test_ranks_are_named_by_node_and_device() -> None:
 def test_an_unusable_job_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         spec(**changes)
+
+
+def test_one_folder_for_a_list_of_folders_is_not_taken_for_its_letters() -> None:
+    with pytest.raises(ValueError, match="python_path 'src': a list of folders"):
+        JobSpec.from_json({**spec().to_json(), "python_path": "src"})
 
 
 def test_a_job_file_is_joined_with_the_environment(tmp_path: Path) -> None:
