@@ -110,7 +110,11 @@ class Stack:
                 f"the stack {self.name!r} runs already{owner}; stop it with: evenkeel stack down --name {self.name}"
             )
         try:
-            self._enter(Phase.STARTING)
+            self._phase = Phase.STARTING
+            try:
+                self._write_state_now()
+            except OSError as error:
+                raise StackError(f"the state of the stack cannot be written to {self.folder}: {error}") from error
             if not self._keep_data:
                 self._remove_data()
             self._watchdog.start()
@@ -240,8 +244,6 @@ class Stack:
         try:
             self._write_state_now()
         except OSError as error:
-            if self._phase is Phase.STARTING:
-                raise StackError(f"the state of the stack cannot be written to {self.folder}: {error}") from error
             _logger.warning("the state of the stack %s cannot be written: %s", self.name, error)
 
     def _write_state_now(self) -> None:

@@ -52,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-q", "--quiet", action="store_true", help="no lines on its progress")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s launcher: %(message)s")
+    logging.getLogger("torch").setLevel(logging.WARNING)  # at its end it tells of its caches
     with ExitStack() as stack:
         try:
             spec, model = load_job(options.job, os.environ, options.run_dir)
