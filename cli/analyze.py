@@ -51,6 +51,8 @@ def analyze_recording(
     if whole.num_left_out:
         num_steps = whole.num_left_out + len(found.per_step)
         notes.append(f"{whole.num_left_out} of {num_steps} steps left out, operations are missing: {whole.problem}")
+    if found.in_turn:
+        notes.append("the recording shows that workers waited for each transfer in its turn: replayed so")
     if output_of(context, output) is OutputFormat.JSON:
         show_json({**found.to_plain(), "notes": notes})
         return
