@@ -21,14 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.planning.more_capacity import WORKLOAD, model_of
+from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from benchmarks.planning.tables import percent, table, write_json
 from layouts.layout import Replica, Stage, uniform_layout
 from layouts.model import ModelSpec
 from layouts.schedules import live_activations
 from services.scheduler.planning.cost_model import CostModel, replica_makespan
 from services.scheduler.planning.memory import replica_peaks
-from services.scheduler.planning.situation import RISK_MARGIN, Situation
+from services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
+from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import TIE, NoPlanError
 from services.scheduler.planning.solver import solve
 
@@ -101,7 +102,7 @@ def model_with_activations(num_layers: int) -> ModelSpec:
     """A small model of few heads whose activations take memory."""
     blocks = [
         replace(block, max_width=HEADS, activation_bytes=200_000) if block.max_width == 12 else block
-        for block in model_of(num_layers).blocks
+        for block in gpt(num_layers).blocks
     ]
     return ModelSpec(blocks=tuple(blocks))
 
@@ -263,7 +264,7 @@ def gap_of(seed: int) -> Gap | None:
         solution = solve(state)
     except NoPlanError:
         return None
-    judged = state.judged_seconds(solution.layout)
+    judged = judged_seconds(state, solution.layout)
     replicas = state.home.replicas
     seconds, best = Enumeration(state).best(judged)
     return Gap(

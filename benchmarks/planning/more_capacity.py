@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from benchmarks.planning.tables import percent, table, write_json
 from layouts.layout import Layout, uniform_layout
 from layouts.mix import mix_for
-from layouts.model import BlockCost, ModelSpec
-from services.scheduler.planning.cost_model import CostModel, Workload
-from services.scheduler.planning.situation import RISK_MARGIN, Situation
+from services.scheduler.planning.cost_model import CostModel
+from services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
+from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import TIE, NoPlanError, Solution
 from services.scheduler.planning.solver import solve
 
@@ -50,30 +51,6 @@ class Comparison:
         return self.slower > self.allowed
 
 
-def model_of(num_layers: int) -> ModelSpec:
-    """Embedding, layers and head of a small model."""
-    embedding = BlockCost(
-        forward_flops_per_token=1e3,
-        forward_flops_per_squared_length=0.0,
-        parameter_bytes=100_000,
-        optimizer_bytes=200_000,
-    )
-    layer = BlockCost(
-        forward_flops_per_token=2.2e5,
-        forward_flops_per_squared_length=200.0,
-        parameter_bytes=440_000,
-        optimizer_bytes=880_000,
-        max_width=12,
-    )
-    head = replace(embedding, forward_flops_per_token=5e4, max_width=256)
-    return ModelSpec(blocks=(embedding, *[layer] * num_layers, head))
-
-
-WORKLOAD = Workload(
-    seconds_per_flop=2e-10, tokens=1024.0, sum_of_squares=1e5, fixed_seconds=0.01, transfer_seconds=0.0005
-)
-
-
 def home_of(rng: random.Random) -> Layout:
     """A full shape."""
     tensor, pipeline, data = (rng.randint(1, 3) for _ in range(3))
@@ -86,7 +63,7 @@ def home_of(rng: random.Random) -> Layout:
     )
     if rng.random() < 0.5:
         quotas = [replica.num_micro_batches for replica in home.replicas]
-        home = replace(home, mix=mix_for(model_of(home.num_blocks - 2), quotas, num_stages=pipeline))
+        home = replace(home, mix=mix_for(gpt(home.num_blocks - 2), quotas, num_stages=pipeline))
     return replace(home, schedules=("1f1b", "zb-h1")) if rng.random() < 0.5 else home
 
 
@@ -106,7 +83,7 @@ def state_of(seed: int) -> Situation:
     """
     rng = random.Random(seed)
     home = home_of(rng)
-    cost = CostModel(model_of(home.num_blocks - 2), WORKLOAD)
+    cost = CostModel(gpt(home.num_blocks - 2), WORKLOAD)
     speeds = speeds_of(rng, home)
     memory = rng.choice([None, None, 8e6, 2e7])
     state = Situation(
@@ -168,7 +145,7 @@ def compared(seed: int, kinds: tuple[str, ...] = KINDS) -> Iterator[Comparison]:
 
 def judged(state: Situation, solution: Solution) -> float:
     """Seconds of a plan as the solver judges it."""
-    return state.judged_seconds(solution.layout)
+    return judged_seconds(state, solution.layout)
 
 
 def main() -> None:

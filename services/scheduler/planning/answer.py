@@ -9,6 +9,7 @@ from services.scheduler.planning.levers.migrate_stage import MigrateStage
 from services.scheduler.planning.levers.virtual_stages import VirtualStages
 from services.scheduler.planning.price import Price
 from services.scheduler.planning.replay import Replay
+from services.scheduler.planning.risks import has_wide_stage, judged_seconds
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import TIE, Action, Alternative, Solution
 from services.scheduler.planning.tuning import Tuner
@@ -39,7 +40,7 @@ def answer(
     actions = _actions(situation, tuner, chosen, idle) if changes else ()
     judged_gain = 0.0
     if changes and situation.all_is_well and not situation.dead:
-        judged_gain = 1.0 - chosen.judged / situation.judged_seconds(situation.layout)
+        judged_gain = 1.0 - chosen.judged / judged_seconds(situation, situation.layout)
     replay = situation.replay()
     if replay is not None:
         chosen, candidates = _replayed(situation, replay, chosen, candidates)
@@ -130,7 +131,7 @@ def _alternatives(
             reason = f"{100.0 * (other.seconds / chosen.seconds - 1.0):.1f} % slower"
         elif other.judged > chosen.judged * (1.0 + TIE):
             gain = 100.0 * (1.0 - other.seconds / chosen.seconds)
-            if situation.has_wide_stage(other.layout):
+            if has_wide_stage(situation, other.layout):
                 reason = f"{gain:.1f} % faster only if stages wider than the full shape's lose nothing"
             else:
                 reason = f"{gain:.1f} % faster, too little for its structural risk"

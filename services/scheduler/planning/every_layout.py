@@ -21,7 +21,8 @@ from services.scheduler.planning.group_deal import best_deal
 from services.scheduler.planning.levers.move_ranks import even_stages
 from services.scheduler.planning.levers.tensor_width import best_widths
 from services.scheduler.planning.repair import spread_quotas, with_standbys
-from services.scheduler.planning.situation import RISK_MARGIN, Situation
+from services.scheduler.planning.risks import RISK_MARGIN, most_blocks
+from services.scheduler.planning.situation import Situation
 
 _MOST_GROUPS, _MOST_QUOTA, _MOST_RISKS, _BUDGET = 256, 64, 5, 250_000
 _PARTS = (0.95, 1.0)
@@ -54,7 +55,7 @@ def look_at_all(situation: Situation, judged_seconds: float, crowding: float) ->
     Args:
         situation: The question, as the solver asks it.
         judged_seconds: Of the best layout that is known, under 1F1B and with such a mix.
-        crowding: How far devices may be filled beyond what :meth:`Situation.crowding` allows, where no memory limit is
+        crowding: How far devices may be filled beyond what :func:`risks.crowding` allows, where no memory limit is
             known.
     """
     kinds = _kinds(situation)
@@ -253,7 +254,7 @@ def _block_seconds(situation: Situation) -> Floats:
 def _held(situation: Situation, deepest: int, crowding: float) -> tuple[Floats, float]:
     """([lives, blocks] what a block takes of all its shards, what one shard may hold): bytes, or blocks."""
     if situation.device_bytes is None:
-        return np.ones((1, situation.home.num_blocks)), (situation.most_blocks + crowding) * _SLACK
+        return np.ones((1, situation.home.num_blocks)), (most_blocks(situation) + crowding) * _SLACK
     blocks, scale = situation.cost.model.blocks, situation.largest_scale
     held = np.array(
         [

@@ -6,7 +6,8 @@ from layouts.layout import Layout
 from services.scheduler.planning.candidate import Candidate, same
 from services.scheduler.planning.levers import REGISTRY
 from services.scheduler.planning.levers.migrate_stage import least_routed_seconds
-from services.scheduler.planning.situation import RISK_MARGIN, Situation
+from services.scheduler.planning.risks import RISK_MARGIN, num_risks
+from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import TIE
 from services.scheduler.planning.virtual import bare
 
@@ -56,7 +57,7 @@ def _to_route(
             plain = bare(layout)
             if any(same(plain, other) for _, _, other in found) or situation.excess_bytes(plain):
                 continue
-            least = least_routed_seconds(situation, plain) * (1.0 + RISK_MARGIN * situation.num_risks(plain))
+            least = least_routed_seconds(situation, plain) * (1.0 + RISK_MARGIN * num_risks(situation, plain))
             if least < fastest * (1.0 - TIE):
                 found.append((least, candidate, plain))
     found.sort(key=lambda each: each[0])

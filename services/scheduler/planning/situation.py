@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from layouts.layout import Layout, Replica, Stage
-from layouts.schedules import SPLIT_BACKWARD
 from services.scheduler.planning.cost_model import SHORT_WAY, CostModel, replica_makespan, slowest_seconds
 from services.scheduler.planning.healthy import healthy_seconds
 from services.scheduler.planning.links import SlowLink, border_factors
+from services.scheduler.planning.looks import Looks
 from services.scheduler.planning.makespan import near, pipeline_makespans
-from services.scheduler.planning.memory import activation_peak, layout_peak, most_held, replica_peaks
+from services.scheduler.planning.memory import activation_peak, layout_peak, replica_peaks
 from services.scheduler.planning.pipeline_bound import pipeline_bound
 from services.scheduler.planning.price import Price, TransitionCosts, price_of
 from services.scheduler.planning.replay import Replay
@@ -21,15 +21,9 @@ from services.scheduler.planning.routed import slowest_routed
 from services.scheduler.planning.usual_shape import usual_shape
 from services.scheduler.planning.virtual import bare, has_orders, ordered_makespan, programs_of
 
-RISK_MARGIN = 0.04
-"""Relative gain that a structural risk must bring; a guess until memory and collectives are modelled."""
-
-_MOST_FILLED = 1.25
 _BY_ORDERS = "zb-h1"  # orders have both parts of a backward, as this schedule has
 _ROUNDED = 1.0 - 1e-9
-_SHARED = ("cuts", "placed", "_parts", "_borders", "_by_speeds", "_makespans", "_healthy", "_peaks")
 _Floats = npt.NDArray[np.float64]
-_Replicas = tuple[Replica, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,8 +44,7 @@ class Situation:
         dead: Ranks that hold a position and cannot be used.
         with_orders: The full shape with the orders of its replicas, if it has any; found in ``home``.
         may_have_orders: Whether layouts with orders come up at all.
-        cuts: Best cuts of stages that were asked for (:mod:`services.scheduler.planning.levers.tensor_width`).
-        placed: Where further shards went best (:mod:`services.scheduler.planning.levers.standby`).
+        looks: What was asked before.
     """
 
     layout: Layout
@@ -66,19 +59,10 @@ class Situation:
     with_orders: Layout | None = None
     dead: tuple[int, ...] = field(init=False)
     may_have_orders: bool = field(init=False, repr=False)
-    cuts: dict[object, tuple[tuple[int, ...], tuple[int, ...]] | None] = field(init=False, repr=False)
-    placed: dict[tuple[int, str, int], tuple[_Replicas, tuple[float, _Replicas] | None]] = field(init=False, repr=False)
-    _peaks: dict[tuple[int, int, str], tuple[Replica, float]] = field(init=False, repr=False)
-    _parts: dict[tuple[int, str], tuple[tuple[Stage, ...], _Floats]] = field(init=False, repr=False)
-    _by_speeds: dict[object, tuple[float, float, float]] = field(init=False, repr=False)
-    _borders: dict[int, _Floats] = field(init=False, repr=False)
-    _makespans: dict[tuple[int, int, str], tuple[tuple[Stage, ...], float]] = field(init=False, repr=False)
+    looks: Looks = field(init=False, repr=False)
     _prices: dict[int, tuple[Layout, Price]] = field(init=False, repr=False)
-    _healthy: dict[str, float] = field(init=False, repr=False)
     _keeps_domains: list[bool] = field(init=False, repr=False)
     _well: list[bool] = field(init=False, repr=False)
-    _home_blocks: list[float] = field(init=False, repr=False)
-    _home_activations: list[float] = field(init=False, repr=False)
     _wary: list["Situation"] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -86,9 +70,9 @@ class Situation:
             bad = {rank: p for rank, p in self.throughputs.items() if not 0.0 < p <= 16.0}
             raise ValueError(f"throughputs {bad}: each must be above 0 (leave dead ranks out) and at most 16")
         object.__setattr__(self, "dead", tuple([rank for rank in self.layout.ranks if rank not in self.throughputs]))
-        for name in (*_SHARED, "_prices"):
-            object.__setattr__(self, name, {})
-        for name in ("_keeps_domains", "_well", "_home_blocks", "_home_activations", "_wary"):
+        object.__setattr__(self, "looks", Looks())
+        object.__setattr__(self, "_prices", {})
+        for name in ("_keeps_domains", "_well", "_wary"):
             object.__setattr__(self, name, [])
         if has_orders(self.home):
             object.__setattr__(self, "with_orders", replace(self.home, routes=()))
@@ -105,8 +89,7 @@ class Situation:
         """
         live = {rank: p for rank, p in self.throughputs.items() if rank not in spares}
         fewer = replace(self, throughputs=live)
-        for name in (*_SHARED, "_home_blocks", "_home_activations"):
-            object.__setattr__(fewer, name, getattr(self, name))
+        object.__setattr__(fewer, "looks", self.looks)
         return fewer
 
     def alone(self, stages: tuple[Stage, ...], speeds: Sequence[float], links: tuple[SlowLink, ...]) -> "Situation":
@@ -119,8 +102,7 @@ class Situation:
         """
         layout = Layout(num_blocks=stages[-1].stop_block, replicas=(Replica(stages=stages, num_micro_batches=1),))
         one = replace(self, layout=layout, throughputs=dict(enumerate(speeds)), links=links)
-        for name in ("cuts", "_borders", "_by_speeds"):
-            object.__setattr__(one, name, getattr(self, name))
+        object.__setattr__(one, "looks", self.looks.of_other_ranks())
         return one
 
     @property
@@ -131,11 +113,6 @@ class Situation:
         if not self._wary:
             self._wary.append(replace(self, cost=self.cost.wary(usual_shape(self.home))))
         return self._wary[0]
-
-    def has_wide_stage(self, layout: Layout) -> bool:
-        """Whether a stage of a layout is wider than any of the full shape's."""
-        full_width = max([len(stage.ranks) for stage in self.home.replicas[0].stages])
-        return any(len(stage.ranks) > full_width for replica in layout.replicas for stage in replica.stages)
 
     @property
     def proportional_bound(self) -> float:
@@ -158,42 +135,28 @@ class Situation:
     @property
     def healthy_seconds(self) -> float:
         """Seconds per iteration of the full shape with every device healthy, under the best schedule it may have."""
-        return min(self._healthy_seconds().values())
+        return min(self.healthy_by_schedule().values())
 
-    def _healthy_seconds(self) -> dict[str, float]:
-        if not self._healthy:
+    def healthy_by_schedule(self) -> dict[str, float]:
+        """Seconds per iteration of the healthy full shape under each schedule that it may have."""
+        if not self.looks.healthy:
             for name in (self.home.schedule, *self.home.schedules):
-                self._healthy[name] = healthy_seconds(self.cost, self.home, name)
-        return self._healthy
-
-    def schedules(self, margin: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Schedules that the job may have: (those under which its healthy full shape is near the fastest, the others).
-
-        Args:
-            margin: How much slower still is near, relatively; with the margin for structural risks.
-        """
-        if not self.home.schedules:
-            return (), ()
-        judged = {
-            name: seconds * (1.0 + RISK_MARGIN * self.num_risks(self.home, name))
-            for name, seconds in self._healthy_seconds().items()
-        }
-        most = min(judged.values()) * (1.0 + margin)
-        return tuple(n for n in judged if judged[n] <= most), tuple(n for n in judged if judged[n] > most)
+                self.looks.healthy[name] = healthy_seconds(self.cost, self.home, name)
+        return self.looks.healthy
 
     def makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
         """:meth:`CostModel.makespan` with the throughputs of this situation; what was asked once is known."""
-        found = self._makespans.get((id(stages), num_micro_batches, schedule))
+        found = self.looks.makespans.get((id(stages), num_micro_batches, schedule))
         if found is None:
             # The stages are kept with their answer, so that their id stays their own.
             for quota, seconds in self._some_makespans(stages, num_micro_batches, schedule):
-                self._makespans[id(stages), quota, schedule] = stages, seconds
-            found = self._makespans[id(stages), num_micro_batches, schedule]
+                self.looks.makespans[id(stages), quota, schedule] = stages, seconds
+            found = self.looks.makespans[id(stages), num_micro_batches, schedule]
         return found[1]
 
     def learn_makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str, seconds: float) -> None:
         """Take what :meth:`makespan` of such stages is from who has asked it of stages that are alike."""
-        self._makespans[id(stages), num_micro_batches, schedule] = stages, seconds
+        self.looks.makespans[id(stages), num_micro_batches, schedule] = stages, seconds
 
     def _some_makespans(
         self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str
@@ -210,9 +173,9 @@ class Situation:
         """[stages - 1] seconds of transfers; slow links are known only to the plain schedule."""
         if self.links and schedule == "1f1b":
             return np.array(border_factors(self.links, stages)) * self.cost.workload.transfer_seconds
-        found = self._borders.get(len(stages))
+        found = self.looks.borders.get(len(stages))
         if found is None:
-            found = self._borders[len(stages)] = self.cost.border_seconds(len(stages))
+            found = self.looks.borders[len(stages)] = self.cost.border_seconds(len(stages))
         return found
 
     def least_makespan(self, parts: _Floats, num_micro_batches: int, schedule: str, limit: float = math.inf) -> float:
@@ -239,19 +202,19 @@ class Situation:
 
     def parts(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
         """[stages, 3]: :meth:`CostModel.parts` of each stage; the same array for the same question."""
-        found = self._parts.get((id(stages), schedule))
+        found = self.looks.parts.get((id(stages), schedule))
         if found is None:
             # The stages are kept with their answer, so that their id stays their own.
             found = stages, np.array([self._parts_by_speeds(stage, schedule) for stage in stages])
-            self._parts[id(stages), schedule] = found
+            self.looks.parts[id(stages), schedule] = found
         return found[1]
 
     def _parts_by_speeds(self, stage: Stage, schedule: str) -> tuple[float, float, float]:
         speeds = tuple([self.throughputs.get(rank, 0.0) for rank in stage.ranks])
         key = stage.first_block, stage.stop_block, stage.shares, speeds, schedule
-        found = self._by_speeds.get(key)
+        found = self.looks.by_speeds.get(key)
         if found is None:
-            found = self._by_speeds[key] = self.cost.parts(stage, self.throughputs, schedule)
+            found = self.looks.by_speeds[key] = self.cost.parts(stage, self.throughputs, schedule)
         return found
 
     def seconds(self, layout: Layout, schedule: str | None = None) -> float:
@@ -290,71 +253,22 @@ class Situation:
             return None
         return Replay(self.cost, self.layout.mix)
 
-    def judged_seconds(self, layout: Layout, schedule: str | None = None) -> float:
-        """Wary seconds per iteration, plus a margin for each structural risk that the cost model does not see.
-
-        A replica less costs redundancy, a merged stage and a split backward memory where its limit is not known, a
-        stage wider than the full shape's collectives: such a layout must be faster by the margin to be preferred, and
-        the wider stage also by what :class:`UsualShape` takes it to be slower. When everybody is healthy, so must be
-        anything but the full shape, which was chosen with reasons that the model does not know.
-        """
-        is_wary = self.cost.usual is not None or not self.has_wide_stage(layout)
-        seconds = (self if is_wary else self.wary).seconds(layout, schedule)
-        return seconds * (1.0 + RISK_MARGIN * self.num_risks(layout, schedule))
-
-    def num_risks(self, layout: Layout, schedule: str | None = None) -> int:
-        """How many structural risks a layout takes, under another schedule if one is given."""
-        full_width = max([len(stage.ranks) for stage in self.home.replicas[0].stages])
-        num_stages = len(self.home.replicas[0].stages)
-        risks = max(0, len(self.home.replicas) - len(layout.replicas))
-        if self.device_bytes is None:
-            split = (schedule or layout.schedule) in SPLIT_BACKWARD
-            risks += split and self.home.schedule not in SPLIT_BACKWARD
-            risks += bool(layout.routes) and most_held(layout) > num_stages
-            risks += self.may_have_orders and self.with_orders is None and any(map(self.holds_more, layout.replicas))
-        shape = self.with_orders or self.home
-        risks += self.all_is_well and (layout.replicas != shape.replicas or bool(layout.routes))
-        for replica in layout.replicas:
-            if self.device_bytes is None:
-                risks += max(0, num_stages - len(replica.stages))
-            risks += sum([len(stage.ranks) > full_width for stage in replica.stages])
-        return risks
-
-    def holds_more(self, replica: Replica) -> bool:
-        """Whether ranks of a replica with orders hold more activations at a time than any of the full shape's."""
-        if not replica.orders:
-            return False
-        return activation_peak(self.cost.model, replica) > self.home_activations * (1.0 + 1e-9)
-
     @property
     def home_activations(self) -> float:
         """Most activations that a stage of the full shape holds at a time, as :func:`activation_peak` counts them."""
-        if not self._home_activations:
+        found = self.looks.home_activations
+        if found is None:
             kinds = {(r.num_micro_batches, *[s.stop_block for s in r.stages]): r for r in self.home.replicas}
             model, name = self.cost.model, self.home.schedule
-            self._home_activations.append(max([activation_peak(model, kind, name) for kind in kinds.values()]))
-        return self._home_activations[0]
+            found = max([activation_peak(model, kind, name) for kind in kinds.values()])
+            self.looks.home_activations = found
+        return found
 
     def excess_bytes(self, layout: Layout) -> float:
         """Bytes that the fullest device of a layout has too little memory for; 0 = it fits, or no limit is known."""
         if self.device_bytes is None:
             return 0.0
-        return max(0.0, layout_peak(self.cost.model, layout, self._peaks) - self.device_bytes)
-
-    def crowding(self, stages: tuple[Stage, ...]) -> float:
-        """How far stages fill some device beyond what a plan may do of its own accord, in blocks; at most 0 = not.
-
-        Where memory is not known that is a little more than the full shape does. Devices that fill because others died
-        are another matter.
-        """
-        return max(map(_blocks_on_fullest, stages)) - self.most_blocks
-
-    @property
-    def most_blocks(self) -> float:
-        """Blocks that a plan may give a device of its own accord where memory is not known."""
-        if not self._home_blocks:
-            self._home_blocks.append(_MOST_FILLED * max(map(_blocks_on_fullest, self.home.replicas[0].stages)))
-        return self._home_blocks[0]
+        return max(0.0, layout_peak(self.cost.model, layout, self.looks.peaks) - self.device_bytes)
 
     @property
     def keeps_domains(self) -> bool:
@@ -391,7 +305,3 @@ class Situation:
             price = price_of(self.cost.model, self.layout, layout, self.holders, self.transition)
             found = self._prices[id(layout)] = layout, price
         return found[1]
-
-
-def _blocks_on_fullest(stage: Stage) -> float:
-    return stage.num_blocks * max(stage.shares) / sum(stage.shares)

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, VerdictRecord
 from history.vocabulary import VerdictKind
 from layouts.layout import Layout, uniform_layout
@@ -27,7 +28,6 @@ from services.scheduler.domain.suspicion import ProbeOutcome
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.parts import Parts
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
-from tests.unit.scheduler.planning_cases import WORKLOAD, gpt
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 DEADLINE_SECONDS = 200.0

@@ -18,11 +18,11 @@ from evenkeel.detector.v1 import detector_pb2
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
+from benchmarks.planning.small_jobs import gpt
 from contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
 from layouts.codec import layout_to_proto, model_to_proto
 from tests.integration.scheduler.conftest import HOME
 from tests.integration.scheduler.toy_job import ToyJob
-from tests.unit.scheduler.planning_cases import gpt
 
 pytestmark = pytest.mark.integration
 

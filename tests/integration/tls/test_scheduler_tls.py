@@ -12,6 +12,7 @@ from evenkeel.detector.v1 import detector_pb2
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
+from benchmarks.planning.small_jobs import gpt
 from cli.fleet_client import FleetClient
 from contracts.topics import PROFILES, VERDICTS
 from layouts.codec import layout_to_proto, model_to_proto
@@ -19,7 +20,6 @@ from tests.integration.scheduler.conftest import HOME
 from tests.integration.scheduler.test_service import FLEET_TOKEN, death, metadata, send, service, until_without
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
 from tests.integration.tls.conftest import Authority
-from tests.unit.scheduler.planning_cases import gpt
 from trainer_sdk.control.registration import RankIdentity, Registration
 from trainer_sdk.control.server import ControlServer
 from trainer_sdk.control.tls import ControllerTls

@@ -6,42 +6,12 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
+from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from layouts.layout import Layout, uniform_layout
 from layouts.mix import mix_for
-from layouts.model import BlockCost, ModelSpec
-from services.scheduler.planning.cost_model import CostModel, Workload
+from services.scheduler.planning.cost_model import CostModel
 from services.scheduler.planning.makespan import pipeline_makespan
 from services.scheduler.planning.situation import Situation
-
-
-def gpt(num_layers: int, heads: int = 12) -> ModelSpec:
-    """Embedding, layers, head, as the engine declares them."""
-    layer = BlockCost(
-        forward_flops_per_token=2.2e5,
-        forward_flops_per_squared_length=200.0,
-        parameter_bytes=440_000,
-        optimizer_bytes=880_000,
-        max_width=heads,
-    )
-    embedding = BlockCost(
-        forward_flops_per_token=1e3,
-        forward_flops_per_squared_length=0.0,
-        parameter_bytes=100_000,
-        optimizer_bytes=200_000,
-    )
-    head = BlockCost(
-        forward_flops_per_token=5e4,
-        forward_flops_per_squared_length=0.0,
-        parameter_bytes=100_000,
-        optimizer_bytes=200_000,
-        max_width=256,
-    )
-    return ModelSpec(blocks=(embedding, *(layer for _ in range(num_layers)), head))
-
-
-WORKLOAD = Workload(
-    seconds_per_flop=2e-10, tokens=1024.0, sum_of_squares=1e5, fixed_seconds=0.01, transfer_seconds=0.0005
-)
 
 
 def situation_of(

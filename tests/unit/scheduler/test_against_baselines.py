@@ -5,8 +5,10 @@ from dataclasses import replace
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from layouts.layout import uniform_layout
 from services.scheduler.planning.cost_model import CostModel
+from services.scheduler.planning.risks import judged_seconds
 from services.scheduler.planning.solution import TIE, NoPlanError
 from services.scheduler.planning.solver import solve
 from simulator.baselines import STRATEGIES
@@ -14,7 +16,6 @@ from simulator.baselines.evenkeel import situation_of
 from simulator.fleet.operation import PLAIN, layout_of, operation_of
 from simulator.fleet.strategy import Costs, Question
 from simulator.fleet.topology import Topology
-from tests.unit.scheduler.planning_cases import WORKLOAD, gpt
 
 PUBLISHED = [name for name in STRATEGIES if not name.startswith("Evenkeel")]
 
@@ -70,7 +71,7 @@ def test_no_published_systems_layout_is_faster_than_the_plan(question):
     """
     situation = situation_of(question)
     try:
-        judged = situation.judged_seconds(solve(situation).layout)
+        judged = judged_seconds(situation, solve(situation).layout)
     except NoPlanError:
         assume(False)
         raise
@@ -81,7 +82,7 @@ def test_no_published_systems_layout_is_faster_than_the_plan(question):
         if not all(all(row) for row in operation.replicas) or (operation.routes and not question.home.routable):
             continue
         if operation.ranks <= question.throughputs.keys():
-            theirs = situation.judged_seconds(layout_of(operation, question.home.num_blocks))
+            theirs = judged_seconds(situation, layout_of(operation, question.home.num_blocks))
             assert judged <= theirs * (1.0 + TIE) * (1.0 + 1e-9), name
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.planning.small_jobs import gpt
 from layouts.layout import uniform_layout
 from layouts.rank_state import RankPhase, RankState
 from services.scheduler.dispatch.agreement import (
@@ -13,7 +14,6 @@ from services.scheduler.dispatch.agreement import (
     recovery_decision,
 )
 from services.scheduler.planning.repair import repaired
-from tests.unit.scheduler.planning_cases import gpt
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 MODEL = gpt(6)

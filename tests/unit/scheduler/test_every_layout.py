@@ -18,6 +18,7 @@ from services.scheduler.planning.every_layout import Looked, look_at_all
 from services.scheduler.planning.group_deal import best_deal
 from services.scheduler.planning.levers.tensor_width import best_widths
 from services.scheduler.planning.memory import replica_peaks
+from services.scheduler.planning.risks import crowding, judged_seconds
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of, situations
@@ -63,18 +64,18 @@ def test_the_table_has_the_seconds_of_the_widths_that_it_names_and_these_fit(spe
 def test_what_is_found_is_the_best_of_all_layouts_whatever_is_known(seed: int) -> None:
     """The benchmark enumerates them in another way. In most of these states plans were up to 10 % slower."""
     state = state_of(seed)
-    plan = state.judged_seconds(solve(state).layout)
+    plan = judged_seconds(state, solve(state).layout)
     looked = look_at_all(state.wary, 1.05 * plan, 0.0)
     assert looked.is_all
     assert looked.layout is not None
-    judged = state.judged_seconds(looked.layout)
+    judged = judged_seconds(state, looked.layout)
     assert judged <= plan * (1.0 + 1e-6)
     best, _ = Enumeration(state).best(judged)
     assert judged <= best * (1.0 + 1e-6)
     assert look_at_all(state.wary, judged, 0.0).layout is None
     again = look_at_all(state.wary, judged * 1.001, 0.0).layout
     assert again is not None
-    assert state.judged_seconds(again) == pytest.approx(judged)
+    assert judged_seconds(state, again) == pytest.approx(judged)
 
 
 @given(situations())
@@ -97,7 +98,7 @@ def test_it_is_a_layout_of_live_ranks_that_fits_and_keeps_blocks_micro_batches_a
         assert replica.stages[-1].stop_block == home.num_blocks
         assert all(len({wary.domain(rank) for rank in stage.ranks}) == 1 for stage in replica.stages)
         if wary.device_bytes is None:
-            assert wary.crowding(replica.stages) <= 1e-6
+            assert crowding(wary, replica.stages) <= 1e-6
 
 
 def test_no_stage_spans_two_domains() -> None:

@@ -12,6 +12,7 @@ from services.scheduler.planning.levers import REGISTRY
 from services.scheduler.planning.levers.migrate_stage import least_routed_seconds
 from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.memory import replica_peaks
+from services.scheduler.planning.risks import judged_seconds
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import TIE
 from services.scheduler.planning.solver import solve
@@ -113,7 +114,7 @@ def test_a_plan_that_may_have_routes_is_as_good_as_one_that_may_not(situation: S
     if in_force:
         able = replace(able, layout=plain.layout, holders=frozenset(plain.layout.ranks))
     solution = solve(able)
-    assert able.judged_seconds(solution.layout) <= situation.judged_seconds(plain.layout) * (1.0 + TIE)
+    assert judged_seconds(able, solution.layout) <= judged_seconds(situation, plain.layout) * (1.0 + TIE)
     assert able.excess_bytes(solution.layout) == 0.0
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks.planning.more_capacity import compared
 from layouts.layout import uniform_layout
+from services.scheduler.planning.risks import has_wide_stage, judged_seconds
 from services.scheduler.planning.solver import solve
 from services.scheduler.planning.usual_shape import UsualShape, usual_shape
 from tests.unit.scheduler.planning_cases import situation_of
@@ -34,7 +35,7 @@ def test_a_plan_with_a_wider_stage_is_predicted_by_its_shards_and_judged_by_the_
     home = uniform_layout(num_blocks=8, tensor=1, pipeline=2, data=1, num_micro_batches=4)
     situation = situation_of(replace(home, standbys=(2, 3)), speeds={1: 0.5})
     solution = solve(situation)
-    assert situation.has_wide_stage(solution.layout)
+    assert has_wide_stage(situation, solution.layout)
     assert solution.predicted_seconds == situation.seconds(solution.layout)
-    assert situation.judged_seconds(solution.layout) > 1.04 * solution.predicted_seconds
+    assert judged_seconds(situation, solution.layout) > 1.04 * solution.predicted_seconds
     assert usual_shape(home) == UsualShape(width=1, num_stages=2, quota=4.0)

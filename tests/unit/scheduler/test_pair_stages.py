@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from layouts.layout import uniform_layout
 from services.scheduler.planning.levers.pair_stages import PairStages, dealt
+from services.scheduler.planning.risks import judged_seconds
 from services.scheduler.planning.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of
 
@@ -79,5 +80,5 @@ def test_where_quotas_are_fine_or_one_stage_is_broken_nothing_is_proposed():
 def test_a_plan_uses_the_pairing_where_it_is_faster_than_all_else(dead):
     home = job()
     situation = replace_domains(situation_of(home, dead=dead, heads=28), {rank: rank // 8 for rank in home.ranks})
-    fastest = min(situation.judged_seconds(layout) for layout in PairStages().propose(situation, home))
-    assert situation.judged_seconds(solve(situation).layout) <= fastest * 1.005
+    fastest = min(judged_seconds(situation, layout) for layout in PairStages().propose(situation, home))
+    assert judged_seconds(situation, solve(situation).layout) <= fastest * 1.005

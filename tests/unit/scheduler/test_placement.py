@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from layouts.instructions import Op
 from layouts.layout import uniform_layout
 from layouts.schedules import one_f_one_b
@@ -13,7 +14,7 @@ from services.scheduler.planning.levers.placement import Placement
 from services.scheduler.planning.links import SlowLink, border_factors
 from services.scheduler.planning.solver import solve
 from simulator.fleet.conditions import replica_seconds
-from tests.unit.scheduler.planning_cases import WORKLOAD, gpt, one_f_one_b_makespan, situation_of
+from tests.unit.scheduler.planning_cases import one_f_one_b_makespan, situation_of
 
 HOME = uniform_layout(num_blocks=10, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 TALKATIVE = CostModel(gpt(8), replace(WORKLOAD, transfer_seconds=0.01))

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.planning.small_jobs import WORKLOAD
 from layouts.interleaved import interleaved_orders
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.domain.job_state import AppliedPlan
@@ -10,7 +11,6 @@ from services.scheduler.domain.transitions import on_verdict
 from services.scheduler.planning.cost_model import CostModel
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.replay import usual_seconds
-from tests.unit.scheduler.planning_cases import WORKLOAD
 from tests.unit.scheduler.test_transitions import fresh_job, verdict
 
 

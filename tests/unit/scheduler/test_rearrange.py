@@ -11,6 +11,7 @@ from layouts.layout import uniform_layout
 from services.scheduler.planning.levers import REGISTRY
 from services.scheduler.planning.levers.rearrange import steps_within
 from services.scheduler.planning.links import SlowLink
+from services.scheduler.planning.risks import crowding, judged_seconds
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import TIE
 from services.scheduler.planning.solver import solve
@@ -41,11 +42,11 @@ def test_a_step_is_a_layout_of_the_same_live_ranks_and_micro_batches(situation: 
 def test_no_step_that_is_left_out_is_faster_before_it_is_tuned(situation: Situation) -> None:
     situation = alive(situation)
     wary = situation.wary
-    limit = 0.99 * wary.judged_seconds(situation.home)
+    limit = 0.99 * judged_seconds(wary, situation.home)
     kept = [layout.replicas for layout in steps_within(wary, situation.home, limit)]
     for layout in LEVER.propose(wary, situation.home):
         if layout.replicas not in kept:
-            assert wary.judged_seconds(layout) >= limit * (1.0 - 1e-9)
+            assert judged_seconds(wary, layout) >= limit * (1.0 - 1e-9)
 
 
 def test_ranks_of_one_speed_are_tried_once() -> None:
@@ -81,7 +82,7 @@ def test_plans_of_small_jobs_are_the_best_layout_there_is(seed: int) -> None:
 def test_the_best_layout_of_a_small_job_is_found_from_any_known_one() -> None:
     state = small_state(127)
     enumeration = Enumeration(state)
-    best, told = enumeration.best(10.0 * state.judged_seconds(state.layout) if not state.dead else 1e3)
+    best, told = enumeration.best(10.0 * judged_seconds(state, state.layout) if not state.dead else 1e3)
     assert sum(quota for quota, _ in told) == state.home.num_micro_batches
     assert all(sum(blocks for _, blocks in stages) == state.home.num_blocks for _, stages in told)
     assert enumeration.best(best)[0] == best
@@ -94,6 +95,6 @@ def test_where_memory_is_not_known_nobody_gets_much_more_to_hold_than_the_full_s
     home = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=2, num_micro_batches=6)
     situation = situation_of(home, speeds=slow)
     chosen = solve(situation).layout
-    assert max(situation.crowding(replica.stages) for replica in chosen.replicas) <= 0.0
+    assert max(crowding(situation, replica.stages) for replica in chosen.replicas) <= 0.0
     steps = LEVER.propose(situation, home)
-    assert any(situation.crowding(replica.stages) > 0.0 for step in steps for replica in step.replicas)
+    assert any(crowding(situation, replica.stages) > 0.0 for step in steps for replica in step.replicas)

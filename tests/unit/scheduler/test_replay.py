@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.planning.small_jobs import gpt
 from layouts.instructions import Instruction, Op
 from layouts.interleaved import interleaved_orders
 from layouts.layout import Layout, Replica, Stage, uniform_layout
@@ -17,7 +18,6 @@ from services.scheduler.planning.calibration import calibrated_correction, for_e
 from services.scheduler.planning.cost_model import CostModel, Workload
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.replay import Replay, usual_seconds
-from tests.unit.scheduler.planning_cases import gpt
 
 MODEL = gpt(6)
 TOKENS, SQUARES = 1000, 200_000

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.planning.small_jobs import gpt
 from history.records import (
     CulpritRecord,
     IncidentRecord,
@@ -26,7 +27,6 @@ from services.scheduler.domain.job_state import JobKnowledge
 from services.scheduler.domain.replacements import on_rank_registered
 from services.scheduler.domain.restart import new_job, resumed_job
 from services.scheduler.domain.transitions import on_verdict
-from tests.unit.scheduler.planning_cases import gpt
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.planning.small_jobs import gpt
 from layouts.instructions import Op
 from layouts.layout import Layout, uniform_layout
 from layouts.mix import mix_for
@@ -14,10 +15,11 @@ from layouts.routes import Route
 from layouts.schedules import most_live, program_of
 from layouts.timeline import timeline_of
 from services.scheduler.planning.memory import replica_peaks
+from services.scheduler.planning.risks import num_risks
 from services.scheduler.planning.routed import together
 from services.scheduler.planning.situation import Situation
 from tests.unit.layouts.strategies import possible_routes
-from tests.unit.scheduler.planning_cases import gpt, situation_of
+from tests.unit.scheduler.planning_cases import situation_of
 
 HOME = uniform_layout(num_blocks=6, tensor=1, pipeline=3, data=3, num_micro_batches=12)
 _PLACES = {Op.FORWARD: 0, Op.BACKWARD: 1, Op.BACKWARD_INPUT: 1, Op.BACKWARD_WEIGHT: 2}
@@ -89,8 +91,8 @@ def test_guests_count_in_the_memory_of_their_host() -> None:
     tight = replace(situation, cost=cost, device_bytes=plain * 1.001)
     assert tight.excess_bytes(HOME) == 0.0
     assert tight.excess_bytes(crowded) == pytest.approx((live[0] - 3) * 2 * 10_000_000 - plain * 0.001)
-    assert situation.num_risks(crowded) == situation.num_risks(routed(HOME, (0, 2, 1))) + 1
-    assert replace(situation, device_bytes=1e12).num_risks(crowded) == 1, "everybody is healthy"
+    assert num_risks(situation, crowded) == num_risks(situation, routed(HOME, (0, 2, 1))) + 1
+    assert num_risks(replace(situation, device_bytes=1e12), crowded) == 1, "everybody is healthy"
 
 
 def test_routes_move_nothing_and_are_paid_with_a_pause() -> None:

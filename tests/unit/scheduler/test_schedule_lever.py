@@ -14,6 +14,7 @@ from services.scheduler.planning.decision import Choice, DecisionRule, decide
 from services.scheduler.planning.levers.layer_split import LayerSplit
 from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.repair import repaired
+from services.scheduler.planning.risks import judged_seconds, num_risks
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import TIE
 from services.scheduler.planning.solver import solve
@@ -79,7 +80,7 @@ def test_the_memory_of_a_split_backward_counts() -> None:
 def test_where_memory_is_not_known_a_split_backward_must_bring_more_than_its_risk() -> None:
     many = situation_of(job(num_micro_batches=128), speeds={1: 0.9})
     split = replace(many.layout, schedule="zb-h1")
-    assert many.num_risks(split) == many.num_risks(many.layout) + 1
+    assert num_risks(many, split) == num_risks(many, many.layout) + 1
     assert 0.96 * many.seconds(many.layout) < many.seconds(split) < many.seconds(many.layout)
     assert solve(many).layout.schedule == "1f1b"
     few = situation_of(job(num_micro_batches=8), speeds={1: 0.9})
@@ -152,6 +153,6 @@ def test_a_schedule_is_not_given_up_because_another_one_s_splits_suit_it_badly(d
     solution = solve(situation)
     base = repaired(situation.layout, situation.throughputs)
     assert base is not None
-    alone = min(situation.judged_seconds(layout) for layout in LayerSplit().propose(situation, base))
-    assert situation.judged_seconds(solution.layout) <= alone * (1.0 + TIE)
+    alone = min(judged_seconds(situation, layout) for layout in LayerSplit().propose(situation, base))
+    assert judged_seconds(situation, solution.layout) <= alone * (1.0 + TIE)
     assert "schedule" not in {action.lever for action in solution.actions}

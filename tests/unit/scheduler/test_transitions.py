@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from history.records import CulpritRecord, IncidentEventRecord, IncidentRecord, JobRecord, RankRecord, VerdictRecord
 from history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
 from layouts.layout import uniform_layout
@@ -20,7 +21,6 @@ from services.scheduler.planning.decision import Choice, DecisionRule, decide
 from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.price import TransitionCosts
 from services.scheduler.planning.solver import solve
-from tests.unit.scheduler.planning_cases import WORKLOAD, gpt
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 START = datetime(2026, 1, 1, tzinfo=UTC)

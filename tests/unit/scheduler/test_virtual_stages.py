@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from layouts.instructions import Op
 from layouts.interleaved import interleaved_orders
 from layouts.layout import Layout, Replica, Stage, uniform_layout
@@ -19,13 +20,14 @@ from services.scheduler.planning.pipeline_search import PipelineSearch, _plan
 from services.scheduler.planning.price import TransitionCosts, price_of
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.replay import Replay
+from services.scheduler.planning.risks import holds_more, judged_seconds, num_risks
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import TIE, NoPlanError
 from services.scheduler.planning.solver import solve
 from services.scheduler.planning.taken_up import taken_up
 from services.scheduler.planning.virtual import bare, has_orders
 from tests.unit.layouts.strategies import ordered_replicas
-from tests.unit.scheduler.planning_cases import WORKLOAD, gpt, situation_of, situations
+from tests.unit.scheduler.planning_cases import situation_of, situations
 
 LEVER = REGISTRY["virtual_stages"]
 NAME = "virtual_stages"
@@ -83,11 +85,11 @@ def test_where_memory_is_not_known_a_search_holds_no_more_than_the_full_shape_an
     situation = situation_of(job(data=1, quota=8), speeds={2: 0.6})
     searched = PipelineSearch(situation).best(situation.home.replicas[0])
     layout = replace(situation.home, replicas=(searched,))
-    assert not situation.holds_more(searched)
-    assert situation.num_risks(layout) == 0
+    assert not holds_more(situation, searched)
+    assert num_risks(situation, layout) == 0
     free = PipelineSearch(replace(situation, device_bytes=1e12)).best(situation.home.replicas[0])
-    assert situation.holds_more(free)
-    assert situation.num_risks(replace(layout, replicas=(free,))) == 1
+    assert holds_more(situation, free)
+    assert num_risks(situation, replace(layout, replicas=(free,))) == 1
     assert situation.ordered_seconds(free) < situation.ordered_seconds(searched)
 
 
@@ -141,8 +143,8 @@ def test_the_capability_never_makes_a_plan_slower_and_plans_stay_whole(situation
         return
     solution = solve(able)
     assert solution.predicted_seconds <= plain.predicted_seconds * 1.05
-    judged = able.judged_seconds(solution.layout) if solution.layout.ranks else 0.0
-    assert judged <= able.judged_seconds(plain.layout) * (1.0 + TIE)
+    judged = judged_seconds(able, solution.layout) if solution.layout.ranks else 0.0
+    assert judged <= judged_seconds(able, plain.layout) * (1.0 + TIE)
     assert solution.layout.num_micro_batches == situation.home.num_micro_batches
     assert set(solution.layout.ranks) <= set(situation.throughputs)
     assert not uncovered_blocks(situation.cost.model, solution.layout, solution.layout.ranks)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planning.exact import HEADS, model_with_activations, whole_shares
+from benchmarks.planning.small_jobs import WORKLOAD
 from layouts.layout import Replica, Stage, uniform_layout
 from services.scheduler.planning.cost_model import CostModel
 from services.scheduler.planning.levers.tensor_width import best_widths
@@ -14,7 +15,6 @@ from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.tuning import Tuner
 from services.scheduler.planning.within_memory import fastest_within
-from tests.unit.scheduler.planning_cases import WORKLOAD
 
 
 def short_of_memory(tensor, pipeline, num_layers, quota, speeds, filled):

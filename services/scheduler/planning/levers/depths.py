@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.levers.micro_batch_quota import best_quotas
 from services.scheduler.planning.repair import spread_quotas, with_standbys
+from services.scheduler.planning.risks import crowding
 from services.scheduler.planning.situation import Situation
 
 _MAX_GROUPS = 15
@@ -60,7 +61,7 @@ class Depths:
         for _, depths, groups in found[:_MAX_PROPOSED]:
             layout = _dealt(situation, groups, depths)
             known = situation.device_bytes is not None  # the solver looks at what is left when the split is known
-            if known or all(situation.crowding(replica.stages) <= 0.0 for replica in layout.replicas):
+            if known or all(crowding(situation, replica.stages) <= 0.0 for replica in layout.replicas):
                 yield layout
 
     def describe(self, before: Layout, after: Layout) -> str:

@@ -14,7 +14,8 @@ import numpy as np
 
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.planning.pipeline_bound import climbed, split_parts
-from services.scheduler.planning.situation import RISK_MARGIN, Situation
+from services.scheduler.planning.risks import RISK_MARGIN, crowding
+from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.split_search import split_candidates
 
 _EXHAUSTIVE_WORK = 2000
@@ -68,7 +69,7 @@ def best_split(situation: Situation, stages: tuple[Stage, ...], quota: int, sche
 def _excess(situation: Situation, stages: tuple[Stage, ...], quota: int, schedule: str) -> float:
     """By how much a split fills the fullest device beyond what it may: bytes, or blocks where no limit is known."""
     if situation.device_bytes is None:
-        return max(0.0, situation.crowding(stages))
+        return max(0.0, crowding(situation, stages))
     return situation.replica_excess_bytes(Replica(stages=stages, num_micro_batches=quota), schedule)
 
 

@@ -15,7 +15,8 @@ from dataclasses import replace
 from layouts.layout import Layout, Replica
 from services.scheduler.planning.levers.move_ranks import even_stages
 from services.scheduler.planning.repair import spread_quotas, with_standbys
-from services.scheduler.planning.situation import RISK_MARGIN, Situation
+from services.scheduler.planning.risks import RISK_MARGIN
+from services.scheduler.planning.situation import Situation
 
 _Cell = tuple[int, ...]
 _Row = tuple[_Cell, ...]

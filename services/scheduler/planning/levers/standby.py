@@ -166,7 +166,7 @@ class _Placing:
 
     def place(self, rank: int) -> bool:
         """Put a rank where it helps most; False where it does not."""
-        placed, replicas = self._situation.placed, self.layout.replicas
+        placed, replicas = self._situation.looks.placed, self.layout.replicas
         key = id(replicas), self.layout.schedule, rank
         if key not in placed:
             # The replicas are kept with the answer, so that their id stays their own.

@@ -46,9 +46,9 @@ def best_stage(situation: Situation, stage: Stage) -> Stage:
         return stage  # equal shards of equal devices, without a rest
     fastest_first = tuple(sorted(range(len(ranks)), key=lambda t: (-speeds[t], ranks[t])))
     asked = stage.first_block, stage.stop_block, stage.shares, speeds, fastest_first
-    if asked not in situation.cuts:
-        situation.cuts[asked] = _best_cut(cost, *asked)
-    found = situation.cuts[asked]
+    if asked not in situation.looks.cuts:
+        situation.looks.cuts[asked] = _best_cut(cost, *asked)
+    found = situation.looks.cuts[asked]
     if found is None:
         return stage
     kept, shares = found

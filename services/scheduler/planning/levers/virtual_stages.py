@@ -15,7 +15,8 @@ from layouts.layout import Layout, Replica
 from services.scheduler.planning.interleaving import Interleaving
 from services.scheduler.planning.pipeline_search import PipelineSearch
 from services.scheduler.planning.repair import with_standbys
-from services.scheduler.planning.situation import RISK_MARGIN, Situation
+from services.scheduler.planning.risks import RISK_MARGIN, holds_more
+from services.scheduler.planning.situation import Situation
 
 _WORTH = 0.995
 
@@ -85,7 +86,7 @@ def _best(
     seconds = [situation.ordered_seconds(each) for each in tried]
     known = situation.device_bytes is not None
     judged = [
-        each * (1.0 + RISK_MARGIN * (not known and situation.holds_more(found)))
+        each * (1.0 + RISK_MARGIN * (not known and holds_more(situation, found)))
         for each, found in zip(seconds, tried, strict=True)
     ]
     chosen = judged.index(min(judged))
