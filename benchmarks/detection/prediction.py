@@ -18,6 +18,7 @@ from benchmarks.detection.frames import frames_of
 from benchmarks.detection.simulated_run import SHAPES
 from benchmarks.detection.traces import Trace, make_trace
 from layouts.schedules import program_of
+from services.detector.domain.frame_table import table_of
 from services.detector.domain.iteration_time import IterationTime
 from services.detector.domain.workload import WorkExpectation
 from simulator.hardware import shard_work
@@ -59,10 +60,11 @@ def predict_trace(trace: Trace) -> Prediction:
     batch_errors, errors, inside, plain = [], [], [], []
     for i, frame in enumerate(frames_of(trace)):
         usable = np.ones(len(frame), dtype=np.bool_)
+        table = table_of(frame).numbers
         if expectation.num_learned < 3:
-            expectation.learn(frame, usable, None)
+            expectation.learn(table, usable, None)
             continue
-        expected = expectation.expect(frame)
+        expected, _ = expectation.expect(table)
         ratio = frame.compute_seconds / expected
         prices = _prices(trace, expectation, i)
         path = predictor.longest_path(_paced(prices, predictor.pace))
@@ -74,7 +76,7 @@ def predict_trace(trace: Trace) -> Prediction:
             batch_errors.append(float(np.mean(np.abs(predictor.pace * _price_errors(trace, prices, i) - 1))))
         predictor.learn(path, float(walls[i]), float(np.median(ratio)))
         ordinary = np.abs(np.log(ratio / np.median(ratio))) < 0.1
-        expectation.learn(frame, usable & ordinary, expected)
+        expectation.learn(table, usable & ordinary, expected)
     chosen = np.array(plain)
     return Prediction(
         micro_batch_error=float(np.mean(np.array(batch_errors)[chosen])),

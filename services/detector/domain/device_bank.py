@@ -30,6 +30,8 @@ _WIDE = WINDOW + WINDOW // 6
 # Values of a fresh row, where they are not 0.
 _FRESH = {"rank": -1, "incarnation": -1, "work_key": np.nan, "published": 1.0}
 
+_NOBODY: Ints = np.zeros((2, 0), dtype=np.int64)
+
 # The tests in a state, each direction by itself.
 _TESTS = ("sums_slower", "sums_faster", "ages_slower", "ages_faster")
 
@@ -44,22 +46,6 @@ def _count() -> TableRow[Counts]:
 
 def _flag() -> TableRow[Bools]:
     return TableRow("flags", FLAGS)
-
-
-class _Processes:
-    """Which processes a frame was of, and where they ran."""
-
-    __slots__ = ("devices", "incarnations", "nodes", "ranks")
-
-    def __init__(self, frame: FrameObservation) -> None:
-        # As bytes: a frame's column may be a view that keeps all of its frame alive.
-        self.ranks, self.incarnations = frame.ranks.tobytes(), frame.incarnations.tobytes()
-        self.nodes, self.devices = frame.nodes, frame.devices
-
-    def same_in(self, frame: FrameObservation) -> bool:
-        if self.ranks != frame.ranks.tobytes() or self.incarnations != frame.incarnations.tobytes():
-            return False
-        return self.nodes == frame.nodes and self.devices == frame.devices
 
 
 class DeviceBank:
@@ -87,11 +73,12 @@ class DeviceBank:
         num_in_sums: Observations in each of the sums.
         residuals: The newest residuals against peers, ``level`` included, oldest first; in single precision, as they
             are most of a row and far from exact.
+        located: Ranks, then incarnations, of the frame whose rows were looked for last.
     """
 
     __slots__ = (
         *("counts", "devices", "flags", "nodes", "num_in_sums", "numbers"),
-        *("_everyone", "_located", "_located_rows", "_may_skip", "_stop", "_wide", "_wide_iterations"),
+        *("_everyone", "_located_rows", "_may_skip", "_places", "_stop", "_wide", "_wide_iterations", "located"),
     )
 
     work_key, shared_offset, own_offset = _number(), _number(), _number()
@@ -113,7 +100,8 @@ class DeviceBank:
         self.counts: Counts = np.zeros((len(COUNTS), 0), dtype=np.int32)
         self.num_in_sums: Counts = np.zeros((2 * NUM_TESTS, 0), dtype=np.int32)
         self.flags: Bools = np.zeros((len(FLAGS), 0), dtype=np.bool_)
-        self._located: _Processes | None = None
+        self.located: Ints = _NOBODY
+        self._places: tuple[Sequence[str], Sequence[str]] = (), ()
         self._located_rows: Ints = np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
@@ -123,7 +111,7 @@ class DeviceBank:
     @property
     def residuals(self) -> Floats:
         """A view of the newest residuals; it holds until the next :meth:`push`."""
-        view: Any = self._wide[self._stop - WINDOW : self._stop].T
+        view: Any = self.window.T
         return view  # type: ignore[no-any-return]  # worked with as all other numbers are, whatever their precision
 
     @residuals.setter
@@ -132,6 +120,12 @@ class DeviceBank:
         wide[:WINDOW] = values.T
         self._wide_iterations[:WINDOW] = self.iterations
         self._wide, self._stop = wide, WINDOW
+
+    @property
+    def window(self) -> Singles:
+        """The same view, the way that it lies in memory: one row an iteration, one column a row of the bank."""
+        window: Singles = self._wide[self._stop - WINDOW : self._stop]
+        return window
 
     @property
     def iterations(self) -> Counts:
@@ -184,13 +178,13 @@ class DeviceBank:
     def locate(self, frame: FrameObservation, *, num_to_baseline: int, num_to_skip: int) -> Ints:
         """The row of each entry of a frame; new ranks get a row, new incarnations and devices a fresh one.
 
+        Needed where processes are not those that were located last: else :attr:`located_rows` are theirs.
+
         Args:
             frame: The frame.
             num_to_baseline: Observations before a fresh row's baseline is taken.
             num_to_skip: Observations of a fresh row that are left out before that.
         """
-        if self._located is not None and self._located.same_in(frame):
-            return self._located_rows
         # Not kept: processes seldom change.
         row_of = {rank: row for row, rank in enumerate(self.rank.tolist())}
         fresh = [rank for rank in frame.ranks.tolist() if rank not in row_of]
@@ -214,11 +208,21 @@ class DeviceBank:
                 nodes[row] = node
                 devices[row] = device
             rows[entry] = row
-        self._located, self._located_rows = _Processes(frame), rows
+        self.located, self._located_rows = np.array((frame.ranks, frame.incarnations)), rows
+        self._places = frame.nodes, frame.devices
         self._everyone = rows if np.array_equal(rows, np.arange(len(self))) else None
         # Shared with the frame where they are the same.
         self.nodes, self.devices = (nodes, devices) if self._everyone is None else (frame.nodes, frame.devices)
         return rows
+
+    @property
+    def located_rows(self) -> Ints:
+        """The row of each entry of the frame whose rows were looked for last; the same object until the next search."""
+        return self._located_rows
+
+    def is_placed_as(self, frame: FrameObservation) -> bool:
+        """Whether a frame of the processes that were located last ran where they did then."""
+        return self._places[0] == frame.nodes and self._places[1] == frame.devices
 
     def skip_next(self) -> None:
         """Every device's next observation is to be left out."""
@@ -237,15 +241,18 @@ class DeviceBank:
         return skipped
 
     def push(self, iteration: int) -> Singles:
-        """Begins the column of the windows for an iteration, and returns it to be written: one number a row."""
+        """Begins the column of the windows for an iteration.
+
+        Returns:
+            :attr:`window`, whose last row is to be written.
+        """
         if self._stop == _WIDE:
             for columns in (self._wide, self._wide_iterations):
                 columns[: WINDOW - 1] = columns[_WIDE - WINDOW + 1 :]
             self._stop = WINDOW - 1
         self._wide_iterations[self._stop] = iteration
-        newest: Singles = self._wide[self._stop]
         self._stop += 1
-        return newest
+        return self.window
 
     def clear_tests(self, rows: Ints) -> None:
         """Starts the sequential tests of some rows again."""
@@ -292,5 +299,5 @@ class DeviceBank:
         self.nodes = list(state["nodes"])
         self.devices = list(state["devices"])
         self._wide_iterations[:WINDOW] = state["iterations"]
-        self._located = self._everyone = None
+        self.located, self._everyone = _NOBODY, None
         self._may_skip = True

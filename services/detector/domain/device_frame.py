@@ -17,6 +17,9 @@ Ints = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
+Judged = tuple[float, int, int, int, float, int, int]
+"""What :func:`judge` returns."""
+
 
 @compiled
 def judge(
@@ -36,7 +39,7 @@ def judge(
     few: bool,
     residuals: Floats,
     marks: Bools,
-) -> tuple[float, int, int, int, float, int, int]:
+) -> Judged:
     """Places, tests and follows the devices of a frame, as far as nothing has to be decided in between.
 
     Where somebody waits for a baseline it stops after :func:`place`, where somebody is ill or a sum has reached its

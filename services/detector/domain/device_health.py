@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain import device_frame, sequential_test
-from services.detector.domain.bank_noise import renew_noise, unsuspected
+from services.detector.domain.bank_noise import renew_noise
 from services.detector.domain.device_bank import WINDOW, DeviceBank
 from services.detector.domain.device_levels import SUSPECTED, DeviceLevels, HealthChange
 from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, follow, take_baseline
@@ -83,26 +83,23 @@ class DeviceHealth:
             log_ratios: Log of observed over expected compute seconds of each entry.
             work_keys: What share of the model each entry holds.
         """
-        bank = self.bank
-        self._quiet, self._reached = None, np.inf
         if not len(rows):
+            self._quiet, self._reached = None, np.inf
             return []
-        if self._held[0] is not rows or self._held[1] is not work_keys:
-            self._take_work(rows, work_keys)
-        self._num_frames += 1
-        limit, memory, few = self._terms()
+        bank = self.bank
+        limit, memory, few = self.begin(rows, work_keys)
         marks, residuals = np.empty((2, len(rows)), dtype=np.bool_), np.empty(len(rows))
-        self._centre.value, first, second, num_waiting, highest, num_decided, num_ill = device_frame.judge(
+        judged = device_frame.judge(
             bank.numbers,
             bank.counts,
             bank.num_in_sums,
             bank.flags,
             rows,
             log_ratios,
-            bank.push(iteration),
+            bank.push(iteration)[-1],
             self.noise.scale,
             self.noise.freedom,
-            self._centre.value,
+            self.usual_centre,
             limit,
             QUIET * limit,
             memory,
@@ -110,6 +107,44 @@ class DeviceHealth:
             residuals,
             marks,
         )
+        return self.conclude(rows, judged, residuals, marks)
+
+    @property
+    def usual_centre(self) -> float:
+        """Where what all devices have in common usually stands, log units of time."""
+        return self._centre.value
+
+    @property
+    def is_noise_due(self) -> bool:
+        """The noise is found anew with the frame that was begun."""
+        return self._num_frames % _NOISE_EVERY == 0
+
+    def begin(self, rows: Ints, work_keys: Floats) -> tuple[float, int, bool]:
+        """Begins a frame of at least one entry.
+
+        Args:
+            rows: As for :meth:`observe`, like the next.
+            work_keys: The same.
+
+        Returns:
+            The evidence of a verdict, the memory of offsets, whether ranks are few.
+        """
+        self._quiet, self._reached = None, np.inf
+        if self._held[0] is not rows or self._held[1] is not work_keys:
+            self._take_work(rows, work_keys)
+        self._num_frames += 1
+        return self._terms()
+
+    def conclude(self, rows: Ints, judged: device_frame.Judged, residuals: Floats, marks: Bools) -> list[HealthChange]:
+        """Ends the frame that was begun, with what :func:`device_frame.judge` found of it and wrote.
+
+        Args:
+            rows: As for :meth:`observe`.
+            judged: What it returned.
+            residuals: See there, like the next.
+            marks: The same.
+        """
+        self._centre.value, first, second, num_waiting, highest, num_decided, num_ill = judged
         self._centre.pair = None if first < 0 else np.array((first, second))
         ready = _NONE
         changes: list[HealthChange] = []
@@ -121,9 +156,9 @@ class DeviceHealth:
                 changes = self._decide(rows, marks[0])
                 self._follow(rows, residuals)
             else:
-                self._reached, self._quiet = highest / limit, marks[1]
+                self._reached, self._quiet = highest / self._limit(), marks[1]
         # After the tests: what has just come under suspicion is no noise.
-        if self._num_frames % _NOISE_EVERY == 0 or len(ready):
+        if self.is_noise_due or len(ready):
             self._renew_noise(ready)
         return changes
 
@@ -175,14 +210,19 @@ class DeviceHealth:
     def _renew_noise(self, fresh: Ints) -> None:
         bank = self.bank
         highest = self._reached if self._tested is not None and bank.is_everyone(self._tested) else np.inf
-        known = unsuspected(bank, self._limit(), self._centre.pair, highest=highest)
-        seasoned, alike, settled = self._num_frames > WINDOW, self._wandering.most_alike, bank.settled()
-        self.noise = renew_noise(
-            bank, self.noise, known, settled=settled, fresh=fresh, seasoned=seasoned, most_alike=alike
+        self.noise, known, settled = renew_noise(
+            bank,
+            self.noise,
+            limit=self._limit(),
+            pair=self._centre.pair,
+            highest=highest,
+            fresh=fresh,
+            seasoned=self._num_frames > WINDOW,
+            most_alike=self._wandering.most_alike,
         )
-        if self._num_frames % _NOISE_EVERY == 0:
+        if self.is_noise_due:
             healthy = known if np.count_nonzero(settled) == len(settled) else known[settled]
-            self._wandering.remember(healthy, scale=self.noise.scale, num_new=_NOISE_EVERY, few=few_ranks(bank))
+            self._wandering.remember(healthy, scale=self.noise.scale, num_new=_NOISE_EVERY, few=self._terms()[2])
 
     def _take_work(self, rows: Ints, work_keys: Floats) -> None:
         bank = self.bank

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from numeric.compiled import compiled
 from services.detector.domain.device_bank import WINDOW, DeviceBank
-from services.detector.domain.device_tables import ILL, OBSERVED, OWN, SCALE, SUMS
+from services.detector.domain.device_tables import ILL, OBSERVED, OWN, SCALE, SHARED, SUMS, WORK_KEY
 from services.detector.domain.device_tests import NUM_TESTS
 from services.detector.domain.level import row_medians
 
@@ -62,41 +62,31 @@ def take_baseline(bank: DeviceBank, ready: Ints) -> None:
     bank.clear_tests(ready)
 
 
-def recentre(bank: DeviceBank, rows: Ints) -> None:
+@compiled
+def recentre(numbers: Floats, rows: Ints) -> None:
     """Moves what holders of equal shares have in common from their own offsets, which are bounded, to the shared.
 
     The first baseline rests on few iterations; this is how its error is made good later.
-    """
-    if not len(rows):
-        return
-    order = rows[np.lexsort((bank.own_offset[rows], bank.work_key[rows]))]
-    _recentre(bank.work_key, bank.own_offset, bank.shared_offset, order, LARGEST_OWN_OFFSET)
-
-
-@compiled
-def _recentre(work_keys: Floats, own_offsets: Floats, shared_offsets: Floats, order: Ints, most: float) -> None:
-    """Does what :func:`recentre` does to some rows of a bank, ordered by work and then by own offset.
 
     Args:
-        work_keys: One a row of the bank.
-        own_offsets: The same; written.
-        shared_offsets: The same; written.
-        order: The rows.
-        most: How far two devices may be apart.
+        numbers: The table of numbers; offsets are written.
+        rows: Healthy devices that have a baseline.
     """
+    order = rows[np.argsort(numbers[OWN][rows], kind="mergesort")]
+    order = order[np.argsort(numbers[WORK_KEY][order], kind="mergesort")]
     begin = 0
     while begin < len(order):
         end = begin + 1
-        while end < len(order) and work_keys[order[end]] == work_keys[order[begin]]:
+        while end < len(order) and numbers[WORK_KEY, order[end]] == numbers[WORK_KEY, order[begin]]:
             end += 1
-        low = own_offsets[order[begin + (end - begin - 1) // 2]]
-        apart = own_offsets[order[begin + (end - begin) // 2]] - low
+        low = numbers[OWN, order[begin + (end - begin - 1) // 2]]
+        apart = numbers[OWN, order[begin + (end - begin) // 2]] - low
         if end - begin == 2:
-            apart = min(apart, most)
+            apart = min(apart, LARGEST_OWN_OFFSET)
         common = low + apart / 2
         for place in range(begin, end):
-            shared_offsets[order[place]] += common
-            own_offsets[order[place]] -= common
+            numbers[SHARED, order[place]] += common
+            numbers[OWN, order[place]] -= common
         begin = end
 
 

@@ -16,7 +16,9 @@ COUNTS = (
 FLAGS = ("has_offset", "suspected", "ill")
 """Rows of the table of flags."""
 
-SHARED, OWN, LEVEL, SCALE = (NUMBERS.index(name) for name in ("shared_offset", "own_offset", "level", "scale"))
+WORK_KEY, SHARED, OWN, LEVEL, SCALE = (
+    NUMBERS.index(name) for name in ("work_key", "shared_offset", "own_offset", "level", "scale")
+)
 SUMS = len(NUMBERS)
 TO_BASELINE, RELAPSES, OBSERVED, SINCE_CHANGE, SETTLED = (
     COUNTS.index(name)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from river import base
 
-from services.detector.domain.least_squares import learn, solve
+from services.detector.domain.least_squares import Learned, learn, solve
 
 Floats = npt.NDArray[np.float64]
 
@@ -166,22 +166,32 @@ class ForgettingLeastSquares(base.Regressor):
         if self._names != tuple(names):
             self._meet(names)
             columns = self._arranged(names, columns)
-        weights_now = self._solved()
-        learned, mass, *scores = learn(
+        moments, scores, ridges, reluctant, weights_now = self.insides()
+        learned = learn(
             columns,
             _EQUAL if units is None else units,
             _EQUAL if weights is None else weights,
-            self._moments,
+            moments,
             self.forgetting,
             self.relative,
             self._mass > 0,
-            (self._spread, self._num_scored, self._half_width),
+            scores,
             self.coverage,
-            self._ridges,
-            self._index.get(self.reluctant, -1),
+            ridges,
+            reluctant,
             weights_now,
         )
-        if not learned:
+        self.take(learned)
+
+    def insides(self) -> tuple[Floats, tuple[float, float, float], Floats, int, Floats]:
+        """What :func:`learn` works on: moments, scores, ridges, place of the reluctant feature, and weights."""
+        scores = self._spread, self._num_scored, self._half_width
+        return self._moments, scores, self._ridges, self._place_of_reluctant, self._solved()
+
+    def take(self, learned: Learned) -> None:
+        """Takes what :func:`learn` found for these insides."""
+        count, mass, *scores = learned
+        if not count:
             return
         self._spread, self._num_scored, self._half_width = scores
         self._mass = self._mass * self.forgetting + mass
@@ -204,9 +214,13 @@ class ForgettingLeastSquares(base.Regressor):
 
     def _solved(self) -> Floats:
         if not self._is_solved:
-            solve(self._moments, self._ridges, self._index.get(self.reluctant, -1), self._weights)
+            solve(self._moments, self._ridges, self._place_of_reluctant, self._weights)
             self._is_solved = True
         return self._weights
+
+    @property
+    def _place_of_reluctant(self) -> int:
+        return self._index.get(self.reluctant, -1)
 
     def _size(self) -> None:
         """The features are others: their ridges, and weights that are still to be found."""

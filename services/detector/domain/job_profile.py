@@ -8,6 +8,17 @@ import numpy.typing as npt
 
 from numeric.compiled import compiled
 from services.detector.domain.frame_layout import FrameLayout
+from services.detector.domain.frame_table import (
+    FLOPS,
+    GRADIENT_WAIT,
+    OTHERS,
+    SECONDS,
+    SQUARES,
+    TENSOR_WAIT,
+    TOKENS,
+    VOTE_WAIT,
+    WALLS,
+)
 from services.detector.domain.middle import median, middle_of
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.pipeline_grid import PipelineGrid, between_ranks
@@ -20,10 +31,10 @@ Bools = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int32]
 
 _WINDOW = 16
-_TENSOR, _GRADIENT, _VOTE = 0, 2, 3
 _OF_SPEEDS = ("wall", "transfer")
 """What hangs on how fast all devices are; the rest is told by the healthy ones."""
 _COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer", "exchange")
+NUM_COLUMNS = len(_COLUMNS)
 _WALL, _TRANSFER = _COLUMNS.index("wall"), _COLUMNS.index("transfer")
 _EVERYBODY: Bools = np.zeros(0, dtype=np.bool_)
 
@@ -33,7 +44,7 @@ class JobProfile:
 
     def __init__(self) -> None:
         self._epoch = -1
-        self._recent = RollingRows(_WINDOW)
+        self.recent = RollingRows(_WINDOW)
         self._iterations = RecentIterations()
         self._num_alike = 0
         self._iteration_seconds = 0.0
@@ -48,7 +59,7 @@ class JobProfile:
     @property
     def num_frames(self) -> int:
         """Frames of the epoch in force behind the medians."""
-        return len(self._recent)
+        return len(self.recent)
 
     @property
     def iteration_seconds(self) -> float:
@@ -58,14 +69,14 @@ class JobProfile:
     @property
     def seconds_per_flop(self) -> float:
         """Recent median of a healthy device; 0 before the first plain frame of the epoch."""
-        return self._median("seconds_per_flop") if len(self._recent) else 0.0
+        return self._median("seconds_per_flop") if len(self.recent) else 0.0
 
     def begin_epoch(self, epoch: int) -> None:
         """The layout changed: what iterations took before no longer counts."""
         self._epoch = epoch
-        if len(self._recent):
+        if len(self.recent):
             self._transfer_before = self._median("transfer")
-        self._recent.clear()
+        self.recent.clear()
         self._iterations.clear()
         self._num_alike = 0
 
@@ -76,63 +87,81 @@ class JobProfile:
             iteration: First one that showed it.
             num_iterations: Newest ones that did.
         """
-        self._num_alike = min(num_iterations, len(self._recent))
-        self._iteration_seconds = median(self._recent.rows[-self._num_alike :, _WALL])
+        self._num_alike = min(num_iterations, len(self.recent))
+        self._iteration_seconds = median(self.recent.rows[-self._num_alike :, _WALL])
         self._iterations.forget_before(iteration)
 
     def observe(
-        self, frame: FrameObservation, layout: FrameLayout, *, usable: Bools | None, healthy: Bools | None
+        self,
+        frame: FrameObservation,
+        table: Floats,
+        layout: FrameLayout,
+        *,
+        usable: Bools | None,
+        healthy: Bools | None,
     ) -> None:
         """Takes one plain frame.
 
         Args:
             frame: The frame.
+            table: Its table, see :mod:`frame_table`.
             layout: Its layout.
             usable: Entries that computed under the epoch in force; None for all.
             healthy: Entries on healthy devices; None for all.
         """
-        seconds, waits, walls, others = _times(frame)
-        work = frame.token_flops, frame.square_flops, frame.tokens, frame.sums_of_squares
         if usable is not None:
-            layout = FrameLayout(frame, usable)
-            seconds, waits, walls, others = seconds[usable], waits[usable], walls[usable], others[usable]
-            work = work[0][usable], work[1][usable], work[2][usable], work[3][usable]
+            layout, table = FrameLayout(frame, usable), table.compress(usable, axis=1)
             healthy = None if healthy is None else healthy[usable]
-        grid = self._grid
-        if grid is None or grid.layout is not layout:
-            grid = self._grid = PipelineGrid(layout)
-        priced = _priced(layout, healthy)
-        self._num_alike = min(self._num_alike + 1, _WINDOW)
-        rows = self._recent.begin(len(_COLUMNS))
-        wall, self._iteration_seconds = _taken(
-            seconds,
-            waits,
-            walls,
-            others,
-            *work,
+        grid = self.grid_of(layout)
+        found = taken(
+            table,
             grid.shares,
-            _EVERYBODY if priced is None else priced,
+            priced_by(layout, healthy),
             grid.cells,
             grid.num_stages,
             grid.counts,
             grid.rounds,
             grid.borders,
-            rows,
-            self._num_alike,
+            self.recent.prepare(NUM_COLUMNS),
+            self.recent.stop,
+            self.num_alike_with_next,
         )
+        self.take(frame, found, usable=usable)
+
+    def grid_of(self, layout: FrameLayout) -> PipelineGrid:
+        """Who shares a replica and a stage under a layout."""
+        if self._grid is None or self._grid.layout is not layout:
+            self._grid = PipelineGrid(layout)
+        return self._grid
+
+    @property
+    def num_alike_with_next(self) -> int:
+        """Newest frames in which devices were as fast as now, the next one included."""
+        return min(self._num_alike + 1, _WINDOW)
+
+    def take(self, frame: FrameObservation, found: tuple[float, float], *, usable: Bools | None) -> None:
+        """Takes a frame of which :func:`taken` has written the next row, and what it found."""
+        self._num_alike = self.num_alike_with_next
+        wall, self._iteration_seconds = found
+        rows, grid = self.recent.take(), self._grid
         # Where stages of a replica ran different numbers of micro-batches, some were routed, and pipelines stall for
         # one another, which is no transfer: what was found in the epoch before stands then, or what the others tell.
-        if not grid.all_even and grid.is_piped and (self._transfer_before > 0.0 or not grid.borders.any()):
+        if (
+            grid is not None
+            and not grid.all_even
+            and grid.is_piped
+            and (self._transfer_before > 0.0 or not grid.borders.any())
+        ):
             rows[-1, _TRANSFER] = self._transfer_before
         if usable is None and not frame.missing_ranks:
             self._iterations.append(frame.iteration, wall, frame.micro_batches)
 
     def profile(self, job_id: str, iteration: int, throughputs: Sequence[RankThroughput]) -> Profile | None:
         """The profile now; None before the first plain frame of the epoch."""
-        if not len(self._recent):
+        if not len(self.recent):
             return None
         _, seconds_per_flop, tokens, squares, fixed, _, exchange = of_layout = self._medians(_WINDOW)
-        of_speeds = of_layout if self._num_alike >= len(self._recent) else self._medians(self._num_alike)
+        of_speeds = of_layout if self._num_alike >= len(self.recent) else self._medians(self._num_alike)
         return Profile(
             job_id=job_id,
             iteration=iteration,
@@ -151,19 +180,19 @@ class JobProfile:
     def _medians(self, count: int) -> list[float]:
         """Of each column, over the newest so many frames."""
         found = np.empty(len(_COLUMNS))
-        _middles(self._recent.rows[-count:], found)
+        _middles(self.recent.rows[-count:], found)
         medians: list[float] = found.tolist()
         return medians
 
     def _median(self, column: str) -> float:
         count = self._num_alike if column in _OF_SPEEDS else _WINDOW
-        return median(self._recent.rows[-count:, _COLUMNS.index(column)])
+        return median(self.recent.rows[-count:, _COLUMNS.index(column)])
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
         return {
             "epoch": self._epoch,
-            "recent": self._recent.rows.tolist(),
+            "recent": self.recent.rows.tolist(),
             "iterations": self._iterations.to_state(),
             "iteration_seconds": self._iteration_seconds,
             "transfer_before": self._transfer_before,
@@ -174,7 +203,7 @@ class JobProfile:
         """Takes over what ``to_state`` gave, also that of a version that knew fewer columns."""
         recent = [row for row in state["recent"] if len(row) == len(_COLUMNS)]
         self._epoch = state["epoch"]
-        self._recent = RollingRows(_WINDOW, recent)
+        self.recent = RollingRows(_WINDOW, recent)
         self._iterations.restore(state.get("iterations", []))
         self._num_alike = min(state.get("num_alike", _WINDOW), len(recent))
         self._iteration_seconds = state["iteration_seconds"]
@@ -188,28 +217,17 @@ def _middles(rows: Floats, found: Floats) -> None:
         found[column] = middle_of(rows[:, column].copy())
 
 
-def _times(frame: FrameObservation) -> tuple[Floats, Floats, Floats, Floats]:
-    return frame.compute_seconds, frame.wait_seconds, frame.wall_seconds, frame.other_seconds
-
-
-def _priced(layout: FrameLayout, healthy: Bools | None) -> Bools | None:
-    """Entries whose operations and seconds make the price: of healthy devices, if there are any; None for all."""
-    if healthy is None and layout.all_priced:
-        return None
-    priced = layout.has_flops.copy() if healthy is None else layout.has_flops & healthy
-    return priced if np.count_nonzero(priced) else layout.has_flops.copy()
+def priced_by(layout: FrameLayout, healthy: Bools | None = None) -> Bools:
+    """Entries whose operations and seconds make the price: of healthy devices, if there are any; nothing for all."""
+    if healthy is None:
+        return _EVERYBODY if layout.all_priced else layout.has_flops
+    priced = layout.has_flops & healthy
+    return priced if np.count_nonzero(priced) else layout.has_flops
 
 
 @compiled
-def _taken(
-    seconds: Floats,
-    waits: Floats,
-    walls: Floats,
-    others: Floats,
-    token_flops: Floats,
-    square_flops: Floats,
-    tokens: Floats,
-    squares: Floats,
+def taken(
+    table: Floats,
     shares: Floats,
     priced: Bools,
     cells: Places,
@@ -217,49 +235,45 @@ def _taken(
     counts: Floats,
     rounds: Floats,
     borders: Floats,
-    rows: Floats,
+    buffer: Floats,
+    stop: int,
     num_alike: int,
 ) -> tuple[float, float]:
     """Writes what one frame adds to a profile.
 
     Args:
-        seconds: Compute seconds; one entry a rank, as in all others up to ``cells``.
-        waits: Of each: tensor, pipeline, gradient, vote.
-        walls: Seconds of the whole iteration.
-        others: Seconds of optimizer and input.
-        token_flops: Operations that grow with tokens.
-        square_flops: Operations that grow with squared lengths.
-        tokens: Tokens.
-        squares: Sums of squared lengths.
-        shares: What of an entry's tokens a micro-batch of the job has.
+        table: Of the frame, see :mod:`frame_table`.
+        shares: What of an entry's tokens a micro-batch of the job has; one an entry, as the next two.
         priced: Which entries make the price of an operation; nothing for all.
         cells: This and the next four are those of :class:`PipelineGrid`.
         num_stages: Stages.
-        counts: Micro-batches; one entry a rank.
+        counts: Micro-batches; one an entry.
         rounds: One a replica.
         borders: One a replica.
-        rows: One a frame, ``_COLUMNS``; the last one is written.
+        buffer: One row a frame, ``_COLUMNS``.
+        stop: Its row that is written.
         num_alike: Newest frames in which devices were as fast as now.
 
     Returns:
         Seconds of the slowest rank, and their median over these frames.
     """
-    wall, gradient, vote = walls[0], waits[0, _GRADIENT], waits[0, _VOTE]
+    walls, gradients, votes = table[WALLS], table[GRADIENT_WAIT], table[VOTE_WAIT]
+    wall, gradient, vote = walls[0], gradients[0], votes[0]
     flops = computed = token_sum = square_sum = 0.0
-    for entry in range(len(seconds)):
+    for entry in range(table.shape[1]):
         wall = max(wall, walls[entry])
         # The last to arrive waits only for the exchange itself: the least wait is the cost without the waiting.
-        gradient, vote = min(gradient, waits[entry, _GRADIENT]), min(vote, waits[entry, _VOTE])
-        token_sum += tokens[entry] * shares[entry]
-        square_sum += squares[entry] * shares[entry]
+        gradient, vote = min(gradient, gradients[entry]), min(vote, votes[entry])
+        token_sum += table[TOKENS, entry] * shares[entry]
+        square_sum += table[SQUARES, entry] * shares[entry]
         if not len(priced) or priced[entry]:
-            computed += seconds[entry]
-            flops += token_flops[entry] + square_flops[entry]
-    fixed = middle_of(others.copy()) + gradient + vote
+            computed += table[SECONDS, entry]
+            flops += table[FLOPS, entry]
+    fixed = middle_of(table[OTHERS].copy()) + gradient + vote
     pipelines, transfer, exchanged = between_ranks(
-        seconds, waits[:, _TENSOR], walls, cells, num_stages, counts, rounds, borders, fixed
+        table[SECONDS], table[TENSOR_WAIT], walls, cells, num_stages, counts, rounds, borders, fixed
     )
-    row = rows[len(rows) - 1]
+    row = buffer[stop]
     row[0], row[1] = wall, computed / flops if flops > 0.0 else 0.0
     row[2], row[3], row[4], row[5], row[6] = token_sum, square_sum, wall - pipelines, transfer, exchanged
-    return wall, middle_of(rows[len(rows) - num_alike :, _WALL].copy())
+    return wall, middle_of(buffer[stop + 1 - num_alike : stop + 1, _WALL].copy())

@@ -5,7 +5,7 @@ import inspect
 import math
 import pkgutil
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from services.detector.domain import kinds
 from services.detector.domain.device_bank import DeviceBank
 from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.reported import Range
 from services.detector.domain.verdict import Culprit, Evidence, Verdict, verdict_id
@@ -21,6 +21,7 @@ from services.detector.domain.verdict import Culprit, Evidence, Verdict, verdict
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Kind = TypeVar("Kind", bound=KindWatch)
 
 
 @cache
@@ -80,9 +81,57 @@ class KindBoard:
             rows: Row of each entry in the bank.
             ranges: Those of the losses and gradient norms that are reported.
         """
+        look = self._look(frame, layout, usable, expected_seconds, bank, rows, ranges)
+        return [finding for watch in self._watches for finding in watch.observe(look)]
+
+    def pass_over(
+        self,
+        passed: Passed,
+        layout: FrameLayout,
+        *,
+        expected_seconds: Floats,
+        bank: DeviceBank,
+        rows: Ints,
+    ) -> list[KindFinding]:
+        """Takes one frame of which the compiled pass has told.
+
+        Args:
+            passed: What it tells.
+            layout: Layout of the frame.
+            expected_seconds: As for :meth:`observe`, like the rest.
+            bank: The same.
+            rows: The same.
+        """
+        found: list[KindFinding] = []
+        look: Look | None = None
+        for watch in self._watches:
+            told = watch.pass_over(passed)
+            if told is None:
+                look = look or self._look(
+                    passed.frame, layout, layout.everybody, expected_seconds, bank, rows, passed.ranges
+                )
+                told = watch.observe(look)
+            if told:
+                found += told
+        return found
+
+    def watch(self, kind: type[Kind]) -> Kind:
+        """The watch of a kind."""
+        return next(watch for watch in self._watches if isinstance(watch, kind))
+
+    def _look(
+        self,
+        frame: FrameObservation,
+        layout: FrameLayout,
+        usable: Bools,
+        expected_seconds: Floats | None,
+        bank: DeviceBank,
+        rows: Ints,
+        ranges: tuple[Range, Range],
+    ) -> Look:
         everyone = bank.is_everyone(rows)
         ill = bank.ill if everyone else bank.ill[rows]
-        look = Look(
+        return Look(
             frame=frame,
             layout=layout,
             usable=usable,
@@ -94,7 +143,6 @@ class KindBoard:
             some_ill=bool(np.count_nonzero(ill)),
             ranges=ranges,
         )
-        return [finding for watch in self._watches for finding in watch.observe(look)]
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
         """What of the verdicts about devices is to be published now."""

@@ -11,6 +11,9 @@ from services.detector.domain.middle import middle_of
 Floats = npt.NDArray[np.float64]
 
 _TINY = 1e-300
+Learned = tuple[int, float, float, float, float]
+"""How many observations were learned, what they weigh together, and the scores: spread, their number, half-width."""
+
 # The interval forgets a start that takes long to settle within some tens of observations; runs are often no longer.
 _SPREAD_RATE, _WIDTH_RATE = 0.05, 0.2
 
@@ -29,7 +32,7 @@ def learn(
     ridges: Floats,
     reluctant: int,
     weights: Floats,
-) -> tuple[int, float, float, float, float]:
+) -> Learned:
     """Scores some observations, forgets a step, adds the mean products of targets and features, and solves for weights.
 
     Args:

@@ -32,7 +32,7 @@ _OF_BOTH_SIDES, _OF_SLOW_SIDE = (0.5, 0.9, 0.98), (0.75, 0.95, 0.99)
 _RATIOS = _QUANTILES[:, 2] / _QUANTILES[:, 0]
 
 SMALLEST_SCALE = 0.003
-PRIOR_SCALE = 0.03
+PRIOR_SCALE, PRIOR_FREEDOM = 0.03, 4.0
 _PRIOR_WEIGHT = 48.0
 _LIGHTEST_TAIL = 6.0
 FEWEST_RESIDUALS = 24
@@ -57,7 +57,7 @@ class Noise:
     """
 
     scale: float = PRIOR_SCALE
-    freedom: float = 4.0
+    freedom: float = PRIOR_FREEDOM
     correlation: float = 0.0
 
 
@@ -82,13 +82,10 @@ def estimate(
         The noise, drawn towards a wide prior while there is little to learn from.
     """
     window = residuals if np.count_nonzero(healthy) == len(healthy) else residuals[healthy]
-    values = window.reshape(-1)
-    known = np.isfinite(values)
-    if np.count_nonzero(known) < known.size:
-        values = values[known]
-    if len(values) < FEWEST_RESIDUALS:
+    window = np.ascontiguousarray(window)
+    count, scale, freedom, correlation = estimate_from(np.sort(window, axis=None), window, most_alike, prior_scale)
+    if count < FEWEST_RESIDUALS:
         return believed or Noise(scale=prior_scale)
-    scale, freedom, correlation = _estimate(np.sort(values), np.ascontiguousarray(window), most_alike, prior_scale)
     return Noise(scale=scale, freedom=freedom, correlation=correlation)
 
 
@@ -96,8 +93,34 @@ def row_scales(residuals: Floats, pooled: Noise) -> Floats:
     """Scale of each device's own noise: its window's spread, drawn towards the job's, never below half of it."""
     found: Floats = np.empty(len(residuals))
     widened = math.sqrt((1 + pooled.correlation) / (1 - pooled.correlation))
-    _row_scales(np.ascontiguousarray(residuals), pooled.scale, pooled.freedom, widened, found)
+    write_row_scales(np.ascontiguousarray(residuals), pooled.scale, pooled.freedom, widened, found)
     return found
+
+
+@compiled
+def estimate_from(
+    ordered: Floats, window: Floats, most_alike: float, prior_scale: float
+) -> tuple[int, float, float, float]:
+    """What :func:`estimate` finds.
+
+    Args:
+        ordered: All residuals of the window, ascending, those that are no numbers at either end.
+        window: One row a device, one column an iteration; NaN where there was none.
+        most_alike: As there, like the next.
+        prior_scale: The same.
+
+    Returns:
+        How many residuals are numbers; scale, freedom and correlation, if these are enough.
+    """
+    first, stop = 0, len(ordered)
+    while stop > 0 and not math.isfinite(ordered[stop - 1]):
+        stop -= 1
+    while first < stop and not math.isfinite(ordered[first]):
+        first += 1
+    if stop - first < FEWEST_RESIDUALS:
+        return stop - first, prior_scale, 0.0, 0.0
+    scale, freedom, correlation = _estimate(ordered[first:stop], window, most_alike, prior_scale)
+    return stop - first, scale, freedom, correlation
 
 
 @compiled
@@ -161,8 +184,16 @@ def _quantile(ordered: Floats, share: float) -> float:
 
 
 @compiled
-def _row_scales(residuals: Floats, pooled_scale: float, freedom: float, widened: float, found: Floats) -> None:
-    """Writes what :func:`row_scales` finds; ``widened`` is by how much noise that hangs together is."""
+def write_row_scales(residuals: Floats, pooled_scale: float, freedom: float, widened: float, found: Floats) -> None:
+    """Writes what :func:`row_scales` finds.
+
+    Args:
+        residuals: One row a device, one column an iteration; NaN where there was none.
+        pooled_scale: Scale of the job's noise.
+        freedom: Its degrees of freedom.
+        widened: By how much noise that hangs together as the job's does is wider.
+        found: One a device; written.
+    """
     usual, least = float(np.interp(freedom, _FREEDOMS, _QUANTILES[:, 1])), max(0.5 * pooled_scale, SMALLEST_SCALE)
     sizes = np.empty(residuals.shape[1], dtype=residuals.dtype)
     for row in range(len(residuals)):

@@ -17,100 +17,102 @@ import numpy.typing as npt
 
 from numeric.compiled import compiled
 from services.detector.domain.expectation import ForgettingLeastSquares
+from services.detector.domain.frame_table import EXPECTED, FLOPS, LOG_RATIO, MICRO_BATCHES, SECONDS, SQUARE_FLOPS
+from services.detector.domain.least_squares import Learned, learn
 from services.detector.domain.middle import middle_of
-from services.detector.domain.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _FEATURES = ("flops", "square_flops", "micro_batches")
-_EXPECTED, _LOG_RATIO = 1 + len(_FEATURES), 2 + len(_FEATURES)
 _SMALLEST_SHARE = 0.2
 _SHORTEST_SECONDS = 1e-12
+FORGETTING, COVERAGE = 0.998, 0.95
 
 
 class WorkExpectation:
     """The expected compute seconds of each rank of a job; one regressor for the whole job."""
 
     def __init__(self) -> None:
-        self._model = ForgettingLeastSquares(
-            forgetting=0.998, ridge=1e-3, primary="flops", reluctant="micro_batches", relative=True
+        self.model = ForgettingLeastSquares(
+            forgetting=FORGETTING,
+            ridge=1e-3,
+            primary="flops",
+            reluctant="micro_batches",
+            coverage=COVERAGE,
+            relative=True,
         )
         self._seconds_per_flop = 0.0
-        # A frame, what is known of each entry (see :func:`_foretell`), and how far apart the log ratios are.
-        self._newest: tuple[FrameObservation, Floats, float] | None = None
 
     @property
     def num_learned(self) -> float:
         """Frames learned from, less what was forgotten."""
-        return self._model.mass
+        return self.model.mass
 
-    def expect(self, frame: FrameObservation) -> Floats:
-        """Expected compute seconds of each entry; all above 0 once one frame was learned."""
-        expected: Floats = self._foretold(frame)[0][_EXPECTED]
-        return expected
+    @property
+    def least(self) -> float:
+        """Expected seconds of an operation at least.
 
-    def compared(self, frame: FrameObservation) -> tuple[Floats, float]:
-        """Log of each entry's compute seconds over the expected ones, and how far apart they are at most.
-
-        Only of a frame all of whose compute seconds are above 0.
+        Far from what was seen the fit may say anything; the bare price of an operation bounds it from below.
         """
-        table, apart = self._foretold(frame)
-        return table[_LOG_RATIO], apart
+        return _SMALLEST_SHARE * self._seconds_per_flop
 
-    def _foretold(self, frame: FrameObservation) -> tuple[Floats, float]:
-        if self._newest is None or self._newest[0] is not frame:
-            weights = self._model.weights_of(_FEATURES)
-            table = np.empty((_LOG_RATIO + 1, len(frame)))
-            # Far from what was seen the fit may say anything; the bare price of an operation bounds it from below.
-            apart = _foretell(
-                frame.compute_seconds,
-                frame.token_flops,
-                frame.square_flops,
-                frame.num_micro_batches,
-                weights,
-                _SMALLEST_SHARE * self._seconds_per_flop,
-                table,
-            )
-            self._newest = frame, table, apart
-        return self._newest[1], self._newest[2]
+    def expect(self, table: Floats) -> tuple[Floats, float]:
+        """Expected compute seconds of each entry, and how far apart the logs of the observed ones over them are.
+
+        Args:
+            table: Of a frame, see :mod:`frame_table`; expected seconds and log ratios are written.
+
+        Returns:
+            A row of the table, all above 0 once one frame was learned; the distance between the highest and the lowest
+            ratio, for a frame all of whose compute seconds are above 0.
+        """
+        apart = foretell(table, self.model.weights_of(_FEATURES), self.least)
+        expected: Floats = table[EXPECTED]
+        return expected, apart
 
     def price(self, token_flops: Floats, square_flops: Floats) -> Floats:
         """Expected compute seconds of single micro-batches, from their floating-point operations, backward included."""
         rows = np.column_stack([token_flops + square_flops, square_flops, np.ones(len(token_flops))])
         floor = _SMALLEST_SHARE * self._seconds_per_flop * rows[:, 0]
-        found: Floats = np.maximum(self._model.predict_rows(_FEATURES, rows), np.maximum(floor, _SHORTEST_SECONDS))
+        found: Floats = np.maximum(self.model.predict_rows(_FEATURES, rows), np.maximum(floor, _SHORTEST_SECONDS))
         return found
 
-    def learn(self, frame: FrameObservation, entries: Bools | None, expected: Floats | None) -> None:
+    def learn(self, table: Floats, entries: Bools | None, expected: Floats | None) -> None:
         """Learns some entries of a frame, each by its relative error.
 
         Args:
-            frame: The frame.
+            table: Of the frame, as :meth:`expect` takes it.
             entries: Which entries to learn; None for all.
             expected: What was expected of all entries; None for the first frames.
         """
-        table = self._foretold(frame)[0]
-        self._newest = None  # nobody asks for this frame again
-        columns = table[:_EXPECTED]
-        unit = columns[0] if expected is None else expected
+        columns = table[:EXPECTED]
+        unit = columns[SECONDS] if expected is None else expected
         if entries is not None:
             if not np.count_nonzero(entries):
                 return
             columns, unit = columns.compress(entries, axis=1), unit[entries]
-        found = _usual_price(columns)
-        self._model.learn_columns(_FEATURES, columns, units=unit)
+        price = _usual_price(columns)
+        self.model.learn_columns(_FEATURES, columns, units=unit)
+        self._follow(price)
+
+    def take(self, learned: Learned, price: float) -> None:
+        """Takes what :func:`learn_plainly` found."""
+        self.model.take(learned)
+        self._follow(price)
+
+    def _follow(self, price: float) -> None:
         rate = 1.0 if self._seconds_per_flop == 0 else 0.02
-        self._seconds_per_flop += rate * (found - self._seconds_per_flop)
+        self._seconds_per_flop += rate * (price - self._seconds_per_flop)
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""
-        return {"model": self._model.to_state(), "seconds_per_flop": self._seconds_per_flop}
+        return {"model": self.model.to_state(), "seconds_per_flop": self._seconds_per_flop}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._model.restore(state["model"])
+        self.model.restore(state["model"])
         self._seconds_per_flop = state["seconds_per_flop"]
 
 
@@ -126,43 +128,59 @@ def compare(seconds: Floats, expected: Floats, log_ratios: Floats) -> float:
 
 
 @compiled
-def _foretell(
-    seconds: Floats,
-    token_flops: Floats,
-    square_flops: Floats,
-    counts: Ints,
-    weights: Floats,
-    least: float,
-    table: Floats,
-) -> float:
-    """Writes what is known of each entry: what is learned of it, its expected seconds, and how the two compare.
+def foretell(table: Floats, weights: Floats, least: float) -> float:
+    """Writes the expected seconds of each entry of a frame, and how those that were observed compare.
 
     Args:
-        seconds: Compute seconds; one an entry, as in all others.
-        token_flops: Operations that grow with tokens.
-        square_flops: Operations that grow with squared lengths.
-        counts: Micro-batches.
+        table: See :mod:`frame_table`; expected seconds and log ratios are written.
         weights: Of flops, those of attention, and micro-batches.
         least: Expected seconds of an operation at least.
-        table: Rows seconds, flops, those of attention, micro-batches, expected seconds, log of the first over the
-            last; written.
 
     Returns:
         How far apart the logs are at most.
     """
     lowest, highest = math.inf, -math.inf
-    for entry in range(len(seconds)):
-        flops = token_flops[entry] + square_flops[entry]
-        total = weights[0] * flops + weights[1] * square_flops[entry] + weights[2] * counts[entry]
+    for entry in range(table.shape[1]):
+        flops, seconds = table[FLOPS, entry], table[SECONDS, entry]
+        total = weights[0] * flops + weights[1] * table[SQUARE_FLOPS, entry] + weights[2] * table[MICRO_BATCHES, entry]
         expected = max(total, least * flops, _SHORTEST_SECONDS)
-        value = math.log(seconds[entry] / expected) if seconds[entry] > 0.0 else -math.inf
-        table[0, entry], table[1, entry], table[2, entry] = seconds[entry], flops, square_flops[entry]
-        table[3, entry], table[4, entry], table[5, entry] = counts[entry], expected, value
+        value = math.log(seconds / expected) if seconds > 0.0 else -math.inf
+        table[EXPECTED, entry], table[LOG_RATIO, entry] = expected, value
         lowest, highest = min(lowest, value), max(highest, value)
     return highest - lowest
 
 
 @compiled
+def learn_plainly(
+    table: Floats,
+    moments: Floats,
+    scores: tuple[float, float, float],
+    ridges: Floats,
+    reluctant: int,
+    weights: Floats,
+) -> tuple[Learned, float]:
+    """Learns all entries of a frame by their relative errors, once there is something to compare them with.
+
+    Args:
+        table: With expected seconds.
+        moments: As :func:`~services.detector.domain.least_squares.learn` takes them, like all others.
+        scores: Of the model.
+        ridges: The same.
+        reluctant: The same.
+        weights: The same.
+
+    Returns:
+        What that one returns, and the usual seconds of a flop.
+    """
+    columns = table[:EXPECTED]
+    equal = table[0, :0]
+    learned = learn(
+        columns, table[EXPECTED], equal, moments, FORGETTING, True, True, scores, COVERAGE, ridges, reluctant, weights
+    )
+    return learned, _usual_price(columns)
+
+
+@compiled
 def _usual_price(columns: Floats) -> float:
-    """Median over entries of the seconds of a flop; columns as :func:`_foretell` writes them."""
-    return middle_of(columns[0] / (columns[1] + 1e-300))
+    """Median over entries of the seconds of a flop; rows as in :mod:`frame_table`."""
+    return middle_of(columns[SECONDS] / (columns[FLOPS] + 1e-300))

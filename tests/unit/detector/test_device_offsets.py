@@ -23,7 +23,7 @@ def bank_of(work_keys: list[float], own: list[float]) -> DeviceBank:
 def test_of_each_share_the_middle_becomes_nothing_and_nobody_moves(devices: list[tuple[float, float]]) -> None:
     bank = bank_of([key for key, _ in devices], [own for _, own in devices])
     before = bank.shared_offset + bank.own_offset
-    recentre(bank, np.arange(len(devices)))
+    recentre(bank.numbers, np.arange(len(devices)))
     assert bank.shared_offset + bank.own_offset == pytest.approx(before, abs=1e-15)
     for key in {key for key, _ in devices}:
         own = np.sort(bank.own_offset[bank.work_key == key])
@@ -35,7 +35,7 @@ def test_of_each_share_the_middle_becomes_nothing_and_nobody_moves(devices: list
 
 def test_who_is_left_out_keeps_what_is_known_of_it() -> None:
     bank = bank_of([1.0, 1.0, 1.0], [0.01, 0.02, 0.03])
-    recentre(bank, np.array([0, 1]))
+    recentre(bank.numbers, np.array([0, 1]))
     assert bank.own_offset.tolist() == pytest.approx([-0.005, 0.005, 0.03])
-    recentre(bank, np.zeros(0, dtype=np.int64))
+    recentre(bank.numbers, np.zeros(0, dtype=np.int64))
     assert bank.shared_offset.tolist() == pytest.approx([0.015, 0.015, 0.0])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from services.detector.domain.frame_layout import FrameLayout
+from services.detector.domain.frame_table import table_of
 from services.detector.domain.kind import Look
 from services.detector.domain.kinds.input_stall import InputStall
-from services.detector.domain.reported import ranges_of
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 
@@ -56,7 +56,7 @@ def _look(iteration: int, share: float, rank: int = 2) -> Look:
     everybody, nothing = np.ones(count, bool), np.zeros(count, bool)
     return Look(
         frame=frame,
-        layout=FrameLayout.of(frame, None),
+        layout=FrameLayout(frame),
         usable=everybody,
         expected_seconds=None,
         residuals=np.full((count, 1), np.nan),
@@ -64,5 +64,5 @@ def _look(iteration: int, share: float, rank: int = 2) -> Look:
         limit=12.0,
         plain=True,
         some_ill=False,
-        ranges=ranges_of(frame),
+        ranges=table_of(frame).ranges,
     )

@@ -7,6 +7,7 @@ import pytest
 
 from services.detector.domain.detector import Finding, JobDetector
 from services.detector.domain.frame_layout import FrameLayout
+from services.detector.domain.frame_table import table_of
 from services.detector.domain.job_profile import JobProfile
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.verdict import Profile, Verdict
@@ -51,7 +52,7 @@ def test_who_begins_an_iteration_first_waits_for_the_others_and_that_is_no_trans
         for frame in JOB.frames(0, 16):
             walls = np.full(len(frame.ranks), frame.wall_seconds.max()) + early_seconds * np.isin(frame.ranks, early)
             one = replace(frame, wall_seconds=walls)
-            profile.observe(one, FrameLayout(one), usable=None, healthy=None)
+            profile.observe(one, table_of(one).numbers, FrameLayout(one), usable=None, healthy=None)
         found = profile.profile("job", 15, ())
         assert found is not None
         return found

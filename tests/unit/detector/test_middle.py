@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.detector.domain.frame_layout import FrameLayout
+from services.detector.domain.frame_table import table_of
 from services.detector.domain.level import row_medians
 from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import FrameObservation
@@ -131,11 +132,11 @@ def laid_out(replicas: np.ndarray, stages: np.ndarray) -> FrameObservation:
 
 def test_frames_of_one_layout_share_it_and_any_column_that_differs_makes_another() -> None:
     frame = laid_out(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
-    layout = FrameLayout.of(frame, None)
+    layout = FrameLayout(frame)
     copied = replace(frame, replicas=frame.replicas.copy(), work_keys=frame.work_keys.copy(), iteration=7)
-    assert FrameLayout.of(copied, layout) is layout
+    assert table_of(copied, layout).has_layout_of_before
     changes = {"replicas": 1, "stages": 1, "shards": 1, "num_micro_batches": 1, "work_keys": 1.0, "epochs": 1}
     others = [replace(frame, **{name: getattr(frame, name) + more}) for name, more in changes.items()]
     others += [replace(frame, has_flops=~frame.has_flops), replace(frame, epoch=1)]
     for other in others:
-        assert FrameLayout.of(other, layout) is not layout
+        assert not table_of(other, layout).has_layout_of_before

@@ -6,13 +6,16 @@ median is compared with its own past, and a departure must last two iterations w
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
 from services.detector.domain.middle import median
+from services.detector.domain.observation import FrameObservation
+from services.detector.domain.reported import Range
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
@@ -46,14 +49,20 @@ class Corruption(KindWatch):
 
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame; planned pauses too, as numbers do not depend on time."""
-        frame = look.frame
+        return self._observe(look.frame, look.ranges)
+
+    def pass_over(self, passed: Passed) -> Sequence[KindFinding]:
+        """The same."""
+        return self._observe(passed.frame, passed.ranges)
+
+    def _observe(self, frame: FrameObservation, ranges: tuple[Range, Range]) -> list[KindFinding]:
         if frame.ranks.tobytes() != self._newest:
             self._newest, ranks = frame.ranks.tobytes(), frame.ranks.tolist()
             if ranks != self._ranks:
                 self._ranks, self._known = ranks, {}
                 self._always_alike.clear()
-        found = []
-        losses, norms = look.ranges
+        found: list[KindFinding] = []
+        losses, norms = ranges
         for name, values, reported, (count, all_finite, lowest, highest) in (
             ("gradient norm", frame.gradient_norms, frame.has_gradient_norm, norms),
             ("loss", frame.losses, frame.has_loss, losses),
@@ -70,11 +79,11 @@ class Corruption(KindWatch):
                 self._always_alike.remove(name)
             entries = (reported & np.isfinite(values) & (values > 0)).nonzero()[0]
             if len(entries) >= _FEWEST_REPORTS:
-                found += self._judge(look, name, entries, values[entries])
+                found += self._judge(frame, name, entries, values[entries])
         return found
 
-    def _judge(self, look: Look, name: str, entries: Ints, values: Floats) -> list[KindFinding]:
-        count, iteration = len(look.frame), look.frame.iteration
+    def _judge(self, frame: FrameObservation, name: str, entries: Ints, values: Floats) -> list[KindFinding]:
+        count, iteration = len(frame), frame.iteration
         known = self._known[name]
         taken = known.take(entries, axis=1)
         seen, middle, spread, lasting = taken

@@ -4,11 +4,12 @@ Input is not compute, so a stall never speaks against a device; it is reported w
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 _WINDOW = 12
@@ -57,6 +58,13 @@ class InputStall(KindWatch):
         elif not armed:
             self._num_calm += 1
         return [_finding(stalls, num_seen)] if is_told else []
+
+    def pass_over(self, passed: Passed) -> Sequence[KindFinding] | None:
+        """Where there was no stall of late, and is none now, only the frame is counted."""
+        if passed.data_share > WORTH_TELLING or self._stalls or self._num_calm < _CALM_TO_REARM:
+            return None
+        self._num_seen += passed.data_share >= 0.0
+        return ()
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""

@@ -4,11 +4,12 @@ From the third time it falls ill within short spells (the second, when they are 
 back until it has stayed healthy for much longer than between its spells. Its throughput is that of its mean time.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
-from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind
 
@@ -66,6 +67,11 @@ class Intermittent(KindWatch):
         """Frames say nothing that the verdicts about devices do not."""
         del look
         return []
+
+    def pass_over(self, passed: Passed) -> Sequence[KindFinding]:
+        """The same."""
+        del passed
+        return ()
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
         """Holds recoveries back while a device comes and goes; one verdict then says how often it is slow."""

@@ -5,20 +5,22 @@ binomial tail of the count (Chernoff's bound) must be beyond the operator's budg
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from numeric.compiled import compiled
-from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
 from services.detector.domain.middle import median
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_EVERY = 4
+EVERY = 4
+"""It looks at every fourth iteration."""
 _FEWEST_SEEN = 32
 _FEWEST_SLOW = 4
 _BODIES = 8.0
@@ -30,7 +32,8 @@ SHORTEST_PERIOD = 4
 FEWEST_TICKS = 4
 """Slow iterations that keep a clock are so far apart at least, and so many."""
 _MEMORY = 96
-_DEVICES_FOR_BODY = 64
+DEVICES_FOR_BODY = 64
+"""About so many devices tell how large the noise of a job is."""
 
 
 class Jitter(KindWatch):
@@ -44,7 +47,7 @@ class Jitter(KindWatch):
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
         frame = look.frame
-        if not look.plain or frame.iteration % _EVERY:
+        if not look.plain or frame.iteration % EVERY:
             return []
         slow = slow_iterations(look.residuals, look.residuals)
         if not np.count_nonzero(slow):
@@ -70,6 +73,10 @@ class Jitter(KindWatch):
                 found.append(_finding(rank, excess, total, nats, usual, first))
         return found
 
+    def pass_over(self, passed: Passed) -> Sequence[KindFinding] | None:
+        """Where nothing stands out nobody is slow now and then."""
+        return None if passed.window_stands_out else ()
+
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
         return {"told": sorted(self._told.items())}
@@ -86,9 +93,9 @@ def slow_iterations(residuals: Floats, within: Floats) -> Bools:
         residuals: Residuals to look at.
         within: The job's residuals, one row a device; of many devices a part says enough.
     """
-    some = within[:: max(len(within) // _DEVICES_FOR_BODY, 1)]
+    some = within[:: max(len(within) // DEVICES_FOR_BODY, 1)]
     # Side by side in memory it is the other way round.
-    if not _may_stand_out(np.ascontiguousarray(residuals.T).reshape(-1), np.ascontiguousarray(some.T).reshape(-1)):
+    if not may_stand_out(np.ascontiguousarray(residuals.T).reshape(-1), np.ascontiguousarray(some.T).reshape(-1)):
         return np.zeros(residuals.shape, dtype=np.bool_)
     sizes = np.abs(some)
     known = sizes[np.isfinite(sizes)]
@@ -98,8 +105,13 @@ def slow_iterations(residuals: Floats, within: Floats) -> Bools:
 
 
 @compiled
-def _may_stand_out(residuals: Floats, within: Floats) -> bool:
-    """Whether one of some residuals may stand out of a body of others: a count, at a fraction of a median's cost."""
+def may_stand_out(residuals: Floats, within: Floats) -> bool:
+    """Whether one of some residuals may stand out of a body of others: a count, at a fraction of a median's cost.
+
+    Args:
+        residuals: Log units of time, in any order; NaN where there is none.
+        within: The others, like those.
+    """
     highest = -math.inf
     for value in residuals:
         if value > highest:

@@ -6,13 +6,14 @@ at nearly every tick, which chance does not do.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from numeric.compiled import compiled
-from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
 from services.detector.domain.kinds.jitter import FEWEST_TICKS, SHORTEST_PERIOD, SMALLEST_EXCESS, slow_iterations
 from services.detector.domain.middle import RecentValues, middle_distance, middle_of
 from services.detector.domain.verdict import Evidence, VerdictKind
@@ -29,27 +30,31 @@ _JOB = -1
 
 
 class PeriodicPause(KindWatch):
-    """Tells each rank's, or the job's, periodic pauses once, until their period changes."""
+    """Tells each rank's, or the job's, periodic pauses once, until their period changes.
+
+    Attributes:
+        walls: Of usual iterations the log of their length over their dearest work.
+    """
 
     name = "periodic_pause"
 
     def __init__(self) -> None:
-        self._walls = RecentValues(_WALLS)
+        self.walls = RecentValues(_WALLS)
         # Of each rank: iteration, length relative to the work, last iteration.
         self._pauses: dict[int, list[list[float]]] = {}
         self._told: dict[int, int] = {}
 
     def begin_epoch(self) -> None:
         """Iterations take another time from now on."""
-        self._walls.clear()
+        self.walls.clear()
 
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
         if not look.plain:
             return []
         assert look.expected_seconds is not None
-        iteration, touched, known = look.frame.iteration, [], self._walls.kept
-        highest, value, apart, is_long = _compare(
+        iteration, touched, known = look.frame.iteration, [], self.walls.kept
+        highest, value, apart, is_long = compare(
             look.residuals[:, -1], look.frame.wall_seconds, look.expected_seconds, known
         )
         newest = _slow_entries(look) if highest > SMALLEST_EXCESS else []
@@ -62,11 +67,18 @@ class PeriodicPause(KindWatch):
         # While a device is slow on and off, the job's long iterations are its own; what a rank's pause explains is not
         # the job's either.
         if not look.some_ill and not newest:
-            self._walls.append(value)
+            self.walls.append(value)
             if is_long:
                 touched.append(_JOB)
                 self._note(_JOB, iteration, math.expm1(apart))
         return [finding for rank in touched if (finding := self._judge(rank, look)) is not None]
+
+    def pass_over(self, passed: Passed) -> Sequence[KindFinding] | None:
+        """Nobody stands out and nothing is long: one more usual iteration."""
+        if passed.stands_out or passed.is_long:
+            return None
+        self.walls.append(passed.wall_log)
+        return ()
 
     def _note(self, rank: int, iteration: int, excess: float) -> None:
         known = self._pauses.get(rank, [])
@@ -89,14 +101,14 @@ class PeriodicPause(KindWatch):
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
         return {
-            "walls": list(self._walls),
+            "walls": list(self.walls),
             "pauses": [[rank, pauses] for rank, pauses in sorted(self._pauses.items())],
             "told": sorted(self._told.items()),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._walls = RecentValues(_WALLS, state["walls"])
+        self.walls = RecentValues(_WALLS, state["walls"])
         self._pauses = {
             int(rank): [[float(each) for each in pause] for pause in pauses] for rank, pauses in state["pauses"]
         }
@@ -104,9 +116,7 @@ class PeriodicPause(KindWatch):
 
 
 @compiled
-def _compare(
-    newest: Floats, walls: Floats, expected_seconds: Floats, known: Floats
-) -> tuple[float, float, float, bool]:
+def compare(newest: Floats, walls: Floats, expected_seconds: Floats, known: Floats) -> tuple[float, float, float, bool]:
     """How a frame compares with those before.
 
     Args:

@@ -4,6 +4,7 @@ Judged from the work alone, by what the expectation says it costs on healthy dev
 Only where all replicas hold equal shares and quotas: uneven ones were given uneven work on purpose.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,16 @@ import numpy.typing as npt
 
 from numeric.compiled import compiled
 from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_WINDOW, _NUM_COLUMNS = 48, 3
+_WINDOW = 48
+NUM_COLUMNS = 3
+"""What is noted of an iteration."""
 WORTH_TELLING = 0.10
 """Part of the job's compute time lost to waiting for the dearest replica, from which it is told."""
 _CALM = 0.05
@@ -26,19 +29,22 @@ _STANDARD_ERRORS = 3.0
 
 
 class SequenceImbalance(KindWatch):
-    """Tells it once, until it has gone."""
+    """Tells it once, until it has gone.
+
+    Attributes:
+        recent: Of the newest iterations: number, part of its time lost, dearest replica.
+    """
 
     name = "sequence_imbalance"
 
     def __init__(self) -> None:
-        # Of each iteration: its number, part of its time lost, dearest replica.
-        self._recent = RollingRows(_WINDOW)
+        self.recent = RollingRows(_WINDOW)
         self._told = False
-        self._replicas: _Replicas | None = None
+        self._replicas: Replicas | None = None
 
     def begin_epoch(self) -> None:
         """Other replicas."""
-        self._recent.clear()
+        self.recent.clear()
         self._told = False
 
     def observe(self, look: Look) -> list[KindFinding]:
@@ -46,8 +52,19 @@ class SequenceImbalance(KindWatch):
         replicas = self._comparable(look)
         if replicas is None or look.expected_seconds is None:
             return []
-        window = self._recent.begin(_NUM_COLUMNS)
-        mean = _lost(look.expected_seconds, replicas.of, replicas.counts, look.frame.iteration, window)
+        buffer = self.recent.prepare(NUM_COLUMNS)
+        mean = lost(
+            look.expected_seconds, replicas.of, replicas.counts, look.frame.iteration, buffer, *self.recent.next_place
+        )
+        return self._conclude(mean)
+
+    def pass_over(self, passed: Passed) -> Sequence[KindFinding]:
+        """The compiled pass has written the iteration down, where replicas can be compared."""
+        return () if passed.lost < 0.0 else self._conclude(passed.lost)
+
+    def _conclude(self, mean: float) -> list[KindFinding]:
+        """Counts an iteration that was written down, with which so much is lost in the mean."""
+        window = self.recent.take()
         if len(window) < _WINDOW:
             return []
         if self._told:
@@ -59,29 +76,41 @@ class SequenceImbalance(KindWatch):
         if mean - _STANDARD_ERRORS * error < WORTH_TELLING:
             return []
         self._told = True
-        often = np.bincount(window[:, 2].astype(np.int64), minlength=len(replicas.counts))
+        often = np.bincount(window[:, 2].astype(np.int64))
         return [_finding(mean, error, often.tolist(), int(window[0, 0]))]
 
-    def _comparable(self, look: Look) -> "_Replicas | None":
+    def replicas_of(self, layout: FrameLayout) -> "Replicas":
+        """Who belongs to which replica under a layout."""
+        if self._replicas is None or self._replicas.layout is not layout:
+            self._replicas = Replicas(layout)
+        return self._replicas
+
+    def _comparable(self, look: Look) -> "Replicas | None":
         """The replicas; None where what they cost is not comparable."""
         if not look.plain:
             return None
-        if self._replicas is None or self._replicas.layout is not look.layout:
-            self._replicas = _Replicas(look.layout)
-        return self._replicas if self._replicas.even and np.count_nonzero(look.frame.tokens) else None
+        replicas = self.replicas_of(look.layout)
+        return replicas if replicas.even and np.count_nonzero(look.frame.tokens) else None
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
-        return {"recent": [[int(a), b, int(c)] for a, b, c in self._recent.rows.tolist()], "told": self._told}
+        return {"recent": [[int(a), b, int(c)] for a, b, c in self.recent.rows.tolist()], "told": self._told}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._recent = RollingRows(_WINDOW, state["recent"])
+        self.recent = RollingRows(_WINDOW, state["recent"])
         self._told = state["told"]
 
 
-class _Replicas:
-    """How many entries each replica has; whether they are many, and all do equal work."""
+class Replicas:
+    """Who belongs to which replica.
+
+    Attributes:
+        layout: The layout.
+        of: Replica of each entry.
+        counts: Entries of each replica.
+        even: There are several, and all do equal work.
+    """
 
     __slots__ = ("counts", "even", "layout", "of")
 
@@ -95,15 +124,19 @@ class _Replicas:
 
 
 @compiled
-def _lost(expected_seconds: Floats, replica_of: Ints, counts: Floats, iteration: int, window: Floats) -> float:
-    """Notes an iteration: its number, the part of the job's time that all wait for the dearest replica, and which.
+def lost(
+    expected_seconds: Floats, replica_of: Ints, counts: Floats, iteration: int, buffer: Floats, start: int, stop: int
+) -> float:
+    """Writes an iteration down: its number, the part of the job's time that waits for the dearest replica, and which.
 
     Args:
         expected_seconds: One an entry.
         replica_of: Replica of each.
         counts: Entries of each replica.
         iteration: The iteration.
-        window: One row an iteration; the last one is written.
+        buffer: One row an iteration.
+        start: Its first row that counts.
+        stop: Its row that is written, the last one.
 
     Returns:
         Mean of the parts of all these iterations.
@@ -113,9 +146,9 @@ def _lost(expected_seconds: Floats, replica_of: Ints, counts: Floats, iteration:
         costs[replica_of[entry]] += expected_seconds[entry]
     costs /= counts
     dearest = int(np.argmax(costs))
-    row = window[len(window) - 1]
+    row = buffer[stop]
     row[0], row[1], row[2] = iteration, 1.0 - costs.mean() / costs[dearest], dearest
-    return float(window[:, 1].mean())
+    return float(buffer[start : stop + 1, 1].mean())
 
 
 def _finding(lost: float, error: float, dearest: list[int], first_iteration: int) -> KindFinding:

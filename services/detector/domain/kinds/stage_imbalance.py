@@ -4,6 +4,7 @@ Compared within each replica, so unequal sequences cancel, and across replicas b
 not make its stage look heavy. While a slow verdict stands, layers may lie unevenly on purpose: nothing is said then.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from numeric.compiled import compiled
 from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.kind import KindFinding, KindWatch, Look
+from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
 from services.detector.domain.middle import middle_of
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Evidence, VerdictKind
@@ -26,93 +27,117 @@ _STANDARD_ERRORS = 4.0
 
 
 class StageImbalance(KindWatch):
-    """Tells the heaviest stage once an epoch."""
+    """Tells the heaviest stage once an epoch.
+
+    Attributes:
+        recent: Loads of the newest iterations, one column a stage.
+        is_told: It was told in this epoch.
+    """
 
     name = "stage_imbalance"
 
     def __init__(self) -> None:
-        self._recent = RollingRows(_WINDOW)
+        self.recent = RollingRows(_WINDOW)
         self._first_iteration = -1
-        self._told = False
-        self._cells: _Cells | None = None
+        self.is_told = False
+        self._cells: Cells | None = None
 
     def begin_epoch(self) -> None:
         """Other stages, other loads."""
-        self._recent.clear()
-        self._told = False
+        self.recent.clear()
+        self.is_told = False
 
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
-        if not look.plain or self._told:
+        if not look.plain or self.is_told:
             return []
         if look.some_ill:
-            self._recent.clear()
+            self.recent.clear()
             return []
-        layout, seconds = look.layout, look.frame.compute_seconds
-        if self._cells is None or self._cells.layout is not layout:
-            self._cells = _Cells(layout)
-        if not self._cells.comparable:
+        cells = self.cells_of(look.layout)
+        if not cells.comparable:
             return []
-        window = self._recent.begin(self._cells.shape[1])  # loads of another number of stages start afresh
-        heaviest, load = self._cells.load(seconds, window)
+        seconds, buffer = look.frame.compute_seconds, self.recent.prepare(cells.num_stages)
+        found = load_of(seconds, cells.divisors, cells.of, cells.counts, buffer, *self.recent.next_place)
+        return self._conclude(look.frame.iteration, *found)
+
+    def pass_over(self, passed: Passed) -> Sequence[KindFinding]:
+        """The compiled pass has written the loads down, where stages can be compared and nothing was told yet."""
+        return () if passed.load < 0.0 else self._conclude(passed.frame.iteration, passed.heaviest, passed.load)
+
+    def _conclude(self, iteration: int, heaviest: int, load: float) -> list[KindFinding]:
+        """Counts an iteration that was written down, with which this stage has the highest mean load."""
+        window = self.recent.take()
         if len(window) == 1:
-            self._first_iteration = look.frame.iteration
+            self._first_iteration = iteration
         if len(window) < _WINDOW or load < HEAVY:
             return []
         error = float(window[:, heaviest].std() / np.sqrt(_WINDOW))
         if load - _STANDARD_ERRORS * error < HEAVY:
             return []
-        self._told = True
+        self.is_told = True
         return [_finding(heaviest, window.mean(axis=0).tolist(), error, self._first_iteration)]
+
+    def cells_of(self, layout: FrameLayout) -> "Cells":
+        """Who shares a replica and a stage under a layout."""
+        if self._cells is None or self._cells.layout is not layout:
+            self._cells = Cells(layout)
+        return self._cells
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
-        return {"recent": self._recent.rows.tolist(), "first_iteration": self._first_iteration, "told": self._told}
+        return {"recent": self.recent.rows.tolist(), "first_iteration": self._first_iteration, "told": self.is_told}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
-        self._recent = RollingRows(_WINDOW, state["recent"])
+        self.recent = RollingRows(_WINDOW, state["recent"])
         self._first_iteration = state["first_iteration"]
-        self._told = state["told"]
+        self.is_told = state["told"]
 
 
-class _Cells:
-    """Which entries share a replica and a stage."""
+class Cells:
+    """Which entries share a replica and a stage.
 
-    __slots__ = ("_cells", "_counts", "_divisors", "comparable", "layout", "shape")
+    Attributes:
+        layout: The layout.
+        num_stages: Stages.
+        of: Replica and stage of each entry, replica by replica.
+        counts: Entries of each cell.
+        divisors: Micro-batches of each entry; one number where that is the same for all and need not be told.
+        comparable: There are several stages, and somebody in each of each replica.
+    """
+
+    __slots__ = ("comparable", "counts", "divisors", "layout", "num_stages", "of")
 
     def __init__(self, layout: FrameLayout) -> None:
         self.layout = layout
-        self.shape = int(layout.replicas.max()) + 1, int(layout.stages.max()) + 1
-        self._cells: Ints = layout.replicas * self.shape[1] + layout.stages
-        counts = np.bincount(self._cells, minlength=self.shape[0] * self.shape[1])
-        self._counts = counts.astype(np.float64)
-        self._divisors = np.ones(1) if layout.alike else layout.num_micro_batches.astype(np.float64)
-        self.comparable = self.shape[1] > 1 and np.count_nonzero(counts) == len(counts)
-
-    def load(self, seconds: Floats, window: Floats) -> tuple[int, float]:
-        """The stage of the highest mean load in a window, and that load.
-
-        Args:
-            seconds: One an entry.
-            window: One row an iteration, one column a stage; the last row is written: seconds on each stage over the
-                mean of the replica's stages, the median replica's.
-        """
-        return _load(seconds, self._divisors, self._cells, self._counts, window)
+        num_replicas, self.num_stages = int(layout.replicas.max()) + 1, int(layout.stages.max()) + 1
+        self.of: Ints = layout.replicas * self.num_stages + layout.stages
+        counts = np.bincount(self.of, minlength=num_replicas * self.num_stages)
+        self.counts: Floats = counts.astype(np.float64)
+        self.divisors: Floats = np.ones(1) if layout.alike else layout.num_micro_batches.astype(np.float64)
+        self.comparable = self.num_stages > 1 and np.count_nonzero(counts) == len(counts)
 
 
 @compiled
-def _load(seconds: Floats, divisors: Floats, cells: Ints, counts: Floats, window: Floats) -> tuple[int, float]:
-    """Does what :meth:`_Cells.load` does.
+def load_of(
+    seconds: Floats, divisors: Floats, cells: Ints, counts: Floats, buffer: Floats, start: int, stop: int
+) -> tuple[int, float]:
+    """Writes the loads of stages down: seconds on each over the mean of the replica's stages, the median replica's.
 
     Args:
         seconds: One an entry.
         divisors: What each is divided by; one number if that is the same for all.
         cells: Replica and stage of each, replica by replica.
         counts: Entries of each cell.
-        window: The last row is written.
+        buffer: One row an iteration, one column a stage.
+        start: Its first row that counts.
+        stop: Its row that is written, the last one.
+
+    Returns:
+        The stage of the highest mean load in these iterations, and that load.
     """
-    num_stages = window.shape[1]
+    num_stages = buffer.shape[1]
     num_replicas = len(counts) // num_stages
     totals = np.zeros(len(counts))
     for entry in range(len(seconds)):
@@ -123,8 +148,8 @@ def _load(seconds: Floats, divisors: Floats, cells: Ints, counts: Floats, window
         ratios[replica] /= ratios[replica].sum() / num_stages
     heaviest, load = 0, -1.0
     for stage in range(num_stages):
-        window[len(window) - 1, stage] = middle_of(ratios[:, stage].copy())
-        mean = window[:, stage].mean()
+        buffer[stop, stage] = middle_of(ratios[:, stage].copy())
+        mean = buffer[start : stop + 1, stage].mean()
         if mean > load:
             heaviest, load = stage, mean
     return heaviest, load

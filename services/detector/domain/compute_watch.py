@@ -1,0 +1,118 @@
+"""The compute side of a job's frames: what each rank's work should take, and which device falls behind that."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain.device_health import QUIET, DeviceHealth
+from services.detector.domain.device_levels import HealthChange
+from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
+from services.detector.domain.frame_layout import FrameLayout
+from services.detector.domain.frame_table import LOG_RATIO, SECONDS
+from services.detector.domain.middle import median
+from services.detector.domain.observation import FrameObservation
+from services.detector.domain.workload import WorkExpectation, compare
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_FRAMES_TO_LEARN = 3
+_SKIPPED_AT_START = 2
+_SKIPPED_BY_REPLACEMENT = 1
+
+
+class ComputeWatch:
+    """Compares frames with what was expected of them, judges devices by that, and learns from the healthy ones.
+
+    Args:
+        iterations_per_false_alarm: Iterations of a healthy job per slow verdict that the operator puts up with.
+
+    Attributes:
+        expectation: What work should take.
+        health: How fast each device is.
+    """
+
+    __slots__ = ("expectation", "health")
+
+    def __init__(self, *, iterations_per_false_alarm: float) -> None:
+        self.expectation = WorkExpectation()
+        self.health = DeviceHealth(iterations_per_false_alarm=iterations_per_false_alarm)
+
+    @property
+    def has_learned(self) -> bool:
+        """Enough frames were learned to expect something of the next one."""
+        return self.expectation.num_learned >= _FRAMES_TO_LEARN
+
+    @property
+    def reach(self) -> float:
+        """How far from what is usual a healthy entry may be that is learned from, log units of time."""
+        return 5 * self.health.noise.scale + 0.1
+
+    def locate(self, frame: FrameObservation) -> Ints:
+        """The row of each entry of a frame whose processes are not those of the frame before."""
+        started = self.has_learned
+        return self.health.bank.locate(
+            frame,
+            num_to_baseline=BASELINE_AFTER_RESHAPE if started else BASELINE_OBSERVATIONS,
+            num_to_skip=_SKIPPED_BY_REPLACEMENT if started else _SKIPPED_AT_START,
+        )
+
+    def judge(
+        self, iteration: int, table: Floats, layout: FrameLayout, rows: Ints, usable: Bools | None
+    ) -> tuple[list[HealthChange], Floats | None]:
+        """Compares a plain frame with what was expected of its usable entries, then learns it.
+
+        Args:
+            iteration: Its iteration.
+            table: Its table, see :mod:`frame_table`.
+            layout: Its layout.
+            rows: Row of each entry.
+            usable: Entries whose times count; None for all.
+
+        Returns:
+            Whose throughput changed, and the expected seconds of each entry, None while that is learned.
+        """
+        if not self.has_learned:
+            self.expectation.learn(table, usable, None)
+            return [], None
+        expected, apart = self.expectation.expect(table)
+        told, work_keys, log_ratios = rows, layout.work_keys, table[LOG_RATIO]
+        if usable is not None:
+            # Of the others nothing is looked at.
+            seconds = np.where(usable, table[SECONDS], expected)
+            told, work_keys, log_ratios = rows[usable], work_keys[usable], np.empty(len(rows))
+            apart = compare(seconds, expected, log_ratios)
+        changes = self.health.observe(iteration, told, log_ratios if usable is None else log_ratios[usable], work_keys)
+        self.learn(table, rows, usable, expected, log_ratios, apart)
+        return changes, expected
+
+    def learn(
+        self, table: Floats, rows: Ints, usable: Bools | None, expected: Floats, log_ratios: Floats, apart: float
+    ) -> None:
+        """Learns the usable entries of a frame that was judged, without those that are suspect or far off.
+
+        Args:
+            table: Of the frame.
+            rows: Row of each entry.
+            usable: Entries whose times count; None for all.
+            expected: Expected seconds of each entry.
+            log_ratios: Log of the observed over those.
+            apart: How far apart these are at most.
+        """
+        if usable is None and apart < self.reach and self.health.calm(rows, QUIET):
+            self.expectation.learn(table, None, expected)
+            return
+        known = log_ratios if usable is None else log_ratios[usable]
+        plain = self.health.quiet(rows) & (np.abs(log_ratios - median(known)) < self.reach)
+        self.expectation.learn(table, plain if usable is None else plain & usable, expected)
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything known, as plain values and arrays."""
+        return {"expectation": self.expectation.to_state(), "health": self.health.to_state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave."""
+        self.expectation.restore(state["expectation"])
+        self.health.restore(state["health"])

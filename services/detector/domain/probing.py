@@ -1,0 +1,155 @@
+"""What is asked of devices and links under suspicion, and how the answers meet the verdicts about them.
+
+Devices wait for probes of links, too: never two kinds at a time.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from services.detector.domain import report
+from services.detector.domain.culprits import Culprits
+from services.detector.domain.device_health import DeviceHealth
+from services.detector.domain.device_levels import HealthChange
+from services.detector.domain.job_profile import JobProfile
+from services.detector.domain.link_report import link_probe_verdict, link_verdict
+from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport
+from services.detector.domain.link_watch import LinkFinding, LinkWatch
+from services.detector.domain.observation import FrameObservation
+from services.detector.domain.suspicion import SUSPECT_AT, Accusation, ProbeReport, Standing, Suspicion, SuspicionDesk
+from services.detector.domain.verdict import RankThroughput, Verdict
+
+Ints = npt.NDArray[np.int64]
+
+
+class Probing:
+    """The two desks of one job.
+
+    Args:
+        job_id: The job.
+        culprits: Names its ranks.
+        health: Knows its devices.
+    """
+
+    __slots__ = ("_culprits", "_desk", "_health", "_job_id", "_link_desk")
+
+    def __init__(self, job_id: str, culprits: Culprits, health: DeviceHealth) -> None:
+        self._job_id, self._culprits, self._health = job_id, culprits, health
+        self._desk = SuspicionDesk()
+        self._link_desk = LinkDesk()
+
+    def take(self, probe: ProbeReport | LinkProbeReport, at_unix_seconds: float) -> list[Verdict]:
+        """A probe's report: evidence for a verdict to come, or for one that was given before it arrived."""
+        if isinstance(probe, LinkProbeReport):
+            late = self._link_desk.take(probe)
+            if late is None:
+                return []
+            accused, shown = late
+            culprits = self._culprits.of_all(accused.ranks)
+            return [link_probe_verdict(self._job_id, shown, accused, culprits, at_unix_seconds)]
+        accusation, row = self._desk.take(probe), self._health.bank.row_of(probe.rank)
+        if accusation is None or row is None or not bool(self._health.bank.ill[row]):
+            return []
+        throughputs, margins = self._health.throughputs(np.array([row]))
+        now = RankThroughput(rank=probe.rank, throughput=float(throughputs[0]), margin=float(margins[0]))
+        culprit = self._culprits.of(probe.rank, probe.incarnation)
+        return [report.probe_verdict(self._job_id, probe, accusation, now, culprit, at_unix_seconds)]
+
+    def suspect(self, frame: FrameObservation, rows: Ints, profile: JobProfile) -> list[Suspicion]:
+        """The device of a frame to ask, if there is one worth it.
+
+        Args:
+            frame: A plain frame.
+            rows: Row of each entry.
+            profile: What the iterations before it are made of.
+        """
+        if self._health.calm(rows, SUSPECT_AT) or not self._affords_device(frame.iteration):
+            return []
+        ill = self._health.bank.ill[rows]
+        evidence = self._health.evidence(rows)
+        if not np.count_nonzero(ill) and np.maximum.reduce(evidence) < SUSPECT_AT:
+            return []
+        standing = Standing(
+            ranks=frame.ranks,
+            incarnations=frame.incarnations,
+            evidence=evidence,
+            ill=ill,
+            work_keys=frame.work_keys,
+        )
+        suspicion = self._desk.consider(
+            self._job_id,
+            standing,
+            iteration=frame.iteration,
+            at_unix_seconds=frame.closed_at_unix_seconds,
+            seconds_per_flop=profile.seconds_per_flop if bool(frame.has_flops.all()) else float("nan"),
+        )
+        return [] if suspicion is None else [suspicion]
+
+    def suspect_link(self, frame: FrameObservation, links: LinkWatch) -> list[Suspicion]:
+        """The link to ask, if there is one worth it."""
+        # Not after those of devices: one that noise makes suspicious again and again would leave links none.
+        if not self._link_desk.is_due(frame.iteration):
+            return []
+        standing = links.standing()
+        if standing is None:
+            return []
+        suspicion = self._link_desk.consider(
+            self._job_id,
+            standing,
+            incarnation_of=self._culprits.incarnation_of,
+            node_of=self._culprits.node_of,
+            iteration=frame.iteration,
+            at_unix_seconds=frame.closed_at_unix_seconds,
+        )
+        return [] if suspicion is None else [suspicion]
+
+    def _affords_device(self, iteration: int) -> bool:
+        return self._desk.is_due(iteration) and self._link_desk.is_due(iteration)
+
+    def link_verdict(self, frame: FrameObservation, finding: LinkFinding) -> Verdict:
+        """The verdict about a link, with what its probe showed."""
+        probe = self._link_desk.report_on(
+            finding.ranks, incarnation_of=self._culprits.incarnation_of, since_iteration=finding.first_iteration
+        )
+        culprits = self._culprits.of_all(finding.ranks)
+        verdict = link_verdict(frame, finding, culprits, None if finding.recovered else probe)
+        self._link_desk.told(verdict, recovered=finding.recovered, probed=probe is not None)
+        return verdict
+
+    def health_verdict(
+        self, frame: FrameObservation, entry: int, change: HealthChange, expected_seconds: float
+    ) -> Verdict:
+        """The verdict about a device, with what its probe showed.
+
+        Args:
+            frame: The frame that decided.
+            entry: Whose device.
+            change: What changed.
+            expected_seconds: What its work should take.
+        """
+        culprit = self._culprits.of(int(frame.ranks[entry]))
+        first = change.first_iteration
+        probe = self._desk.report_on(culprit.rank, culprit.incarnation, since_iteration=first)
+        verdict = report.health_verdict(
+            frame, entry, change, expected_seconds=expected_seconds, culprit=culprit, probe=probe
+        )
+        if change.recovered:
+            self._desk.recovered((culprit.rank,))
+        elif probe is None:
+            accusation = Accusation(
+                incarnation=culprit.incarnation, first_iteration=first, confidence=verdict.confidence
+            )
+            self._desk.accuse(culprit.rank, accusation)
+        return verdict
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything remembered, as plain values and arrays."""
+        return {"desk": self._desk.to_state(), "link_desk": self._link_desk.to_state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over what ``to_state`` gave; a desk that an older snapshot does not have begins afresh."""
+        if "desk" in state:
+            self._desk.restore(state["desk"])
+        if "link_desk" in state:
+            self._link_desk.restore(state["link_desk"])
