@@ -112,10 +112,10 @@ def _gather(
     one: int,
     other: int,
     fresh: Ints,
-    known: Singles,
+    known: Floats,
     marks: Bools,
 ) -> int:
-    """Copies the windows as far as they are no suspect's.
+    """Copies the windows, of whatever precision, as far as they are no suspect's.
 
     Args:
         window: One row an iteration, one column a device.
@@ -151,9 +151,9 @@ def _gather(
 
 @compiled
 def _renew(
-    ordered: Singles,
-    window: Singles,
-    known: Singles,
+    ordered: Floats,
+    window: Floats,
+    known: Floats,
     calm: Bools,
     numbers: Floats,
     flags: Bools,
@@ -218,7 +218,7 @@ def unsuspected(bank: DeviceBank, limit: float, pair: Ints | None, *, highest: f
 
 
 @compiled
-def _leave_out(known: Singles, numbers: Floats, ages: Counts, limit: float, one: int, other: int) -> None:
+def _leave_out(known: Floats, numbers: Floats, ages: Counts, limit: float, one: int, other: int) -> None:
     """Leaves out of the windows what :func:`unsuspected` does not want.
 
     Args:
@@ -250,7 +250,7 @@ def _leave_out(known: Singles, numbers: Floats, ages: Counts, limit: float, one:
 
 
 @compiled
-def _middle(residuals: Singles) -> float:
+def _middle(residuals: Floats) -> float:
     """The median of those that are numbers; 0 where none is."""
     ordered = np.sort(residuals[np.isfinite(residuals)])
     count = len(ordered)

@@ -28,6 +28,7 @@ from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
 from services.detector.domain.suspicion import Suspicion
 from services.detector.domain.verdict import Profile, RankThroughputs, Verdict
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Finding = Verdict | Profile | Suspicion
 
@@ -161,6 +162,7 @@ class JobDetector:
         if some is not None and not np.count_nonzero(some):
             return []
         self._num_frames += 1
+        expected: Floats | None
         passed, iteration = None, (0.0, 0.0)
         if some is None and self._compute.has_learned:
             changes, expected, passed, iteration = self._pass.over(frame, table, layout, rows)

@@ -51,22 +51,26 @@ class FrameLayout:
     @property
     def replicas(self) -> Ints:
         """Data-parallel replica of each entry."""
-        return self.columns[0]
+        column: Ints = self.columns[0]
+        return column
 
     @property
     def stages(self) -> Ints:
         """Its pipeline stage."""
-        return self.columns[1]
+        column: Ints = self.columns[1]
+        return column
 
     @property
     def shards(self) -> Ints:
         """Its tensor shard."""
-        return self.columns[2]
+        column: Ints = self.columns[2]
+        return column
 
     @property
     def num_micro_batches(self) -> Ints:
         """Micro-batches that it works on."""
-        return self.columns[3]
+        column: Ints = self.columns[3]
+        return column
 
     def usable(self, frame: FrameObservation, *, is_measured: bool) -> Bools:
         """Entries of a frame of this layout whose times count; ``everybody`` itself where all do.

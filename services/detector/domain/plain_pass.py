@@ -5,7 +5,7 @@ far as nothing is to be found. Where a device wants a decision it stops after it
 way that others go.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from services.detector.domain.observation import FrameObservation
 from services.detector.domain.workload import foretell, learn_plainly
 
 Floats = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
+Residuals = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int32]
@@ -141,7 +141,20 @@ class PlainPass:
             self._compute.learn(numbers, rows, None, numbers[EXPECTED], numbers[LOG_RATIO], apart)
         passed = None
         if not (judged[3] or judged[5] or judged[6]):
-            passed = Passed(frame, table.ranges, table.data_share, *shown, *of_kinds)
+            stands_out, window_stands_out = shown
+            wall, is_long, part, heaviest, load = of_kinds
+            passed = Passed(
+                frame=frame,
+                ranges=table.ranges,
+                data_share=table.data_share,
+                stands_out=stands_out,
+                window_stands_out=window_stands_out,
+                wall_log=wall,
+                is_long=is_long,
+                lost=part,
+                heaviest=heaviest,
+                load=load,
+            )
         return Outcome(changes, numbers[EXPECTED], passed, found)
 
 
@@ -161,7 +174,7 @@ def _pass_over(
     flags: Bools,
     rows: Ints,
     in_order: bool,
-    window: Singles,
+    window: Residuals,
     noise_scale: float,
     freedom: float,
     usual: float,
@@ -287,7 +300,7 @@ def _pass_over(
 
 
 @compiled
-def _flat(window: Singles, rows: Ints, step: int) -> Singles:
+def _flat(window: Residuals, rows: Ints, step: int) -> Residuals:
     """The residuals of every so many of some rows, in any order."""
     some = rows[::step]
     found = np.empty(len(window) * len(some), dtype=window.dtype)

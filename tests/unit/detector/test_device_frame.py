@@ -79,7 +79,7 @@ def placed(
         np.array(log_ratios),
         0.01,
         usual,
-        bank.push(0),
+        bank.push(0)[-1],
         residuals,
     )
     return residuals, told
@@ -150,7 +150,7 @@ def test_a_frame_at_once_is_the_steps_one_by_one_and_stops_where_something_is_to
     marks, residuals = np.zeros((2, len(told)), dtype=np.bool_), np.empty(len(told))
     found = device_frame.judge(
         *(at_once.numbers, at_once.counts, at_once.num_in_sums, at_once.flags, np.arange(len(told)), shown),
-        *(at_once.push(0), 0.01, 4.0, 0.0, LIMIT, 3.5, 64, few, residuals, marks),
+        *(at_once.push(0)[-1], 0.01, 4.0, 0.0, LIMIT, 3.5, 64, few, residuals, marks),
     )
     expected, centre = placed(by_steps, shown.tolist())
     assert residuals.tolist() == expected.tolist()

@@ -131,7 +131,7 @@ def laid_out(replicas: np.ndarray, stages: np.ndarray) -> FrameObservation:
 
 
 def test_frames_of_one_layout_share_it_and_any_column_that_differs_makes_another() -> None:
-    frame = laid_out(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]))
+    frame = laid_out(np.repeat([0, 1], 4), np.array([0, 1] * 4))
     layout = FrameLayout(frame)
     copied = replace(frame, replicas=frame.replicas.copy(), work_keys=frame.work_keys.copy(), iteration=7)
     assert table_of(copied, layout).has_layout_of_before

@@ -4,16 +4,18 @@ from numba.core.dispatcher import Dispatcher
 
 from services.detector.adapters import frame_codec, frame_columns
 from services.detector.domain import (
+    bank_noise,
     device_frame,
     device_offsets,
     device_tests,
     frame_centre,
-    frame_layout,
+    frame_table,
     job_profile,
     least_squares,
     middle,
     noise,
     pipeline_grid,
+    plain_pass,
     reported,
     strays,
     workload,
@@ -23,23 +25,25 @@ from services.detector.warm_up import warm_up
 
 MODULES = (
     *(
+        bank_noise,
         device_frame,
         device_offsets,
         device_tests,
         frame_centre,
-        frame_layout,
+        frame_table,
         job_profile,
         least_squares,
         middle,
         noise,
     ),
     *(frame_codec, frame_columns),
-    *(pipeline_grid, reported, strays, workload),
+    *(pipeline_grid, plain_pass, reported, strays, workload),
     *(jitter, periodic_pause, sequence_imbalance, stage_imbalance),
 )
 # Called by others that are compiled, and so a part of them.
 INNER = {
-    *("_centre_of", "_log_ratio", "_ninetieth", "_quantile", "_range", "_scored", "_sizes", "_sizes_of", "_spread"),
+    *("_centre_of", "_log_ratio", "_ninetieth", "_quantile", "range_of", "_scored", "_sizes", "_sizes_of", "_spread"),
+    *("_estimate", "_flat", "_leave_out", "_middle", "learn_plainly", "recentre"),
     *("_correlation", "_tip", "between_ranks", "advance", "middle_distance", "place", "selected"),
 }
 
