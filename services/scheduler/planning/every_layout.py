@@ -63,7 +63,6 @@ def look_at_all(situation: Situation, judged_seconds: float, crowding: float) ->
     if (
         situation.links
         or SCHEDULE not in (home.schedule, *home.schedules)
-        or situation.all_is_well
         or math.prod([len(ranks) + 1 for ranks in kinds]) > _MOST_GROUPS
         or home.num_micro_batches > _MOST_QUOTA
     ):
@@ -138,15 +137,16 @@ class _Everything:
         """The layout that is judged fastest, if it is below some seconds."""
         cost, home = self._situation.cost, self._situation.home
         limit, fixed, total = judged_seconds / cost.correction, cost.workload.fixed_seconds, home.num_micro_batches
-        margins, budget = 1.0 + RISK_MARGIN * np.arange(_MOST_RISKS, dtype=np.float64), _BUDGET
+        # Where everybody is well, whatever is not the full shape takes a risk for that.
+        own = 1.0 + RISK_MARGIN * self._situation.all_is_well
+        limit, margin = limit / own, RISK_MARGIN / own
+        margins, budget = 1.0 + margin * np.arange(_MOST_RISKS, dtype=np.float64), _BUDGET
         for part in _PARTS:
             # Much faster layouts are soon looked for, and where there is one the slower ones need no look.
             within: Floats = part * limit / margins - fixed
             found, budget = fastest_replicas(self._devices, within, self._quotas(float(within[0])), total, budget)
             self._add_idle(found)
-            _, deal = best_deal(
-                found.seconds, self._contains, total, len(home.replicas), RISK_MARGIN, fixed, part * limit
-            )
+            _, deal = best_deal(found.seconds, self._contains, total, len(home.replicas), margin, fixed, part * limit)
             if len(deal):
                 base, layout = self._layouts(found, deal)
                 return Looked(base=base, layout=layout, is_all=budget >= 0)
