@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from services.detector.domain import sequential_test
-from services.detector.domain.expectation import ForgettingLeastSquares
 from services.detector.domain.level import Change, locate_change
 from services.detector.domain.noise import SMALLEST_SCALE, Noise, estimate
 from services.detector.domain.pauses import Pauses, set_apart
 from services.detector.domain.series_evidence import SeriesEvidence
+from services.detector.domain.series_expectation import SeriesExpectation
 from services.detector.domain.series_restarts import Restarts
-from services.detector.domain.series_rhythm import Rhythm
 from services.detector.domain.series_spells import Spells
 from services.detector.domain.series_verdict import Iteration, SeriesVerdict, SeriesVerdictKind, evidence_of
+from services.detector.domain.series_window import ROOM, WINDOW, SeriesWindow
 from services.detector.domain.strays import Strays
 from services.detector.domain.trend import without_trend
 
@@ -35,8 +35,6 @@ SMALLEST_SLOWDOWN = 0.03
 LARGEST_DRIFT = 0.03
 """How far above the long run the recent past may lie and still count as healthy, log units of time."""
 
-_WINDOW = 128
-_ROOM = 8 * _WINDOW
 _SKIPPED_AT_START = 2
 _BASELINE = 24
 _PRIOR_SCALE = 0.01
@@ -58,13 +56,8 @@ _STRAYS = 4.0
 # What is this far off for this long is no stray, whatever the first iterations were like.
 _LONGEST_STRAY, _LARGEST_STRAY = 64, 0.1
 # From here on what is remembered says how the series wanders; a trend in the window may be a slowdown that creeps in.
-_OLD_ENOUGH = 3 * _WINDOW
+_OLD_ENOUGH = 3 * WINDOW
 _YOUTH_OF_LONG_RUN = 4.0
-# Beyond what was seen a fit may say anything: what it is not sure of within so many scales is learned and not judged.
-_SCALES_OF_DOUBT = 2.0
-_SMALLEST_DOUBT = SMALLEST_SLOWDOWN / 2
-_SHARE_OF_A_FEATURE = 1.0
-_FEATURES = ("tokens", "squares", "constant")
 
 
 class SeriesDetector:
@@ -78,12 +71,11 @@ class SeriesDetector:
     def __init__(self, job_id: str, *, iterations_per_false_alarm: float = 100_000.0) -> None:
         self.job_id = job_id
         self._limit = sequential_test.threshold(iterations_per_false_alarm=iterations_per_false_alarm, num_ranks=1)
-        self._model = ForgettingLeastSquares(forgetting=0.998, ridge=1e-3, primary="tokens", relative=True)
+        self._expectation = SeriesExpectation()
         self._num_seen = 0
         self._num_observed = 0
         self._restarts = Restarts(self.num_to_learn)
         self._may_warm_up = False
-        self._rhythm = Rhythm()
         self._early: list[float] = []
         self._centre = 0.0
         self._long_run = 0.0
@@ -99,11 +91,8 @@ class SeriesDetector:
         self._told_slow = False
         self._noise = Noise(scale=_PRIOR_SCALE)
         self._pauses = Pauses()
-        # The newest iterations: residual, what noise is estimated from, and number. Room for more, so that the window
-        # moves seldom.
-        self._rows: Floats = np.full((3, _ROOM), np.nan)
-        self._stop = _WINDOW
-        # Noise is estimated also while the job is slow: from the distance from where the series just was.
+        self._newest = SeriesWindow()
+        # Where the series just was.
         self._local = 0.0
         self._evidence = SeriesEvidence()
         self._strays = Strays()
@@ -130,18 +119,6 @@ class SeriesDetector:
         """What healthy iterations scatter by."""
         return self._noise
 
-    @property
-    def _residuals(self) -> Floats:
-        return self._rows[0, self._stop - _WINDOW : self._stop]
-
-    @property
-    def _scatter(self) -> Floats:
-        return self._rows[1, self._stop - _WINDOW : self._stop]
-
-    @property
-    def _iterations(self) -> Floats:
-        return self._rows[2, self._stop - _WINDOW : self._stop]
-
     def observe(self, one: Iteration) -> list[SeriesVerdict]:
         """Takes the next iteration and says whether the job's speed has changed."""
         self._restarts.look_at_number(one.iteration, slow=self.slow)
@@ -151,13 +128,13 @@ class SeriesDetector:
         self._num_seen += 1
         if self._num_seen <= _SKIPPED_AT_START:
             return []
-        expected = self._expected(one)
+        expected = self._expectation.seconds(one)
         base = math.log(one.seconds / expected)
         if self._num_observed < _BASELINE:
             self._begin(one, expected, base)
             return []
-        if not self.slow and self._is_new_ground(one, expected):
-            self._learn(one, expected * math.exp(self._centre))
+        if not self.slow and self._expectation.is_new_ground(one, expected, scale=self._scale()):
+            self._expectation.learn(one, expected * math.exp(self._centre))
             return []
         self._num_observed += 1
         residual = base - self._centre
@@ -177,10 +154,10 @@ class SeriesDetector:
         if change.num_residuals > _LONGEST_STRAY and change.level > _LARGEST_STRAY:
             return False
         before = slice(max(int(columns[change.start]), 1))
-        window = self._residuals[None, before]
+        window = self._newest.residuals[None, before]
         if self._begun_here:
             # The first ones are only known by their scatter.
-            window = np.where(np.isfinite(window), window, self._scatter[None, before])
+            window = np.where(np.isfinite(window), window, self._newest.scatter[None, before])
         window = without_trend(window) if self._num_observed > _OLD_ENOUGH else window
         reach = self._strays.reach(window, change.num_residuals, scale=self._scale(), strays=_STRAYS)
         if change.level < 0 and self._num_observed <= _YOUNG_OBSERVATIONS:
@@ -190,62 +167,42 @@ class SeriesDetector:
 
     def _located(self) -> tuple[npt.NDArray[np.int64], Change]:
         """The change that was decided on, and the columns of the window that it counts in."""
-        columns = np.flatnonzero(np.isfinite(self._residuals))
+        columns = np.flatnonzero(np.isfinite(self._newest.residuals))
         age = min(self._evidence.decisive()[1], len(columns))
-        return columns, locate_change(self._residuals[columns], before=self._level, scale=self._scale(), age=age)
-
-    def _expected(self, one: Iteration) -> float:
-        if one.tokens is None:
-            return math.exp(self._rhythm.longer(one.iteration))
-        if self._model.mass == 0:
-            return 1.0
-        found = float(self._model.predict_rows(_FEATURES, _row(one))[0])
-        # Far from what was seen the fit may say anything; a hundredth of the truth is never plausible.
-        return max(found, 0.01 * one.seconds)
-
-    def _is_new_ground(self, one: Iteration, expected: float) -> bool:
-        """Its workload is too far from what was seen for its time to be expected."""
-        if one.tokens is None:
-            return False
-        row = _row(one)[0] / expected
-        doubt = self._model.doubt(_FEATURES, row, noise=self._scale(), believed=_SHARE_OF_A_FEATURE)
-        return doubt > max(_SCALES_OF_DOUBT * self._scale(), _SMALLEST_DOUBT)
-
-    def _learn(self, one: Iteration, unit: float) -> None:
-        self._model.learn_rows(_FEATURES, _row(one) / unit, np.array([one.seconds / unit]))
+        return columns, locate_change(self._newest.residuals[columns], before=self._level, scale=self._scale(), age=age)
 
     def _begin(self, one: Iteration, expected: float, base: float) -> None:
         """The first iterations say where the series stands and how much it scatters."""
         self._num_observed += 1
         if one.tokens is not None:
-            self._learn(one, one.seconds if self._model.mass == 0 else expected)
+            self._expectation.learn(one, expected if self._expectation.knows_workloads else one.seconds)
             # While the fit is young its errors are not the noise's.
             if self._num_observed <= _BASELINE // 3:
                 return
         self._early.append(base)
         self._push(one.iteration, base)
         if self._num_observed == _BASELINE and one.tokens is None:
-            numbers, logs = self._iterations[-_BASELINE:], self._residuals[-_BASELINE:]
-            if self._rhythm.look(numbers, logs):
-                self._early = (logs - self._rhythm.longer_each(numbers)).tolist()
+            numbers, logs = self._newest.iterations[-_BASELINE:], self._newest.residuals[-_BASELINE:]
+            if self._expectation.look_for_turns(numbers, logs):
+                self._early = (logs - self._expectation.turns(numbers)).tolist()
         self._centre = self._long_run = self._local = float(np.median(self._early))
         if self._num_observed == _BASELINE:
-            self._residuals[:] = np.nan
+            self._newest.residuals[:] = np.nan
             scattered = np.array(self._early) - self._centre
-            self._scatter[-len(scattered) :] = scattered
+            self._newest.scatter[-len(scattered) :] = scattered
             self._noise = self._estimate()
             self._evidence.expect(self._noise, self._scale(), self._pauses)
 
     def _look_for_turns(self) -> None:
         """A rhythm that the first iterations did not show, or another one than before: all is seen by it from now."""
-        known = np.isfinite(self._residuals)
-        numbers, logs = self._iterations[known], self._residuals[known]
-        logs += self._rhythm.longer_each(numbers)
-        if len(numbers) < _WINDOW // 2 or not self._rhythm.look(numbers, logs):
+        known = np.isfinite(self._newest.residuals)
+        numbers, logs = self._newest.iterations[known], self._newest.residuals[known]
+        logs += self._expectation.turns(numbers)
+        if len(numbers) < WINDOW // 2 or not self._expectation.look_for_turns(numbers, logs):
             return
-        logs -= self._rhythm.longer_each(numbers)
+        logs -= self._expectation.turns(numbers)
         middle = float(np.median(logs))
-        self._residuals[known] = self._scatter[known] = logs - middle
+        self._newest.residuals[known] = self._newest.scatter[known] = logs - middle
         self._long_run = self._local = self._centre = self._centre + middle
         self._strays = Strays()
         self._evidence.clear()
@@ -254,23 +211,17 @@ class SeriesDetector:
 
     def _estimate(self) -> Noise:
         """The noise of what is under no suspicion; what was suspected counts once it is acquitted."""
-        known = self._scatter
+        known = self._newest.scatter
         if self._evidence.highest > _NATS_OF_SUSPICION:
-            known = known[: max(_WINDOW - self._evidence.age_of_highest, 0)]
+            known = known[: max(WINDOW - self._evidence.age_of_highest, 0)]
         body, self._pauses = set_apart(known)
         prior_scale = _PRIOR_SCALE
-        if self._num_observed <= _WINDOW and np.isfinite(body).any():
+        if self._num_observed <= WINDOW and np.isfinite(body).any():
             prior_scale = max(_PRIOR_SCALE, 1.4826 * float(np.nanmedian(np.abs(body))))
         return estimate(body[None, :], np.array([True]), prior_scale=prior_scale)
 
     def _push(self, iteration: int, residual: float) -> None:
-        if self._stop == _ROOM:
-            self._rows[:, :_WINDOW] = self._rows[:, -_WINDOW:]
-            self._stop = _WINDOW
-        self._rows[0, self._stop] = residual
-        self._rows[1, self._stop] = residual + self._centre - self._local
-        self._rows[2, self._stop] = iteration
-        self._stop += 1
+        self._newest.push(iteration, residual, residual + self._centre - self._local)
 
     def _scale(self) -> float:
         return max(self._noise.scale, SMALLEST_SCALE)
@@ -287,21 +238,21 @@ class SeriesDetector:
         nats, _ = self._evidence.decisive()
         columns, change = self._located()
         self._evidence.clear()
-        self._scatter[columns[change.start] :] -= change.level - self._level
+        self._newest.scatter[columns[change.start] :] -= change.level - self._level
         self._local += change.level - self._level
-        since = self._num_observed - (_WINDOW - int(columns[change.start]))
+        since = self._num_observed - (WINDOW - int(columns[change.start]))
         was_slow, room = self.slow, self._long_run + max(LARGEST_DRIFT, self._scale()) - self._centre
         # What the long run leaves no room for is no drift, however small the last step was.
         if change.level < max(SMALLEST_SLOWDOWN, self._scale()) and (was_slow or change.level <= max(room, 0.0)):
             if not was_slow:
                 self._shift(change.level)
                 if change.level < 0:
-                    self._residuals[: columns[change.start]] = np.nan
+                    self._newest.residuals[: columns[change.start]] = np.nan
                     self._begun_here = False
                 return None
             self._level = 0.0
             self._spells.ended(self._slow_since, since - self._slow_since)
-            self._residuals[: columns[change.start]] = np.nan
+            self._newest.residuals[: columns[change.start]] = np.nan
         else:
             if not was_slow:
                 self._slow_since = since
@@ -313,7 +264,7 @@ class SeriesDetector:
             return None
         self._published = throughput
         margin = 2.35 * self._scale() / math.sqrt(max(change.num_residuals, 1)) * throughput
-        first = int(self._iterations[columns[change.start]])
+        first = int(self._newest.iterations[columns[change.start]])
         return self._verdict(one, expected, first=first, margin=margin, nats=nats, count=change.num_residuals)
 
     def _told(self, one: Iteration, verdict: SeriesVerdict | None) -> list[SeriesVerdict]:
@@ -328,8 +279,8 @@ class SeriesDetector:
         if (usual or self._may_warm_up) and not self._told_slow:
             lasted = self._num_observed - self._slow_since + 1
             newest, share = (_NUM_TO_BELIEVE, 0.75) if self._may_warm_up else (1, 0.5)
-            over = float(np.nanmedian(self._residuals[-newest:])) < share * self._level
-            settling = self._may_warm_up and self._restarts.settling(self._residuals, scale=self._scale())
+            over = float(np.nanmedian(self._newest.residuals[-newest:])) < share * self._level
+            settling = self._may_warm_up and self._restarts.settling(self._newest.residuals, scale=self._scale())
             if over or settling or lasted <= usual + 1:
                 return []
         held, self._held = self._held, None
@@ -340,7 +291,7 @@ class SeriesDetector:
     def _shift(self, level: float) -> None:
         """The series turned out to stand a little higher or lower than thought."""
         self._centre += level
-        self._rows[0] -= level
+        self._newest.stands_higher(level)
         if level < 0:
             # Faster than ever is the new healthy at once.
             self._long_run = min(self._long_run, self._centre)
@@ -355,9 +306,9 @@ class SeriesDetector:
             self._evidence.expect(self._noise, self._scale(), self._pauses)
             # What warms up at the start is no stray.
             quiet = not self.slow and self._evidence.highest <= self._limit / 4
-            if quiet and self._num_observed > _WINDOW + _WINDOW // 2:
-                self._strays.remember(self._residuals[None, :], scale=self._scale(), num_new=_NOISE_EVERY)
-        every = _WINDOW if self._num_observed <= _ROOM else _ROOM
+            if quiet and self._num_observed > WINDOW + WINDOW // 2:
+                self._strays.remember(self._newest.residuals[None, :], scale=self._scale(), num_new=_NOISE_EVERY)
+        every = WINDOW if self._num_observed <= ROOM else ROOM
         if self._num_observed % every == 0 and one.tokens is None and not self.slow:
             self._look_for_turns()
             return
@@ -373,7 +324,7 @@ class SeriesDetector:
             rate = max(rate, min(_YOUTH_OF_LONG_RUN / self._num_observed, 1.0))
         self._long_run += rate * (self._centre - self._long_run)
         if one.tokens is not None and abs(residual) < 5 * self._scale() + 0.1:
-            self._learn(one, expected * math.exp(self._centre))
+            self._expectation.learn(one, expected * math.exp(self._centre))
 
     def _verdict(
         self, one: Iteration, expected: float, *, first: int, margin: float, nats: float, count: int
@@ -393,8 +344,3 @@ class SeriesDetector:
                 one, healthy_seconds=healthy, ratio=ratio, nats=nats, scale=self._scale(), since=first, count=count
             ),
         )
-
-
-def _row(one: Iteration) -> Floats:
-    assert one.tokens is not None
-    return np.array([[one.tokens, one.sum_of_squares or 0.0, 1.0]])
