@@ -141,7 +141,9 @@ def test_a_device_that_is_probed_again_and_again_leaves_links_their_probes() -> 
     detector = JobDetector("job")
     found: list[Finding] = []
     for frame in story(Victim.LINK):
-        detector._desk._asked_at = frame.iteration - 1
+        state = detector.to_state()
+        state["desk"]["asked_at"] = frame.iteration - 1
+        detector.restore(state)
         found += detector.observe(frame)
     assert any(isinstance(one, Suspicion) and one.link is not None for one in found)
 
