@@ -16,10 +16,11 @@ from services.common.kafka import Batch, ConsumedRecord, FetchedRecords, Outgoin
 from services.detector.adapters.finding_codec import record_of
 from services.detector.adapters.observation_codec import decode_observation
 from services.detector.domain.detector import JobDetector
+from services.detector.warm_up import warm_up as warm_up_detector
 from services.telemetry.adapters.rollup_writer import RollupWriter
 from services.telemetry.handler import TelemetryHandler
 from services.telemetry.metrics import TelemetryMetrics
-from services.telemetry.warm_up import warm_up
+from services.telemetry.warm_up import warm_up as warm_up_telemetry
 
 _WHERE = Partition(RECORDS.name, 0)
 _BATCH = 2000
@@ -81,7 +82,8 @@ def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]
     records = FetchedRecords.of(
         _WHERE, consumed(SyntheticJob("job", num_ranks).records(range(num_iterations)), RECORDS.name, key=b"job")
     )
-    warm_up()
+    warm_up_telemetry()
+    warm_up_detector()
     gc.collect()
     gc.freeze()
     try:
