@@ -6,10 +6,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
@@ -175,6 +176,34 @@ def fork(body: Callable[[], None]) -> int:
 def ended(pid: int) -> int:
     """The exit code of a process; minus the signal that killed it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def run_together(body: Callable[[int], None], ranks: Sequence[int]) -> list[int]:
+    """Exit codes of ranks, each in a process of its own.
+
+    Nobody whose body succeeded leaves before all are done: a partner may still be connecting to it.
+    """
+    leave, stay = os.pipe()
+    pids, ends = [], []
+    for rank in ranks:
+        end, running = os.pipe()
+        pids.append(fork(partial(_run_and_stay, partial(body, rank), running, leave, stay)))
+        os.close(running)
+        ends.append(end)
+    for end in ends:
+        os.read(end, 1)
+        os.close(end)
+    os.close(stay)
+    codes = [ended(pid) for pid in pids]
+    os.close(leave)
+    return codes
+
+
+def _run_and_stay(body: Callable[[], None], running: int, leave: int, stay: int) -> None:
+    os.close(stay)
+    body()
+    os.close(running)
+    os.read(leave, 1)
 
 
 def fork_store() -> tuple[int, str]:

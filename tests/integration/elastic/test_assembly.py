@@ -1,13 +1,12 @@
 """Assemblies, meetings and deliveries on a real store and real groups, in one level and in several."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import pytest
 import torch
 
 from layouts.levels import levels_of
-from tests.integration.elastic.rank_process import ended, fork
+from tests.integration.elastic.rank_process import run_together
 from trainer_sdk.groups.assembly import Assembly, assembly_specs
 from trainer_sdk.groups.builder import StoreGroupBuilder
 from trainer_sdk.groups.delivery import Delivery
@@ -26,7 +25,7 @@ def _builder(rank: int, address: str, widest: int) -> StoreGroupBuilder:
 
 
 def _run(body: Callable[[int], None], ranks: Sequence[int] = RANKS) -> None:
-    assert [ended(pid) for pid in [fork(partial(body, rank)) for rank in ranks]] == [0] * len(ranks)
+    assert run_together(body, ranks) == [0] * len(ranks)
 
 
 def _least_and_sum(rows: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from tests.integration.elastic.rank_process import ended, fork
+from tests.integration.elastic.rank_process import ended, fork, run_together
 from trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
 from trainer_sdk.elastic.gradient_ledger import GradientLedger, SummedStretch, Tally
 from trainer_sdk.elastic.group_choice import group_builder
@@ -69,7 +69,7 @@ def test_collectives_of_a_group_give_everybody_the_same(
         group.start_broadcast(tensor, 1).wait()
         assert tensor.item() == 7.0
 
-    assert [ended(pid) for pid in [fork(lambda: rank(0)), fork(lambda: rank(1))]] == [0, 0]
+    assert run_together(rank, (0, 1)) == [0, 0]
 
 
 @pytest.mark.parametrize("num_sums", [0, 1, 500])
@@ -90,7 +90,7 @@ def test_ledgers_of_any_length_reach_everybody(
         assembly = Assembly("world", (0, 1), 2, rank=place, groups=groups, device=CPU)
         assert gather_ledgers(assembly, mine[place], names) == mine
 
-    assert [ended(pid) for pid in [fork(lambda: rank(0)), fork(lambda: rank(1))]] == [0, 0]
+    assert run_together(rank, (0, 1)) == [0, 0]
 
 
 def test_an_interrupt_ends_a_meeting_to_which_nobody_comes(
@@ -135,6 +135,7 @@ def test_a_killed_peer_is_lost_and_a_new_epoch_works_while_the_old_group_is_aban
     def rank(place: int) -> None:
         builder = make_builder(place, address)
         groups = builder.build(0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0).groups
+        builder.meet(9, (0, 1, 2), 0)  # all are connected
         if place == 2:
             os._exit(0)
         with pytest.raises(PeerLost):
@@ -156,6 +157,7 @@ def test_a_hung_peer_holds_up_neither_the_interrupt_nor_the_next_epoch(
         flag = threading.Event()
         builder = make_builder(place, address, flag.is_set)
         groups = builder.build(0, (0, 1, 2), [GroupSpec(name="world", ranks=(0, 1, 2))], 0).groups
+        builder.meet(9, (0, 1, 2), 0)  # all are connected
         if place == 2:
             os.kill(os.getpid(), signal.SIGSTOP)
         threading.Timer(0.1, flag.set).start()
@@ -205,7 +207,7 @@ def test_a_group_beside_the_work_is_used_by_its_members_and_given_up_without_har
             wide.all_reduce(value)
             assert value.item() == 3.0
 
-    assert [ended(pid) for pid in [fork(lambda place=place: rank(place)) for place in range(3)]] == [0, 0, 0]
+    assert run_together(rank, (0, 1, 2)) == [0, 0, 0]
 
 
 def test_an_address_without_a_port_is_refused() -> None:
