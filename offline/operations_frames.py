@@ -2,10 +2,12 @@
 
 A recording of operations does not say what a stage's work costs, so the stage's own first steps do. A device that was
 slow from the first step on is still told from its peers of the same stage. Nor does it say how long sequences are:
-where micro-batches differ by more than noise, and on all stages alike, what their stages share is their work.
+where micro-batches differ by more than noise, and on all stages alike, what their stages share is their work. So is
+what befalls all replicas of a stage at once (:mod:`offline.stage_work`).
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,7 @@ import numpy.typing as npt
 from attribution import Operations
 from attribution.operations import COMPUTE, OperationType
 from attribution.sequences import medians, sequence_factors
+from offline.stage_work import stage_work
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.traffic import TrafficObservation
 
@@ -41,10 +44,21 @@ _PIPELINE = (
 _OTHER = (OperationType.OPTIMIZER, OperationType.GARBAGE_COLLECTION, OperationType.INPUT)
 
 
-def frames_of(
-    operations: Operations, *, job_id: str, traffic: Mapping[int, TrafficObservation]
-) -> Iterator[FrameObservation]:
-    """The frames of a recording, in the order of its steps; time starts at 0 and runs by the steps' lengths.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedFrames:
+    """A recording as frames.
+
+    Attributes:
+        frames: In the order of its steps; time starts at 0 and runs by the steps' lengths. To be gone through once.
+        notes: What a reader should know.
+    """
+
+    frames: Iterator[FrameObservation]
+    notes: tuple[str, ...]
+
+
+def frames_of(operations: Operations, *, job_id: str, traffic: Mapping[int, TrafficObservation]) -> RecordedFrames:
+    """The frames of a recording.
 
     Args:
         operations: The recording.
@@ -79,17 +93,17 @@ def frames_of(
     present = np.zeros(shape, dtype=np.bool_)
     present[step_of, rank_of] = True
     stages = operations.stage[first]
-    work = dear * _stage_costs(compute, dear, stages)[stages]
+    course = stage_work(compute / np.maximum(dear, 1e-9), stages, steps, num_first=_STEPS_FOR_COST)
+    work = dear * (_stage_costs(compute, dear, stages) * course.factors)[:, stages]
     closed_at = np.cumsum(lengths)
-    for row, step in enumerate(steps.tolist()):
-        there = np.flatnonzero(present[row])
-        yield _frame(
+    frames = (
+        _frame(
             job_id=job_id,
             sequence=row,
             iteration=step,
             closed_at=float(closed_at[row]),
             ranks=ranks,
-            there=there,
+            there=np.flatnonzero(present[row]),
             stages=stages,
             replicas=operations.dp_rank[first],
             columns=(compute[row], other[row], data[row], wall[row], work[row]),
@@ -97,6 +111,9 @@ def frames_of(
             batches=batches[row],
             traffic=traffic.get(step),
         )
+        for row, step in enumerate(steps.tolist())
+    )
+    return RecordedFrames(frames=frames, notes=course.notes)
 
 
 def _walls(operations: Operations, step_of: Ints, rank_of: Ints, shape: tuple[int, int]) -> tuple[Floats, Floats]:

@@ -22,7 +22,7 @@ from services.detector.domain.detector import JobDetector
 from services.detector.domain.observation import FrameObservation, Observation
 from services.detector.domain.series import SeriesDetector
 from services.detector.domain.series_verdict import Iteration, SeriesVerdict
-from services.detector.domain.verdict import Verdict
+from services.detector.domain.verdict import Verdict, VerdictKind
 
 FEWEST_STEPS = 12
 """Below this the detector has hardly left its baseline behind."""
@@ -60,22 +60,28 @@ def replay(
     if kind is RecordingFormat.OPS:
         recorded = read_operations(path)
         traffic = traffic_of(recorded.operations)
-        summary.notes += (*recorded.notes, *traffic.notes)
-        frames = frames_of(recorded.operations, job_id=job_id, traffic=traffic.by_step)
-        observations = _counted(frames, len(np.unique(recorded.operations.step)), on_progress, lambda frame: 1)
+        made = frames_of(recorded.operations, job_id=job_id, traffic=traffic.by_step)
+        summary.notes += (*recorded.notes, *traffic.notes, *made.notes)
+        observations = _counted(made.frames, len(np.unique(recorded.operations.step)), on_progress, lambda frame: 1)
     else:
         ordered, notes = ordered_messages(path, summary.skipped)
         summary.notes += notes
         messages = _counted(ordered, plain_bytes(path), on_progress, lambda message: message.ByteSize())
         observations = observations_of(messages, summary.skipped)
+    slow: set[int] = set()
     try:
-        yield from _replay_ranks(observations, summary, iterations_per_false_alarm)
+        for verdict in _replay_ranks(observations, summary, iterations_per_false_alarm):
+            if verdict.kind is VerdictKind.COMPUTE_SLOW:
+                slow.update(culprit.rank for culprit in verdict.culprits)
+            yield verdict
     except RecordingError as error:
         raise error if str(path) in str(error) else RecordingError(f"{path}: {error}") from error
     if summary.skipped.count and not summary.num_iterations:
         raise RecordingError(f"{path} holds no iteration that can be used: {summary.skipped.text}")
-    if kind is RecordingFormat.OPS and not summary.verdicts:
-        summary.notes += _shared_slowdown(recorded.operations, iterations_per_false_alarm)
+    if kind is RecordingFormat.OPS:
+        summary.notes += _without_peers(recorded.operations, slow)
+        if not summary.verdicts:
+            summary.notes += _shared_slowdown(recorded.operations, iterations_per_false_alarm)
     if summary.num_iterations < FEWEST_STEPS:
         text = f"only {summary.num_iterations} iterations: the detector needs about {FEWEST_STEPS} before it judges"
         summary.notes.append(text + (f"; try evenkeel analyze {path}" if kind is RecordingFormat.OPS else ""))
@@ -92,6 +98,17 @@ def _counted(
             told = done + max(total // _TIMES_TOLD, 1)
         done += size_of(thing)
         yield thing
+
+
+def _without_peers(operations: Operations, slow: set[int]) -> list[str]:
+    """Where nobody else runs a stage, nothing in a recording tells a slow device from heavier work."""
+    _, first = np.unique(operations.rank, return_index=True)
+    ranks, stages = operations.rank[first], operations.stage[first]
+    alone = [int(rank) for rank in ranks if rank in slow and np.count_nonzero(stages == stages[ranks == rank]) == 1]
+    if not alone:
+        return []
+    who = f"rank{'s' * (len(alone) > 1)} {', '.join(map(str, alone))}"
+    return [f"nobody else runs the stage of {who}: heavier work there would look the same as a slow device"]
 
 
 def _shared_slowdown(operations: Operations, budget: float) -> list[str]:

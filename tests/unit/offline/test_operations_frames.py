@@ -30,7 +30,7 @@ def recording(*, spread: float, noise: float, slow: float, num_stages: int = 4) 
 
 def verdicts(operations: Operations) -> list[Verdict]:
     detector = JobDetector("job", iterations_per_false_alarm=100_000.0)
-    frames = frames_of(operations, job_id="job", traffic={})
+    frames = frames_of(operations, job_id="job", traffic={}).frames
     return [one for frame in frames for one in detector.observe(frame) if isinstance(one, Verdict)]
 
 
@@ -51,6 +51,6 @@ def test_a_slow_device_is_found_whatever_the_sequences(spread: float, slow: floa
 @pytest.mark.parametrize("noise", [0.01, 0.1])
 def test_noise_is_nobodys_work(noise: float) -> None:
     operations = recording(spread=0.0, noise=noise, slow=1.0)
-    frames = list(frames_of(operations, job_id="job", traffic={}))
+    frames = list(frames_of(operations, job_id="job", traffic={}).frames)
     work = np.stack([frame.token_flops for frame in frames])
     assert (work == work[0]).all()

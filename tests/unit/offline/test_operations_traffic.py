@@ -31,7 +31,7 @@ def healthy() -> Operations:
 def verdicts(operations: Operations) -> list[Verdict]:
     detector = JobDetector("job")
     traffic = traffic_of(operations)
-    frames = frames_of(operations, job_id="job", traffic=traffic.by_step)
+    frames = frames_of(operations, job_id="job", traffic=traffic.by_step).frames
     return [found for frame in frames for found in detector.observe(frame) if isinstance(found, Verdict)]
 
 

@@ -16,6 +16,7 @@ from offline.errors import RecordingError
 from offline.formats import RecordingFormat
 from offline.operations_file import read_operations
 from offline.samples_file import OBSERVATION_LINE, RECORD_LINE, read_messages, write_messages
+from services.detector.domain.verdict import VerdictKind
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 from tests.unit.offline.replaying import run
 
@@ -264,6 +265,29 @@ def test_a_worker_that_becomes_slow_in_recorded_operations_is_accused(
     assert [culprit.rank for culprit in found[0].culprits] == [3]
     assert onset <= found[0].first_iteration <= onset + 1
     assert found[0].decided_iteration < onset + patience
+
+
+def test_a_stage_that_becomes_heavier_in_all_replicas_is_told_as_that_and_accuses_nobody(tmp_path: Path) -> None:
+    table = pipeline(num_steps=80, num_dp=2, num_stages=3, num_micro_batches=3, seed=9)
+    operations = Operations.from_columns(table)
+    heavier = (operations.stage == 1) & (operations.step >= 30) & (operations.micro_batch >= 0)
+    slow = replayed_with(operations, np.where(heavier, 1.5, 1.0))
+    found, summary = run(operations_file(tmp_path / "ops.csv.gz", slow), RecordingFormat.OPS)
+    assert [(one.kind, one.culprits) for one in found] == [(VerdictKind.STAGE_IMBALANCE, ())]
+    assert "of stage 1's work to lighter stages" in found[0].evidence[-1].text
+    assert [note[:45] for note in summary.notes] == ["stage 1 computes 50% longer from step 30 on, "[:45]]
+
+
+def test_a_slow_worker_that_has_no_peer_is_accused_with_the_reservation_that_it_may_be_its_work(tmp_path: Path) -> None:
+    table = pipeline(num_steps=60, num_dp=1, num_stages=3, num_micro_batches=3, seed=9)
+    operations = Operations.from_columns(table)
+    slower = (operations.stage == 1) & (operations.step >= 30) & (operations.micro_batch >= 0)
+    found, summary = run(
+        operations_file(tmp_path / "ops.csv.gz", replayed_with(operations, np.where(slower, 1.5, 1.0))),
+        RecordingFormat.OPS,
+    )
+    assert {culprit.rank for one in found for culprit in one.culprits} == {1}
+    assert [note[:43] for note in summary.notes] == ["nobody else runs the stage of rank 1: heavi"]
 
 
 def test_what_befalls_all_workers_alike_accuses_nobody_and_is_noted(tmp_path: Path) -> None:
