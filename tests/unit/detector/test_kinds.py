@@ -66,7 +66,8 @@ def test_a_device_that_comes_and_goes_is_one_incident_with_a_duty_cycle() -> Non
     duty = next(fact for fact in found[2].evidence if fact.name == "duty cycle")
     assert duty.value == pytest.approx(0.5, abs=0.15)
     assert 0.7 < found[2].throughput < 0.95
-    assert found[2].first_iteration == pytest.approx(100, abs=2)
+    assert found[2].first_iteration == pytest.approx(120, abs=2)
+    assert "in 2 spells (100-109, now from 120 on)" in duty.text
     assert found[3].decided_iteration > 240
 
 

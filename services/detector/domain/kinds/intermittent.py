@@ -1,7 +1,8 @@
 """A device that is slow on and off is one illness with a duty cycle, not a row of illnesses and recoveries.
 
 From the third time it falls ill within short spells (the second, when they are very short) its recoveries are held
-back until it has stayed healthy for much longer than between its spells. Its throughput is that of its mean time.
+back until it has stayed healthy for much longer than between its spells. Its throughput is that of its mean time. Each
+verdict names the onset of the newest spell; the ones before it are evidence.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ _SHORT_CYCLE = 24
 _QUIET_CYCLES = 3
 _SHORTEST_QUIET = 24
 _KEPT = 16
+_TOLD = 8
 _REPUBLISH_AT = 0.1
 
 
@@ -151,16 +153,18 @@ def _quiet(course: _Course) -> float:
 
 def _with_duty(verdict: Verdict, course: _Course, iteration: int) -> Verdict:
     share, throughput = course.duty(iteration)
-    while_slow = course.spells[-1][2]
+    newest = course.spells[-1]
+    told = ", ".join(f"{start:.0f}-{stop - 1:.0f}" for start, stop, _ in course.spells[-_TOLD:] if stop >= 0)
     fact = Evidence(
         name="duty cycle",
         value=share,
         unit="share",
         text=f"slow in {100 * share:.0f} % of the iterations since {course.spells[0][0]:.0f}, in {len(course.spells)} "
-        f"spells; throughput {while_slow:.2f} while slow, {throughput:.2f} by mean time",
+        f"spells ({told}, now from {newest[0]:.0f} on); throughput {newest[2]:.2f} while slow, {throughput:.2f} by "
+        "mean time",
     )
     return replace(
-        verdict, throughput=throughput, first_iteration=int(course.spells[0][0]), evidence=(fact, *verdict.evidence)
+        verdict, throughput=throughput, first_iteration=int(newest[0]), evidence=(fact, *verdict.evidence)
     )
 
 
