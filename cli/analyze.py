@@ -8,7 +8,7 @@ import typer
 
 from attribution import Attribution, OperationError, analyze
 from attribution.whole_steps import whole_steps
-from cli.errors import CommandError
+from cli.errors import CommandError, ExitStatus
 from cli.files import readable
 from cli.output import OutputFormat, say, show_json, show_record, show_rows
 from cli.session import OutputOption, output_of
@@ -43,10 +43,12 @@ def analyze_recording(
             recorded = read_operations(file)
             whole = whole_steps(recorded.operations)
             found = analyze(whole.operations)
-    except OperationError as error:
-        raise CommandError(f"{file}: {error}", next_step="docs/offline.md describes the columns") from error
-    except RecordingError as error:
-        raise CommandError(str(error), next_step="docs/offline.md describes the columns") from error
+    except (OperationError, RecordingError) as error:
+        raise CommandError(
+            f"{file}: {error}" if isinstance(error, OperationError) else str(error),
+            next_step="docs/offline.md describes the columns",
+            status=ExitStatus.USAGE,
+        ) from error
     notes = [*recorded.notes]
     if whole.num_left_out:
         num_steps = whole.num_left_out + len(found.per_step)

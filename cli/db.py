@@ -33,7 +33,7 @@ def upgrade(context: typer.Context) -> None:
 @app.command()
 def prune(
     context: typer.Context,
-    days: Annotated[int, typer.Option("--older-than-days", min=1, help="Keep what is newer than this.")],
+    days: Annotated[int, typer.Option("--older-than-days", min=1, max=36_500, help="Keep what is newer than this.")],
 ) -> None:
     """Delete old rollups: times and losses per rank and window. Verdicts, incidents and plans stay for ever.
 

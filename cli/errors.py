@@ -4,7 +4,15 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """Exit statuses of ``evenkeel``; they do not change between versions."""
+    """Exit statuses of ``evenkeel``; they do not change between versions.
+
+    Attributes:
+        OK: Done, whatever was found.
+        FAILURE: It was asked rightly, and what came of it is wrong.
+        USAGE: It was asked wrongly: an option, a setting, a file that is not there or not what it should be, a name
+            that nothing has.
+        UNHEALTHY: Something that it needs is not there or not well: a stack, a service, a package.
+    """
 
     OK = 0
     FAILURE = 1

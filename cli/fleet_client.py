@@ -76,6 +76,15 @@ class FleetClient:
         for page in self._pages(self._stub.ListPlans, scheduler_pb2.ListPlansRequest(job_id=job_id)):
             yield from page.plans
 
+    def require_job(self, job_id: str) -> None:
+        """Nothing is known of a job: that is an answer only if there is such a job, or all were meant (an empty id).
+
+        Raises:
+            CommandError: There is none.
+        """
+        if job_id and all(job.job_id != job_id for job in self.jobs()):
+            raise no_such_job(job_id)
+
     def _pages(self, call: Callable[..., Any], request: Any) -> Iterator[Any]:
         """Page after page of a list call, until there is no next one."""
         request.page_size = PAGE_SIZE
@@ -132,7 +141,9 @@ def fleet_client(context: typer.Context) -> Iterator[FleetClient]:
         ca_file = checked_fleet_ca_file(os.environ.get("EVENKEEL_FLEET_CA_FILE", ""))
     except ValueError as error:
         raise CommandError(
-            str(error), next_step="give the file that signed the API's certificate, or unset it"
+            str(error),
+            next_step="give the file that signed the API's certificate, or unset it",
+            status=ExitStatus.USAGE,
         ) from error
     client = FleetClient(address, token, ca_file)
     try:
@@ -141,6 +152,11 @@ def fleet_client(context: typer.Context) -> Iterator[FleetClient]:
         raise command_error(error, address, ca_file) from error
     finally:
         client.close()
+
+
+def no_such_job(job_id: str) -> CommandError:
+    """Somebody asked about a job that the fleet has never had."""
+    return CommandError(f"there is no job {job_id!r}", next_step="evenkeel jobs list", status=ExitStatus.USAGE)
 
 
 def command_error(error: grpc.RpcError, address: str, ca_file: str = "") -> CommandError:
@@ -155,13 +171,19 @@ def command_error(error: grpc.RpcError, address: str, ca_file: str = "") -> Comm
             status=ExitStatus.UNHEALTHY,
         )
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-        return CommandError(f"the fleet API refuses the token: {details}", next_step="check EVENKEEL_FLEET_TOKEN")
+        return CommandError(
+            f"the fleet API refuses the token: {details}",
+            next_step="check EVENKEEL_FLEET_TOKEN",
+            status=ExitStatus.USAGE,
+        )
     if code is grpc.StatusCode.NOT_FOUND:
-        return CommandError(details, next_step="evenkeel plans list" if "plan" in details else "evenkeel jobs list")
+        next_step = "evenkeel plans list" if "plan" in details else "evenkeel jobs list"
+        return CommandError(details, next_step=next_step, status=ExitStatus.USAGE)
     if code is grpc.StatusCode.ALREADY_EXISTS:
         return CommandError(
             details,
             next_step="another id, or for a job that runs: its own EVENKEEL_JOB_TOKEN and as many ranks as before",
+            status=ExitStatus.USAGE,
         )
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return CommandError(details, status=ExitStatus.USAGE)

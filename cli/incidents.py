@@ -45,4 +45,6 @@ def list_incidents(
     with fleet_client(context) as client:
         found = (incident_row(incident) for incident in client.incidents(job))
         rows = newest((row for row in found if not only_open or row["resolved_at"] is None), most)
+        if not rows:
+            client.require_job(job)
     show_rows(rows, COLUMNS, output_of(context, output))

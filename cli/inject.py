@@ -6,13 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.errors import CommandError
+from cli.errors import CommandError, ExitStatus
 from cli.output import say
 
 app = typer.Typer(help="Faults into a job that runs on this machine.", no_args_is_help=True)
 
 RunArgument = Annotated[
     Path, typer.Argument(metavar="RUN_DIR", help="Run directory of the job: where the launcher keeps job.json.")
+]
+FactorArgument = Annotated[
+    float, typer.Argument(metavar="FACTOR", help="1 = healthy, 2 = takes twice as long; from 1 to 1000.")
 ]
 RankArgument = Annotated[int, typer.Argument(metavar="RANK", min=0, help="Rank to hit.")]
 
@@ -21,7 +24,7 @@ RankArgument = Annotated[int, typer.Argument(metavar="RANK", min=0, help="Rank t
 def slow(
     run_dir: RunArgument,
     rank: RankArgument,
-    speed: Annotated[float, typer.Argument(metavar="SPEED", min=0.01, help="1.0 = healthy, 0.5 = half as fast.")],
+    speed: Annotated[float, typer.Argument(metavar="SPEED", help="1.0 = healthy, 0.5 = half as fast; from 0.01 to 1.")],
 ) -> None:
     """Make the emulated device of a rank slower, or healthy again with 1.0.
 
@@ -36,7 +39,7 @@ def slow_input(
     run_dir: RunArgument,
     rank: RankArgument,
     seconds: Annotated[
-        float, typer.Argument(metavar="SECONDS", min=0.0, help="Least time of a read of input; 0 = healthy.")
+        float, typer.Argument(metavar="SECONDS", help="Least time of a read of input; 0 = healthy, to 3600.")
     ],
 ) -> None:
     """Make the input of a rank slow: each read, one an iteration and one a micro-batch, takes at least SECONDS.
@@ -52,7 +55,7 @@ def slow_link(
     run_dir: RunArgument,
     first: Annotated[int, typer.Argument(metavar="A", min=0, help="Rank at one end.")],
     second: Annotated[int, typer.Argument(metavar="B", min=0, help="Rank at the other end.")],
-    factor: Annotated[float, typer.Argument(metavar="FACTOR", min=1.0, help="1 = healthy, 2 = takes twice as long.")],
+    factor: FactorArgument,
 ) -> None:
     """Make the emulated link between two ranks slower, or healthy again with 1.
 
@@ -66,7 +69,7 @@ def slow_link(
 def slow_endpoint(
     run_dir: RunArgument,
     rank: RankArgument,
-    factor: Annotated[float, typer.Argument(metavar="FACTOR", min=1.0, help="1 = healthy, 2 = takes twice as long.")],
+    factor: FactorArgument,
 ) -> None:
     """Make all emulated links of a rank slower, or healthy again with 1.
 
@@ -126,4 +129,5 @@ def _inject(verb: str, *arguments: Any) -> None:
             f"cannot {verb.replace('_', ' ')}: {error}",
             # What is wrong with an argument says itself what would do.
             next_step="" if isinstance(error, ValueError) else "check that the job runs and that RUN_DIR is its folder",
+            status=ExitStatus.USAGE,
         ) from error

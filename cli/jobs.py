@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 from evenkeel.scheduler.v1 import scheduler_pb2
 
-from cli.errors import CommandError
-from cli.fleet_client import fleet_client
+from cli.fleet_client import fleet_client, no_such_job
 from cli.messages import job_row, plan_row, rank_row, verdict_row
 from cli.newest import USUALLY_SHOWN, MostOption, newest
 from cli.output import OutputFormat, say, show_json, show_json_line, show_record, show_rows
@@ -19,6 +18,7 @@ from cli.watch_lines import WatchLines
 
 app = typer.Typer(help="What the fleet trains.", no_args_is_help=True)
 
+_MOST_RANKS = 100_000
 JobArgument = Annotated[str, typer.Argument(metavar="JOB_ID", help="Id of the job.")]
 JOB_COLUMNS = {
     "job_id": "JOB",
@@ -57,7 +57,7 @@ def list_jobs(context: typer.Context, most: MostOption = USUALLY_SHOWN, output: 
 def register(
     context: typer.Context,
     job_id: JobArgument,
-    ranks: Annotated[int, typer.Option("--ranks", min=1, help="Its processes, numbered from 0.")],
+    ranks: Annotated[int, typer.Option("--ranks", min=1, max=_MOST_RANKS, help="Its processes, numbered from 0.")],
     output: OutputOption = None,
 ) -> None:
     """Make a job with a training loop of its own known, and print the settings that its processes need.
@@ -100,7 +100,7 @@ def describe(context: typer.Context, job_id: JobArgument, output: OutputOption =
     with fleet_client(context) as client:
         job = next((job for job in client.jobs() if job.job_id == job_id), None)
     if job is None:
-        raise CommandError(f"there is no job {job_id!r}", next_step="evenkeel jobs list")
+        raise no_such_job(job_id)
     ranks = [rank_row(rank) for rank in sorted(job.ranks, key=lambda rank: rank.rank)]
     if output_of(context, output) is OutputFormat.JSON:
         show_json({**job_row(job), "ranks": ranks})

@@ -15,7 +15,7 @@ import typer.main
 from cli.errors import CommandError, ExitStatus
 from cli.output import OutputFormat, say
 from cli.session import DEFAULT_STACK, Session
-from stack.errors import ServerAwayError, StackError
+from stack.errors import ServerAwayError, StackError, StackNameError
 
 # Where each command is, and its line in the list: nothing of it is loaded before it is called.
 COMMANDS = {
@@ -134,7 +134,8 @@ def main() -> NoReturn:
         sys.exit(error.status)
     except StackError as error:
         say(f"evenkeel: {error}")
-        sys.exit(ExitStatus.UNHEALTHY if isinstance(error, ServerAwayError) else ExitStatus.FAILURE)
+        statuses = {StackNameError: ExitStatus.USAGE, ServerAwayError: ExitStatus.UNHEALTHY}
+        sys.exit(statuses.get(type(error), ExitStatus.FAILURE))
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

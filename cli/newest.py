@@ -8,7 +8,7 @@ import typer
 
 from cli.output import say
 
-MostOption = Annotated[int, typer.Option("--most", "-n", min=1, help="At most so many.")]
+MostOption = Annotated[int, typer.Option("--most", "-n", min=1, max=1_000_000, help="At most so many.")]
 USUALLY_SHOWN = 100
 
 

@@ -36,7 +36,7 @@ def plan(
     try:
         solution = solve(question.situation)
     except NoPlanError as error:
-        raise CommandError(f"no plan: {error}", status=ExitStatus.UNHEALTHY) from error
+        raise CommandError(f"no plan: {error}") from error
     solve_seconds = time.perf_counter() - begin
     forced = bool(question.situation.dead)
     decision = decide(question.rule, solution, forced=forced, num_flips=question.num_flips)

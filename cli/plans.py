@@ -39,6 +39,8 @@ def list_plans(
     """
     with fleet_client(context) as client:
         rows = newest((plan_row(plan) for plan in client.plans(job)), most)
+        if not rows:
+            client.require_job(job)
     show_rows(rows, COLUMNS, output_of(context, output))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli.errors import CommandError, kafka_away
+from cli.errors import CommandError, ExitStatus, kafka_away
 from cli.output import say
 from cli.session import setting
 from contracts.topics import OBSERVATIONS, RECORDS
@@ -27,7 +27,11 @@ def record_job(
     """
     count = asyncio.run(_record(setting(context, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"), job, file, records))
     if not count:
-        raise CommandError(f"Kafka holds nothing of job {job!r}", next_step="evenkeel jobs list shows the jobs")
+        raise CommandError(
+            f"Kafka holds nothing of job {job!r}",
+            next_step="evenkeel jobs list shows the jobs",
+            status=ExitStatus.USAGE,
+        )
     say(f"{count} messages of job {job} in {file}")
 
 
@@ -52,7 +56,12 @@ async def _record(bootstrap_servers: str, job: str, file: Path, records: bool) -
     except RecordingError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
-        raise CommandError(f"{file} cannot be written: {error.strerror}") from error
+        # A full disk, or a file that is none, is not the question's fault as a folder that is not there is.
+        asked_wrongly = isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError))
+        raise CommandError(
+            f"{file} cannot be written: {error.strerror}",
+            status=ExitStatus.USAGE if asked_wrongly else ExitStatus.FAILURE,
+        ) from error
     finally:
         unfinished.unlink(missing_ok=True)
     return count

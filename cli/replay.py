@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.errors import CommandError
+from cli.errors import CommandError, ExitStatus
 from cli.files import readable
 from cli.output import OutputFormat, say, show_json_line
 from cli.session import OutputOption, output_of
@@ -48,7 +48,9 @@ def replay_recording(
                 with waiting.aside():
                     show_json_line(verdict_row(verdict))
     except RecordingError as error:
-        raise CommandError(str(error), next_step="docs/offline.md describes the formats") from error
+        raise CommandError(
+            str(error), next_step="docs/offline.md describes the formats", status=ExitStatus.USAGE
+        ) from error
     if output_of(context, output) is OutputFormat.JSON:
         show_json_line({"summary": summary.to_plain()})
         return

@@ -66,13 +66,20 @@ def schedule(
         Path | None,
         typer.Option("--layout", metavar="FILE", help="Write the plan there as the layout of a job (docs/engine.md)."),
     ] = None,
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Replicas of the layout that work like this.")] = 1,
+    replicas: Annotated[
+        int | None,
+        typer.Option("--replicas", min=1, max=100_000, help="With --layout: replicas that work like this; else 1."),
+    ] = None,
     output: OutputOption = None,
 ) -> None:
     """Find the partition, placement and F/B/W order of a pipeline.
 
     Example: evenkeel schedule examples/pipeline_case.json
     """
+    if replicas is not None and layout_file is None:
+        raise CommandError(
+            "--replicas: only a layout has replicas", next_step="add --layout FILE", status=ExitStatus.USAGE
+        )
     case_file = readable(case_file)
     case = _read(case_file)
     from pipelines.search.generate import generate  # noqa: PLC0415 - loads machine code, and there is a case for it now
@@ -105,7 +112,7 @@ def schedule(
         verdict = "proven optimal" if is_optimal else f"{document['gap']:.2%} above the lower bound {found.bound:g}"
         say(f"makespan {document['makespan']:g}, {len(plan.partition)} stages: {verdict}; -o json shows the order")
     if layout_file is not None:
-        _write_layout(layout_of(plan, replicas), layout_file)
+        _write_layout(layout_of(plan, replicas or 1), layout_file)
     if proof:
         say(f"not proven: {proof}")
     if waiting.budget.is_stopped:
@@ -189,7 +196,7 @@ def _prove(case: Case, plan: Plan, is_over: Callable[[], bool]) -> tuple[Plan, b
         from pipelines.exact import prove  # noqa: PLC0415 - only proofs need ortools
     except ModuleNotFoundError as error:
         raise CommandError(
-            "--prove needs ortools", next_step="pip install 'evenkeel[pipelines]'", status=ExitStatus.USAGE
+            "--prove needs ortools", next_step="pip install 'evenkeel[pipelines]'", status=ExitStatus.UNHEALTHY
         ) from error
     try:
         proof = prove(case, plan, is_over=is_over)

@@ -44,7 +44,9 @@ def _scenario_schema() -> dict[str, Any]:
         from simulator.fleet.scenario_schema import scenario_schema  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"the simulator needs {error.name}", next_step="pip install 'evenkeel[simulator,services]'"
+            f"the simulator needs {error.name}",
+            next_step="pip install 'evenkeel[simulator,services]'",
+            status=ExitStatus.UNHEALTHY,
         ) from error
     return scenario_schema(list(STRATEGIES))
 
@@ -85,7 +87,9 @@ def simulate(
         from simulator.fleet.scenario import ScenarioError, load_scenario  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"the simulator needs {error.name}", next_step="pip install 'evenkeel[simulator,services]'"
+            f"the simulator needs {error.name}",
+            next_step="pip install 'evenkeel[simulator,services]'",
+            status=ExitStatus.UNHEALTHY,
         ) from error
     try:
         scenario = load_scenario(readable(scenario_file), list(STRATEGIES))
@@ -161,7 +165,9 @@ def _draw(path: Path, title: str, results: "list[RunResult]") -> None:
         from simulator.fleet.picture import draw_runs  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"pictures need {error.name}", next_step="pip install 'evenkeel[demo]', or leave --picture out"
+            f"pictures need {error.name}",
+            next_step="pip install 'evenkeel[demo]', or leave --picture out",
+            status=ExitStatus.UNHEALTHY,
         ) from error
     try:
         draw_runs(path, title, results)

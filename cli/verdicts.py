@@ -48,6 +48,8 @@ def list_verdicts(
     with fleet_client(context) as client:
         found = (verdict_row(verdict) for verdict in client.verdicts(job))
         rows = newest((row for row in found if kind in ("", row["kind"])), most)
+        if not rows:
+            client.require_job(job)
     show_rows(rows, COLUMNS, output_of(context, output))
 
 
@@ -65,7 +67,9 @@ def explain(
     with fleet_client(context) as client:
         verdict = next((one for one in client.verdicts(job) if one.verdict_id == verdict_id), None)
         if verdict is None:
-            raise CommandError(f"there is no verdict {verdict_id!r}", next_step="evenkeel verdicts list")
+            raise CommandError(
+                f"there is no verdict {verdict_id!r}", next_step="evenkeel verdicts list", status=ExitStatus.USAGE
+            )
         incident = next((one for one in client.incidents(verdict.job_id) if one.verdict_id == verdict_id), None)
     row = {**verdict_row(verdict), "notes": [] if incident is None else list(incident.notes)}
     if output_of(context, output) is OutputFormat.JSON:

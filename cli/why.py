@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attribution import Attribution, OperationError, analyze
-from cli.errors import CommandError, kafka_away
+from cli.errors import CommandError, ExitStatus, kafka_away
 from cli.output import OutputFormat, show_json, show_record, show_rows
 from cli.session import OutputOption, output_of, setting
 from offline.errors import KafkaAwayError, RecordingError
@@ -55,6 +55,7 @@ def why(
         raise CommandError(
             str(error),
             next_step=f"evenkeel verdicts list --job {job} shows what was found, evenkeel jobs list the jobs",
+            status=ExitStatus.USAGE,
         ) from error
     if output_of(context, output) is OutputFormat.JSON:
         show_json(answer(job, rebuilt, found, shards))

@@ -7,6 +7,10 @@ class StackError(RuntimeError):
     """A part of the stack is missing, did not start, or died; the message says what to do next."""
 
 
+class StackNameError(StackError):
+    """No stack can have such a name."""
+
+
 class ServerAwayError(StackError):
     """A server that somebody else runs, or the stack itself, does not answer."""
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from stack.errors import StackError
+from stack.errors import StackNameError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
 
@@ -28,8 +28,8 @@ def stack_folder(name: str) -> Path:
     """``.stack/<name>`` of the checkout: data, logs and state of one stack.
 
     Raises:
-        StackError: The name is not usable as a folder's name.
+        StackNameError: The name is not usable as a folder's name.
     """
     if not _NAME.fullmatch(name):
-        raise StackError(f"stack name {name!r}: use 1-41 of a-z, 0-9, '.', '_', '-', first a letter or digit")
+        raise StackNameError(f"stack name {name!r}: use 1-41 of a-z, 0-9, '.', '_', '-', first a letter or digit")
     return checkout_root() / ".stack" / name

@@ -10,13 +10,19 @@ from trainer_sdk.devices.links import LinkTable
 from trainer_sdk.devices.speeds import SpeedTable
 from trainer_sdk.launcher.run_state import RankProcess, read_run_state
 
+_LEAST_SPEED = 0.01
+_MOST_INPUT_SECONDS = 3600.0
+_MOST_TIMES = 1000.0
+
 
 def slow(run_dir: Path, rank: int, speed: float) -> None:
     """Let a rank's emulated device compute at ``speed`` from its next segment on; 1.0 makes it healthy.
 
     Raises:
-        ValueError: No such job or rank, no usable speed, or the job's devices are not emulated.
+        ValueError: No such job or rank, no speed from 0.01 to 1, or the job's devices are not emulated.
     """
+    if not _LEAST_SPEED <= speed <= 1.0:
+        raise ValueError(f"speed {speed:g}: give 1 for healthy, 0.5 for half as fast, {_LEAST_SPEED:g} at least")
     _with_table(run_dir, lambda table: table.set_speed(rank, speed))
 
 
@@ -24,8 +30,10 @@ def slow_input(run_dir: Path, rank: int, seconds: float) -> None:
     """Let each read of a rank's input (one an iteration, one a micro-batch) take at least so long; 0 is healthy.
 
     Raises:
-        ValueError: No such job or rank, no usable number of seconds, or the job's devices are not emulated.
+        ValueError: No such job or rank, no seconds from 0 to an hour, or the job's devices are not emulated.
     """
+    if not 0.0 <= seconds <= _MOST_INPUT_SECONDS:
+        raise ValueError(f"{seconds:g} seconds: give 0 for healthy, {_MOST_INPUT_SECONDS:g} at most")
     _with_table(run_dir, lambda table: table.set_input_seconds(rank, seconds))
 
 
@@ -33,8 +41,9 @@ def slow_link(run_dir: Path, first: int, second: int, factor: float) -> None:
     """Let transfers over the emulated link between two ranks take ``factor`` times as long; 1.0 makes it healthy.
 
     Raises:
-        ValueError: No such job or ranks, no usable factor, or the job's links are not emulated.
+        ValueError: No such job or ranks, no factor from 1 to 1,000, or the job's links are not emulated.
     """
+    _check_times(factor)
     with contextlib.closing(_link_table(run_dir)) as table:
         table.set_factor(first, second, factor)
 
@@ -43,12 +52,18 @@ def slow_endpoint(run_dir: Path, rank: int, factor: float) -> None:
     """The same for every link of a rank, as a sick network interface would have it.
 
     Raises:
-        ValueError: No such job or rank, no usable factor, or the job's links are not emulated.
+        ValueError: No such job or rank, no factor from 1 to 1,000, or the job's links are not emulated.
     """
+    _check_times(factor)
     with contextlib.closing(_link_table(run_dir)) as table:
         for other in range(table.num_ranks):
             if other != rank:
                 table.set_factor(rank, other, factor)
+
+
+def _check_times(factor: float) -> None:
+    if not 1.0 <= factor <= _MOST_TIMES:
+        raise ValueError(f"factor {factor:g}: give 1 for healthy, 2 for twice as slow, {_MOST_TIMES:g} at most")
 
 
 def hang(run_dir: Path, rank: int) -> None:

@@ -59,9 +59,29 @@ def test_another_shell_finds_the_fleet_api_by_the_name_of_the_stack(stack: Stack
     listed = evenkeel(stack, "jobs", "list")
     assert (listed.returncode, json.loads(listed.stdout)) == (ExitStatus.OK, []), listed.stderr
     missing = evenkeel(stack, "plans", "explain", "no-such-plan")
-    assert missing.returncode == ExitStatus.FAILURE
+    assert missing.returncode == ExitStatus.USAGE
     assert "no-such-plan" in missing.stderr
     assert "Traceback" not in missing.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plans", "list", "--job", "none"),
+        ("incidents", "list", "--job", "none"),
+        ("verdicts", "list", "--job", "none"),
+        ("verdicts", "explain", "none"),
+        ("jobs", "describe", "none"),
+        ("jobs", "finish", "none"),
+        ("why", "none"),
+        ("record", "none", "-o", "none.samples"),
+    ],
+)
+def test_what_is_not_there_is_asked_for_wrongly(stack: Stack, words: tuple[str, ...]) -> None:
+    asked = evenkeel(stack, *words)
+    assert asked.returncode == ExitStatus.USAGE, asked.stderr
+    assert "none" in asked.stderr
+    assert "Traceback" not in asked.stderr
 
 
 @pytest.mark.parametrize("name", SERVICE_NAMES)

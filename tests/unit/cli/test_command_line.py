@@ -221,10 +221,10 @@ def test_stopping_a_stack_that_does_not_run_is_no_failure(
     assert "does not run" in capsys.readouterr().err
 
 
-def test_a_bad_stack_name_is_a_failure_without_a_traceback(
+def test_a_bad_stack_name_is_wrong_usage_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_main(monkeypatch, "stack", "up", "--name", "../up") == ExitStatus.FAILURE
+    assert run_main(monkeypatch, "stack", "up", "--name", "../up") == ExitStatus.USAGE
     assert capsys.readouterr().err.startswith("evenkeel: stack name")
 
 

@@ -87,7 +87,7 @@ def test_a_job_whose_engine_runs_routes_is_planned_with_them(tmp_path):
 def test_no_plan_says_what_to_do_and_has_its_own_exit_status(tmp_path):
     with pytest.raises(CommandError, match="start replacements") as raised:
         planned(tmp_path, {**STATE, "throughputs": {str(rank): 0 for rank in range(9)}})
-    assert raised.value.status is ExitStatus.UNHEALTHY
+    assert raised.value.status is ExitStatus.FAILURE
 
 
 BLOCK = {"forward_flops_per_token": 0, "forward_flops_per_squared_length": 0}

@@ -47,7 +47,7 @@ def test_a_fault_can_be_injected(tmp_path: Path) -> None:
     helped = evenkeel("inject", "slow", "--help")
     assert (helped.returncode, "SPEED" in helped.stdout) == (0, True), helped.stderr
     refused = evenkeel("inject", "kill", str(tmp_path), "0")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert f"no job runs in {tmp_path}" in refused.stderr
 
 

@@ -163,9 +163,7 @@ def _with_duty(verdict: Verdict, course: _Course, iteration: int) -> Verdict:
         f"spells ({told}, now from {newest[0]:.0f} on); throughput {newest[2]:.2f} while slow, {throughput:.2f} by "
         "mean time",
     )
-    return replace(
-        verdict, throughput=throughput, first_iteration=int(newest[0]), evidence=(fact, *verdict.evidence)
-    )
+    return replace(verdict, throughput=throughput, first_iteration=int(newest[0]), evidence=(fact, *verdict.evidence))
 
 
 def _released(held: Verdict, frame: FrameObservation) -> Verdict:
