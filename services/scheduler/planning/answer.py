@@ -33,7 +33,7 @@ def answer(
     """
     changes = not same(chosen.layout, situation.layout)
     bound = situation.proportional_bound
-    idle, shapes = situation.idle_seconds, _healthy_shapes(situation, chosen)
+    idle, shapes = 0.0 if situation.dead else _seconds(situation, situation.layout), _healthy_shapes(situation, chosen)
     well = dict.fromkeys(situation.home.ranks, 1.0)
     interleaved = [situation.cost.iteration_seconds(shape, well) for shape in shapes[1:]]
     healthy = min([situation.healthy_seconds, *interleaved])
@@ -61,6 +61,11 @@ def answer(
         reason=_reason(situation, chosen.seconds, idle, bound_seconds, actions, alternatives, price.moved_bytes),
         judged_gain=judged_gain,
     )
+
+
+def _seconds(situation: Situation, layout: Layout) -> float:
+    """Predicted seconds of a layout; asked as the solver does where that is the same, since it has asked before."""
+    return (situation if has_wide_stage(situation, layout) else situation.wary).seconds(layout)
 
 
 def _healthy_shapes(situation: Situation, chosen: Candidate) -> list[Layout]:
@@ -91,26 +96,28 @@ def _replayed(
 
 def _actions(situation: Situation, tuner: Tuner, chosen: Candidate, idle: float) -> tuple[Action, ...]:
     """Levers that a layout pulls, each with what it saves alone."""
-    base_seconds = situation.seconds(chosen.base)
+    base_seconds = _seconds(situation, chosen.base)
     before, after = bare(situation.layout), bare(chosen.layout)
     actions = []
     for name in chosen.levers:
         lever = REGISTRY[name]
         if name == MigrateStage.name:
-            otherwise = situation.seconds(replace(chosen.layout, routes=())) if chosen.layout.routes else idle
+            otherwise = _seconds(situation, replace(chosen.layout, routes=())) if chosen.layout.routes else idle
             gain = max(0.0, otherwise - chosen.seconds)
             text = lever.describe(situation.layout, chosen.layout)
         elif name == VirtualStages.name:
-            gain = max(0.0, (situation.seconds(after) if has_orders(chosen.layout) else idle) - chosen.seconds)
+            gain = max(0.0, (_seconds(situation, after) if has_orders(chosen.layout) else idle) - chosen.seconds)
             text = lever.describe(situation.layout, chosen.layout)
         elif name == SCHEDULE:
-            gain = max(0.0, situation.seconds(replace(chosen.base, schedule=situation.layout.schedule)) - base_seconds)
+            gain = max(
+                0.0, _seconds(situation, replace(chosen.base, schedule=situation.layout.schedule)) - base_seconds
+            )
             text = lever.describe(situation.layout, chosen.layout)
         elif lever.structural:
             gain = max(0.0, idle - base_seconds) if idle else 0.0
             text = lever.describe(before, after) or "layout of the full shape"
         else:
-            gain = max(0.0, base_seconds - situation.seconds(tuner.tuned(chosen.base, (name,))))
+            gain = max(0.0, base_seconds - _seconds(situation, tuner.tuned(chosen.base, (name,))))
             text = lever.describe(before, after) or lever.describe(chosen.base, after)
         actions.append(Action(lever=name, description=text, gain_seconds=gain))
     return tuple(actions)
@@ -121,8 +128,8 @@ def _alternatives(
 ) -> tuple[Alternative, ...]:
     """What lost, fastest first, each with why."""
     found: dict[str, Alternative] = {}
-    for other in sorted(candidates, key=lambda c: (c.judged, c.levers)):
-        name = " + ".join(other.levers) or _IDLE
+    for _, levers, index in sorted([(c.judged, c.levers, index) for index, c in enumerate(candidates)]):
+        other, name = candidates[index], " + ".join(levers) or _IDLE
         if other is chosen or name in found:
             continue
         if other.excess_bytes:

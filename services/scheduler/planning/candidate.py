@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from layouts.layout import Layout
 from services.scheduler.planning.levers import REGISTRY
+from services.scheduler.planning.tuning import TUNING
+from services.scheduler.planning.virtual import bare
 
 SCHEDULE = "schedule"
 
@@ -13,25 +15,29 @@ class Candidate:
     """A layout that was weighed.
 
     Attributes:
-        levers: Names of the levers that led to it.
+        structural_levers: Names of the levers that led to the structure.
         layout: It.
         base: The structure that it was tuned from.
+        last_levers: Names of those that changed it after it was tuned.
         seconds: Predicted seconds per iteration.
         judged: The same with the margin for structural risks; infinite when it does not fit the devices' memory.
         excess_bytes: What the fullest device has too little memory for.
     """
 
-    levers: tuple[str, ...]
+    structural_levers: tuple[str, ...]
     layout: Layout
     base: Layout
+    last_levers: tuple[str, ...]
     seconds: float
     judged: float
     excess_bytes: float
 
     @property
-    def structural_levers(self) -> tuple[str, ...]:
-        """Those of the levers that led to the structure."""
-        return tuple(name for name in self.levers if REGISTRY[name].structural or name == SCHEDULE)
+    def levers(self) -> tuple[str, ...]:
+        """Names of all levers that led to it: tuning levers are those that say what they changed."""
+        plain = bare(self.layout)
+        tuned = [name for name in TUNING if REGISTRY[name].describe(self.base, plain)]
+        return *self.structural_levers, *tuned, *self.last_levers
 
 
 def same(one: Layout, other: Layout) -> bool:

@@ -24,7 +24,10 @@ from services.scheduler.planning.repair import spread_quotas, with_standbys
 from services.scheduler.planning.risks import RISK_MARGIN, most_blocks
 from services.scheduler.planning.situation import Situation
 
-_MOST_GROUPS, _MOST_QUOTA, _MOST_RISKS, _BUDGET = 256, 64, 5, 250_000
+_MOST_GROUPS, _MOST_QUOTA, _MOST_RISKS = 256, 64, 5
+_BUDGET, _BUDGET_OF_FEW, _FEW = 250_000, 1_500_000, 32
+"""Stages that are looked at, at most: in jobs of many devices, and of up to so few. To look at all of these takes about
+as long as the climb does where the budget ends before."""
 _PARTS = (0.95, 1.0)
 SCHEDULE = "1f1b"
 """Under which all layouts are looked at."""
@@ -85,6 +88,7 @@ class _Everything:
 
     def __init__(self, situation: Situation, kinds: list[list[int]], crowding: float) -> None:
         self._situation, self._kinds = situation, kinds
+        self._budget = _BUDGET_OF_FEW if len(situation.throughputs) <= _FEW else _BUDGET
         cost, home, counts = situation.cost, situation.home, [len(ranks) for ranks in kinds]
         self._speeds = np.array([situation.throughputs[ranks[0]] for ranks in kinds])
         self._digits = np.indices([count + 1 for count in counts]).reshape(len(counts), -1).T.copy()
@@ -140,7 +144,7 @@ class _Everything:
         # Where everybody is well, whatever is not the full shape takes a risk for that.
         own = 1.0 + RISK_MARGIN * self._situation.all_is_well
         limit, margin = limit / own, RISK_MARGIN / own
-        margins, budget = 1.0 + margin * np.arange(_MOST_RISKS, dtype=np.float64), _BUDGET
+        margins, budget = 1.0 + margin * np.arange(_MOST_RISKS, dtype=np.float64), self._budget
         for part in _PARTS:
             # Much faster layouts are soon looked for, and where there is one the slower ones need no look.
             within: Floats = part * limit / margins - fixed

@@ -1,7 +1,7 @@
 """What a planner has looked at once, so that it is not looked at again.
 
-Ids stand for tuples of stages and of replicas, whose hashes are long. Each is kept with its answer, so that it stays
-their own.
+Ids stand for stages, and for tuples of stages and of replicas, whose hashes are long. What an id stands for is kept
+with its answer, so that it stays its own.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,9 @@ class Looks:
     """Answers for one cost model and the same speeds, links and domains, whoever else is there.
 
     Attributes:
-        cuts: Best cuts of stages (:mod:`services.scheduler.planning.levers.tensor_width`).
+        cuts: Best cuts (:mod:`services.scheduler.planning.levers.tensor_width`), by blocks, shares and speeds.
+        fitted: Stages with their best cuts, by stage.
+        by_stage: Seconds of a micro-batch as in ``by_speeds``, by stage and schedule.
         by_speeds: Seconds of a micro-batch: forward and both parts of a backward, by blocks, shares and speeds.
         borders: [stages - 1] seconds of transfers, by the number of stages.
         parts: [stages, 3] seconds of a micro-batch, by stages and schedule.
@@ -34,6 +36,8 @@ class Looks:
     """
 
     cuts: dict[object, tuple[tuple[int, ...], tuple[int, ...]] | None] = field(default_factory=dict)
+    fitted: dict[int, tuple[Stage, Stage]] = field(default_factory=dict)
+    by_stage: dict[tuple[int, str], tuple[Stage, tuple[float, float, float]]] = field(default_factory=dict)
     by_speeds: dict[object, tuple[float, float, float]] = field(default_factory=dict)
     borders: dict[int, _Floats] = field(default_factory=dict)
     parts: dict[tuple[int, str], tuple[_Stages, _Floats]] = field(default_factory=dict)
@@ -43,7 +47,3 @@ class Looks:
     healthy: dict[str, float] = field(default_factory=dict)
     home_activations: float | None = None
     most_blocks: float | None = None
-
-    def of_other_ranks(self) -> "Looks":
-        """What holds for ranks of other names too."""
-        return Looks(cuts=self.cuts, by_speeds=self.by_speeds, borders=self.borders)

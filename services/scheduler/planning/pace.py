@@ -61,16 +61,16 @@ class Pace:
             return most
         return max(0, bisect_right(range(most), seconds, key=self.seconds) - 1)
 
-    def may_do(self, quota: int, seconds: float, speed: float) -> list[bool]:
-        """For each stage whether a quota can be done within some seconds with one more shard in it, however it is cut.
+    def least_seconds(self, quota: int, seconds: float, speed: float) -> list[float]:
+        """For each stage what a quota takes at least with one more shard in it, however it is cut.
 
         Args:
             quota: Micro-batches.
-            seconds: Of the pipeline.
+            seconds: Once it takes longer than that, by how much does not matter.
             speed: Throughput of the shard.
         """
         if quota <= 0:
-            return [True] * len(self.stages)
+            return [0.0] * len(self.stages)
         if self._shards is None:
             speeds, cost = self._situation.throughputs, self._situation.cost
             self._shards = (
@@ -79,8 +79,9 @@ class Pace:
             )
         whole, rates = self._shards
         is_bounded = self._schedule == _BOUNDED
-        found = _may_do(self._parts, whole / (rates + speed), quota, *self._pipeline, seconds, is_bounded)
-        return [bool(each) for each in found]
+        least = _least_seconds(self._parts, whole / (rates + speed), quota, *self._pipeline, seconds, is_bounded)
+        found: list[float] = (least * _LESS).tolist()
+        return found
 
 
 @compiled
@@ -100,7 +101,7 @@ def _most_within(
 
 
 @compiled
-def _may_do(
+def _least_seconds(
     parts: _Floats,
     least: _Floats,
     quota: int,
@@ -109,8 +110,8 @@ def _may_do(
     transfer_seconds: float,
     seconds: float,
     is_bounded: bool,
-) -> npt.NDArray[np.bool_]:
-    """[stages] whether a pipeline may be done in time when that one stage takes the least that it can.
+) -> _Floats:
+    """[stages] seconds that a pipeline takes at least when that one stage takes the least that it can.
 
     Args:
         parts: [stages] seconds of one micro-batch in each stage.
@@ -119,10 +120,10 @@ def _may_do(
         forward_part: This and the next two are those of :class:`Pipeline`.
         backward_part: See there.
         transfer_seconds: See there.
-        seconds: Within which it is to be done.
+        seconds: Once it takes longer than that, by how much does not matter.
         is_bounded: Whether the closed form holds for the schedule.
     """
-    found = np.zeros(len(parts), np.bool_)
+    found = np.empty(len(parts))
     slowest = parts.argmax()
     slope, next_slope = parts[slowest], 0.0
     for s in range(len(parts)):
@@ -130,10 +131,9 @@ def _may_do(
             next_slope = max(next_slope, parts[s])
     faster = parts.copy()
     for s in range(len(parts)):
-        if quota * max(next_slope if s == slowest else slope, least[s]) > seconds * _MORE:
-            continue
-        faster[s] = least[s]
-        claim = pipeline_bound(faster, quota, forward_part, backward_part, transfer_seconds, seconds)[0]
-        found[s] = not is_bounded or claim * _LESS <= seconds
-        faster[s] = parts[s]
+        found[s] = quota * max(next_slope if s == slowest else slope, least[s])
+        if is_bounded and found[s] <= seconds * _MORE:
+            faster[s] = least[s]
+            found[s] = pipeline_bound(faster, quota, forward_part, backward_part, transfer_seconds, seconds)[0]
+            faster[s] = parts[s]
     return found

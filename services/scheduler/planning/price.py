@@ -109,49 +109,61 @@ class _Sizes:
         return missing
 
 
-def price_of(
-    model: ModelSpec, old: Layout, new: Layout, live: Collection[int], costs: TransitionCosts | None = None
-) -> Price:
-    """Price of going from ``old`` to ``new``.
+class Prices:
+    """What going from one layout to others costs; what was asked once is known.
 
     Args:
         model: Sizes of the blocks.
         old: Layout in force.
-        new: Layout to go to.
-        live: Ranks that still hold their slices of ``old``.
+        live: Ranks that still hold their slices of it.
         costs: Constants; defaults when None.
     """
-    costs = costs or TransitionCosts()
-    # Replicas that both layouts share cost nothing, unless somebody in them has lost its slices.
-    kept = {id(r.stages) for r in old.replicas} & {id(r.stages) for r in new.replicas}
-    lost = set(old.ranks).difference(live)
-    sound = {id(r.stages) for r in old.replicas if id(r.stages) in kept and lost.isdisjoint(r.ranks)}
-    held, holds = _held(old, sound), _held(new, sound)
-    same = {each for each in holds if each in held and lost.isdisjoint(each[0].ranks)}
-    before, after = (_holdings([each for each in some if each not in same]) for some in (held, holds))
-    sizes = _Sizes(model)
-    moved = largest = changed = 0
-    for rank, holding in after.items():
-        old_holding = before.get(rank) if rank not in lost else None
-        if old_holding == holding:
-            continue
-        missing = sizes.missing_bytes(holding, old_holding)
-        moved += missing
-        largest = max(largest, missing)
-        changed += 1
-    changed += sum(1 for rank in before if rank not in lost and rank not in after)
-    changed += sum(
-        len(replica.ranks)
-        for was, replica in zip(old.replicas, new.replicas, strict=False)
-        if was.num_micro_batches != replica.num_micro_batches and was.stages == replica.stages
-    )
-    if old.routes != new.routes:
-        # Nothing moves; whoever gives a stage away or runs it, and its neighbours, do something else.
-        changed = max(changed, sum(len(new.replicas[d].ranks) for d in _rerouted(old, new)))
-    if old.schedule != new.schedule:
-        changed = len(new.ranks)  # nothing moves, but everybody has another program
-    pause = costs.group_seconds + largest / costs.bytes_per_second
-    return Price(moved_bytes=moved, pause_seconds=pause if old != new else 0.0, num_changed=changed)
+
+    def __init__(
+        self, model: ModelSpec, old: Layout, live: Collection[int], costs: TransitionCosts | None = None
+    ) -> None:
+        self._old, self._costs, self._sizes = old, costs or TransitionCosts(), _Sizes(model)
+        self._lost = set(old.ranks).difference(live)
+        self._known: dict[int, tuple[Layout, Price]] = {}
+
+    def of(self, new: Layout) -> Price:
+        """Price of going to a layout."""
+        found = self._known.get(id(new))
+        if found is None:
+            # What the id stands for is kept, so that it stays its own.
+            found = self._known[id(new)] = new, self._price(new)
+        return found[1]
+
+    def _price(self, new: Layout) -> Price:
+        old, lost = self._old, self._lost
+        # Replicas that both layouts share cost nothing, unless somebody in them has lost its slices.
+        kept = {id(r.stages) for r in old.replicas} & {id(r.stages) for r in new.replicas}
+        sound = {id(r.stages) for r in old.replicas if id(r.stages) in kept and lost.isdisjoint(r.ranks)}
+        held, holds = _held(old, sound), _held(new, sound)
+        same = {each for each in holds if each in held and lost.isdisjoint(each[0].ranks)}
+        before, after = (_holdings([each for each in some if each not in same]) for some in (held, holds))
+        moved = largest = changed = 0
+        for rank, holding in after.items():
+            old_holding = before.get(rank) if rank not in lost else None
+            if old_holding == holding:
+                continue
+            missing = self._sizes.missing_bytes(holding, old_holding)
+            moved += missing
+            largest = max(largest, missing)
+            changed += 1
+        changed += sum(1 for rank in before if rank not in lost and rank not in after)
+        changed += sum(
+            len(replica.ranks)
+            for was, replica in zip(old.replicas, new.replicas, strict=False)
+            if was.num_micro_batches != replica.num_micro_batches and was.stages == replica.stages
+        )
+        if old.routes != new.routes:
+            # Nothing moves; whoever gives a stage away or runs it, and its neighbours, do something else.
+            changed = max(changed, sum(len(new.replicas[d].ranks) for d in _rerouted(old, new)))
+        if old.schedule != new.schedule:
+            changed = len(new.ranks)  # nothing moves, but everybody has another program
+        pause = self._costs.group_seconds + largest / self._costs.bytes_per_second
+        return Price(moved_bytes=moved, pause_seconds=pause if old != new else 0.0, num_changed=changed)
 
 
 def _rerouted(old: Layout, new: Layout) -> set[int]:

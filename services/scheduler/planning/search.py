@@ -24,7 +24,7 @@ from services.scheduler.planning.risks import (
 from services.scheduler.planning.situation import Situation
 from services.scheduler.planning.solution import TIE
 from services.scheduler.planning.structures import Structure, dealt_again, under_schedules, with_levers
-from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX, TENSOR_WIDTH, Tuner
+from services.scheduler.planning.tuning import LAYER_SPLIT, SEQUENCE_MIX, TUNING, Tuner
 from services.scheduler.planning.virtual import bare
 
 _SCHEDULE_MARGIN = 0.03
@@ -32,7 +32,6 @@ _REARRANGE = "rearrange"
 _MAX_STEPS, _STEP_WORK, _MAX_CLIMBED = 24, 240_000, 3
 """Steps of one rank or stage that are looked at (fewer, down to none, where stages times blocks are many), and from how
 many candidates."""
-_TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
 _MAX_TIED = 2
 _MAX_COMPARED = 3
 _MAX_ROUNDS = 4
@@ -58,7 +57,7 @@ class Search:
         self._dealt: list[Layout] = []
         self.knows_all = False
         self.is_small = _is_small(situation)
-        self._tuning = _TUNING if situation.home.mix is not None else _TUNING[:-1]
+        self._tuning = TUNING if situation.home.mix is not None else TUNING[:-1]
 
     @property
     def fastest(self) -> Candidate:
@@ -78,9 +77,10 @@ class Search:
             last = (*last, VIRTUAL)
         self.candidates.append(
             Candidate(
-                levers=(*names, *_pulled(base, layout), *last),
+                structural_levers=names,
                 layout=layout,
                 base=base,
+                last_levers=last,
                 seconds=seconds,
                 judged=judged,
                 excess_bytes=excess,
@@ -147,7 +147,8 @@ class Search:
         schedules = dict.fromkeys((home.schedule, *home.schedules))
         if looked.base is not None and looked.layout is not None:
             self.add((_REARRANGE,), looked.base, looked.layout)
-            self.tune(under_schedules([((_REARRANGE,), looked.base)], schedules))
+            # Its own splits too: those that are sought anew fill no device beyond what they may of their own accord.
+            self.tune(under_schedules([((_REARRANGE,), base) for base in (looked.base, looked.layout)], schedules))
         self.knows_all = looked.is_all and not (home.routable or self.situation.may_have_orders)
 
     def climb(self) -> None:
@@ -227,9 +228,3 @@ def _best(structures: Sequence[Structure], candidates: Sequence[Candidate]) -> l
         for index, (_, base) in enumerate(structures)
     ]
     return [structures[index] for _, index in sorted(judged)[:_MAX_COMPARED]]
-
-
-def _pulled(base: Layout, layout: Layout) -> tuple[str, ...]:
-    """Tuning levers that differ between a structure and what became of it."""
-    plain = bare(layout)
-    return tuple(name for name in _TUNING if REGISTRY[name].describe(base, plain))

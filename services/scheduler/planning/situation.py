@@ -15,7 +15,7 @@ from services.scheduler.planning.looks import Looks
 from services.scheduler.planning.makespan import near, pipeline_makespans
 from services.scheduler.planning.memory import activation_peak, layout_peak, replica_peaks
 from services.scheduler.planning.pipeline_bound import pipeline_bound
-from services.scheduler.planning.price import Price, TransitionCosts, price_of
+from services.scheduler.planning.price import Price, Prices, TransitionCosts
 from services.scheduler.planning.replay import Replay
 from services.scheduler.planning.routed import slowest_routed
 from services.scheduler.planning.usual_shape import usual_shape
@@ -60,7 +60,7 @@ class Situation:
     dead: tuple[int, ...] = field(init=False)
     may_have_orders: bool = field(init=False, repr=False)
     looks: Looks = field(init=False, repr=False)
-    _prices: dict[int, tuple[Layout, Price]] = field(init=False, repr=False)
+    _prices: list[Prices] = field(init=False, repr=False)
     _keeps_domains: list[bool] = field(init=False, repr=False)
     _well: list[bool] = field(init=False, repr=False)
     _wary: list["Situation"] = field(init=False, repr=False)
@@ -71,8 +71,7 @@ class Situation:
             raise ValueError(f"throughputs {bad}: each must be above 0 (leave dead ranks out) and at most 16")
         object.__setattr__(self, "dead", tuple([rank for rank in self.layout.ranks if rank not in self.throughputs]))
         object.__setattr__(self, "looks", Looks())
-        object.__setattr__(self, "_prices", {})
-        for name in ("_keeps_domains", "_well", "_wary"):
+        for name in ("_prices", "_keeps_domains", "_well", "_wary"):
             object.__setattr__(self, name, [])
         if has_orders(self.home):
             object.__setattr__(self, "with_orders", replace(self.home, routes=()))
@@ -92,19 +91,6 @@ class Situation:
         object.__setattr__(fewer, "looks", self.looks)
         return fewer
 
-    def alone(self, stages: tuple[Stage, ...], speeds: Sequence[float], links: tuple[SlowLink, ...]) -> "Situation":
-        """The question for a job of one replica of these stages.
-
-        Args:
-            stages: Their ranks count from 0.
-            speeds: Throughput of each rank.
-            links: Slow ones among them.
-        """
-        layout = Layout(num_blocks=stages[-1].stop_block, replicas=(Replica(stages=stages, num_micro_batches=1),))
-        one = replace(self, layout=layout, throughputs=dict(enumerate(speeds)), links=links)
-        object.__setattr__(one, "looks", self.looks.of_other_ranks())
-        return one
-
     @property
     def wary(self) -> "Situation":
         """The question as the solver asks it: what stages wider than the full shape's may cost is in the seconds."""
@@ -112,6 +98,7 @@ class Situation:
             return self
         if not self._wary:
             self._wary.append(replace(self, cost=self.cost.wary(usual_shape(self.home))))
+            object.__setattr__(self._wary[0], "_prices", self._prices)  # whatever seconds are, the same bytes move
         return self._wary[0]
 
     @property
@@ -205,8 +192,14 @@ class Situation:
         found = self.looks.parts.get((id(stages), schedule))
         if found is None:
             # The stages are kept with their answer, so that their id stays their own.
-            found = stages, np.array([self._parts_by_speeds(stage, schedule) for stage in stages])
+            found = stages, np.array([self._parts_of(stage, schedule) for stage in stages])
             self.looks.parts[id(stages), schedule] = found
+        return found[1]
+
+    def _parts_of(self, stage: Stage, schedule: str) -> tuple[float, float, float]:
+        found = self.looks.by_stage.get((id(stage), schedule))
+        if found is None:
+            found = self.looks.by_stage[id(stage), schedule] = stage, self._parts_by_speeds(stage, schedule)
         return found[1]
 
     def _parts_by_speeds(self, stage: Stage, schedule: str) -> tuple[float, float, float]:
@@ -300,8 +293,6 @@ class Situation:
 
     def price(self, layout: Layout) -> Price:
         """What going to ``layout`` costs."""
-        found = self._prices.get(id(layout))
-        if found is None:
-            price = price_of(self.cost.model, self.layout, layout, self.holders, self.transition)
-            found = self._prices[id(layout)] = layout, price
-        return found[1]
+        if not self._prices:
+            self._prices.append(Prices(self.cost.model, self.layout, self.holders, self.transition))
+        return self._prices[0].of(layout)

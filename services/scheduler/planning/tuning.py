@@ -4,8 +4,9 @@ Replicas of equal shape and equal speeds are one kind and solved once, so that t
 replicas and not of devices. What does not change stays the same object, which later steps see at a glance.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from services.scheduler.planning.within_memory import fastest_within
 
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
 SEQUENCE_MIX = "sequence_mix"
+TUNING = (TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX)
+"""The tuning levers whose settings are solved together, in that order."""
 _SAME = 1.0 + 1e-6
 _OTHER = 0.25
 _UNEVEN = 1.9
@@ -33,8 +36,12 @@ _Replicas = tuple[Replica, ...]
 _Levers = frozenset[str]
 
 
-def _relabelled(stages: _Stages, name_of: Callable[[int], int]) -> _Stages:
-    """The stages with other ranks."""
+def _with_ranks_of(stages: _Stages, one: _Stages, other: _Stages) -> _Stages:
+    """What became of one replica's stages with the ranks of another one that is alike."""
+    if one is other:
+        return stages
+    now, then = (chain.from_iterable([stage.ranks for stage in shape]) for shape in (one, other))
+    name_of = dict(zip(now, then, strict=True)).__getitem__
     return tuple(
         [
             Stage(
@@ -58,13 +65,10 @@ def _distinct(shapes: Iterable[_Stages]) -> list[_Stages]:
 
 
 class _Kind:
-    """Replicas of one shape and of the same speeds; its ranks are called 0, 1, 2 … in the order of the stages."""
+    """Replicas of one shape and of the same speeds; its ranks are those of the first one that came."""
 
-    def __init__(
-        self, situation: Situation, stages: _Stages, speeds: tuple[float, ...], links: tuple[SlowLink, ...]
-    ) -> None:
-        self.situation = situation.alone(stages, speeds, links)
-        self.stages = stages
+    def __init__(self, situation: Situation, stages: _Stages) -> None:
+        self.situation, self.stages = situation, stages
         self._shapes: dict[tuple[int, str, _Levers], list[_Stages]] = {}
         self._splits: dict[tuple[bool, int, str], _Stages] = {}
         self._within: dict[tuple[int, str, bool, bool], _Stages | None] = {}
@@ -292,14 +296,12 @@ class Tuner:
         key = tuple([(stage.stop_block, stage.shares) for stage in replica.stages]), speeds, links
         kind = self._kinds.get(key)
         if kind is None:
-            index = {rank: i for i, rank in enumerate(replica.ranks)}
-            local = _relabelled(replica.stages, index.__getitem__)
-            kind = self._kinds[key] = _Kind(self._situation, local, speeds, links)
+            kind = self._kinds[key] = _Kind(self._situation, replica.stages)
         self._kind_of[id(replica.stages)] = replica.stages, kind
         return kind
 
     def _links_of(self, replica: Replica) -> tuple[SlowLink, ...]:
-        """Slow links within a replica, by the names that its ranks have in its kind."""
+        """Slow links within a replica, its ranks called 0, 1, 2 … in the order of its stages."""
         index = {rank: i for i, rank in enumerate(replica.ranks)}
         return tuple(
             [
@@ -326,7 +328,7 @@ class Tuner:
             key = id(shape), id(stages)
             if key not in self._shaped:
                 # What ids stand for is kept, so that they stay their own.
-                self._shaped[key] = shape, stages, _relabelled(shape, replica.ranks.__getitem__)
+                self._shaped[key] = shape, stages, _with_ranks_of(shape, options.given, stages)
             stages = self._shaped[key][2]
         self._situation.learn_makespan(stages, quota, schedule, seconds)
         if stages is replica.stages and quota == replica.num_micro_batches:

@@ -38,7 +38,7 @@ def warm_up() -> float:
     small = _small_job()
     look_at_all(small.wary, 1.0, 0.0)
     pace = Pace(small, small.home.replicas[0].stages, "1f1b")
-    pace.may_do(pace.within(2.0 * pace.slope), pace.slope, 1.0)
+    pace.least_seconds(pace.within(2.0 * pace.slope), pace.slope, 1.0)
     layer = Layer(forward=1.0, backward_input=1.0, backward_weight=1.0)
     generate(Case(name="first", devices=2, micro_batches=2, layers=(layer,) * 5), Budget(100))
     return time.perf_counter() - started

@@ -14,7 +14,7 @@ from services.scheduler.planning.levers.sequence_mix import sizes_for
 from services.scheduler.planning.levers.standby import Standby
 from services.scheduler.planning.levers.tensor_width import best_stage, best_widths
 from services.scheduler.planning.memory import replica_peaks
-from services.scheduler.planning.price import price_of
+from services.scheduler.planning.price import Prices
 from services.scheduler.planning.repair import EmptyStage, repaired, spread_quotas
 from tests.unit.scheduler.planning_cases import situation_of
 
@@ -110,14 +110,14 @@ def test_spread_quotas_always_have_the_wanted_sum(quotas, total):
 def test_the_price_of_staying_is_nothing_and_a_joiner_receives_its_whole_slice():
     home = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=8)
     model = situation_of(home).cost.model
-    assert price_of(model, home, home, home.ranks).pause_seconds == 0.0
+    assert Prices(model, home, home.ranks).of(home).pause_seconds == 0.0
     slice_bytes = sum(
         (b.parameter_bytes + b.optimizer_bytes) // (2 if b.max_width > 1 else 1) for b in model.blocks[4:]
     )
     live = [rank for rank in home.ranks if rank != 3]
     without = repaired(home, live)
     assert without is not None
-    assert price_of(model, without, home, live).moved_bytes == pytest.approx(slice_bytes, abs=8)
+    assert Prices(model, without, live).of(home).moved_bytes == pytest.approx(slice_bytes, abs=8)
 
 
 def test_blocks_that_nobody_holds_are_named():

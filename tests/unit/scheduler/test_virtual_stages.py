@@ -17,7 +17,7 @@ from services.scheduler.planning.levers import REGISTRY
 from services.scheduler.planning.links import SlowLink
 from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.pipeline_search import PipelineSearch, _plan
-from services.scheduler.planning.price import TransitionCosts, price_of
+from services.scheduler.planning.price import Prices, TransitionCosts
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.replay import Replay
 from services.scheduler.planning.risks import holds_more, judged_seconds, num_risks
@@ -248,11 +248,11 @@ def test_a_rank_that_gets_another_stage_fetches_that_and_no_more() -> None:
     gets = {0: set(range(stages[2].first_block, stages[2].stop_block)) - set(range(9))}
     gets[1] = set(range(stages[1].first_block, stages[1].stop_block)) - set(range(9, 18))
     expected = {rank: sum(sizes[block] for block in blocks) for rank, blocks in gets.items()}
-    price = price_of(model, home, there, frozenset(home.ranks), costs)
+    price = Prices(model, home, frozenset(home.ranks), costs).of(there)
     assert price.moved_bytes == sum(expected.values())
     assert price.pause_seconds == pytest.approx(0.5 + max(expected.values()) / 1e6)
     assert price.num_changed == 2
-    assert price_of(model, there, there, frozenset(home.ranks), costs).pause_seconds == 0.0
+    assert Prices(model, there, frozenset(home.ranks), costs).of(there).pause_seconds == 0.0
 
 
 def test_where_too_few_ranks_are_left_for_the_activations_of_the_full_shape_the_job_gets_a_plan_all_the_same() -> None:

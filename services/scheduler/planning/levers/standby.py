@@ -4,7 +4,6 @@ Replicas of equal shape and speeds are one kind, and what a shard is worth is co
 the number of different replicas, not of devices.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from services.scheduler.planning.situation import Situation
 
 _MAX_PLACED = 16
 _MAX_STEPS = 2
+_LESS, _MORE = 1.0 - 1e-9, 1.0 + 1e-9
 _Stages = tuple[Stage, ...]
 _Key = tuple[tuple[int, tuple[int, ...], tuple[float, ...]], ...]
 
@@ -39,7 +39,7 @@ class _Job:
         for d, pace in enumerate(self._paces):
             self._first.setdefault(pace, d)
         self._needs: dict[float, list[int]] = {}
-        self._may: dict[tuple[Pace, float], tuple[float, list[bool]]] = {}
+        self._least: dict[tuple[Pace, float, float], list[float]] = {}
         self._near: dict[int | str, dict[tuple[int, int], None]] = {}
         if situation.keeps_domains:
             for d, replica in enumerate(layout.replicas):
@@ -92,39 +92,48 @@ class _Job:
             rank: It.
             seconds: Pipeline seconds of the job without it.
         """
-        best: tuple[float, int, Pace] | None = None
-        for d, s in self.places(rank):
-            most = (seconds if best is None else best[0]) * (1.0 - 1e-9)
-            wider = self.with_shard(rank, d, s) if self.may_help(most, d, s, rank) else None
-            if wider is not None and self.is_within(most, d, wider):
-                best = self.seconds(d, wider), d, wider
+        best: tuple[float, tuple[int, int], Pace] | None = None
+        most = last = seconds * _LESS
+        # The sooner a good place is found the more others go without a look; of equal places it is the first.
+        for least, d, s in sorted([(self.least_seconds(most, d, s, rank), d, s) for d, s in self.places(rank)]):
+            if least > last:
+                break
+            limit = last if best is None or (d, s) < best[1] else most
+            wider = self.with_shard(rank, d, s) if self.least_seconds(limit, d, s, rank) <= limit else None
+            if wider is not None and self.is_within(limit, d, wider):
+                taken = self.seconds(d, wider)
+                best, most, last = (taken, (d, s), wider), taken * _LESS, min(last, taken * _MORE)
         if best is None:
             return None
         replicas = list(self.layout.replicas)
-        replicas[best[1]] = Replica(stages=best[2].stages, num_micro_batches=replicas[best[1]].num_micro_batches)
+        d = best[1][0]
+        replicas[d] = Replica(stages=best[2].stages, num_micro_batches=replicas[d].num_micro_batches)
         return best[0], tuple(replicas)
 
     def is_within(self, limit: float, replica: int, instead: Pace) -> bool:
         """Whether the job is done within some pipeline seconds with one replica at another pace."""
         return instead.is_within(self._needed(limit, replica), limit)
 
-    def may_help(self, limit: float, replica: int, stage: int, rank: int) -> bool:
-        """Whether the job may be done within some pipeline seconds with a rank as one more shard of a stage."""
+    def least_seconds(self, limit: float, replica: int, stage: int, rank: int) -> float:
+        """Seconds that a replica needs at least for its part of a job that is done within some seconds.
+
+        Args:
+            limit: Those seconds.
+            replica: It.
+            stage: Of which a rank is one more shard.
+            rank: That rank.
+        """
         pace, speed = self._paces[replica], self._situation.throughputs[rank]
-        asked, found = self._may.get((pace, speed), (math.inf, None))
-        if found is not None and asked >= limit and not found[stage]:
-            return False  # not even within more seconds
-        if found is None or asked != limit:
-            found = pace.may_do(self._needed(limit, replica), limit, speed)
-            self._may[pace, speed] = limit, found
-        return found[stage]
+        if (pace, speed, limit) not in self._least:
+            self._least[pace, speed, limit] = pace.least_seconds(self._needed(limit, replica), limit, speed)
+        return self._least[pace, speed, limit][stage]
 
     def _needed(self, limit: float, replica: int) -> int:
         """Micro-batches that a replica has to do within some seconds, so that the job is done."""
         if limit not in self._needs:
             done = {pace: pace.within(limit) for pace in self._counts}
             lacking = self.layout.num_micro_batches - sum([done[pace] * n for pace, n in self._counts.items()])
-            self._needs = {limit: [lacking + done[pace] for pace in self._paces]}
+            self._needs[limit] = [lacking + done[pace] for pace in self._paces]
         return self._needs[limit][replica]
 
     def seconds(self, replica: int = 0, instead: Pace | None = None) -> float:

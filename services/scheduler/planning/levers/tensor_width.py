@@ -39,6 +39,15 @@ def best_widths(num_granules: int, speeds: tuple[float, ...], most: int | None =
 
 def best_stage(situation: Situation, stage: Stage) -> Stage:
     """The stage with the best widths for its live ranks; ranks that would only hold it up are left out."""
+    found = situation.looks.fitted.get(id(stage))
+    if found is None:
+        # The stage is kept with its answer, so that its id stays its own.
+        found = situation.looks.fitted[id(stage)] = stage, _fitted(situation, stage)
+    return found[1]
+
+
+def _fitted(situation: Situation, stage: Stage) -> Stage:
+    """See :func:`best_stage`."""
     ranks, cost = stage.ranks, situation.cost
     speeds = tuple([situation.throughputs[rank] for rank in ranks])
     even = len(set(speeds)) == len(set(stage.shares)) == 1
