@@ -1,18 +1,16 @@
 """Traces with slow communication: victims, onsets and durations drawn at random, nodes with clocks that are apart."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from benchmarks.detection.simulated_run import HARDWARE, OPERATION_NOISE_SIGMA, SimulatedRun, job_of_shape
 from benchmarks.detection.traces import SMALLEST_DISTANCE
 from layouts.layout import Layout
 from simulator.links import LinkConditions, SlowLinks
 from simulator.noise import rank_noise, resampled_factors
-from simulator.observations import NodeClock, observations
+from simulator.observations import NodeClock
 from simulator.pipeline_run import run_pipeline
 
 CLOCK_OFFSET_SECONDS = 5e-3
@@ -35,23 +33,8 @@ class Victim(StrEnum):
 class LinkTrace(SimulatedRun):
     """One simulated run and its truth; ``fault`` is None where no link was slow."""
 
-    devices_per_node: int
-    clocks: tuple[NodeClock, ...]
     fault: SlowLinks | None
     slow_device: int | None
-
-    def observations(self) -> Iterator[pb.Observation]:
-        """What the detector would read."""
-        return observations(
-            job_id=self.name,
-            model=self.model,
-            layout=self.layout,
-            hardware=self.hardware,
-            workload=self.workload,
-            times=self.times,
-            devices_per_node=self.devices_per_node,
-            node_clocks=self.clocks,
-        )
 
 
 def make_link_trace(

@@ -10,7 +10,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from layouts.layout import Layout, uniform_layout
 from layouts.model import BlockCost, ModelSpec
 from simulator.hardware import Hardware
-from simulator.observations import observations
+from simulator.observations import NodeClock, observations
 from simulator.pipeline_run import RankTimes
 from simulator.workload import Workload, packed_workload
 
@@ -41,7 +41,7 @@ class JobOfShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRun:
-    """One run of a job, executed operation by operation."""
+    """One run of a job, executed operation by operation; ``clocks`` are those of its nodes, all right where empty."""
 
     name: str
     layout: Layout
@@ -49,6 +49,8 @@ class SimulatedRun:
     hardware: Hardware
     workload: Workload
     times: RankTimes
+    devices_per_node: int = 8
+    clocks: tuple[NodeClock, ...] = ()
 
     @property
     def num_iterations(self) -> int:
@@ -64,6 +66,8 @@ class SimulatedRun:
             hardware=self.hardware,
             workload=self.workload,
             times=self.times,
+            devices_per_node=self.devices_per_node,
+            node_clocks=self.clocks,
         )
 
 

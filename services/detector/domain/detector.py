@@ -18,6 +18,7 @@ from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.frame_table import FrameTable, table_of
 from services.detector.domain.hang_watch import HangWatch
 from services.detector.domain.job_profile import JobProfile
+from services.detector.domain.kind import Look
 from services.detector.domain.kind_board import KindBoard, kind_verdict
 from services.detector.domain.link_watch import LinkFinding, LinkWatch
 from services.detector.domain.loss_watch import LossWatch
@@ -176,10 +177,9 @@ class JobDetector:
                 verdicts.append(self._probing.health_verdict(frame, entry, change, float(expected[entry])))
         verdicts = self._kinds.revise(frame, verdicts)
         found: list[Finding] = [*verdicts]
-        if passed is not None and expected is not None:
-            of_kinds = self._kinds.pass_over(passed, layout, expected_seconds=expected, bank=bank, rows=rows)
-        else:
-            of_kinds = self._kinds.observe(
+
+        def look() -> Look:
+            return self._kinds.look(
                 frame,
                 layout,
                 usable=layout.everybody if some is None else some,
@@ -188,6 +188,8 @@ class JobDetector:
                 rows=rows,
                 ranges=table.ranges,
             )
+
+        of_kinds = self._kinds.observe(look()) if passed is None else self._kinds.pass_over(passed, look)
         found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in of_kinds]
         found += self._probing.suspect(frame, rows, self._profile)
         if passed is not None:

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import math
 import pkgutil
+from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -59,7 +60,7 @@ class KindBoard:
         for watch in self._watches:
             watch.begin_epoch()
 
-    def observe(
+    def look(
         self,
         frame: FrameObservation,
         layout: FrameLayout,
@@ -69,8 +70,8 @@ class KindBoard:
         bank: DeviceBank,
         rows: Ints,
         ranges: tuple[Range, Range],
-    ) -> list[KindFinding]:
-        """Takes one frame.
+    ) -> Look:
+        """What kinds see of a frame.
 
         Args:
             frame: The frame.
@@ -81,54 +82,6 @@ class KindBoard:
             rows: Row of each entry in the bank.
             ranges: Those of the losses and gradient norms that are reported.
         """
-        look = self._look(frame, layout, usable, expected_seconds, bank, rows, ranges)
-        return [finding for watch in self._watches for finding in watch.observe(look)]
-
-    def pass_over(
-        self,
-        passed: Passed,
-        layout: FrameLayout,
-        *,
-        expected_seconds: Floats,
-        bank: DeviceBank,
-        rows: Ints,
-    ) -> list[KindFinding]:
-        """Takes one frame of which the compiled pass has told.
-
-        Args:
-            passed: What it tells.
-            layout: Layout of the frame.
-            expected_seconds: As for :meth:`observe`, like the rest.
-            bank: The same.
-            rows: The same.
-        """
-        found: list[KindFinding] = []
-        look: Look | None = None
-        for watch in self._watches:
-            told = watch.pass_over(passed)
-            if told is None:
-                look = look or self._look(
-                    passed.frame, layout, layout.everybody, expected_seconds, bank, rows, passed.ranges
-                )
-                told = watch.observe(look)
-            if told:
-                found += told
-        return found
-
-    def watch(self, kind: type[Kind]) -> Kind:
-        """The watch of a kind."""
-        return next(watch for watch in self._watches if isinstance(watch, kind))
-
-    def _look(
-        self,
-        frame: FrameObservation,
-        layout: FrameLayout,
-        usable: Bools,
-        expected_seconds: Floats | None,
-        bank: DeviceBank,
-        rows: Ints,
-        ranges: tuple[Range, Range],
-    ) -> Look:
         everyone = bank.is_everyone(rows)
         ill = bank.ill if everyone else bank.ill[rows]
         return Look(
@@ -143,6 +96,32 @@ class KindBoard:
             some_ill=bool(np.count_nonzero(ill)),
             ranges=ranges,
         )
+
+    def observe(self, look: Look) -> list[KindFinding]:
+        """Takes one frame, as :meth:`look` shows it."""
+        return [finding for watch in self._watches for finding in watch.observe(look)]
+
+    def pass_over(self, passed: Passed, look: Callable[[], Look]) -> list[KindFinding]:
+        """Takes one frame of which the compiled pass has told.
+
+        Args:
+            passed: What it tells.
+            look: Makes what :meth:`observe` takes of the same frame; called only if some kind must see it.
+        """
+        found: list[KindFinding] = []
+        seen: Look | None = None
+        for watch in self._watches:
+            told = watch.pass_over(passed)
+            if told is None:
+                seen = seen or look()
+                told = watch.observe(seen)
+            if told:
+                found += told
+        return found
+
+    def watch(self, kind: type[Kind]) -> Kind:
+        """The watch of a kind."""
+        return next(watch for watch in self._watches if isinstance(watch, kind))
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
         """What of the verdicts about devices is to be published now."""
