@@ -13,7 +13,7 @@ class VerdictRow(Base):
     """One finding of the detector."""
 
     __tablename__ = "verdicts"
-    __table_args__ = (Index(None, "job_id", "decided_at"),)
+    __table_args__ = (Index(None, "decided_at", "verdict_id"), Index(None, "job_id", "decided_at", "verdict_id"))
 
     verdict_id: Mapped[TextKey]
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.job_id"))

@@ -1,5 +1,6 @@
 import secrets
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -143,6 +144,19 @@ def test_the_session_setting_narrows_and_never_widens(users: Users) -> None:
     reader = users.connect("evenkeel_reader")
     reader.execute("SET evenkeel.tenant = 'research'")
     assert jobs_in(reader, "jobs") == set()
+
+
+def test_what_a_reader_may_see_is_asked_once_a_query_not_once_a_row(users: Users) -> None:
+    def scans_of_grants(node: dict[str, Any]) -> list[int]:
+        own = [node["Actual Loops"]] if node.get("Relation Name") == "tenant_grants" else []
+        return own + [loops for child in node.get("Plans", ()) for loops in scans_of_grants(child)]
+
+    reader = users.connect("evenkeel_reader", tenants=("*",))
+    for query in ("SELECT * FROM jobs", "SELECT * FROM verdict_culprits", "SELECT * FROM current_incidents"):
+        ((explained,),) = reader.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}").fetchall()
+        loops = scans_of_grants(explained[0]["Plan"])
+        assert 1 in loops, query
+        assert max(loops) == 1, query
 
 
 def test_a_temporary_table_does_not_stand_in_for_the_grants(users: Users) -> None:
