@@ -36,8 +36,9 @@ setup: $(STAMP) ## Make .venv with the locked dependencies; nothing to do when t
 demo: setup ## Run the main job through its failures on a local stack; the report goes to out/demo
 	evenkeel demo
 
-test: lint ## Lint, then every test but test-compose; the last line is pytest's
-	pytest -p tests.beside --beside tests/integration/elastic --beside tests/unit tests/integration tests/e2e $(PYTEST_FLAGS)
+test: setup ## Lint and every test but test-compose at the same time; the last line is pytest's
+	pytest -p tests.beside --beside-command "make --no-print-directory lint" \
+	  --beside tests/integration/elastic --beside tests/unit --along tests/integration tests/e2e $(PYTEST_FLAGS)
 
 test-unit: setup ## Tests of the pure parts: no servers, some minutes
 	pytest tests/unit $(PYTEST_FLAGS)

@@ -1,21 +1,22 @@
 """A pytest plugin: folders of tests run in processes of their own beside the others, and all is told in one report.
 
 Tests that wait for servers and clocks leave the processors idle for half of their time; what only computes fits into
-that time. It has less right to the processors, so that the clocks of the others stay right. Tests of such a folder
-that look at the clock themselves are marked so, and stay with the others. Each folder has a process: one that waits
-leaves its time to the next, and whatever ends last has the processors to itself.
+that time. A folder that is run ``--beside`` has less right to the processors, so that the clocks of the others stay
+right; what looks at the clock itself is marked so and runs with those. One that is run ``--along`` waits as much as
+they do, and has the same right. Each folder has a process: one that waits leaves its time to the next. A command that
+only computes, as a check of types, may run beside them too: the run ends when it fails.
 
-    pytest -p tests.beside --beside tests/integration/elastic --beside tests/unit tests/integration tests/e2e
+    pytest -p tests.beside --beside-command mypy --beside tests/unit --along tests/integration tests/e2e
 """
 
-import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,36 +25,62 @@ import pytest
 CLOCK = "clock"
 NICENESS = 10
 TIMEOUT_SECONDS = 600
-"""Of each test beside the others: it may have to wait long for a processor."""
+"""Of each test of a part: it may have to wait long for a processor."""
 GRACE_SECONDS = 20.0
-ENDED = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
+ENDED = frozenset[int]({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--beside", action="append", metavar="FOLDER", help="run the tests of FOLDER in a process beside the others"
-    )
-    parser.addoption("--beside-reports-to", metavar="FILE", help="for that process: where it tells its results")
+    for option, metavar, meaning in (
+        ("--beside", "FOLDER", "run the tests of FOLDER in a process beside the others"),
+        ("--along", "FOLDER", "likewise, with the same right to the processors"),
+        ("--beside-command", "COMMAND", "run COMMAND beside the tests; it has to succeed"),
+    ):
+        parser.addoption(option, action="append", default=[], metavar=metavar, help=meaning)
+    parser.addoption("--part", metavar="FOLDER", help="for such a process: whose tests it runs")
+    parser.addoption("--part-reports-to", metavar="FILE", help="for such a process: where it tells its results")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    reports_to, folders = config.getoption("--beside-reports-to"), config.getoption("--beside")
-    if reports_to:
+    parts = Parts(config)
+    if reports_to := config.getoption("--part-reports-to"):
+        config.pluginmanager.register(parts)
         config.pluginmanager.register(Teller(config, Path(reports_to)))
-    elif folders and not config.getoption("--collect-only"):
-        config.pluginmanager.register(Listener(config, folders))
+    elif (parts.folders or config.getoption("--beside-command")) and not config.getoption("--collect-only"):
+        config.pluginmanager.register(parts)
+        config.pluginmanager.register(Listener(config, parts))
+
+
+class Parts:
+    """Which process runs a test; every process knows all of it, so that each test is run once."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._mine = config.getoption("--part")
+        self._place = config.invocation_params.dir
+        self._beside: list[str] = config.getoption("--beside")
+        self.folders: list[str] = [*self._beside, *config.getoption("--along")]
+
+    def is_beside(self, folder: str) -> bool:
+        """Whether its tests have less right to the processors."""
+        return folder in self._beside
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if self._part_of(item) == self._mine]
+
+    def _part_of(self, item: pytest.Item) -> str | None:
+        clocked = item.get_closest_marker(CLOCK) is not None
+        for folder in self.folders:
+            if item.path.is_relative_to(self._place / folder) and not (clocked and self.is_beside(folder)):
+                return folder
+        return None
 
 
 class Teller:
-    """In the process beside: writes each report as a line of JSON."""
+    """In the process of a part: writes each report as a line of JSON."""
 
     def __init__(self, config: pytest.Config, reports_to: Path) -> None:
-        os.nice(NICENESS)
         self._config = config
         self._lines = reports_to.open("w", buffering=1)
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if not item.get_closest_marker(CLOCK)]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -70,42 +97,89 @@ class Teller:
         self._lines.close()
 
 
-class Run:
-    """The process of one folder, which it starts.
+class Beside:
+    """A process beside the tests, which it starts.
+
+    Args:
+        what: Of whom is told that it failed.
+        command: Program and arguments.
+        place: Becomes a folder with what it writes.
+        startpath: Where it runs.
+        niceness: How much less right to the processors it has.
+    """
+
+    succeeded: frozenset[int] = frozenset({0})
+
+    def __init__(
+        self, what: str, command: Sequence[str], place: Path, startpath: Path, *, niceness: int = NICENESS
+    ) -> None:
+        self._what = what
+        self._output = place / "output"
+        place.mkdir()
+        with self._output.open("w") as stream:
+            self._process = subprocess.Popen(
+                ["nice", "-n", str(niceness), *command],
+                stdout=stream,
+                stderr=stream,
+                cwd=startpath,
+                process_group=0,
+            )
+
+    def problem(self) -> str:
+        """What went wrong apart from tests, if it has ended and anything did."""
+        status = self._process.poll()
+        return "" if status is None or status in self.succeeded else f"{self._what} ended with {status}"
+
+    def wait(self) -> str:
+        """Wait for its end; what went wrong apart from tests, if anything did."""
+        self._process.wait()
+        return self.problem()
+
+    def interrupt(self) -> None:
+        """Unless it has ended: it and what it started."""
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+
+    def end(self) -> None:
+        """Wait a little, then end it and what it started."""
+        try:
+            self._process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def told(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Hook and report of every test that it told of."""
+        yield from ()
+
+    def output(self) -> str:
+        """All that it wrote."""
+        return self._output.read_text()
+
+
+class Run(Beside):
+    """The process of one folder.
 
     Args:
         folder: Whose tests it runs.
         flags: For its pytest.
         place: Becomes a folder with what it tells.
         startpath: Where it runs.
+        niceness: How much less right to the processors it has.
     """
 
-    def __init__(self, folder: str, flags: list[str], place: Path, startpath: Path) -> None:
-        self.folder = folder
-        self._reports, self._output = place / "reports", place / "output"
-        place.mkdir()
-        more = [f"--beside-reports-to={self._reports}", f"--timeout={TIMEOUT_SECONDS}", folder]
-        with self._output.open("w") as stream:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *flags, *more], stdout=stream, stderr=stream, cwd=startpath
-            )
+    succeeded = ENDED
 
-    def wait(self) -> str:
-        """Wait for its end; what went wrong apart from tests, if anything did."""
-        status = self._process.wait()
-        return "" if status in ENDED else f"the tests of {self.folder} ended with {status}"
+    def __init__(self, folder: str, flags: list[str], place: Path, startpath: Path, *, niceness: int) -> None:
+        self._reports = place / "reports"
+        more = [f"--part={folder}", f"--part-reports-to={self._reports}", f"--timeout={TIMEOUT_SECONDS}", folder]
+        command = [sys.executable, "-m", "pytest", *flags, *more]
+        super().__init__(f"the tests of {folder}", command, place, startpath, niceness=niceness)
 
     def interrupt(self) -> None:
         """Unless it has ended: so that it ends the processes that it started."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
-
-    def end(self) -> None:
-        """Wait a little, then end it."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE_SECONDS)
-        self._process.kill()
-        self._process.wait()
 
     def told(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Hook and report of everything that it told."""
@@ -114,34 +188,30 @@ class Run:
                 hook, told = json.loads(line)
                 yield hook, told
 
-    def output(self) -> str:
-        """All that it wrote."""
-        return self._output.read_text()
-
 
 class Listener:
     """In the process that was started: starts the other ones, waits for them, and passes on what they told."""
 
-    def __init__(self, config: pytest.Config, folders: list[str]) -> None:
+    def __init__(self, config: pytest.Config, parts: Parts) -> None:
         self._config = config
-        self._folders = folders
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        beside = [self._config.invocation_params.dir / folder for folder in self._folders]
-        items[:] = [
-            item
-            for item in items
-            if item.get_closest_marker(CLOCK) or not any(item.path.is_relative_to(folder) for folder in beside)
-        ]
+        self._parts = parts
+        self._commands: list[str] = config.getoption("--beside-command")
+        self._running: list[Beside] = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
-        runs: list[Run] = []
+        runs: list[Beside] = []
         with tempfile.TemporaryDirectory() as place:
             try:
-                for number, folder in enumerate(self._folders):
-                    runs.append(Run(folder, self._flags(), Path(place, str(number)), session.startpath))
+                for folder in self._parts.folders:
+                    niceness = NICENESS if self._parts.is_beside(folder) else 0
+                    at = Path(place, str(len(runs)))
+                    runs.append(Run(folder, self._flags(), at, session.startpath, niceness=niceness))
+                for command in self._commands:
+                    runs.append(Beside(command, shlex.split(command), Path(place, str(len(runs))), session.startpath))
+                self._running = runs[len(self._parts.folders) :]
                 result = yield
+                self._running = []
                 problems = [run.wait() for run in runs]
             finally:
                 for run in runs:
@@ -152,16 +222,30 @@ class Listener:
                 for hook, told in run.told():
                     self._pass_on(session, hook, told)
                 if problem:
-                    sys.stdout.write(f"\n{problem}:\n{run.output()}")
+                    _tell(run, problem)
         if any(problems):
             raise session.Failed("; ".join(filter(None, problems)))
         return result
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        """Before each test: once a command has failed, no test changes that."""
+        for command in self._running:
+            if problem := command.problem():
+                _tell(command, problem)
+                raise item.session.Failed(problem)
+
     def _flags(self) -> list[str]:
-        """This process's own flags without its folders."""
+        """This process's own flags without its folders and commands."""
         given = [str(argument) for argument in self._config.invocation_params.args]
-        left_out = {*self._config.args, "--beside", *self._folders, *(f"--beside={each}" for each in self._folders)}
-        return [argument for argument in given if argument not in left_out]
+        option = "--beside-command"
+        left_out = {*self._config.args, option, *self._commands, *(f"{option}={each}" for each in self._commands)}
+        # A folder that is a part may be named among the others too: the option comes just before it.
+        return [
+            argument
+            for before, argument in zip(["", *given], given, strict=False)
+            if argument not in left_out or before in ("--beside", "--along")
+        ]
 
     def _pass_on(self, session: pytest.Session, hook: str, told: dict[str, Any]) -> None:
         report = self._config.hook.pytest_report_from_serializable(config=self._config, data=told)
@@ -171,3 +255,7 @@ class Listener:
         getattr(self._config.hook, hook)(report=report)
         if hook == "pytest_runtest_logreport" and report.when == "teardown":
             self._config.hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
+
+
+def _tell(beside: Beside, problem: str) -> None:
+    sys.stdout.write(f"\n{problem}:\n{beside.output()}")

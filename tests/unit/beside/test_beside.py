@@ -1,8 +1,10 @@
 """Folders in processes of their own, one report: nothing that fails in any may get lost."""
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,23 @@ MEETS = (
     "import pathlib\nimport time\n\n"
     "def test_all_are_there():\n    pathlib.Path(__file__).with_suffix('.here').touch()\n"
     "    while len(list(pathlib.Path().glob('*/*.here'))) < 3:\n        time.sleep(0.01)\n"
+)
+MEETS_TESTS = (
+    "import pathlib\nimport time\n\n"
+    "with open('times', 'a') as times:\n    times.write('once')\n"
+    "pathlib.Path('own/command.here').touch()\n"
+    "while len(list(pathlib.Path().glob('*/*.here'))) < 3:\n    time.sleep(0.01)\n"
+)
+NOTES_ITSELF = (
+    "import os\nimport pathlib\nimport sys\n\n"
+    "pathlib.Path('noted').write_text(str(os.getpid()))\npathlib.Path('noted').rename('command')\n"
+)
+OUTLIVES = (
+    "import pathlib\nimport time\n\n"
+    "def test_it_outlives_the_command():\n"
+    "    while not pathlib.Path('command').exists():\n        time.sleep(0.01)\n"
+    "    stat = pathlib.Path('/proc', pathlib.Path('command').read_text(), 'stat')\n"
+    "    while ') Z ' not in stat.read_text():\n        time.sleep(0.01)\n\n"
 )
 ENDS = "import os\n\ndef test_it_ends_the_process():\n    os._exit(3)\n"
 
@@ -104,13 +123,64 @@ def test_flags_hold_for_both(run) -> None:
     assert lines[-1].startswith("2 passed")
 
 
+def test_a_folder_along_has_the_same_right_to_the_processors_and_gets_what_looks_at_the_clock_in_its_folders_beside(
+    run, tmp_path: Path
+) -> None:
+    inner = tmp_path / "along" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "test_inner.py").write_text(PASSES + CLOCKED)
+    (inner.parent / "test_along.py").write_text(CLOCKED)
+    status, lines = run(PASSES, PASSES, "--beside", "along/inner", "--along", "along", "along")
+    assert status == pytest.ExitCode.OK
+    assert "5 passed" in lines[-1]
+
+
 def test_in_a_folder_beside_what_looks_at_the_clock_runs_with_the_others_and_each_test_runs_once(run) -> None:
     status, lines = run(PASSES + CLOCKED, PASSES, "beside")
     assert status == pytest.ExitCode.OK
     assert "3 passed" in lines[-1]
 
 
+COMMAND = f"{sys.executable} -c "
+
+
+@pytest.mark.parametrize(("command", "status"), [("print('never told')", 0), ("print('no such type'); exit(1)", 1)])
+def test_a_command_beside_the_tests_has_to_succeed_and_is_told_where_it_does_not(
+    run, command: str, status: int
+) -> None:
+    found, lines = run(PASSES, PASSES, "--beside-command", f'{COMMAND}"{command}"')
+    assert found == status
+    assert [line for line in lines if line in ("never told", "no such type")] == ["no such type"] * status
+    assert "2 passed" in lines[-1]
+
+
+def test_a_command_runs_once_and_at_the_same_time_as_the_tests(run, tmp_path: Path) -> None:
+    (tmp_path / "command.py").write_text(MEETS_TESTS)
+    status, _ = run(MEETS, MEETS, "--beside-command", f"{sys.executable} command.py")
+    assert status == pytest.ExitCode.OK
+    assert (tmp_path / "times").read_text() == "once"
+
+
+def test_a_command_that_fails_ends_the_run_before_the_next_test(run, tmp_path: Path) -> None:
+    (tmp_path / "command.py").write_text(NOTES_ITSELF + "sys.exit('no such type')\n")
+    status, lines = run(WAITS, OUTLIVES + FAILS, "--beside-command", f"{sys.executable} command.py")
+    assert status == pytest.ExitCode.TESTS_FAILED
+    assert "no such type" in lines
+    assert "1 passed" in lines[-1]
+    assert "failed" not in lines[-1]
+
+
 def test_an_interrupt_lets_the_tests_beside_tidy_up(run, tmp_path: Path) -> None:
     status, _ = run(WAITS, INTERRUPTS)
     assert status == pytest.ExitCode.INTERRUPTED
     assert (tmp_path / "tidied").exists()
+
+
+def test_an_interrupt_ends_a_command_with_what_it_started(run, tmp_path: Path) -> None:
+    (tmp_path / "command.sh").write_text("sleep 600 & echo $! > noted\nmv noted started\nwait\n")
+    status, _ = run(PASSES, INTERRUPTS, "--beside-command", "bash command.sh")
+    assert status == pytest.ExitCode.INTERRUPTED
+    stat = Path("/proc", (tmp_path / "started").read_text().strip(), "stat")
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while ") Z " not in stat.read_text():  # its new parent may take a while to notice that it has ended
+            time.sleep(0.01)
