@@ -110,9 +110,12 @@ def test_a_killed_server_comes_back_at_the_same_address_with_its_data(stack: Sta
 
 
 def test_a_second_owner_of_the_same_name_is_refused(stack: Stack) -> None:
+    before = {**stack.service_process_ids, **stack.server_process_ids}
     with pytest.raises(StackError, match="runs already"):
         Stack(stack.name).start()
-    assert all(is_healthy(port) for port in stack.addresses.metrics_ports.values())
+    assert {**stack.service_process_ids, **stack.server_process_ids} == before
+    # One look may come when a service has no processor for two seconds.
+    wait_for(lambda: all(is_healthy(port) for port in stack.addresses.metrics_ports.values()))
 
 
 def test_killing_a_service_that_is_not_there_says_which_ones_are(stack: Stack) -> None:
