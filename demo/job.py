@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from demo.scenario import LONG_DOCUMENTS
 from layouts.layout import Layout, uniform_layout
 from layouts.model import ModelSpec
-from trainer_sdk.elastic.config import TrainingConfig, WorkloadConfig
+from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 from trainer_sdk.elastic.model import model_spec
 
 TENSOR, PIPELINE, DATA = 2, 2, 2
@@ -33,13 +33,14 @@ class MainJob:
     flops_per_second: float
 
 
-def main_job(job_id: str, seed: int, *, dtype: str = "float32") -> MainJob:
-    """The demo's job for one seed, computing in ``dtype``."""
+def main_job(job_id: str, seed: int, *, dtype: str = "float32", architecture: ModelConfig | None = None) -> MainJob:
+    """The demo's job for one seed, computing in ``dtype``; where wanted of another ``architecture``, as fast."""
     config = TrainingConfig(
         job_id=job_id,
         seed=seed,
         dtype=dtype,
         num_iterations=ENDLESS_ITERATIONS,
+        model=architecture or ModelConfig(),
         workload=WorkloadConfig(
             num_micro_batches=NUM_MICRO_BATCHES,
             token_budget=TOKEN_BUDGET,

@@ -3,18 +3,49 @@
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
 import psycopg
 
+from stack.paths import checkout_root
 from stack.stack import Stack
+from trainer_sdk.elastic.config import TrainingConfig, config_from_json
+from trainer_sdk.elastic.model import model_spec
+from trainer_sdk.launcher.job_file import load_job
+from trainer_sdk.launcher.job_spec import JobSpec
 from trainer_sdk.launcher.launcher import Launcher
 
 PATIENCE_SECONDS = 600.0
 """As the slowest machine needs: eight processes load their libraries for minutes where others want the processors."""
+NARROW_HEAD_DIM = 4
+"""Half the width: a quarter of the work that the machine has to do, at whatever speed the devices are said to be."""
 _NUM_LAST_LINES = 12
 _LONGEST_LINE = 300
+
+
+def example_job(stack: Stack, job_id: str) -> JobSpec:
+    """The example's job on a stack."""
+    environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": job_id}
+    spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / job_id)
+    return replace(spec, logs_to_files=True)
+
+
+def narrowed(spec: JobSpec) -> JobSpec:
+    """The same job with a narrower model on slower devices: its pace is the same, and easier to keep here.
+
+    Not where stages have few layers each: the head is more of a narrow model, so that stages differ.
+    """
+    narrow = {**spec.config, "model": {**spec.config["model"], "head_dim": NARROW_HEAD_DIM}}
+    less = _forward_flops(config_from_json(narrow)) / _forward_flops(config_from_json(spec.config))
+    return replace(spec, config=narrow, flops_per_second=less * spec.flops_per_second)
+
+
+def _forward_flops(config: TrainingConfig) -> float:
+    """Of a micro-batch as it is on average."""
+    tokens = config.workload.token_budget
+    squares = tokens * config.workload.median_document_length
+    return sum(block.forward_flops(tokens, squares) for block in model_spec(config).blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

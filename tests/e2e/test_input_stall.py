@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 
 from layouts.layout import uniform_layout
-from stack.paths import checkout_root
 from stack.stack import Stack
-from tests.e2e.live_run import LiveRun
-from trainer_sdk.elastic.config import config_from_json
-from trainer_sdk.elastic.model import model_spec
+from tests.e2e.live_run import LiveRun, example_job, narrowed
+from trainer_sdk.elastic.model import model_spec_of
 from trainer_sdk.launcher.inject import slow_input
-from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -47,11 +44,10 @@ class StalledRun(LiveRun):
 
 @pytest.fixture(scope="module")
 def run(stack: Stack) -> StalledRun:
-    environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "input-stall"}
-    spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "input-stall")
+    spec = narrowed(example_job(stack, "input-stall"))
     layout = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=1, num_micro_batches=8)
-    spec = replace(spec, layout=layout, logs_to_files=True, flops_per_second=2 * spec.flops_per_second)
-    with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
+    spec = replace(spec, layout=layout, flops_per_second=2 * spec.flops_per_second)
+    with Launcher(spec, model_spec_of(spec.config)) as launcher:
         run = StalledRun(stack, launcher)
         run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
         run.onset = run.iteration()

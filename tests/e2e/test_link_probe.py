@@ -6,13 +6,10 @@ from typing import Any
 import pytest
 
 from layouts.layout import uniform_layout
-from stack.paths import checkout_root
 from stack.stack import Stack
-from tests.e2e.live_run import LiveRun
-from trainer_sdk.elastic.config import config_from_json
-from trainer_sdk.elastic.model import model_spec
+from tests.e2e.live_run import LiveRun, example_job, narrowed
+from trainer_sdk.elastic.model import model_spec_of
 from trainer_sdk.launcher.inject import slow_link
-from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -41,17 +38,15 @@ class ProbedRun(LiveRun):
 
 @pytest.fixture(scope="module")
 def run(stack: Stack) -> ProbedRun:
-    environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "link-probe"}
-    spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "link-probe")
+    spec = narrowed(example_job(stack, "link-probe"))
     spec = replace(
         spec,
         layout=uniform_layout(num_blocks=8, tensor=1, pipeline=2, data=2, num_micro_batches=8),
-        logs_to_files=True,
         flops_per_second=4 * spec.flops_per_second,
         link_bytes_per_second=1e8,
         link_latency_seconds=0.004,
     )
-    with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
+    with Launcher(spec, model_spec_of(spec.config)) as launcher:
         run = ProbedRun(stack, launcher)
         run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
         slow_link(spec.run_dir, *VICTIMS, FACTOR)

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from stack.faults import frozen
-from stack.paths import checkout_root
 from stack.services import SERVICE_NAMES, is_healthy
 from stack.stack import Stack
-from tests.e2e.live_run import PATIENCE_SECONDS, LiveRun
-from trainer_sdk.launcher.job_file import load_job
+from tests.e2e.live_run import PATIENCE_SECONDS, LiveRun, example_job, narrowed
+from trainer_sdk.elastic.model import model_spec_of
 from trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -55,10 +54,8 @@ class OutageRun(LiveRun):
 def run() -> Iterator[OutageRun]:
     """After the outages: the job has ended and the services are still there."""
     with Stack("e2e-outages", keep_data=False) as stack:
-        environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "outages"}
-        spec, model = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "job")
-        spec = replace(spec, logs_to_files=True, restart_delay_seconds=None)
-        with Launcher(spec, model) as launcher:
+        spec = replace(narrowed(example_job(stack, "outages")), restart_delay_seconds=None)
+        with Launcher(spec, model_spec_of(spec.config)) as launcher:
             run = OutageRun(stack, launcher)
             play(run)
         yield run

@@ -5,13 +5,10 @@ from dataclasses import replace
 import pytest
 
 from layouts.layout import uniform_layout
-from stack.paths import checkout_root
 from stack.stack import Stack
-from tests.e2e.live_run import LiveRun, MadePlan
-from trainer_sdk.elastic.config import config_from_json
-from trainer_sdk.elastic.model import model_spec
+from tests.e2e.live_run import LiveRun, MadePlan, example_job
+from trainer_sdk.elastic.model import model_spec_of
 from trainer_sdk.launcher.inject import slow
-from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -22,8 +19,7 @@ HEALTHY_ITERATIONS = 12
 
 @pytest.fixture(scope="module")
 def run(stack: Stack) -> LiveRun:
-    environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "routes"}
-    spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "routes")
+    spec = example_job(stack, "routes")
     # Three micro-batches a replica: one more or one less takes longer than the slow stage does.
     layout = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=2, num_micro_batches=6)
     config = {**spec.config, "model": {**spec.config["model"], "num_layers": 2}}
@@ -33,10 +29,9 @@ def run(stack: Stack) -> LiveRun:
         spec,
         layout=replace(layout, routable=True),
         config=config,
-        logs_to_files=True,
         flops_per_second=spec.flops_per_second / 3,
     )
-    with Launcher(spec, model_spec(config_from_json(spec.config))) as launcher:
+    with Launcher(spec, model_spec_of(spec.config)) as launcher:
         run = LiveRun(stack, launcher)
         run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
         slow(spec.run_dir, VICTIM, SPEED)

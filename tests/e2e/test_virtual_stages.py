@@ -9,11 +9,9 @@ from typer.testing import CliRunner
 
 from benchmarks.planning.virtual_stages import interleavable_job
 from cli.main import app
-from stack.paths import checkout_root
 from stack.stack import Stack
-from tests.e2e.live_run import LiveRun, MadePlan
+from tests.e2e.live_run import LiveRun, MadePlan, example_job
 from trainer_sdk.launcher.inject import slow
-from trainer_sdk.launcher.job_file import load_job
 from trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -61,19 +59,16 @@ def is_without_the_dead(plan: MadePlan) -> bool:
 
 @pytest.fixture(scope="module")
 def run(stack: Stack) -> ExplainedRun:
-    environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": "virtual-stages"}
-    spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / "virtual-stages")
     job = interleavable_job(1.2)
     alike = {"median_document_length": 32.0, "length_spread": 0.05}
     spec = replace(
-        spec,
+        example_job(stack, "virtual-stages"),
         layout=job.layout,
         config={
             "num_iterations": 2000,
             "model": asdict(job.config.model),
             "workload": {**asdict(job.config.workload), **alike},
         },
-        logs_to_files=True,
         flops_per_second=job.flops_per_second,
         restart_delay_seconds=None,  # a replacement could be there before a plan without the dead one is measured
     )
