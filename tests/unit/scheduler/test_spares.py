@@ -1,6 +1,9 @@
+import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from layouts.layout import uniform_layout
 from services.scheduler.planning.levers.micro_batch_quota import MicroBatchQuota
@@ -40,7 +43,8 @@ def test_where_steps_would_be_too_many_one_less_of_each_kind_is_tried_or_only_no
     assert [len(left_out) for left_out in steps(situation, thoroughly=False)] == [8, 0]
 
 
-@pytest.mark.parametrize("slow", [{3: 0.5}, {3: 0.5, 5: 0.4}, {6: 0.7, 8: 0.6}])
+@given(st.dictionaries(st.integers(1, 8), st.floats(0.2, 1.0), max_size=5))
+@example({3: 0.5, 5: 0.4})
 def test_a_standby_goes_where_it_helps_most_with_the_best_quotas(slow):
     situation = with_spares(8, speeds=slow)
     base = repaired(HOME, situation.throughputs)
@@ -52,11 +56,14 @@ def test_a_standby_goes_where_it_helps_most_with_the_best_quotas(slow):
     for d, replica in enumerate(base.replicas):
         for s, stage in enumerate(replica.stages):
             wider = best_stage(situation, replace(stage, ranks=(*stage.ranks, 8), shares=(*stage.shares, 1)))
+            if 8 not in wider.ranks:
+                continue
             stages = (*replica.stages[:s], wider, *replica.stages[s + 1 :])
             replicas = (*base.replicas[:d], replace(replica, stages=stages), *base.replicas[d + 1 :])
             everywhere.append(seconds(replace(base, replicas=replicas, standbys=())))
-    placed, *_ = Standby().propose(situation, base)
-    assert seconds(placed) == pytest.approx(min(everywhere), rel=1e-9)
+    placed = [seconds(layout) for layout in Standby().propose(situation, base)][:1]
+    best = min(everywhere, default=math.inf)
+    assert placed == [pytest.approx(best, rel=1e-9)] or (not placed and best >= seconds(base) * (1.0 - 2e-9))
 
 
 @pytest.mark.parametrize("speed", [0.7, 0.84, 0.9])
