@@ -11,6 +11,9 @@ from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.links import Links
 from trainer_sdk.emit.emitter import Emitter
 
+JOB_FINISHED = "finished"
+"""Key in the rendezvous store, below the job's id: its work is done. Set by ranks that finish, and by their parent."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankContext:

@@ -240,8 +240,7 @@ class Launcher:
                 case "ready":
                     self._zygote_ready = True
                 case "store":
-                    with self._changed:
-                        self._state.store_address = f"{event['host']}:{event['port']}"
+                    self._on_store(event)
                 case "forked":
                     self._on_forked(event)
                 case "unforked":
@@ -265,6 +264,14 @@ class Launcher:
         for process in orphans:
             self._report(process, pb.PROCESS_EVENT_KIND_DIED, "its zygote ended")
 
+    def _on_store(self, event: dict[str, Any]) -> None:
+        with self._changed:
+            self._state.store_address = f"{event['host']}:{event['port']}"
+            self._state.store_pid, self._state.store_starts = event["pid"], event["starts"]
+            self._write_state()
+        if event["starts"] > 1:
+            _logger.info("the rendezvous store runs again as process %d", event["pid"])
+
     def _on_forked(self, event: dict[str, Any]) -> None:
         with self._changed:
             process = self._process(event["rank"])
@@ -275,6 +282,9 @@ class Launcher:
             self._changed.notify_all()
 
     def _on_unforked(self, event: dict[str, Any]) -> None:
+        if event["rank"] == STORE:
+            _logger.warning("the rendezvous store gets no new process yet: %s", event["why"])
+            return
         _logger.warning("rank %d gets no new process: %s", event["rank"], event["why"])
         with self._changed:
             process = self._process(event["rank"])
@@ -289,7 +299,12 @@ class Launcher:
         rank, code = event["rank"], event["code"]
         if rank == STORE:
             if not self._stopping:
-                _logger.error("the rendezvous store ended (%s): the job cannot be reshaped any more", _words(code))
+                _logger.warning(
+                    "the rendezvous store, process %d, ended (%s): it is started again at its address, and the ranks "
+                    "tell it again what it knew",
+                    event["pid"],
+                    _words(code),
+                )
             return
         with self._changed:
             process = self._process(rank)

@@ -30,6 +30,8 @@ class RunState:
         supervisor_pid: The launcher.
         zygote_pid: Parent of the ranks; 0 before it runs.
         store_address: ``host:port`` of the rendezvous store; empty before it runs.
+        store_pid: Its newest process; 0 before it runs.
+        store_starts: How many processes it has had: more than one says that it died.
         speed_table: Path of the table of emulated devices' speeds; empty where devices are real.
         link_table: Path of the table of emulated links; empty where links are not emulated.
         ranks: Newest process of each rank, ascending.
@@ -40,6 +42,8 @@ class RunState:
     speed_table: str
     zygote_pid: int = 0
     store_address: str = ""
+    store_pid: int = 0
+    store_starts: int = 0
     link_table: str = ""
     ranks: list[RankProcess] = field(default_factory=list)
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from trainer_sdk.launcher.job_spec import JobSpec
-from trainer_sdk.launcher.rank_process import EXIT_FAILED, load_entry_point, run_rank
-from trainer_sdk.launcher.store_process import run_store
+from trainer_sdk.launcher.rank_process import EXIT_FAILED, EXIT_FINISHED, load_entry_point, run_rank
+from trainer_sdk.launcher.store_keeper import StoreKeeper
 
 STORE = -1  # stands in for a rank
 END_GRACE_SECONDS = 3.0
@@ -40,7 +40,7 @@ class Zygote:
         self._control = control
         self._spec = spec
         self._children: dict[int, tuple[int, int]] = {}  # pid -> (rank or STORE, incarnation)
-        self._store_address = ("127.0.0.1", 0)
+        self._store = StoreKeeper(spec.job_id, lambda body: self._fork(STORE, self._store.num_starts, body))
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
@@ -54,10 +54,11 @@ class Zygote:
         signal.signal(signal.SIGTERM, lambda *_: setattr(self, "_ended", True))
         gc.freeze()
         self._tell(event="ready")
-        self._start_store()
         unread = b""
         while not self._ended:
-            readable, _, _ = select.select([self._control, self._wake_reader], [], [])
+            if self._store.due_in_seconds == 0.0:
+                self._start_store()
+            readable, _, _ = select.select([self._control, self._wake_reader], [], [], self._store.due_in_seconds)
             if self._wake_reader in readable:
                 with contextlib.suppress(BlockingIOError):
                     self._wake_reader.recv(4096)
@@ -85,7 +86,7 @@ class Zygote:
 
     def _fork_rank(self, rank: int, incarnation: int) -> None:
         try:
-            pid = self._fork(rank, incarnation, lambda: run_rank(self._spec, rank, incarnation, self._store_address))
+            pid = self._fork(rank, incarnation, lambda: run_rank(self._spec, rank, incarnation, self._store.address))
         except OSError as error:
             if incarnation == 0:
                 raise
@@ -95,12 +96,13 @@ class Zygote:
         self._tell(event="forked", rank=rank, incarnation=incarnation, pid=pid)
 
     def _start_store(self) -> None:
-        port_reader, port_writer = os.pipe()
-        pid = self._fork(STORE, 0, lambda: run_store(port_writer))
-        os.close(port_writer)
-        with os.fdopen(port_reader) as port:
-            self._store_address = ("127.0.0.1", int(port.readline()))
-        self._tell(event="store", pid=pid, host=self._store_address[0], port=self._store_address[1])
+        try:
+            pid = self._store.start()
+        except OSError as error:
+            self._tell(event="unforked", rank=STORE, why=str(error))
+            return
+        host, port = self._store.address
+        self._tell(event="store", pid=pid, host=host, port=port, starts=self._store.num_starts)
 
     def _signal(self, rank: int, incarnation: int, number: int) -> None:
         # Only we reap, so a pid in the table is certainly still that process.
@@ -114,9 +116,12 @@ class Zygote:
             if pid == 0:
                 return
             rank, incarnation = self._children.pop(pid)
-            self._tell(
-                event="exited", rank=rank, incarnation=incarnation, pid=pid, code=os.waitstatus_to_exitcode(status)
-            )
+            code = os.waitstatus_to_exitcode(status)
+            if rank == STORE:
+                self._store.ended()
+            elif code == EXIT_FINISHED:
+                self._store.job_finished()
+            self._tell(event="exited", rank=rank, incarnation=incarnation, pid=pid, code=code)
 
     def _fork(self, rank: int, incarnation: int, body: Callable[[], int]) -> int:
         sys.stdout.flush()
@@ -124,11 +129,11 @@ class Zygote:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become_child(parent, body)
+            self._become_child(parent, body, is_store=rank == STORE)
         self._children[pid] = (rank, incarnation)
         return pid
 
-    def _become_child(self, parent: int, body: Callable[[], int]) -> NoReturn:
+    def _become_child(self, parent: int, body: Callable[[], int], *, is_store: bool) -> NoReturn:
         status = EXIT_FAILED
         try:
             signal.set_wakeup_fd(-1)
@@ -139,6 +144,7 @@ class Zygote:
             self._control.close()
             self._wake_reader.close()
             self._wake_writer.close()
+            self._store.close_in_child(is_store=is_store)
             if os.getppid() == parent:  # else the parent died before the kernel knew our wish
                 status = body()
         except BaseException:

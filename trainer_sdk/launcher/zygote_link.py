@@ -26,6 +26,8 @@ class ZygoteLink:
             "GRPC_ENABLE_FORK_SUPPORT": "0",
             "OMP_NUM_THREADS": str(spec.num_threads),
             "MKL_NUM_THREADS": str(spec.num_threads),
+            # Its warnings are stack traces, one for each connection that ends: ranks tell of that themselves.
+            "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "trainer_sdk.launcher.zygote", str(theirs.fileno())],

@@ -16,10 +16,12 @@ import grpc
 import pytest
 from evenkeel.control.v1 import control_pb2, control_pb2_grpc
 from evenkeel.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from torch.distributed import TCPStore
 
 from layouts.layout import uniform_layout
 from layouts.model import BlockCost, ModelSpec
 from trainer_sdk.launcher import inject
+from trainer_sdk.launcher.context import JOB_FINISHED
 from trainer_sdk.launcher.job_spec import JobSpec
 from trainer_sdk.launcher.launcher import Launcher
 from trainer_sdk.launcher.rank_process import EXIT_EVICTED
@@ -154,6 +156,38 @@ def test_while_no_process_can_be_had_the_others_work_on_and_the_rank_comes_back_
         wait_for_ranks(launcher, "1-1")
         (tmp_path / "finish").touch()
         assert launcher.wait(200) == 0
+
+
+def test_a_killed_store_comes_back_at_its_address_and_knows_that_somebody_has_finished(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Launcher(job(tmp_path)) as launcher:
+        wait_for_ranks(launcher, "0-0", "1-0")
+        before = read_run_state(tmp_path)
+
+        def kill_store(starts: int) -> None:
+            os.kill(read_run_state(tmp_path).store_pid, signal.SIGKILL)
+            eventually(lambda: read_run_state(tmp_path).store_starts == starts, f"store {starts} does not start")
+
+        def is_finished() -> bool:
+            host, _, port = before.store_address.rpartition(":")
+            return bool(TCPStore(host, int(port), is_master=False).check([f"launched/{JOB_FINISHED}"]))
+
+        kill_store(2)
+        assert not is_finished()
+        inject.stop(tmp_path, 1)
+        (tmp_path / "finish").touch()
+        eventually(is_finished, "the store does not hear of the rank that finished")
+        kill_store(3)
+        eventually(is_finished, "a later store does not know it")
+        assert launcher.store_address == before.store_address
+        assert launcher.pids.keys() == {1}
+        inject.cont(tmp_path, 1)
+        assert launcher.wait(200) == 0
+    said = [one for one in caplog.messages if "the rendezvous store" in one]
+    assert said[0].startswith(
+        f"the rendezvous store, process {before.store_pid}, ended (killed by SIGKILL): it is started"
+    )
 
 
 def test_when_the_parent_of_the_ranks_is_killed_the_job_is_over_and_that_is_said(
