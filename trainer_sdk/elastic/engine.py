@@ -40,6 +40,7 @@ from trainer_sdk.groups.errors import Interrupted, PeerLost
 from trainer_sdk.groups.group import Group
 from trainer_sdk.groups.rendezvous import Rendezvous
 from trainer_sdk.groups.waiting import Waiter
+from trainer_sdk.launcher.context import JOB_FINISHED
 
 _log = logging.getLogger(__name__)
 
@@ -103,9 +104,7 @@ class Engine:
         self._waiter = Waiter(mailbox.interrupted)
         self._rendezvous = Rendezvous(store_address, config.job_id)
         self._traffic = Traffic(rank, links or (None if self._rendezvous.loopback else RealLinks()))
-        self._builder = group_builder(
-            config, rank, self._rendezvous, self._waiter, lambda: self._rendezvous.heard("finished")
-        )
+        self._builder = group_builder(config, rank, self._rendezvous, self._waiter, self._is_job_finished)
         self._link_probes = LinkProbes(
             mailbox.probes, rank, links or RealLinks(), self._torch_device, emitter.progress, self._builder
         )
@@ -124,6 +123,7 @@ class Engine:
         self._last_step_at = 0.0
         self._after_reshape = False
         self._leaving_epoch = -1
+        self._job_finished = False
 
     @property
     def steps_applied(self) -> int:
@@ -208,7 +208,7 @@ class Engine:
         self._last_step_at = time.time()
         self._steps_applied = self._holdings[self._epoch].steps_applied
         if self._holdings.settle(self._epoch):
-            self._rendezvous.announce(f"epoch/{self._epoch}/voted", self._rank)
+            self._rendezvous.announce(f"voted/{self._epoch}", self._rank)
 
     # ---- parking and plans
 
@@ -245,11 +245,11 @@ class Engine:
         if self._safekeeping.look():
             self._publish(self._phase)
         if self._phase is RankPhase.JOINING:
-            if self._holdings.epochs and self._rendezvous.heard(f"epoch/{self._leaving_epoch}/voted"):
+            if self._holdings.epochs and self._rendezvous.heard(f"voted/{self._leaving_epoch}"):
                 self._holdings.forget()
                 self._safekeeping.forget()
                 self._publish(RankPhase.JOINING)
-            if self._rendezvous.heard("finished"):
+            if self._is_job_finished():
                 self._publish(RankPhase.FINISHED)
 
     # ---- from epoch to epoch
@@ -346,17 +346,27 @@ class Engine:
         """The last step is applied here; leave only when it is applied everywhere, or peers would see a lost rank."""
         assert self._layout is not None, "a training rank has a layout"
         self._emitter.progress.enter("finishing")
-        self._rendezvous.meet(
-            f"epoch/{self._epoch}/finished",
-            self._rank,
-            self._layout.ranks,
-            self._steps_applied,
-            waiter=self._waiter,
-            timeout_seconds=_FAREWELL_SECONDS,
-            widest=self._config.vote_width,
-        )
-        self._rendezvous.announce("finished", self._steps_applied)
+        try:
+            self._rendezvous.meet(
+                f"epoch/{self._epoch}/finished",
+                self._rank,
+                self._layout.ranks,
+                self._steps_applied,
+                # Who has left already cannot tell a new store that it was here.
+                waiter=Waiter(lambda: self._mailbox.interrupted() or self._is_job_finished()),
+                timeout_seconds=_FAREWELL_SECONDS,
+                widest=self._config.vote_width,
+            )
+        except Interrupted:
+            if not self._job_finished:
+                raise
+        self._rendezvous.announce(JOB_FINISHED, self._steps_applied)
         self._publish(RankPhase.FINISHED)
+
+    def _is_job_finished(self) -> bool:
+        """Whether somebody was in a complete farewell; once heard, it stays so."""
+        self._job_finished = self._job_finished or self._rendezvous.heard(JOB_FINISHED)
+        return self._job_finished
 
     def _abandon_groups(self) -> None:
         groups, self._groups = self._groups, {}

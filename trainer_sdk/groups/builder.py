@@ -4,10 +4,7 @@ Building blocks in the transport, so a helper thread does it while the training 
 that was interrupted is left to its thread, which frees what it built.
 """
 
-import logging
-import queue
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,8 +22,6 @@ from trainer_sdk.groups.rendezvous import Rendezvous
 from trainer_sdk.groups.side_group import SideGroup
 from trainer_sdk.groups.waiting import Waiter
 
-_log = logging.getLogger(__name__)
-
 CONNECT_TIMEOUT_SECONDS = 60.0
 """For one group's connections once everybody is ready: takes milliseconds unless somebody dies in it, which interrupts
 it where somebody watches; a rank that gives up parks all others too, so a busy machine may take its time."""
@@ -37,8 +32,6 @@ OPERATION_TIMEOUT_SECONDS = 600.0
 SIDE_GROUP_TIMEOUT_SECONDS = 30.0
 """How long a member of a group beside the work waits for the others, who may be an iteration behind, and each
 operation for its end."""
-
-_REOPEN_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +127,9 @@ class StoreGroupBuilder:
         self._meeting_timeout_seconds = meeting_timeout_seconds
         self._widest = widest
         self._graveyard = Graveyard()
+        self._met_epoch = -1
         # Opened ahead: torch looks the peer's name up for every new connection, which takes seconds when DNS is slow.
-        self._spare: queue.SimpleQueue[Rendezvous] = queue.SimpleQueue()
-        self._spare.put(rendezvous.another())
+        self._spare = rendezvous.another()
 
     def build(
         self, epoch: int, participants: Sequence[int], specs: Sequence[GroupSpec], announcement: Any
@@ -147,6 +140,9 @@ class StoreGroupBuilder:
 
     def meet(self, epoch: int, participants: Sequence[int], announcement: Any) -> list[Any]:
         """Wait until all participants are there; returns what they said, equal values once."""
+        if self._met_epoch != epoch:
+            self._rendezvous.forget(f"epoch/{self._met_epoch}/")
+            self._met_epoch = epoch
         return self._rendezvous.meet(
             f"epoch/{epoch}/ready",
             self._rank,
@@ -162,7 +158,7 @@ class StoreGroupBuilder:
         mine = [spec for spec in specs if self._rank in spec.ranks]
         if not mine:
             return {}
-        build = _Build(self, epoch, mine)
+        build = _Build(self, self._spare, epoch, mine)
         build.start()
         try:
             for number, spec in enumerate(mine, start=1):
@@ -171,6 +167,8 @@ class StoreGroupBuilder:
             self._waiter.until(build.done.is_set, CONNECT_TIMEOUT_SECONDS, f"groups of epoch {epoch}")
         except (Interrupted, PeerLost):
             build.give_up()
+            self._spare.close()
+            self._spare = self._rendezvous.another()  # the build may hold the other one for minutes
             raise
         if build.error is not None:
             self.abandon(build.groups)
@@ -207,8 +205,10 @@ class StoreGroupBuilder:
         timeout_seconds: float = OPERATION_TIMEOUT_SECONDS,
     ) -> Backend:
         """The transport of one group, connected; blocks."""
+        name = f"epoch/{epoch}/{spec.name}"
         return make_backend(
-            rendezvous.prefix(f"epoch/{epoch}/{spec.name}"),
+            # NCCL's own threads may look into a store whenever they like: they get one that needs no Python.
+            rendezvous.bare(name) if self._device.type == "cuda" else rendezvous.prefix(name),
             spec.ranks.index(self._rank),
             len(spec.ranks),
             device=self._device,
@@ -216,36 +216,16 @@ class StoreGroupBuilder:
             loopback=rendezvous.loopback,
         )
 
-    def take_spare(self) -> Rendezvous:
-        """The connection for a build's helper thread; blocks while one is being opened."""
-        return self._spare.get()
-
-    def return_spare(self, rendezvous: Rendezvous) -> None:
-        """A build that nobody interrupted gives its connection back."""
-        self._spare.put(rendezvous)
-
-    def replace_spare(self) -> None:
-        """A build was given up and may hold its connection for minutes: open another, in the background."""
-        threading.Thread(target=self._open_spare, name="evenkeel-spare", daemon=True).start()
-
-    def _open_spare(self) -> None:
-        """Until it is open: without it this rank would never build a group again."""
-        while True:
-            try:
-                self._spare.put(self._rendezvous.another())
-            except RuntimeError as error:  # what torch raises for a store that does not answer
-                _log.warning("rank %d cannot reach the store at %s: %s", self._rank, self._rendezvous.address, error)
-                time.sleep(_REOPEN_SECONDS)
-            else:
-                return
-
 
 class _Build(threading.Thread):
     """Builds groups in their global order, which every rank shares: so nobody waits in a circle."""
 
-    def __init__(self, builder: StoreGroupBuilder, epoch: int, specs: Sequence[GroupSpec]) -> None:
+    def __init__(
+        self, builder: StoreGroupBuilder, rendezvous: Rendezvous, epoch: int, specs: Sequence[GroupSpec]
+    ) -> None:
         super().__init__(name=f"evenkeel-build-{epoch}", daemon=True)
         self._builder = builder
+        self._rendezvous = rendezvous
         self._epoch = epoch
         self._specs = specs
         self._given_up = False
@@ -255,22 +235,17 @@ class _Build(threading.Thread):
         self.done = threading.Event()
 
     def run(self) -> None:
-        rendezvous = self._builder.take_spare()
         try:
             for spec in self._specs:
                 if self._given_up:
                     break
-                self.groups[spec.name] = self._builder.connect(rendezvous, self._epoch, spec)
+                self.groups[spec.name] = self._builder.connect(self._rendezvous, self._epoch, spec)
         except RuntimeError as error:  # what torch raises for a store or a peer that does not answer
             self.error = error
         with self._lock:
             self.done.set()
             if self._given_up:
                 self._builder.abandon(self.groups)
-            elif self.error is None:
-                self._builder.return_spare(rendezvous)
-            else:
-                self._builder.replace_spare()
 
     def has(self, number: int) -> bool:
         """Whether so many groups are built, or no more will be."""
@@ -282,5 +257,3 @@ class _Build(threading.Thread):
             self._given_up = True
             if self.done.is_set():
                 self._builder.abandon(self.groups)
-            else:
-                self._builder.replace_spare()

@@ -1,14 +1,12 @@
 """Fleets and stores of the engine's tests, ended with the test."""
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from tests.integration.elastic.fleet import Fleet
-from tests.integration.elastic.rank_process import fork_store
+from tests.integration.elastic.kept_store import KeptStore
 
 
 @pytest.fixture
@@ -27,17 +25,21 @@ def start_fleet() -> Iterator[Callable[..., Fleet]]:
 
 
 @pytest.fixture
-def start_store() -> Iterator[Callable[[], str]]:
-    """Starts stores, each in a process of its own, and ends them."""
+def keep_store() -> Iterator[Callable[[], KeptStore]]:
+    """Starts stores that come back when they are killed, and ends them."""
     torch.set_num_threads(1)
-    pids: list[int] = []
+    stores: list[KeptStore] = []
 
-    def start() -> str:
-        pid, address = fork_store()
-        pids.append(pid)
-        return address
+    def start() -> KeptStore:
+        stores.append(KeptStore())
+        return stores[-1]
 
     yield start
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def start_store(keep_store: Callable[[], KeptStore]) -> Callable[[], str]:
+    """Starts stores: their addresses."""
+    return lambda: keep_store().address

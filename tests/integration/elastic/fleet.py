@@ -16,6 +16,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2
 
 from layouts.layout import Layout
 from layouts.rank_state import RankState
+from tests.integration.elastic.kept_store import KeptStore, StoreFate, killing_the_store
 from tests.integration.elastic.rank_process import (
     DEADLINE_SECONDS,
     Fate,
@@ -23,7 +24,6 @@ from tests.integration.elastic.rank_process import (
     PipeEmitter,
     RankProcess,
     dying_in_a_reshape,
-    fork_store,
     serve,
 )
 from trainer_sdk.control.mailbox import Mailbox
@@ -43,6 +43,7 @@ class Fleet:
 
     Args:
         ahead: How many iterations the ranks may train beyond the newest that the test has read.
+        store_fates: When ranks kill the store.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Fleet:
         make_links: Callable[[], Links | None] = lambda: None,
         fates: Mapping[int, Mapping[str, Any]] | None = None,
         ahead: int = AHEAD,
+        store_fates: Mapping[int, Sequence[StoreFate]] | None = None,
     ) -> None:
         self.config = config
         self.layout = layout
@@ -66,13 +68,13 @@ class Fleet:
         self._make_device = make_device
         self._make_links = make_links
         self._fates = {rank: Fate(**fate) for rank, fate in (fates or {}).items()}
+        self._store_fates = store_fates or {}
         self._leash = Leash(ahead)
         self._no_further_than = config.num_iterations
         self.ranks: dict[int, RankProcess] = {}
         self._pids: set[int] = set()
         preload(config)
-        store_pid, self.store_address = fork_store()
-        self._pids.add(store_pid)
+        self.store = KeptStore(config.job_id)
         for rank in [*layout.ranks, *others]:
             self.start_rank(rank, 0, layout)
 
@@ -110,12 +112,12 @@ class Fleet:
             mailbox=mailbox,
             device=self._make_device(rank),
             emitter=PipeEmitter(output, fate),
-            store_address=self.store_address,
+            store_address=self.store.address,
             initial_layout=layout,
             links=self._make_links(),
             on_step=lambda step: self._leash.hold(mailbox, step),
         )
-        with dying_in_a_reshape(fate, mailbox):
+        with dying_in_a_reshape(fate, mailbox), killing_the_store(self.store, self._store_fates.get(rank, ()), mailbox):
             engine.run()
 
     def kill(self, rank: int) -> None:
@@ -150,6 +152,7 @@ class Fleet:
         for pid in self._pids:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+        self.store.close()
 
     # ---- what the ranks say
 
@@ -202,11 +205,18 @@ class Fleet:
 
     def finish(self) -> None:
         """Wait until every process ended by itself, with success."""
-        self.pump_until(lambda: all(process.output.closed for process in self.ranks.values()), "the end")
-        for process in self.ranks.values():
-            _, status = os.waitpid(process.pid, 0)
-            self._pids.discard(process.pid)
-            assert status == 0, f"rank {process.rank} ended with status {status}"
+        left = list(self.ranks.values())
+
+        def are_gone() -> bool:
+            for process in [process for process in left if process.output.closed]:
+                left.remove(process)
+                _, status = os.waitpid(process.pid, 0)
+                self._pids.discard(process.pid)
+                assert status == 0, f"rank {process.rank} ended with status {status}"
+                self.store.job_finished()
+            return not left
+
+        self.pump_until(are_gone, "the end")
 
     def describe(self) -> str:
         states = []

@@ -11,10 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
-import torch
 from evenkeel.telemetry.v1 import telemetry_pb2
 
 from trainer_sdk.control.mailbox import Mailbox, StalePlanError
@@ -204,20 +203,6 @@ def _run_and_stay(body: Callable[[], None], running: int, leave: int, stay: int)
     body()
     os.close(running)
     os.read(leave, 1)
-
-
-def fork_store() -> tuple[int, str]:
-    """A process that hosts a store: (pid, address)."""
-    ours, theirs = Pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-            theirs.send(store.port)
-            signal.pause()
-        finally:
-            os._exit(0)
-    return pid, f"127.0.0.1:{ours.recv()}"
 
 
 def serve(mailbox: Mailbox, commands: Connection) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trainer_sdk.groups.builder import CONNECT_TIMEOUT_SECONDS, GroupSpec, StoreGroupBuilder
-from trainer_sdk.groups.errors import PeerLost
+from trainer_sdk.groups.errors import Interrupted, PeerLost
 from trainer_sdk.groups.group import Group
 from trainer_sdk.groups.rendezvous import Rendezvous
 from trainer_sdk.groups.waiting import Waiter
@@ -16,28 +16,28 @@ SPECS = [GroupSpec(name=name, ranks=(0, 1)) for name in ("world", "ranks/0,1", "
 
 
 class ScriptedStore(Rendezvous):
-    """Opens connections that lead nowhere, and fails where it is told to."""
+    """Opens connections that lead nowhere."""
 
-    def __init__(self, failures: int = 0) -> None:
-        self.address = "127.0.0.1:1"
-        self.failures = failures
+    def __init__(self) -> None:
+        self.closed = False
 
     def another(self) -> "ScriptedStore":
-        if self.failures:
-            self.failures -= 1
-            raise RuntimeError("the store does not answer")
-        return self
+        return ScriptedStore()
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class TimedWaiter(Waiter):
     """Notes what was waited for and how long it might have taken, and lets one group be built for each wait."""
 
-    def __init__(self, go: threading.Semaphore) -> None:
-        super().__init__(lambda: False)
+    def __init__(self, go: threading.Semaphore, interrupted: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(interrupted)
         self.waits: list[tuple[str, float]] = []
         self._go = go
 
     def until(self, condition: Callable[[], bool], timeout_seconds: float, what: str) -> None:
+        self.check()
         self.waits.append((what, timeout_seconds))
         self._go.release()
         super().until(condition, 60.0, what)
@@ -49,9 +49,12 @@ class ScriptedBuilder(StoreGroupBuilder):
     def __init__(self, store: ScriptedStore, waiter: Waiter, go: threading.Semaphore) -> None:
         super().__init__(0, store, device=torch.device("cpu"), waiter=waiter)
         self._go = go
+        self.used: dict[int, ScriptedStore] = {}
 
     def connect(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Group:
         self._go.acquire()
+        assert isinstance(rendezvous, ScriptedStore)
+        self.used[epoch] = rendezvous
         if spec.name == "dead":
             raise RuntimeError("connection refused")
         return Group(spec.name, spec.ranks, 0, None, self._waiter)
@@ -65,11 +68,24 @@ def test_each_group_has_all_the_time_that_one_may_take() -> None:
     assert waiter.waits[:3] == [(f"group {spec.name} of epoch 3", CONNECT_TIMEOUT_SECONDS) for spec in SPECS]
 
 
-def test_a_store_that_does_not_answer_for_a_while_keeps_no_rank_from_building_later() -> None:
-    go, store = threading.Semaphore(0), ScriptedStore()
-    builder = ScriptedBuilder(store, TimedWaiter(go), go)
-    store.failures = 1
+def test_a_build_that_failed_keeps_no_rank_from_building_later() -> None:
+    go = threading.Semaphore(0)
+    builder = ScriptedBuilder(ScriptedStore(), TimedWaiter(go), go)
     with pytest.raises(PeerLost, match="connection refused"):
         builder.add(1, [GroupSpec(name="dead", ranks=(0, 1))])
     assert list(builder.add(2, SPECS)) == [spec.name for spec in SPECS]
-    assert store.failures == 0
+
+
+def test_a_build_that_was_interrupted_keeps_its_connection_to_itself() -> None:
+    go, interrupted = threading.Semaphore(0), threading.Event()
+    builder = ScriptedBuilder(ScriptedStore(), TimedWaiter(go, interrupted.is_set), go)
+    builder.add(1, SPECS[:1])
+    interrupted.set()
+    with pytest.raises(Interrupted):
+        builder.add(2, SPECS)
+    interrupted.clear()
+    go.release()  # for the build that nobody waits for any more
+    builder.add(3, SPECS)
+    assert builder.used[1].closed
+    assert builder.used[3] is not builder.used[1]
+    assert not builder.used[3].closed
