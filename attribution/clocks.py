@@ -1,8 +1,8 @@
 """Clocks of a recording's workers that do not agree, put right by the traffic between them.
 
 A receive ends after its send began, and the members of a collective after the last of them began. Where a recording
-says otherwise its clocks differ, by a constant for each worker: half the difference of the quickest transfers there and
-back between stages, and what separates the ends of a collective between replicas.
+says otherwise its clocks differ, as a rule by a constant for each worker: half the difference of the quickest transfers
+there and back between stages, and what separates the ends of a collective between replicas.
 """
 
 from collections import deque
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from attribution.operations import OperationError, Operations
 from attribution.wiring import Wiring
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Place = tuple[int, int]
 
@@ -26,26 +27,40 @@ _MOST_STEPS = 8
 def aligned(operations: Operations) -> tuple[Operations, float]:
     """The recording on one clock, and by how many seconds the clocks of its workers had differed at most; 0 for none.
 
-    Operations of steps that form no graph say nothing about clocks; where no steps do, all is left as it is.
+    Where no constants put the clocks right, as when one was set anew or runs fast, each step is put right by its own
+    traffic. Operations of steps that form no graph say nothing about clocks; where no steps do, all is left as it is.
     """
-    traffic = _Traffic()
     steps = np.unique(operations.step)
-    for step in steps[:: max(len(steps) // _MOST_STEPS, 1)][:_MOST_STEPS].tolist():
+    looked_at = steps[:: max(len(steps) // _MOST_STEPS, 1)][:_MOST_STEPS]
+    traffic = _traffic_of(operations, looked_at)
+    if traffic.most_early_seconds < _BELIEVED_SECONDS:
+        return operations, 0.0
+    shift = _shift(operations, traffic)
+    found = replace(operations, start_seconds=operations.start_seconds - shift)
+    if _traffic_of(found, looked_at).most_early_seconds >= _BELIEVED_SECONDS:
+        for step in steps:
+            rows = np.flatnonzero(operations.step == step)
+            shift[rows] = _shift(operations.select(rows), _traffic_of(operations, step[None]))
+        found = replace(operations, start_seconds=operations.start_seconds - shift)
+    return found, float(np.ptp(shift))
+
+
+def _traffic_of(operations: Operations, steps: Ints) -> "_Traffic":
+    traffic = _Traffic()
+    for step in steps.tolist():
         try:
             traffic.observe(operations.select(operations.step == step))
         except OperationError:
             continue
-    if traffic.most_early_seconds < _BELIEVED_SECONDS:
-        return operations, 0.0
+    return traffic
+
+
+def _shift(operations: Operations, traffic: "_Traffic") -> Floats:
+    """How far the clock of each operation's worker is ahead of the others'."""
     offsets = traffic.offsets()
-    middle = float(np.median(list(offsets.values())))
-    shift = np.array(
-        [
-            offsets.get(place, middle) - middle
-            for place in zip(operations.dp_rank.tolist(), operations.stage.tolist(), strict=True)
-        ]
-    )
-    return replace(operations, start_seconds=operations.start_seconds - shift), float(np.ptp(shift))
+    middle = float(np.median(list(offsets.values()))) if offsets else 0.0
+    places = zip(operations.dp_rank.tolist(), operations.stage.tolist(), strict=True)
+    return np.array([offsets.get(place, middle) - middle for place in places])
 
 
 class _Traffic:

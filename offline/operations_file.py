@@ -12,6 +12,7 @@ from attribution.operations import COMPUTE, OPTIONAL_COLUMNS, REQUIRED_COLUMNS
 from attribution.torn_steps import torn_steps
 from offline.csv_columns import Column
 from offline.errors import RecordingError
+from offline.repeated_steps import earlier_runs
 from offline.step_seconds import step_seconds
 from offline.tables import Table, read_table
 from offline.time_units import unit_of
@@ -53,6 +54,12 @@ def read_operations(path: Path) -> RecordedOperations:
         columns.pop("rank")
         operations = _operations(table, columns)
         notes.append(f"{shared}: the column is not used, workers are numbered by dp_rank and stage")
+    earlier, repeated = earlier_runs(columns)
+    if repeated:
+        columns = {name: cells[~earlier] for name, cells in columns.items()}
+        operations = _operations(table, columns)
+        times = f"{len(repeated)} step{'s' * (len(repeated) > 1)}, the first step {repeated[0]}"
+        notes.append(f"{times}: run again, as after a restart; the last run of each is taken")
     _check_overlap(path, operations)
     _check_filled(path, operations)
     operations, of_units = _in_seconds(operations)

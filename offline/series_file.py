@@ -21,6 +21,7 @@ _NO_MARK = frozenset({"", "0", "0.0", "false", "no", "none", "nan", "null", "n/a
 _LARGEST_WHOLE = 2.0**53
 _LARGEST_WORKLOAD = 1e24
 _LONGEST_USUAL_SECONDS = 600.0
+_FEWEST_OF_A_CLOCK = 30
 _ROWS_PER_RESTART = 20
 """A file that goes back more often than once in so many rows is not in order."""
 
@@ -66,6 +67,7 @@ def read_series(path: Path) -> Series:
         for iteration, taken, num_tokens, square, planned, kept in rows
         if kept or planned
     )
+    _check_clock(table, seconds)
     return Series(iterations=found, notes=table.notes + restarts + notes + _doubts(seconds))
 
 
@@ -76,6 +78,15 @@ def _in_order(table: Table) -> tuple[Table, tuple[str, ...]]:
     if back * _ROWS_PER_RESTART <= len(iterations) or len(np.unique(iterations)) < len(iterations):
         return table, ()
     return table.select(np.argsort(iterations)), ("rows are in no order: sorted by iteration",)
+
+
+def _check_clock(table: Table, seconds: Column) -> None:
+    """Lengths go up and down; what only ever rises is a clock."""
+    if len(seconds) >= _FEWEST_OF_A_CLOCK and (np.diff(seconds) > 0).all():
+        raise RecordingError(
+            f"{table.path}: seconds only ever rises, from {seconds[0]:g} to {seconds[-1]:g}, as a clock does; it must "
+            "be how long each iteration took"
+        )
 
 
 def _doubts(seconds: Column) -> tuple[str, ...]:

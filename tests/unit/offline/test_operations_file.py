@@ -80,6 +80,44 @@ def test_a_whole_step_with_fewer_micro_batches_is_kept(tmp_path: Path) -> None:
     assert set(read.operations.step.tolist()) == {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("breaks_off", [False, True])
+def test_of_steps_that_were_run_again_the_last_run_is_taken(tmp_path: Path, breaks_off: bool) -> None:
+    table = recording(num_steps=6)
+    again = table["step"] >= 4
+    table["start_ts"] = table["start_ts"] + 30.0 * again
+    first = (table["step"] == 2) | (table["step"] == 3)
+    table["step"] = np.where(again, table["step"] - 2, table["step"])
+    once = read_operations(write(tmp_path / "a.csv", without(table, first)))
+    if breaks_off:
+        table = without(table, first & (table["start_ts"] > table["start_ts"][first].max() - 0.5))
+    twice = read_operations(write(tmp_path / "b.csv", table))
+    assert twice.notes == ("2 steps, the first step 2: run again, as after a restart; the last run of each is taken",)
+    assert analyze(twice.operations) == analyze(once.operations)
+    assert analyze(twice.operations).ill_ranks == (4,)
+
+
+def test_a_step_with_a_long_pause_is_one_step(tmp_path: Path) -> None:
+    table = recording()
+    # Half of a second run is none.
+    paused = (table["step"] == 2) & (table["start_ts"] > 20.4)
+    table["start_ts"] = table["start_ts"] + 20.0 * (paused | (table["step"] > 2))
+    assert read_operations(write(tmp_path / "a.csv", table)).operations.step.tolist().count(2) == int(
+        (table["step"] == 2).sum()
+    )
+
+
+def test_a_clock_that_jumps_changes_no_answer(tmp_path: Path) -> None:
+    table = recording(num_steps=6)
+    straight = read_operations(write(tmp_path / "a.csv", table))
+    jumped = (table["step"] >= 3) & (table["dp_rank"] == 0) & (table["stage"] == 1)
+    table["start_ts"] = table["start_ts"] + 2.0 * jumped
+    moved = read_operations(write(tmp_path / "b.csv", table))
+    expected, found = analyze(straight.operations), analyze(moved.operations)
+    assert moved.notes[0].startswith("clocks of workers differed by up to 2 s")
+    assert found.slowdown == pytest.approx(expected.slowdown, abs=0.002)
+    assert (found.ill_ranks, found.slow_links) == (expected.ill_ranks, expected.slow_links) == ((4,), ())
+
+
 @pytest.mark.parametrize("apart", [0.02, 3.0])
 def test_clocks_that_differ_by_a_constant_change_no_answer(tmp_path: Path, apart: float) -> None:
     table = recording()

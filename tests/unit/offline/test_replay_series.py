@@ -188,3 +188,15 @@ def test_a_workload_that_most_iterations_lack_is_not_used(tmp_path: Path) -> Non
     assert len(series.iterations) == 600
     assert all(one.tokens is None for one in series.iterations)
     assert series.notes == ("tokens is empty in 400 of 600 iterations: it is not used",)
+
+
+def test_a_column_of_seconds_that_is_a_clock_is_refused(tmp_path: Path) -> None:
+    lengths = np.exp(0.01 * np.random.default_rng(0).standard_normal(60))
+    path = tmp_path / "clock.csv"
+    for seconds, is_clock in ((np.cumsum(lengths), True), (lengths, False)):
+        path.write_text("iteration,seconds\n" + "".join(f"{i},{each}\n" for i, each in enumerate(seconds)))
+        if is_clock:
+            with pytest.raises(RecordingError, match="only ever rises, from .* as a clock does"):
+                read_series(path)
+        else:
+            assert len(read_series(path).iterations) == 60
