@@ -23,8 +23,10 @@ BENCHMARKS := kill_to_commit loss_against_reference sdk_cost telemetry_path dete
   detection.communication detection.hangs detection.suspicion_cost detection.page detection.real_series \
   planning
 
-# Machine code is kept beside its source; a service that finds none compiles at its start.
-WARM_UPS := services.detector.warm_up services.scheduler.planning.warm_up services.telemetry.warm_up
+# Machine code is kept beside its source; a service that finds none compiles at its start. So is what Python compiled of
+# torch, which the four parts of the tests would each do anew at the same time.
+WARM_UPS := services.detector.warm_up services.scheduler.planning.warm_up services.telemetry.warm_up \
+  trainer_sdk.elastic.preload
 
 .PHONY: help setup demo test test-unit test-integration test-e2e test-compose lint format lock generate benchmarks clean distclean
 
@@ -104,7 +106,7 @@ $(STAMP): requirements/dev.lock requirements/tools.lock pyproject.toml | $(UV)
 	$(UV) pip sync --quiet --require-hashes requirements/dev.lock
 	$(UV) pip install --quiet --no-deps --build-constraints requirements/tools.lock --editable .
 	@echo "compiling the services' inner loops, once: a minute or so"
-	@printf '%s\n' $(WARM_UPS) | xargs -P 3 -I {} $(VENV)/bin/python -m {} > /dev/null
+	@printf '%s\n' $(WARM_UPS) | xargs -P 4 -I {} $(VENV)/bin/python -m {} > /dev/null
 	touch $@
 
 $(UV_LOCKED): requirements/tools.lock

@@ -1,4 +1,7 @@
-"""What a process that forks ranks does once, so that a new rank is training within milliseconds of its fork."""
+"""What a process that forks ranks does once, so that a new rank is training within milliseconds of its fork.
+
+``python -m trainer_sdk.elastic.preload`` does it for those that follow: Python keeps what it compiled of all that.
+"""
 
 import os
 
@@ -19,3 +22,7 @@ def preload(config: TrainingConfig) -> None:
     torch.set_num_threads(1)
     load_corpus(config.workload.corpus_bytes)
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)], foreach=False)
+
+
+if __name__ == "__main__":
+    preload(TrainingConfig())
