@@ -196,7 +196,7 @@ def test_a_column_of_seconds_that_is_a_clock_is_refused(tmp_path: Path) -> None:
     for seconds, is_clock in ((np.cumsum(lengths), True), (lengths, False)):
         path.write_text("iteration,seconds\n" + "".join(f"{i},{each}\n" for i, each in enumerate(seconds)))
         if is_clock:
-            with pytest.raises(RecordingError, match="only ever rises, from .* as a clock does"):
+            with pytest.raises(RecordingError, match=r"only ever rises, from .* as a clock does"):
                 read_series(path)
         else:
             assert len(read_series(path).iterations) == 60
