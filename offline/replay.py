@@ -57,11 +57,13 @@ def replay(
         yield from _replay_series(path, job_id, summary, iterations_per_false_alarm, on_progress)
         return
     observations: Iterable[Observation]
+    heavier_stages: tuple[str, ...] = ()
     if kind is RecordingFormat.OPS:
         recorded = read_operations(path)
         traffic = traffic_of(recorded.operations)
         made = frames_of(recorded.operations, job_id=job_id, traffic=traffic.by_step)
-        summary.notes += (*recorded.notes, *traffic.notes, *made.notes)
+        heavier_stages = made.notes
+        summary.notes += (*recorded.notes, *traffic.notes, *heavier_stages)
         observations = _counted(made.frames, len(np.unique(recorded.operations.step)), on_progress, lambda frame: 1)
     else:
         ordered, notes = ordered_messages(path, summary.skipped)
@@ -80,7 +82,7 @@ def replay(
         raise RecordingError(f"{path} holds no iteration that can be used: {summary.skipped.text}")
     if kind is RecordingFormat.OPS:
         summary.notes += _without_peers(recorded.operations, slow)
-        if not summary.verdicts:
+        if not summary.verdicts and not heavier_stages:
             summary.notes += _shared_slowdown(recorded.operations, iterations_per_false_alarm)
     if summary.num_iterations < FEWEST_STEPS:
         text = f"only {summary.num_iterations} iterations: the detector needs about {FEWEST_STEPS} before it judges"

@@ -278,6 +278,17 @@ def test_a_stage_that_becomes_heavier_in_all_replicas_is_told_as_that_and_accuse
     assert [note[:45] for note in summary.notes] == ["stage 1 computes 50% longer from step 30 on, "[:45]]
 
 
+def test_a_stage_that_becomes_a_little_heavier_is_told_by_one_note(tmp_path: Path) -> None:
+    table = pipeline(num_steps=60, num_dp=2, num_stages=3, num_micro_batches=3, seed=9)
+    operations = Operations.from_columns(table)
+    heavier = (operations.stage == 1) & (operations.step >= 30) & (operations.micro_batch >= 0)
+    slow = replayed_with(operations, np.where(heavier, 1.12, 1.0))
+    slow = replace(slow, start_seconds=slow.start_seconds + 10.0 * slow.step)
+    found, summary = run(operations_file(tmp_path / "ops.csv.gz", slow), RecordingFormat.OPS)
+    assert found == []
+    assert [note[:40] for note in summary.notes] == ["stage 1 computes 12% longer from step 30"]
+
+
 def test_a_slow_worker_that_has_no_peer_is_accused_with_the_reservation_that_it_may_be_its_work(tmp_path: Path) -> None:
     table = pipeline(num_steps=60, num_dp=1, num_stages=3, num_micro_batches=3, seed=9)
     operations = Operations.from_columns(table)
