@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.telemetry_path`` prints a table and one line of JSON. Per job size:
 
-- ``detector``: the pure detector, frames as arrays, per second of CPU time (one core);
+- ``detector``: the pure detector, frames as arrays, per second of CPU time (one core): frames one by one, and in
+  blocks, as the service takes what is there already;
 - ``B/rank``: its memory per rank early on, and after many iterations (``--endurance`` sets how many);
 - ``service``: decode, validate, join, sum up, encode, and ``judge``: decode, detect, encode; neither Kafka nor
   PostgreSQL, per second of CPU time;
@@ -51,6 +52,7 @@ class Row:
 
     num_ranks: int
     detector_per_cpu_second: float
+    detector_in_blocks_per_cpu_second: float
     detector_bytes_per_rank: tuple[float, float]
     telemetry_per_cpu_second: float
     judge_per_cpu_second: float
@@ -86,7 +88,8 @@ def _in_process(num_ranks: int, num_samples: int, endurance: int) -> Row:
     _tell(f"{num_ranks} ranks: telemetry {telemetry:.0f}/s, detector with codec {judge:.0f}/s of CPU time")
     return Row(
         num_ranks=num_ranks,
-        detector_per_cpu_second=detector_per_second(num_ranks, seconds=1.5),
+        detector_per_cpu_second=detector_per_second(num_ranks, seconds=1.5, in_blocks=False),
+        detector_in_blocks_per_cpu_second=detector_per_second(num_ranks, seconds=1.5, in_blocks=True),
         # Large jobs take long and grow no differently.
         detector_bytes_per_rank=detector_bytes_per_rank(
             num_ranks, num_iterations=max(200, endurance if num_ranks <= 64 else endurance * 64 // num_ranks)
@@ -132,6 +135,7 @@ def _tell(text: str) -> None:
 def _print_table(rows: Sequence[Row]) -> None:
     names = (
         "detector/s",
+        "in blocks/s",
         "B/rank",
         "service/s",
         "judge/s",
@@ -147,6 +151,7 @@ def _print_table(rows: Sequence[Row]) -> None:
         early, late = row.detector_bytes_per_rank
         cells = [
             f"{row.detector_per_cpu_second:.0f}",
+            f"{row.detector_in_blocks_per_cpu_second:.0f}",
             f"{early:.0f}, {late:.0f}",
             f"{row.telemetry_per_cpu_second:.0f}",
             f"{row.judge_per_cpu_second:.0f}",

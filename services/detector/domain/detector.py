@@ -5,6 +5,7 @@ that is restored from a snapshot and reads the rest again finds the same things 
 job has one, and whoever owns it calls it from one thread.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,9 @@ import numpy.typing as npt
 from services.detector.domain import report
 from services.detector.domain.compute_watch import ComputeWatch
 from services.detector.domain.culprits import Culprits
+from services.detector.domain.device_levels import HealthChange
 from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.frame_table import FrameTable, table_of
+from services.detector.domain.frame_table import FrameBlock, FrameTable, block_of
 from services.detector.domain.hang_watch import HangWatch
 from services.detector.domain.job_profile import JobProfile
 from services.detector.domain.kind import Look
@@ -23,7 +25,7 @@ from services.detector.domain.kind_board import KindBoard, kind_verdict
 from services.detector.domain.link_watch import LinkFinding, LinkWatch
 from services.detector.domain.loss_watch import LossWatch
 from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
-from services.detector.domain.plain_pass import PlainPass
+from services.detector.domain.plain_pass import PROFILE_EVERY, PlainPass
 from services.detector.domain.probing import Probing
 from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
 from services.detector.domain.suspicion import Suspicion
@@ -31,9 +33,11 @@ from services.detector.domain.verdict import Profile, RankThroughputs, Verdict
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Finding = Verdict | Profile | Suspicion
 
-PROFILE_EVERY = 5
+MOST_FRAMES, MOST_SAMPLES = 64, 4096
+"""A block of frames is of so many at most, and in each but the first of so many samples together."""
 
 
 class JobDetector:
@@ -56,7 +60,7 @@ class JobDetector:
         self._losses = LossWatch()
         self._kinds = KindBoard(iterations_per_false_alarm=iterations_per_false_alarm)
         self._profile = JobProfile()
-        self._pass = PlainPass(self._compute, self._kinds, self._profile)
+        self._pass = PlainPass(job_id, self._compute, self._losses, self._kinds, self._profile)
         self._hangs = HangWatch()
         self._last_sequence = -1
         self._last_at = 0.0
@@ -85,13 +89,52 @@ class JobDetector:
         Returns:
             What was found, in the order it should be published.
         """
-        if self.has_taken(observation):
-            return []
-        self._last_sequence, self._last_at = observation.sequence, max(observation.at_unix_seconds, self._last_at)
-        if isinstance(observation, FrameObservation):
-            return self._on_frame(observation)
-        was_finished, found = self.finished, self._on_liveness(observation)
-        return [*found, self._last_profile()] if self.finished and not was_finished else [*found]
+        return self.observe_all((observation,))
+
+    def observe_all(self, observations: Sequence[Observation]) -> list[Finding]:
+        """Takes the job's next observations: the same as one after the other, in less time where many are frames."""
+        found: list[Finding] = []
+        place = 0
+        while place < len(observations):
+            observation = observations[place]
+            if self.has_taken(observation):
+                place += 1
+            elif isinstance(observation, FrameObservation):
+                frames = self._in_a_row(observation, observations, place)
+                num_taken, of_frames = self._on_frames(frames)
+                self._seen(frames[num_taken - 1])
+                found += of_frames
+                place += num_taken
+            else:
+                self._seen(observation)
+                was_finished = self.finished
+                found += self._on_liveness(observation)
+                if self.finished and not was_finished:
+                    found.append(self._last_profile())
+                place += 1
+        return found
+
+    def _seen(self, observation: Observation) -> None:
+        self._last_sequence = observation.sequence
+        self._last_at = max(observation.at_unix_seconds, self._last_at)
+
+    def _in_a_row(
+        self, frame: FrameObservation, observations: Sequence[Observation], place: int
+    ) -> list[FrameObservation]:
+        """A frame and those that follow it at once, of the same epoch and as many ranks; few enough for one block."""
+        frames, most = [frame], min(MOST_FRAMES, len(observations) - place, 1 + MOST_SAMPLES // max(len(frame), 1))
+        while len(frames) < most:
+            other = observations[place + len(frames)]
+            if (
+                not isinstance(other, FrameObservation)
+                or other.epoch != frame.epoch
+                or other.sequence <= frames[-1].sequence
+                or len(other) != len(frame)
+                or other.missing_ranks
+            ):
+                break
+            frames.append(other)
+        return frames
 
     def _last_profile(self) -> Profile:
         """Tells those who are away now that nothing more is to come; a late frame's profile tells it again."""
@@ -117,7 +160,9 @@ class JobDetector:
             found.append(report.hang_verdict(self.job_id, hang, culprit, liveness.at_unix_seconds))
         return found
 
-    def _on_frame(self, frame: FrameObservation) -> list[Finding]:
+    def _on_frames(self, frames: Sequence[FrameObservation]) -> tuple[int, list[Finding]]:
+        """Takes the first of some frames in a row, and as many of the others as are plain like that."""
+        frame = frames[0]
         self._iteration = frame.iteration
         if frame.epoch != self._profile.epoch:
             self._begin_epoch(frame.epoch)
@@ -126,21 +171,83 @@ class JobDetector:
             missing = self._processes.on_missing(frame.missing_ranks)
             found += [self._process_verdict(finding, frame.closed_at_unix_seconds) for finding in missing]
         if not len(frame):
-            return found
-        table = table_of(frame, self._layout, self._bank)
+            return 1, found
+        block = block_of(frames, self._layout, self._bank)
+        num_taken = 0
+        while num_taken < block.num_alike and self._is_plain_time():
+            num_passed = self._pass_over(frames, block, num_taken, found)
+            if not num_passed:
+                break
+            num_taken += num_passed
+        if num_taken:
+            self._iteration = frames[num_taken - 1].iteration
+            return num_taken, found
+        return 1, found + self._on_other_frame(frame, block.table(0))
+
+    def _is_plain_time(self) -> bool:
+        """Nobody has to see a frame beside those for whom the compiled loop stands in."""
+        layout = self._layout
+        return (
+            layout is not None
+            and layout.all_at_work
+            and self._compute.has_learned
+            and not self._hangs.is_anybody_hung
+            and not self._bank.may_skip()
+        )
+
+    def _pass_over(
+        self, frames: Sequence[FrameObservation], block: FrameBlock, first: int, found: list[Finding]
+    ) -> int:
+        """Takes frames that are alike from the first one on, until one has something to tell; returns how many."""
+        layout, rows = self._layout, self._bank.located_rows
+        assert layout is not None
+        num_whole, stopped, profiles = self._pass.over(
+            frames,
+            block,
+            layout,
+            rows,
+            first=first,
+            num_to_profile=PROFILE_EVERY - self._num_frames % PROFILE_EVERY,
+            asks_from=self._probing.next_iteration,
+        )
+        num_taken = num_whole + (stopped is not None)
+        self._num_frames += num_taken
+        for place in range(first, first + num_taken):
+            found += self._on_links(frames[place])
+            if place in profiles:
+                found.append(self._told(profiles[place]))
+        if stopped is not None:
+            frame = frames[first + num_whole]
+            verdicts = self._on_changes(frame, rows, stopped.changes, stopped.expected_seconds)
+            found += verdicts
+            passed, expected, table = stopped.passed, stopped.expected_seconds, block.table(first + num_whole)
+
+            def look() -> Look:
+                return self._look(frame, table, layout, layout.everybody, expected, rows)
+
+            of_kinds = self._kinds.observe(look()) if passed is None else self._kinds.pass_over(passed, look)
+            found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in of_kinds]
+            found += self._probing.suspect(frame, rows, self._profile)
+            if passed is not None:
+                self._profile.take(frame, stopped.iteration, usable=None)
+            else:
+                self._observe_profile(frame, table.numbers, layout, rows, None)
+            found += self._profile_after(frame, rows, verdicts)
+        return num_taken
+
+    def _on_other_frame(self, frame: FrameObservation, table: FrameTable) -> list[Finding]:
+        """What everybody has to say of a frame that is not plain, one after the other."""
+        found: list[Finding] = []
         rows = self._bank.located_rows if table.has_processes_of_before else self._locate(frame)
         for rank, incarnation, iteration in self._hangs.moving_again(frame):
             found.append(report.moving_again_verdict(frame, self._culprits.of(rank, incarnation), iteration))
-        for loss in self._losses.observe(frame, table.ranges):
-            found.append(report.loss_verdict(frame, loss, self._culprits.of_all(loss.ranks)))
+        of_losses = self._losses.observe(frame, table.ranges)
+        found += [report.loss_verdict(frame, loss, self._culprits.of_all(loss.ranks)) for loss in of_losses]
         # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
         if table.is_planned:
             return found
-        if frame.traffic is not None:
-            found += [self._probing.link_verdict(frame, link) for link in self._watch_links(frame)]
-        if self._links is not None:
-            found += self._probing.suspect_link(frame, self._links)
-        found += self._on_plain_frame(frame, table, rows)
+        found += self._on_links(frame)
+        found += self._on_unmarked_frame(frame, table, rows)
         return found
 
     def _begin_epoch(self, epoch: int) -> None:
@@ -150,7 +257,7 @@ class JobDetector:
             self._links.begin_epoch()
         self._kinds.begin_epoch()
 
-    def _on_plain_frame(self, frame: FrameObservation, table: FrameTable, rows: Ints) -> list[Finding]:
+    def _on_unmarked_frame(self, frame: FrameObservation, table: FrameTable, rows: Ints) -> list[Finding]:
         """What devices, kinds and the profile have to say of a frame without marks."""
         layout, bank = self._layout, self._bank
         if layout is None or not table.has_layout_of_before:
@@ -163,47 +270,70 @@ class JobDetector:
         if some is not None and not np.count_nonzero(some):
             return []
         self._num_frames += 1
-        expected: Floats | None
-        passed, iteration = None, (0.0, 0.0)
-        if some is None and self._compute.has_learned:
-            changes, expected, passed, iteration = self._pass.over(frame, table, layout, rows)
-        else:
-            changes, expected = self._compute.judge(frame.iteration, table.numbers, layout, rows, some)
+        changes, expected = self._compute.judge(frame.iteration, table.numbers, layout, rows, some)
+        verdicts = self._on_changes(frame, rows, changes, expected)
+        found: list[Finding] = [*verdicts]
+        usable = layout.everybody if some is None else some
+        of_kinds = self._kinds.observe(self._look(frame, table, layout, usable, expected, rows))
+        found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in of_kinds]
+        found += self._probing.suspect(frame, rows, self._profile)
+        self._observe_profile(frame, table.numbers, layout, rows, some)
+        return found + self._profile_after(frame, rows, verdicts)
+
+    def _on_changes(
+        self, frame: FrameObservation, rows: Ints, changes: Sequence[HealthChange], expected: Floats | None
+    ) -> list[Verdict]:
+        """What is to be published of devices whose throughput changed."""
         verdicts = []
         if changes and expected is not None:
             entry_of = {int(row): entry for entry, row in enumerate(rows)}
             for change in changes:
                 entry = entry_of[change.row]
                 verdicts.append(self._probing.health_verdict(frame, entry, change, float(expected[entry])))
-        verdicts = self._kinds.revise(frame, verdicts)
-        found: list[Finding] = [*verdicts]
+        return self._kinds.revise(frame, verdicts)
 
-        def look() -> Look:
-            return self._kinds.look(
-                frame,
-                layout,
-                usable=layout.everybody if some is None else some,
-                expected_seconds=expected,
-                bank=bank,
-                rows=rows,
-                ranges=table.ranges,
-            )
+    def _look(
+        self,
+        frame: FrameObservation,
+        table: FrameTable,
+        layout: FrameLayout,
+        usable: Bools,
+        expected: Floats | None,
+        rows: Ints,
+    ) -> Look:
+        """What kinds see of a frame."""
+        return self._kinds.look(
+            frame, layout, usable=usable, expected_seconds=expected, bank=self._bank, rows=rows, ranges=table.ranges
+        )
 
-        of_kinds = self._kinds.observe(look()) if passed is None else self._kinds.pass_over(passed, look)
-        found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in of_kinds]
-        found += self._probing.suspect(frame, rows, self._profile)
-        if passed is not None:
-            self._profile.take(frame, iteration, usable=None)
-        else:
-            healthy = ~bank.ill[rows] if np.count_nonzero(bank.ill) else None
-            self._profile.observe(frame, table.numbers, layout, usable=some, healthy=healthy)
+    def _observe_profile(
+        self, frame: FrameObservation, numbers: Floats, layout: FrameLayout, rows: Ints, usable: Bools | None
+    ) -> None:
+        healthy = ~self._bank.ill[rows] if np.count_nonzero(self._bank.ill) else None
+        self._profile.observe(frame, numbers, layout, usable=usable, healthy=healthy)
+
+    def _profile_after(self, frame: FrameObservation, rows: Ints, verdicts: Sequence[Verdict]) -> list[Finding]:
+        """The profile after a frame that it has taken, where it is to be told."""
         if verdicts:
             first = max(verdict.first_iteration for verdict in verdicts)
             self._profile.devices_changed(first, max(1, frame.iteration - first + 1))
         if verdicts or self._num_frames % PROFILE_EVERY == 0 or self._profile.num_frames == 1:
             profile = self._profile.profile(self.job_id, frame.iteration, self._throughputs(frame, rows))
             if profile is not None:
-                found.append(replace(profile, ended=True) if self.finished else profile)
+                return [self._told(profile)]
+        return []
+
+    def _told(self, profile: Profile) -> Profile:
+        """A profile as it is published: that nothing more is to come, where everybody has finished."""
+        return replace(profile, ended=True) if self.finished else profile
+
+    def _on_links(self, frame: FrameObservation) -> list[Finding]:
+        """What the frame says of links."""
+        found: list[Finding] = []
+        if frame.traffic is not None:
+            found += [self._probing.link_verdict(frame, link) for link in self._watch_links(frame)]
+        if self._links is not None:
+            found += self._probing.suspect_link(frame, self._links)
         return found
 
     def _watch_links(self, frame: FrameObservation) -> list[LinkFinding]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.device_tables import COUNTS, FLAGS, NUMBERS
 from services.detector.domain.device_tests import NUM_TESTS
 from services.detector.domain.observation import FrameObservation
@@ -74,11 +75,14 @@ class DeviceBank:
         residuals: The newest residuals against peers, ``level`` included, oldest first; in single precision, as they
             are most of a row and far from exact.
         located: Ranks, then incarnations, of the frame whose rows were looked for last.
+        wide: What ``residuals`` are the newest part of, with room behind them; one row an iteration.
+        wide_iterations: The iteration of each of its rows.
+        stop: Its first row that is not written yet.
     """
 
     __slots__ = (
         *("counts", "devices", "flags", "nodes", "num_in_sums", "numbers"),
-        *("_everyone", "_located_rows", "_may_skip", "_places", "_stop", "_wide", "_wide_iterations", "located"),
+        *("_everyone", "_located_rows", "_may_skip", "_places", "located", "stop", "wide", "wide_iterations"),
     )
 
     work_key, shared_offset, own_offset = _number(), _number(), _number()
@@ -89,13 +93,13 @@ class DeviceBank:
 
     def __init__(self) -> None:
         # One row an iteration, so that the window of all devices is one piece of memory.
-        self._wide: Singles = np.full((_WIDE, 0), np.nan, dtype=np.float32)
-        self._stop = WINDOW
+        self.wide: Singles = np.full((_WIDE, 0), np.nan, dtype=np.float32)
+        self.stop = WINDOW
         self._everyone: Ints | None = None
         self._may_skip = True
         self.nodes: Sequence[str] = ()
         self.devices: Sequence[str] = ()
-        self._wide_iterations: Counts = np.full(_WIDE, -1, dtype=np.int32)
+        self.wide_iterations: Counts = np.full(_WIDE, -1, dtype=np.int32)
         self.numbers: Floats = np.zeros((len(NUMBERS) + 2 * NUM_TESTS, 0))
         self.counts: Counts = np.zeros((len(COUNTS), 0), dtype=np.int32)
         self.num_in_sums: Counts = np.zeros((2 * NUM_TESTS, 0), dtype=np.int32)
@@ -118,19 +122,19 @@ class DeviceBank:
     def residuals(self, values: Floats) -> None:
         wide: Singles = np.full((_WIDE, len(values)), np.nan, dtype=np.float32)
         wide[:WINDOW] = values.T
-        self._wide_iterations[:WINDOW] = self.iterations
-        self._wide, self._stop = wide, WINDOW
+        self.wide_iterations[:WINDOW] = self.iterations
+        self.wide, self.stop = wide, WINDOW
 
     @property
     def window(self) -> Singles:
         """The same view, the way that it lies in memory: one row an iteration, one column a row of the bank."""
-        window: Singles = self._wide[self._stop - WINDOW : self._stop]
+        window: Singles = self.wide[self.stop - WINDOW : self.stop]
         return window
 
     @property
     def iterations(self) -> Counts:
         """A view of the iteration of each column of ``residuals``; it holds as long as that one."""
-        return self._wide_iterations[self._stop - WINDOW : self._stop]
+        return self.wide_iterations[self.stop - WINDOW : self.stop]
 
     def is_everyone(self, rows: Ints) -> bool:
         """Whether these rows, as :meth:`locate` gave them, are all there are, in order."""
@@ -229,12 +233,14 @@ class DeviceBank:
         np.maximum(self.num_to_skip, 1, out=self.num_to_skip)
         self._may_skip = True
 
+    def may_skip(self) -> bool:
+        """Whether somebody's next observation is to be left out."""
+        self._may_skip = self._may_skip and bool(np.count_nonzero(self.num_to_skip))
+        return self._may_skip
+
     def take_skips(self, rows: Ints) -> Bools | None:
         """True for the rows whose observation is to be left out, None for none; it is counted as left out."""
-        if not self._may_skip:
-            return None
-        self._may_skip = bool(np.count_nonzero(self.num_to_skip))
-        if not self._may_skip:
+        if not self.may_skip():
             return None
         skipped: Bools = self.num_to_skip[rows] > 0
         self.num_to_skip[rows[skipped]] -= 1
@@ -246,12 +252,7 @@ class DeviceBank:
         Returns:
             :attr:`window`, whose last row is to be written.
         """
-        if self._stop == _WIDE:
-            for columns in (self._wide, self._wide_iterations):
-                columns[: WINDOW - 1] = columns[_WIDE - WINDOW + 1 :]
-            self._stop = WINDOW - 1
-        self._wide_iterations[self._stop] = iteration
-        self._stop += 1
+        self.stop = begin_column(self.wide, self.wide_iterations, self.stop, iteration)
         return self.window
 
     def clear_tests(self, rows: Ints) -> None:
@@ -298,6 +299,28 @@ class DeviceBank:
         self.residuals = state["residuals"]
         self.nodes = list(state["nodes"])
         self.devices = list(state["devices"])
-        self._wide_iterations[:WINDOW] = state["iterations"]
+        self.wide_iterations[:WINDOW] = state["iterations"]
         self.located, self._everyone = _NOBODY, None
         self._may_skip = True
+
+
+@compiled
+def begin_column(wide: Singles, iterations: Counts, stop: int, iteration: int) -> int:
+    """Begins the row of a window for an iteration, behind the others; at the end they move back to the beginning.
+
+    Args:
+        wide: One row an iteration, one column a device.
+        iterations: The iteration of each of its rows; written.
+        stop: Its first row that is not written yet.
+        iteration: The iteration.
+
+    Returns:
+        Its first row behind that of the iteration.
+    """
+    if stop == len(wide):
+        for place in range(WINDOW - 1):
+            wide[place] = wide[stop - WINDOW + 1 + place]
+            iterations[place] = iterations[stop - WINDOW + 1 + place]
+        stop = WINDOW - 1
+    iterations[stop] = iteration
+    return stop + 1

@@ -29,7 +29,9 @@ Bools = npt.NDArray[np.bool_]
 QUIET = 0.25
 """Share of the way to a verdict up to which a healthy device's iterations are learned from."""
 
-_NOISE_EVERY = 8
+NOISE_EVERY = 8
+"""The noise is found anew in every so many frames."""
+_MOST_TO_SORT = 32
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
@@ -107,7 +109,7 @@ class DeviceHealth:
             residuals,
             marks,
         )
-        return self.conclude(rows, judged, residuals, marks)
+        return self.conclude(rows, judged, residuals, marks, num_frames=1)
 
     @property
     def usual_centre(self) -> float:
@@ -115,12 +117,24 @@ class DeviceHealth:
         return self._centre.value
 
     @property
-    def is_noise_due(self) -> bool:
-        """The noise is found anew with the frame that was begun."""
-        return self._num_frames % _NOISE_EVERY == 0
+    def num_frames(self) -> int:
+        """Frames so far."""
+        return self._num_frames
+
+    @property
+    def renewal(self) -> tuple[float, Floats, Floats] | None:
+        """What :func:`renew_and_remember` needs beside the bank; None where a job is too small or too large for it."""
+        if self._terms()[2] or len(self.bank) > _MOST_TO_SORT:
+            return None
+        return self._wandering.most_alike, *self._wandering.memory
+
+    @property
+    def num_to_noise(self) -> int:
+        """The noise is found anew with the so-manieth frame from now on."""
+        return NOISE_EVERY - self._num_frames % NOISE_EVERY
 
     def begin(self, rows: Ints, work_keys: Floats) -> tuple[float, int, bool]:
-        """Begins a frame of at least one entry.
+        """Begins a frame of at least one entry, or several of the same entries.
 
         Args:
             rows: As for :meth:`observe`, like the next.
@@ -132,18 +146,30 @@ class DeviceHealth:
         self._quiet, self._reached = None, np.inf
         if self._held[0] is not rows or self._held[1] is not work_keys:
             self._take_work(rows, work_keys)
-        self._num_frames += 1
         return self._terms()
 
-    def conclude(self, rows: Ints, judged: device_frame.Judged, residuals: Floats, marks: Bools) -> list[HealthChange]:
-        """Ends the frame that was begun, with what :func:`device_frame.judge` found of it and wrote.
+    def conclude(
+        self,
+        rows: Ints,
+        judged: device_frame.Judged,
+        residuals: Floats,
+        marks: Bools,
+        *,
+        num_frames: int,
+        is_renewed: bool = False,
+    ) -> list[HealthChange]:
+        """Ends the frames that were begun, with what :func:`device_frame.judge` found of the last one and wrote.
 
         Args:
             rows: As for :meth:`observe`.
             judged: What it returned.
             residuals: See there, like the next.
             marks: The same.
+            num_frames: How many frames; nothing is to be decided in those before the last one.
+            is_renewed: The noise was found anew wherever that was due; else it was not due before the last one.
         """
+        self._num_frames += num_frames
+        is_noise_due = not is_renewed and self._num_frames % NOISE_EVERY == 0
         self._centre.value, first, second, num_waiting, highest, num_decided, num_ill = judged
         self._centre.pair = None if first < 0 else np.array((first, second))
         ready = _NONE
@@ -158,8 +184,8 @@ class DeviceHealth:
             else:
                 self._reached, self._quiet = highest / self._limit(), marks[1]
         # After the tests: what has just come under suspicion is no noise.
-        if self.is_noise_due or len(ready):
-            self._renew_noise(ready)
+        if is_noise_due or len(ready):
+            self._renew_noise(ready, is_due=is_noise_due)
         return changes
 
     def calm(self, rows: Ints, share: float) -> bool:
@@ -207,7 +233,7 @@ class DeviceHealth:
             self._terms_of = count, (limit, offset_memory(self.bank), few_ranks(self.bank))
         return self._terms_of[1]
 
-    def _renew_noise(self, fresh: Ints) -> None:
+    def _renew_noise(self, fresh: Ints, *, is_due: bool) -> None:
         bank = self.bank
         highest = self._reached if self._tested is not None and bank.is_everyone(self._tested) else np.inf
         self.noise, known, settled = renew_noise(
@@ -220,9 +246,9 @@ class DeviceHealth:
             seasoned=self._num_frames > WINDOW,
             most_alike=self._wandering.most_alike,
         )
-        if self.is_noise_due:
+        if is_due:
             healthy = known if np.count_nonzero(settled) == len(settled) else known[settled]
-            self._wandering.remember(healthy, scale=self.noise.scale, num_new=_NOISE_EVERY, few=self._terms()[2])
+            self._wandering.remember(healthy, scale=self.noise.scale, num_new=NOISE_EVERY, few=self._terms()[2])
 
     def _take_work(self, rows: Ints, work_keys: Floats) -> None:
         bank = self.bank

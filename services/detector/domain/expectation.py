@@ -181,20 +181,23 @@ class ForgettingLeastSquares(base.Regressor):
             reluctant,
             weights_now,
         )
-        self.take(learned)
+        self._take(learned)
 
     def insides(self) -> tuple[Floats, tuple[float, float, float], Floats, int, Floats]:
         """What :func:`learn` works on: moments, scores, ridges, place of the reluctant feature, and weights."""
         scores = self._spread, self._num_scored, self._half_width
         return self._moments, scores, self._ridges, self._place_of_reluctant, self._solved()
 
-    def take(self, learned: Learned) -> None:
-        """Takes what :func:`learn` found for these insides."""
+    def _take(self, learned: Learned) -> None:
         count, mass, *scores = learned
         if not count:
             return
+        self.set_scores((scores[0], scores[1], scores[2]), self._mass * self.forgetting + mass)
+
+    def set_scores(self, scores: tuple[float, float, float], mass: float) -> None:
+        """What whoever worked on the insides in this one's place found: scores, and :attr:`mass`."""
         self._spread, self._num_scored, self._half_width = scores
-        self._mass = self._mass * self.forgetting + mass
+        self._mass = mass
 
     def _arranged(self, names: Sequence[Any], columns: Floats) -> Floats:
         """Columns as the moments stand; a feature that they lack is 0."""

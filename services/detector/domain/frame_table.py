@@ -1,6 +1,7 @@
-"""A frame's columns as compiled code takes them: one table of numbers, made in one pass that also looks them over."""
+"""A frame's columns as compiled code takes them: tables of numbers, each made in one pass that also looks them over."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,18 +18,28 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 ROWS = (
-    *("seconds", "flops", "square_flops", "micro_batches", "expected", "log_ratio"),
-    *("others", "walls", "tensor_wait", "gradient_wait", "vote_wait", "tokens", "squares"),
+    *("seconds", "flops", "square_flops", "micro_batches", "expected", "log_ratio", "others", "walls"),
+    *("tensor_wait", "gradient_wait", "vote_wait", "tokens", "squares", "loss", "gradient_norm"),
 )
-"""Rows of a table, one column an entry; expected seconds and their log ratio are written by those who know them."""
+"""Rows of a table, one column an entry; expected seconds and their log ratio are written by those who know them, losses
+and gradient norms are NaN where none was reported."""
 
 SECONDS, FLOPS, SQUARE_FLOPS, MICRO_BATCHES, EXPECTED, LOG_RATIO = range(6)
-OTHERS, WALLS, TENSOR_WAIT, GRADIENT_WAIT, VOTE_WAIT, TOKENS, SQUARES = range(6, len(ROWS))
+OTHERS, WALLS, TENSOR_WAIT, GRADIENT_WAIT, VOTE_WAIT, TOKENS, SQUARES, LOSS, GRADIENT_NORM = range(6, len(ROWS))
 
 _TENSOR, _GRADIENT, _VOTE = 0, 2, 3
 _NOBODY: Floats = np.zeros(0)
 _NO_COLUMNS: Ints = np.zeros((5, 0), dtype=np.int64)
 _NO_FLAGS: Bools = np.zeros(0, dtype=np.bool_)
+
+LOOK = (
+    *("has_processes_of_before", "has_layout_of_before", "is_planned", "is_measured", "data_share"),
+    *(f"{name}_{what}" for what in ("losses", "norms") for name in ("count", "all_finite", "lowest", "highest")),
+)
+"""What a look at a frame says, see :class:`FrameTable`."""
+
+DATA_SHARE, LOSSES, NORMS = LOOK.index("data_share"), LOOK.index("count_losses"), LOOK.index("count_norms")
+"""The last two: where their ranges begin."""
 
 
 class FrameTable(NamedTuple):
@@ -53,49 +64,93 @@ class FrameTable(NamedTuple):
     ranges: tuple[Range, Range]
 
 
+class FrameBlock(NamedTuple):
+    """Tables of frames in a row, all of as many entries.
+
+    Attributes:
+        numbers: Frames by ``ROWS`` by entries.
+        looks: Frames by ``LOOK``.
+        iterations: Of each frame.
+        num_alike: The first so many have the processes and the layout of before, are measured, and not planned.
+    """
+
+    numbers: Floats
+    looks: Floats
+    iterations: Ints
+    num_alike: int
+
+    def table(self, place: int) -> FrameTable:
+        """The table of one of them."""
+        look = self.looks[place].tolist()
+        losses, norms = (
+            (int(count), bool(finite), lowest, highest)
+            for count, finite, lowest, highest in (look[LOSSES:NORMS], look[NORMS:])
+        )
+        same_processes, same_layout, planned, measured = map(bool, look[:DATA_SHARE])
+        return FrameTable(
+            self.numbers[place], same_processes, same_layout, planned, measured, look[DATA_SHARE], (losses, norms)
+        )
+
+
 def table_of(frame: FrameObservation, layout: FrameLayout | None = None, bank: DeviceBank | None = None) -> FrameTable:
-    """The table of a frame.
+    """The table of a frame; arguments as for :func:`block_of`."""
+    return block_of([frame], layout, bank).table(0)
+
+
+def block_of(
+    frames: Sequence[FrameObservation], layout: FrameLayout | None = None, bank: DeviceBank | None = None
+) -> FrameBlock:
+    """Tables of some frames, up to the first that is not like those before.
 
     Args:
-        frame: The frame.
+        frames: At least one, all of as many entries.
         layout: The one that is known.
         bank: The devices, with the processes that they were located by last.
     """
-    numbers = np.empty((len(ROWS), len(frame)))
-    alike = layout is not None and layout.epoch == frame.epoch
-    same_processes, same_layout, planned, measured, share, losses, norms = _look_over(
-        frame.ranks,
-        frame.incarnations,
-        _NO_COLUMNS if bank is None else bank.located,
-        frame.replicas,
-        frame.stages,
-        frame.shards,
-        frame.num_micro_batches,
-        frame.epochs,
-        frame.work_keys,
-        frame.has_flops,
-        layout.columns if layout is not None and alike else _NO_COLUMNS,
-        layout.work_keys if layout is not None and alike else _NOBODY,
-        layout.has_flops if layout is not None and alike else _NO_FLAGS,
-        frame.planned,
-        frame.compute_seconds,
-        frame.other_seconds,
-        frame.wall_seconds,
-        frame.wait_seconds,
-        frame.token_flops,
-        frame.square_flops,
-        frame.tokens,
-        frame.sums_of_squares,
-        _NOBODY if frame.data_seconds is None else frame.data_seconds,
-        frame.losses,
-        frame.has_loss,
-        frame.gradient_norms,
-        frame.has_gradient_norm,
-        numbers,
-    )
-    if same_processes and bank is not None:
-        same_processes = bank.is_placed_as(frame)
-    return FrameTable(numbers, same_processes, same_layout, planned, measured, share, (losses, norms))
+    numbers, looks = np.empty((len(frames), len(ROWS), len(frames[0]))), np.empty((len(frames), len(LOOK)))
+    known = layout if layout is not None and layout.epoch == frames[0].epoch else None
+    located = _NO_COLUMNS if bank is None else bank.located
+    columns = _NO_COLUMNS if known is None else known.columns
+    work_keys, has_flops = (_NOBODY, _NO_FLAGS) if known is None else (known.work_keys, known.has_flops)
+    num_alike = 0
+    for place, frame in enumerate(frames):
+        is_alike = _look_over(
+            frame.ranks,
+            frame.incarnations,
+            located,
+            frame.replicas,
+            frame.stages,
+            frame.shards,
+            frame.num_micro_batches,
+            frame.epochs,
+            frame.work_keys,
+            frame.has_flops,
+            columns,
+            work_keys,
+            has_flops,
+            frame.planned,
+            frame.compute_seconds,
+            frame.other_seconds,
+            frame.wall_seconds,
+            frame.wait_seconds,
+            frame.token_flops,
+            frame.square_flops,
+            frame.tokens,
+            frame.sums_of_squares,
+            _NOBODY if frame.data_seconds is None else frame.data_seconds,
+            frame.losses,
+            frame.has_loss,
+            frame.gradient_norms,
+            frame.has_gradient_norm,
+            numbers[place],
+            looks[place],
+        )
+        if bank is not None and looks[place, 0] and not bank.is_placed_as(frame):
+            looks[place, 0] = is_alike = False
+        if not is_alike:
+            break
+        num_alike += 1
+    return FrameBlock(numbers, looks, np.array([frame.iteration for frame in frames]), num_alike)
 
 
 @compiled
@@ -128,8 +183,9 @@ def _look_over(
     norms: Floats,
     has_norm: Bools,
     table: Floats,
-) -> tuple[bool, bool, bool, bool, float, Range, Range]:
-    """Writes a table, and says what :class:`FrameTable` says but for the nodes and devices of processes.
+    look: Floats,
+) -> bool:
+    """Writes a table, and what a look says, but for the nodes and devices of processes.
 
     Args:
         ranks: Columns of a frame, like all that are not named here.
@@ -160,6 +216,10 @@ def _look_over(
         norms: The same.
         has_norm: The same.
         table: ``ROWS`` by entries; written.
+        look: One number each of ``LOOK``; written.
+
+    Returns:
+        Whether the frame has the processes and the layout of before, is measured, and not planned.
     """
     count = len(ranks)
     same_processes, same_layout = located.shape[1] == count, known.shape[1] == count
@@ -193,15 +253,16 @@ def _look_over(
         table[TENSOR_WAIT, entry] = waits[entry, _TENSOR]
         table[GRADIENT_WAIT, entry], table[VOTE_WAIT, entry] = waits[entry, _GRADIENT], waits[entry, _VOTE]
         table[TOKENS, entry], table[SQUARES, entry] = tokens[entry], squares[entry]
-    share = most_input / max(longest, 1e-9) if len(data) else -1.0
-    same_processes = same_processes and count > 0
-    same_layout = same_layout and count > 0
-    return (
-        same_processes,
-        same_layout,
-        is_planned,
-        measured,
-        share,
-        range_of(losses, has_loss),
-        range_of(norms, has_norm),
-    )
+        table[LOSS, entry] = losses[entry] if has_loss[entry] else math.nan
+        table[GRADIENT_NORM, entry] = norms[entry] if has_norm[entry] else math.nan
+    same_processes, same_layout = same_processes and count > 0, same_layout and count > 0
+    look[0], look[1], look[2], look[3] = same_processes, same_layout, is_planned, measured
+    look[DATA_SHARE] = most_input / max(longest, 1e-9) if len(data) else -1.0
+    _write_range(range_of(losses, has_loss), look[LOSSES:NORMS])
+    _write_range(range_of(norms, has_norm), look[NORMS:])
+    return same_processes and same_layout and measured and not is_planned
+
+
+@compiled
+def _write_range(known: Range, found: Floats) -> None:
+    found[0], found[1], found[2], found[3] = known

@@ -30,12 +30,12 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.int32]
 
-_WINDOW = 16
+WINDOW = 16
 _OF_SPEEDS = ("wall", "transfer")
 """What hangs on how fast all devices are; the rest is told by the healthy ones."""
 _COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer", "exchange")
 NUM_COLUMNS = len(_COLUMNS)
-_WALL, _TRANSFER = _COLUMNS.index("wall"), _COLUMNS.index("transfer")
+_WALL, TRANSFER = _COLUMNS.index("wall"), _COLUMNS.index("transfer")
 _EVERYBODY: Bools = np.zeros(0, dtype=np.bool_)
 
 
@@ -44,7 +44,7 @@ class JobProfile:
 
     def __init__(self) -> None:
         self._epoch = -1
-        self.recent = RollingRows(_WINDOW)
+        self.recent = RollingRows(WINDOW)
         self._iterations = RecentIterations()
         self._num_alike = 0
         self._iteration_seconds = 0.0
@@ -135,33 +135,71 @@ class JobProfile:
         return self._grid
 
     @property
+    def num_alike(self) -> int:
+        """Newest frames in which devices were as fast as now."""
+        return self._num_alike
+
+    @property
     def num_alike_with_next(self) -> int:
         """Newest frames in which devices were as fast as now, the next one included."""
-        return min(self._num_alike + 1, _WINDOW)
+        return min(self._num_alike + 1, WINDOW)
 
     def take(self, frame: FrameObservation, found: tuple[float, float], *, usable: Bools | None) -> None:
         """Takes a frame of which :func:`taken` has written the next row, and what it found."""
         self._num_alike = self.num_alike_with_next
         wall, self._iteration_seconds = found
-        rows, grid = self.recent.take(), self._grid
+        rows, instead = self.recent.take(), self.transfer_instead
+        if instead >= 0.0:
+            rows[-1, TRANSFER] = instead
+        if usable is None:
+            self.note(frame, wall)
+
+    @property
+    def transfer_instead(self) -> float:
+        """What stands in place of the seconds of a stage border that frames seem to tell; below 0 for nothing."""
+        grid = self._grid
         # Where stages of a replica ran different numbers of micro-batches, some were routed, and pipelines stall for
         # one another, which is no transfer: what was found in the epoch before stands then, or what the others tell.
-        if (
-            grid is not None
-            and not grid.all_even
-            and grid.is_piped
-            and (self._transfer_before > 0.0 or not grid.borders.any())
-        ):
-            rows[-1, _TRANSFER] = self._transfer_before
-        if usable is None and not frame.missing_ranks:
-            self._iterations.append(frame.iteration, wall, frame.micro_batches)
+        uneven = grid is not None and not grid.all_even and grid.is_piped
+        if uneven and grid is not None and (self._transfer_before > 0.0 or not grid.borders.any()):
+            return self._transfer_before
+        return -1.0
+
+    def move_on(self, stop: int, count: int, num_alike: int, iteration_seconds: float) -> None:
+        """Counts frames of which all has been written; each is still to be noted.
+
+        Args:
+            stop: Where the next row goes.
+            count: How many there are.
+            num_alike: Newest frames in which devices were as fast as now.
+            iteration_seconds: Usual seconds of an iteration.
+        """
+        self.recent.stop, self.recent.count = stop, count
+        self._num_alike, self._iteration_seconds = num_alike, iteration_seconds
+
+    def note(self, frame: FrameObservation, wall_seconds: float) -> None:
+        """Keeps what a plain frame was made of, all entries of which count."""
+        if not frame.missing_ranks:
+            self._iterations.append(frame.iteration, wall_seconds, frame.micro_batches)
 
     def profile(self, job_id: str, iteration: int, throughputs: Sequence[RankThroughput]) -> Profile | None:
         """The profile now; None before the first plain frame of the epoch."""
         if not len(self.recent):
             return None
-        _, seconds_per_flop, tokens, squares, fixed, _, exchange = of_layout = self._medians(_WINDOW)
-        of_speeds = of_layout if self._num_alike >= len(self.recent) else self._medians(self._num_alike)
+        medians = np.empty((2, NUM_COLUMNS))
+        write_medians(self.recent.rows, self._num_alike, medians)
+        return self.profile_of(job_id, iteration, throughputs, *medians.tolist())
+
+    def profile_of(
+        self,
+        job_id: str,
+        iteration: int,
+        throughputs: Sequence[RankThroughput],
+        of_layout: Sequence[float],
+        of_speeds: Sequence[float],
+    ) -> Profile:
+        """The profile of an iteration after which these were the medians, as :func:`write_medians` finds them."""
+        _, seconds_per_flop, tokens, squares, fixed, _, exchange = of_layout
         return Profile(
             job_id=job_id,
             iteration=iteration,
@@ -170,22 +208,15 @@ class JobProfile:
             tokens=tokens,
             sum_of_squares=squares,
             fixed_seconds=fixed,
-            transfer_seconds=of_speeds[_TRANSFER],
+            transfer_seconds=of_speeds[TRANSFER],
             iteration_seconds=of_speeds[_WALL],
             throughputs=throughputs,
             exchange_seconds=exchange,
             recent=self._iterations.iterations(),
         )
 
-    def _medians(self, count: int) -> list[float]:
-        """Of each column, over the newest so many frames."""
-        found = np.empty(len(_COLUMNS))
-        _middles(self.recent.rows[-count:], found)
-        medians: list[float] = found.tolist()
-        return medians
-
     def _median(self, column: str) -> float:
-        count = self._num_alike if column in _OF_SPEEDS else _WINDOW
+        count = self._num_alike if column in _OF_SPEEDS else WINDOW
         return median(self.recent.rows[-count:, _COLUMNS.index(column)])
 
     def to_state(self) -> dict[str, Any]:
@@ -203,18 +234,26 @@ class JobProfile:
         """Takes over what ``to_state`` gave, also that of a version that knew fewer columns."""
         recent = [row for row in state["recent"] if len(row) == len(_COLUMNS)]
         self._epoch = state["epoch"]
-        self.recent = RollingRows(_WINDOW, recent)
+        self.recent = RollingRows(WINDOW, recent)
         self._iterations.restore(state.get("iterations", []))
-        self._num_alike = min(state.get("num_alike", _WINDOW), len(recent))
+        self._num_alike = min(state.get("num_alike", WINDOW), len(recent))
         self._iteration_seconds = state["iteration_seconds"]
         self._transfer_before = state.get("transfer_before", 0.0)
 
 
 @compiled
-def _middles(rows: Floats, found: Floats) -> None:
-    """Writes the median of each column."""
-    for column in range(len(found)):
-        found[column] = middle_of(rows[:, column].copy())
+def write_medians(rows: Floats, num_alike: int, found: Floats) -> None:
+    """Writes what a profile tells.
+
+    Args:
+        rows: One row a frame, ``_COLUMNS``, oldest first.
+        num_alike: Newest frames in which devices were as fast as now; 0 for all.
+        found: Median of each column over all frames, then over those; written.
+    """
+    first = len(rows) - num_alike if 0 < num_alike < len(rows) else 0
+    for column in range(rows.shape[1]):
+        found[0, column] = middle_of(rows[:, column].copy())
+        found[1, column] = middle_of(rows[first:, column].copy()) if first else found[0, column]
 
 
 def priced_by(layout: FrameLayout, healthy: Bools | None = None) -> Bools:

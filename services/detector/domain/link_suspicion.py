@@ -107,9 +107,10 @@ class LinkDesk:
         self._reports: dict[Ends, LinkProbeReport] = {}
         self._search = RingSearch()
 
-    def is_due(self, iteration: int) -> bool:
-        """Whether the job can afford another probe after those of links."""
-        return iteration - self._asked_at >= ITERATIONS_BETWEEN_PROBES
+    @property
+    def next_iteration(self) -> int:
+        """The first iteration in which the job can afford another probe after those of links."""
+        return self._asked_at + ITERATIONS_BETWEEN_PROBES
 
     def consider(
         self,
@@ -121,7 +122,7 @@ class LinkDesk:
         iteration: int,
         at_unix_seconds: float,
     ) -> Suspicion | None:
-        """The question that this iteration raises, if it raises one; ask only when :meth:`is_due`.
+        """The question that this iteration raises, if it raises one; ask only from :attr:`next_iteration` on.
 
         Args:
             job_id: The job.

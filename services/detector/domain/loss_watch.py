@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from services.detector.domain.middle import RecentValues, median
+from numeric.compiled import compiled
+from services.detector.domain.middle import RecentValues, median, middle_of, put
 from services.detector.domain.observation import Bools, Floats, FrameObservation, Ints
 from services.detector.domain.reported import Range
 
@@ -46,7 +47,7 @@ class LossFinding:
     usual: float
 
 
-class _Series:
+class ReportedSeries:
     """Recent values of one quantity, and whether it is being complained about."""
 
     def __init__(self, ratio: float, *, heavy_tailed: bool) -> None:
@@ -57,8 +58,7 @@ class _Series:
         self.num_high = 0
 
     def jumped(self, value: float, middle: float) -> bool:
-        if len(self.recent) < _FEWEST or not value > middle + (self.ratio - 1) * abs(middle):
-            return False
+        """Whether a value is far above the usual one."""
         spread = _SPREAD_OF_MIDDLE * self.recent.median_distance
         return value > middle + max(_SPIKE_SIGMAS * spread, (self.ratio - 1) * abs(middle))
 
@@ -73,14 +73,25 @@ class _Series:
 
     def complains(self, value: float) -> float | None:
         """Takes the next finite value; the usual one where it begins to be news."""
+        ring, count, oldest = self.recent.ring
+        if len(ring) and not may_have_jumped(ring, count, self.ratio, value):
+            self.move_on(*put(ring, count, oldest, value), 1)
+            return None
         usual = self.usual
-        jumped = self.jumped(value, usual)
+        jumped = len(self.recent) >= _FEWEST and self.jumped(value, usual)
         certain = jumped and self.is_certain(value)
         self.num_high = self.num_high + 1 if jumped else 0
         self.recent.append(value)  # A level that stays becomes the usual one.
         if not jumped:
             self.num_calm += 1
         return usual if certain and self.rearm() else None
+
+    def move_on(self, count: int, oldest: int, num_values: int) -> None:
+        """Counts values that were put into the ring because they cannot have jumped."""
+        if num_values:
+            self.recent.move_on(count, oldest)
+            self.num_high = 0
+            self.num_calm += num_values
 
     def rearm(self) -> bool:
         """A bad value came: True where none was complained about shortly before."""
@@ -89,17 +100,22 @@ class _Series:
 
     @property
     def usual(self) -> float:
+        """Median of the newest values; NaN before the first."""
         return self.recent.median if len(self.recent) else math.nan
 
 
 class LossWatch:
-    """Follows loss and gradient norm of one job."""
+    """Follows loss and gradient norm of one job.
+
+    Attributes:
+        loss: Values of the loss.
+        gradient_norm: Those of the gradient norm.
+    """
 
     def __init__(self) -> None:
-        self._series = {
-            "loss": _Series(_SPIKE_RATIO, heavy_tailed=False),
-            "gradient norm": _Series(_GRADIENT_RATIO, heavy_tailed=True),
-        }
+        self.loss = ReportedSeries(_SPIKE_RATIO, heavy_tailed=False)
+        self.gradient_norm = ReportedSeries(_GRADIENT_RATIO, heavy_tailed=True)
+        self._series = {"loss": self.loss, "gradient norm": self.gradient_norm}
 
     def observe(self, frame: FrameObservation, ranges: tuple[Range, Range]) -> list[LossFinding]:
         """Takes one frame and the ranges of what it reports; each bad stretch is reported once."""
@@ -143,3 +159,19 @@ class LossWatch:
             one.recent = RecentValues(_WINDOW, state[name]["recent"])
             one.num_calm = state[name]["num_calm"]
             one.num_high = state[name].get("num_high", 0)
+
+
+@compiled
+def may_have_jumped(ring: Floats, count: int, ratio: float, value: float) -> bool:
+    """Whether a value is so far above the newest ones that their spread has to be asked.
+
+    Args:
+        ring: Where values are kept.
+        count: How many there are.
+        ratio: Over the usual value, below which no value is a jump.
+        value: A finite one.
+    """
+    if count < _FEWEST:
+        return False
+    middle = middle_of(ring[:count].copy())
+    return value > middle + (ratio - 1) * abs(middle)

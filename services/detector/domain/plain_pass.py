@@ -1,46 +1,59 @@
-"""A plain frame of healthy devices in one compiled call: nearly all of a job's frames are such.
+"""Shows plain frames to the compiled loop in place of those who watch a job, and tells them what came of it."""
 
-The call does what :class:`ComputeWatch`, the kinds and the profile do one after the other, with the same functions, as
-far as nothing is to be found. Where a device wants a decision it stops after its judgement, and the frame goes on the
-way that others go.
-"""
-
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
 from services.detector.domain.compute_watch import ComputeWatch
-from services.detector.domain.device_frame import Judged, judge
-from services.detector.domain.device_health import QUIET
 from services.detector.domain.device_levels import HealthChange
 from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.frame_table import EXPECTED, LOG_RATIO, SECONDS, TOKENS, WALLS, FrameTable
-from services.detector.domain.job_profile import NUM_COLUMNS, JobProfile, priced_by, taken
+from services.detector.domain.frame_table import EXPECTED, LOG_RATIO, FrameBlock
+from services.detector.domain.job_profile import NUM_COLUMNS, JobProfile, priced_by
 from services.detector.domain.kind import Passed
 from services.detector.domain.kind_board import KindBoard
-from services.detector.domain.kinds.jitter import DEVICES_FOR_BODY, EVERY, SMALLEST_EXCESS, may_stand_out
-from services.detector.domain.kinds.periodic_pause import PeriodicPause, compare
+from services.detector.domain.kinds.corruption import Corruption
+from services.detector.domain.kinds.input_stall import InputStall
+from services.detector.domain.kinds.intermittent import Intermittent
+from services.detector.domain.kinds.periodic_pause import PeriodicPause
 from services.detector.domain.kinds.sequence_imbalance import NUM_COLUMNS as COLUMNS_OF_LOST
-from services.detector.domain.kinds.sequence_imbalance import SequenceImbalance, lost
-from services.detector.domain.kinds.stage_imbalance import StageImbalance, load_of
-from services.detector.domain.least_squares import Learned
+from services.detector.domain.kinds.sequence_imbalance import SequenceImbalance
+from services.detector.domain.kinds.stage_imbalance import StageImbalance
+from services.detector.domain.loss_watch import LossWatch
+from services.detector.domain.noise import Noise
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.workload import foretell, learn_plainly
+from services.detector.domain.plain_loop import (
+    ALL,
+    JUDGED,
+    PASSED,
+    UNTOUCHED,
+    Devices,
+    Grid,
+    Kinds,
+    Loop,
+    Noises,
+    Reported,
+    Rolled,
+    Tellings,
+    pass_over,
+)
+from services.detector.domain.rolling import RollingRows
+from services.detector.domain.suspicion import SUSPECT_AT
+from services.detector.domain.verdict import Profile, RankThroughputs
 
 Floats = npt.NDArray[np.float64]
-Residuals = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
-Places = npt.NDArray[np.int32]
-Counts = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
 
 _NOTHING: Floats = np.zeros((0, 0))
+_NOBODY: Floats = np.zeros(0)
+
+PROFILE_EVERY = 5
+"""A profile is told in every so many plain frames."""
 
 
-class Outcome(NamedTuple):
-    """What a pass over a frame found.
+class Stopped(NamedTuple):
+    """A frame that the loop began, and did not end.
 
     Attributes:
         changes: Whose throughput changed.
@@ -55,256 +68,243 @@ class Outcome(NamedTuple):
     iteration: tuple[float, float]
 
 
+class Outcome(NamedTuple):
+    """What came of some frames.
+
+    Attributes:
+        num_whole: So many are over and done with.
+        stopped: The next one, where that was begun.
+        profiles: After those that are over and done with, by their place.
+    """
+
+    num_whole: int
+    stopped: Stopped | None
+    profiles: dict[int, Profile]
+
+
 class PlainPass:
     """Takes plain frames for those who watch a job.
 
     Args:
+        job_id: The job.
         compute: Who watches devices.
+        losses: Who watches what ranks report.
         kinds: Who watches for kinds.
         profile: What iterations are made of.
     """
 
-    __slots__ = ("_compute", "_loads", "_lost", "_pauses", "_profile")
+    __slots__ = (
+        *("_compute", "_corruption", "_input", "_intermittent", "_job_id", "_loads", "_losses", "_lost", "_pauses"),
+        "_profile",
+    )
 
-    def __init__(self, compute: ComputeWatch, kinds: KindBoard, profile: JobProfile) -> None:
-        self._compute, self._profile = compute, profile
-        self._pauses = kinds.watch(PeriodicPause)
+    def __init__(
+        self, job_id: str, compute: ComputeWatch, losses: LossWatch, kinds: KindBoard, profile: JobProfile
+    ) -> None:
+        self._job_id = job_id
+        self._compute, self._losses, self._profile = compute, losses, profile
+        self._corruption, self._input = kinds.watch(Corruption), kinds.watch(InputStall)
+        self._intermittent, self._pauses = kinds.watch(Intermittent), kinds.watch(PeriodicPause)
         self._lost, self._loads = kinds.watch(SequenceImbalance), kinds.watch(StageImbalance)
 
-    def over(self, frame: FrameObservation, table: FrameTable, layout: FrameLayout, rows: Ints) -> Outcome:
-        """Takes a frame without marks, all entries of which count, once frames were learned.
+    def over(
+        self,
+        frames: Sequence[FrameObservation],
+        block: FrameBlock,
+        layout: FrameLayout,
+        rows: Ints,
+        *,
+        first: int,
+        num_to_profile: int,
+        asks_from: int,
+    ) -> Outcome:
+        """Takes frames without marks, all entries of which count, once frames were learned.
 
         Args:
-            frame: The frame.
-            table: Its table.
-            layout: Its layout.
+            frames: The frames.
+            block: Their tables, all alike.
+            layout: Their layout.
             rows: Row of each entry.
+            first: The first one to take.
+            num_to_profile: After the so-manieth one from the first on there is to be a profile.
+            asks_from: First iteration in which a suspect may be asked.
         """
-        health, expectation, profile = self._compute.health, self._compute.expectation, self._profile
-        bank, numbers = health.bank, table.numbers
-        limit, memory, few = health.begin(rows, layout.work_keys)
-        moments, scores, ridges, reluctant, weights = expectation.model.insides()
-        replicas, cells, grid = self._lost.replicas_of(layout), self._loads.cells_of(layout), profile.grid_of(layout)
-        loads, compares = self._loads.recent, cells.comparable and not self._loads.is_told
-        marks, residuals = np.empty((2, len(rows)), dtype=np.bool_), np.empty(len(rows))
-        judged, apart, learned, price, shown, of_kinds, found = _pass_over(
-            numbers,
-            expectation.least,
-            moments,
-            scores,
-            ridges,
-            reluctant,
-            weights,
+        health, expectation = self._compute.health, self._compute.expectation
+        devices, noises = self._devices(rows, layout, asks_from), self._noises()
+        num_to_stop, learns_last = len(frames) + 1, True
+        if not noises.is_renewed:
             # Where the noise is found anew, it says what is learned from.
-            -1.0 if health.is_noise_due else self._compute.reach,
-            bank.numbers,
-            bank.counts,
-            bank.num_in_sums,
-            bank.flags,
-            rows,
-            bank.is_everyone(rows),
-            bank.push(frame.iteration),
-            health.noise.scale,
-            health.noise.freedom,
-            health.usual_centre,
-            limit,
-            memory,
-            few,
-            residuals,
-            marks,
-            frame.iteration,
-            self._pauses.walls.kept,
-            replicas.of,
-            replicas.counts,
-            self._lost.recent.prepare(COLUMNS_OF_LOST) if replicas.even else _NOTHING,
-            self._lost.recent.next_place,
-            cells.divisors,
-            cells.of,
-            cells.counts,
-            loads.prepare(cells.num_stages) if compares else _NOTHING,
-            loads.next_place,
-            grid.shares,
-            priced_by(layout),
-            grid.cells,
-            grid.num_stages,
-            grid.counts,
-            grid.rounds,
-            grid.borders,
-            profile.recent.prepare(NUM_COLUMNS),
-            profile.recent.stop,
-            profile.num_alike_with_next,
+            num_to_stop, learns_last = health.num_to_noise, False
+        if not self._profile.num_frames and num_to_stop > 1:
+            num_to_stop, learns_last = 1, True  # the first of an epoch has a profile of its own
+        last, tellings = first + num_to_stop - 1, _tellings(block, first + num_to_profile - 1)
+        loop = pass_over(
+            block,
+            first,
+            last,
+            learns_last,
+            devices,
+            noises,
+            expectation.learning,
+            Reported(self._losses.loss.recent.ring, self._losses.loss.ratio, self._corruption.always_alike[0]),
+            Reported(
+                self._losses.gradient_norm.recent.ring,
+                self._losses.gradient_norm.ratio,
+                self._corruption.always_alike[1],
+            ),
+            self._kinds(layout, frames[first]),
+            self._grid(layout),
+            tellings,
         )
-        changes = health.conclude(rows, judged, residuals, marks)
-        if learned[0]:
-            expectation.take(learned, price)
-        else:
-            self._compute.learn(numbers, rows, None, numbers[EXPECTED], numbers[LOG_RATIO], apart)
-        passed = None
-        if not (judged[3] or judged[5] or judged[6]):
-            stands_out, window_stands_out = shown
-            wall, is_long, part, heaviest, load = of_kinds
+        num_whole = loop.num_whole
+        begun = num_whole + (loop.stopped not in (ALL, UNTOUCHED))
+        if not begun:
+            return Outcome(0, None, {})
+        health.bank.stop = loop.window_stop
+        if noises.is_renewed:
+            health.noise = Noise(scale=loop.noise[0], freedom=loop.noise[1], correlation=loop.noise[2])
+        changes = health.conclude(
+            rows,
+            loop.judged,
+            devices.residuals,
+            devices.marks,
+            num_frames=begun,
+            is_renewed=noises.is_renewed and loop.stopped != JUDGED,
+        )
+        expectation.take(*loop.learned)
+        self._losses.loss.move_on(*loop.loss)
+        self._losses.gradient_norm.move_on(*loop.gradient_norm)
+        profiles = self._take(frames, first, tellings, loop) if num_whole else {}
+        if begun == num_whole:
+            return Outcome(num_whole, None, profiles)
+        at = first + num_whole
+        table = block.numbers[at]
+        passed, expected = None, table[EXPECTED]
+        if loop.stopped != PASSED or (at == last and not learns_last):
+            self._compute.learn(table, rows, None, expected, table[LOG_RATIO], loop.apart)
+        if loop.stopped == PASSED:
+            look = block.table(at)
             passed = Passed(
-                frame=frame,
-                ranges=table.ranges,
-                data_share=table.data_share,
-                stands_out=stands_out,
-                window_stands_out=window_stands_out,
-                wall_log=wall,
-                is_long=is_long,
-                lost=part,
-                heaviest=heaviest,
-                load=load,
+                frame=frames[at],
+                ranges=look.ranges,
+                data_share=look.data_share,
+                stands_out=loop.stands_out,
+                window_stands_out=loop.window_stands_out,
+                wall_log=loop.wall_log,
+                is_long=loop.is_long,
+                lost=loop.lost,
+                heaviest=loop.heaviest,
+                load=loop.load,
             )
-        return Outcome(changes, numbers[EXPECTED], passed, found)
+        return Outcome(num_whole, Stopped(changes, expected, passed, loop.found), profiles)
+
+    def _devices(self, rows: Ints, layout: FrameLayout, asks_from: int) -> Devices:
+        health = self._compute.health
+        bank = health.bank
+        limit, memory, few = health.begin(rows, layout.work_keys)
+        return Devices(
+            numbers=bank.numbers,
+            counts=bank.counts,
+            ages=bank.num_in_sums,
+            flags=bank.flags,
+            rows=rows,
+            usual=health.usual_centre,
+            limit=limit,
+            memory=memory,
+            few=few,
+            residuals=np.empty(len(rows)),
+            marks=np.empty((2, len(rows)), dtype=np.bool_),
+            in_order=bank.is_everyone(rows),
+            wide=bank.wide,
+            iterations=bank.wide_iterations,
+            stop=bank.stop,
+            asks_from=asks_from,
+            ask_at=SUSPECT_AT,
+        )
+
+    def _noises(self) -> Noises:
+        health = self._compute.health
+        noise, renewal = health.noise, health.renewal
+        most_alike, squares, counts = (1.0, _NOBODY, _NOBODY) if renewal is None else renewal
+        return Noises(
+            now=(noise.scale, noise.freedom, noise.correlation),
+            is_renewed=renewal is not None,
+            num_frames=health.num_frames,
+            most_alike=most_alike,
+            squares=squares,
+            counts=counts,
+        )
+
+    def _kinds(self, layout: FrameLayout, frame: FrameObservation) -> Kinds:
+        replicas, cells = self._lost.replicas_of(layout), self._loads.cells_of(layout)
+        compares = cells.comparable and not self._loads.is_told
+        return Kinds(
+            is_calm=self._input.is_calm and self._intermittent.is_calm and self._corruption.is_of(frame.ranks),
+            walls=self._pauses.walls.ring,
+            replica_of=replicas.of,
+            replica_counts=replicas.counts,
+            losses=_rolled(self._lost.recent, COLUMNS_OF_LOST, wanted=replicas.even),
+            lost_is_told=self._lost.is_told,
+            divisors=cells.divisors,
+            cells=cells.of,
+            cell_counts=cells.counts,
+            loads=_rolled(self._loads.recent, cells.num_stages, wanted=compares),
+        )
+
+    def _grid(self, layout: FrameLayout) -> Grid:
+        profile = self._profile
+        grid = profile.grid_of(layout)
+        return Grid(
+            shares=grid.shares,
+            priced=priced_by(layout),
+            cells=grid.cells,
+            num_stages=grid.num_stages,
+            counts=grid.counts,
+            rounds=grid.rounds,
+            borders=grid.borders,
+            recent=_rolled(profile.recent, NUM_COLUMNS),
+            num_alike=profile.num_alike,
+            iteration_seconds=profile.iteration_seconds,
+            transfer_instead=profile.transfer_instead,
+        )
+
+    def _take(
+        self, frames: Sequence[FrameObservation], first: int, tellings: Tellings, loop: Loop
+    ) -> dict[int, Profile]:
+        """Tells kinds and the profile of frames that are over and done with; the profiles that are due."""
+        self._pauses.walls.move_on(*loop.walls)
+        self._lost.recent.stop, self._lost.recent.count = loop.losses
+        self._loads.recent.stop, self._loads.recent.count = loop.loads
+        self._input.count(loop.num_inputs)
+        self._profile.move_on(*loop.profile)
+        profiles = {}
+        walls, due = tellings.walls.tolist(), range(tellings.first, first + loop.num_whole, tellings.every)
+        for place in range(first, first + loop.num_whole):
+            frame = frames[place]
+            self._profile.note(frame, walls[place])
+            if place in due:
+                at = due.index(place)
+                profiles[place] = self._profile.profile_of(
+                    self._job_id,
+                    frame.iteration,
+                    RankThroughputs(frame.ranks, tellings.throughputs[at, 0], tellings.throughputs[at, 1]),
+                    *tellings.medians[at].tolist(),
+                )
+        return profiles
 
 
-@compiled
-def _pass_over(
-    table: Floats,
-    least: float,
-    moments: Floats,
-    scores: tuple[float, float, float],
-    ridges: Floats,
-    reluctant: int,
-    weights: Floats,
-    reach: float,
-    numbers: Floats,
-    counts: Counts,
-    ages: Counts,
-    flags: Bools,
-    rows: Ints,
-    in_order: bool,
-    window: Residuals,
-    noise_scale: float,
-    freedom: float,
-    usual: float,
-    limit: float,
-    memory: int,
-    few: bool,
-    residuals: Floats,
-    marks: Bools,
-    iteration: int,
-    walls: Floats,
-    replica_of: Ints,
-    replica_counts: Floats,
-    losses: Floats,
-    place_of_lost: tuple[int, int],
-    divisors: Floats,
-    cells: Ints,
-    cell_counts: Floats,
-    loads: Floats,
-    place_of_load: tuple[int, int],
-    shares: Floats,
-    priced: Bools,
-    grid_cells: Places,
-    num_stages: int,
-    grid_counts: Floats,
-    rounds: Floats,
-    borders: Floats,
-    profile: Floats,
-    place_in_profile: int,
-    num_alike: int,
-) -> tuple[
-    Judged, float, Learned, float, tuple[bool, bool], tuple[float, bool, float, int, float], tuple[float, float]
-]:
-    """Foretells, judges and learns a frame, and goes on to kinds and profile where devices want nothing.
-
-    Args:
-        table: See :mod:`frame_table`; written.
-        least: See :func:`foretell`.
-        moments: See :func:`learn_plainly`, like the next four; written.
-        scores: The same.
-        ridges: The same.
-        reluctant: The same.
-        weights: The same; written.
-        reach: How far apart log ratios may be for all entries to be learned; below 0 where none are learned here.
-        numbers: See :func:`judge`, like all up to ``marks`` but for the next two.
-        counts: The same.
-        ages: The same.
-        flags: The same.
-        rows: The same.
-        in_order: These are all rows there are, in order.
-        window: The newest residuals, one row an iteration, one column a device; the last row is written.
-        noise_scale: The same.
-        freedom: The same.
-        usual: The same.
-        limit: The same.
-        memory: The same.
-        few: The same.
-        residuals: The same.
-        marks: The same.
-        iteration: Of the frame.
-        walls: See :func:`compare`.
-        replica_of: See :func:`lost`, like the next three.
-        replica_counts: The same.
-        losses: Its buffer; nothing where replicas cannot be compared.
-        place_of_lost: Its first row that counts and the one that is written.
-        divisors: See :func:`load_of`, like the next four.
-        cells: The same.
-        cell_counts: The same.
-        loads: Its buffer; nothing where nobody asks.
-        place_of_load: Its first row that counts and the one that is written.
-        shares: See :func:`taken`, like the rest.
-        priced: The same.
-        grid_cells: The same.
-        num_stages: The same.
-        grid_counts: The same.
-        rounds: The same.
-        borders: The same.
-        profile: The same.
-        place_in_profile: The same.
-        num_alike: The same.
-
-    Returns:
-        What :func:`judge` returns; how far apart log ratios are; what :func:`learn_plainly` returns, nothing learned
-        where it was not asked; what :class:`Passed` tells kinds from ``stands_out`` on; what :func:`taken` returns.
-    """
-    apart = foretell(table, weights, least)
-    newest = window[len(window) - 1]
-    quiet, log_ratios = QUIET * limit, table[LOG_RATIO]
-    # fmt: off
-    judged = judge(
-        numbers, counts, ages, flags, rows, log_ratios, newest, noise_scale, freedom, usual, limit, quiet, memory, few,
-        residuals, marks,
+def _tellings(block: FrameBlock, first: int) -> Tellings:
+    num_profiles = len(range(first, block.num_alike, PROFILE_EVERY))
+    return Tellings(
+        first=first,
+        every=PROFILE_EVERY,
+        walls=np.empty(block.num_alike),
+        medians=np.empty((num_profiles, 2, NUM_COLUMNS)),
+        throughputs=np.empty((num_profiles, 2, block.numbers.shape[2])),
     )
-    # fmt: on
-    learned, price = (0, 0.0, 0.0, 0.0, 0.0), 0.0
-    if judged[3] or judged[5] or judged[6]:
-        return judged, apart, learned, price, (False, False), (0.0, False, -1.0, 0, -1.0), (0.0, 0.0)
-    if apart < reach and judged[4] / limit < QUIET:
-        learned, price = learn_plainly(table, moments, scores, ridges, reluctant, weights)
-    shown = newest[rows]
-    highest, wall, _, is_long = compare(shown, table[WALLS], table[EXPECTED], walls)
-    stands_out = window_stands_out = False
-    asks = iteration % EVERY == 0
-    if asks or highest > SMALLEST_EXCESS:
-        body = _flat(window, rows, max(len(rows) // DEVICES_FOR_BODY, 1))
-        stands_out = highest > SMALLEST_EXCESS and may_stand_out(shown, body)
-        if asks:
-            every = window.reshape(-1) if in_order else _flat(window, rows, 1)
-            window_stands_out = may_stand_out(every, body)
-    part, heaviest, load = -1.0, 0, -1.0
-    if losses.shape[1] and table[TOKENS].any():
-        part = lost(table[EXPECTED], replica_of, replica_counts, iteration, losses, place_of_lost[0], place_of_lost[1])
-    if loads.shape[1]:
-        start, stop = place_of_load
-        heaviest, load = load_of(table[SECONDS], divisors, cells, cell_counts, loads, start, stop)
-    # fmt: off
-    found = taken(
-        table, shares, priced, grid_cells, num_stages, grid_counts, rounds, borders, profile, place_in_profile,
-        num_alike,
-    )
-    # fmt: on
-    of_kinds = wall, is_long, part, heaviest, load
-    return judged, apart, learned, price, (stands_out, window_stands_out), of_kinds, found
 
 
-@compiled
-def _flat(window: Residuals, rows: Ints, step: int) -> Residuals:
-    """The residuals of every so many of some rows, in any order."""
-    some = rows[::step]
-    found = np.empty(len(window) * len(some), dtype=window.dtype)
-    for iteration in range(len(window)):
-        for place in range(len(some)):
-            found[iteration * len(some) + place] = window[iteration, some[place]]
-    return found
+def _rolled(rows: RollingRows, width: int, *, wanted: bool = True) -> Rolled:
+    """Rows as the loop takes them; where they are not wanted, without a buffer."""
+    buffer = rows.prepare(width) if wanted else _NOTHING
+    return buffer, *rows.place

@@ -64,7 +64,7 @@ class Probing:
             rows: Row of each entry.
             profile: What the iterations before it are made of.
         """
-        if self._health.calm(rows, SUSPECT_AT) or not self._affords_device(frame.iteration):
+        if self._health.calm(rows, SUSPECT_AT) or frame.iteration < self.next_iteration:
             return []
         ill = self._health.bank.ill[rows]
         evidence = self._health.evidence(rows)
@@ -89,7 +89,7 @@ class Probing:
     def suspect_link(self, frame: FrameObservation, links: LinkWatch) -> list[Suspicion]:
         """The link to ask, if there is one worth it."""
         # Not after those of devices: one that noise makes suspicious again and again would leave links none.
-        if not self._link_desk.is_due(frame.iteration):
+        if frame.iteration < self._link_desk.next_iteration:
             return []
         standing = links.standing()
         if standing is None:
@@ -104,8 +104,10 @@ class Probing:
         )
         return [] if suspicion is None else [suspicion]
 
-    def _affords_device(self, iteration: int) -> bool:
-        return self._desk.is_due(iteration) and self._link_desk.is_due(iteration)
+    @property
+    def next_iteration(self) -> int:
+        """The first iteration in which the job can afford to have a device asked."""
+        return max(self._desk.next_iteration, self._link_desk.next_iteration)
 
     def link_verdict(self, frame: FrameObservation, finding: LinkFinding) -> Verdict:
         """The verdict about a link, with what its probe showed."""

@@ -46,20 +46,12 @@ class Strays:
             scale: Scale of their noise.
             num_new: Iterations since it was last asked for.
         """
-        if not len(residuals):
-            return
-        # Two rows are each other's mirror image.
-        share = 0.5 if len(residuals) == 2 else 1.0
-        _remember(
-            np.ascontiguousarray(residuals),
-            _OUTLYING * scale,
-            num_new,
-            1.0 - num_new / REMEMBERED_ITERATIONS,
-            share,
-            share * _share_shown(len(residuals)),
-            self._squares,
-            self._counts,
-        )
+        remember_means(np.ascontiguousarray(residuals), scale, num_new, self._squares, self._counts)
+
+    @property
+    def memory(self) -> tuple[Floats, Floats]:
+        """What :func:`remember_means` writes."""
+        return self._squares, self._counts
 
     def over(self, length: int, *, share: float = 0.0) -> tuple[float, float]:
         """Root mean square of means over ``length`` iterations, and how many it rests on; (0.0, 0.0) for none.
@@ -109,6 +101,7 @@ def without_outliers(residuals: Floats, scale: float) -> Floats:
     return np.minimum(np.maximum(residuals, -_OUTLYING * scale), _OUTLYING * scale)
 
 
+@compiled
 def _share_shown(num_rows: int) -> float:
     """Share of the residuals that show noise: of three or four rows one is the frame's centre and shows nothing.
 
@@ -118,28 +111,22 @@ def _share_shown(num_rows: int) -> float:
 
 
 @compiled
-def _remember(
-    residuals: Floats,
-    most: float,
-    num_new: int,
-    kept: float,
-    share_of_squares: float,
-    share_of_counts: float,
-    squares: Floats,
-    counts: Floats,
-) -> None:
+def remember_means(residuals: Floats, scale: float, num_new: int, squares: Floats, counts: Floats) -> None:
     """Forgets a little, and adds the means over the oldest ``LENGTHS`` iterations that have no gap.
 
     Args:
         residuals: One row a device, one column an iteration, oldest first.
-        most: Residuals beyond this count as it.
+        scale: Scale of their noise.
         num_new: Iterations since it was last asked for.
-        kept: What is kept of what is known.
-        share_of_squares: What the square of a mean counts.
-        share_of_counts: What a mean counts.
         squares: One a length; written.
         counts: The same.
     """
+    if not len(residuals):
+        return
+    # Two rows are each other's mirror image.
+    share_of_squares = 0.5 if len(residuals) == 2 else 1.0
+    share_of_counts = share_of_squares * _share_shown(len(residuals))
+    most, kept = _OUTLYING * scale, 1.0 - num_new / REMEMBERED_ITERATIONS
     sums, nums = np.zeros(len(LENGTHS)), np.zeros(len(LENGTHS))
     for row in range(len(residuals)):
         total, column = 0.0, 0

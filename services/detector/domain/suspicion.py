@@ -111,14 +111,15 @@ class SuspicionDesk:
         self._accused: dict[int, Accusation] = {}
         self._reports: dict[int, ProbeReport] = {}
 
-    def is_due(self, iteration: int) -> bool:
-        """Whether the job can afford another probe."""
-        return iteration - self._asked_at >= ITERATIONS_BETWEEN_PROBES
+    @property
+    def next_iteration(self) -> int:
+        """The first iteration in which the job can afford another probe."""
+        return self._asked_at + ITERATIONS_BETWEEN_PROBES
 
     def consider(
         self, job_id: str, standing: Standing, *, iteration: int, at_unix_seconds: float, seconds_per_flop: float
     ) -> Suspicion | None:
-        """The question that this iteration raises, if it raises one; ask only when :meth:`is_due`.
+        """The question that this iteration raises, if it raises one; ask only from :attr:`next_iteration` on.
 
         Args:
             job_id: The job.

@@ -10,7 +10,7 @@ be far off. So ``c`` is believed reluctantly, and is never below 0.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from numeric.compiled import compiled
 from services.detector.domain.expectation import ForgettingLeastSquares
 from services.detector.domain.frame_table import EXPECTED, FLOPS, LOG_RATIO, MICRO_BATCHES, SECONDS, SQUARE_FLOPS
-from services.detector.domain.least_squares import Learned, learn
+from services.detector.domain.least_squares import learn
 from services.detector.domain.middle import middle_of
 
 Floats = npt.NDArray[np.float64]
@@ -29,6 +29,32 @@ _FEATURES = ("flops", "square_flops", "micro_batches")
 _SMALLEST_SHARE = 0.2
 _SHORTEST_SECONDS = 1e-12
 FORGETTING, COVERAGE = 0.998, 0.95
+
+
+class Learning(NamedTuple):
+    """What :func:`learn_healthy` works on.
+
+    Attributes:
+        moments: As :func:`~services.detector.domain.least_squares.learn` takes them, like the next three; written.
+        ridges: The same.
+        reluctant: The same.
+        weights: The same; written.
+        spread: Scores, like the next two.
+        num_scored: The same.
+        half_width: The same.
+        mass: Frames learned from, less what was forgotten.
+        seconds_per_flop: What an operation usually takes.
+    """
+
+    moments: Floats
+    ridges: Floats
+    reluctant: int
+    weights: Floats
+    spread: float
+    num_scored: float
+    half_width: float
+    mass: float
+    seconds_per_flop: float
 
 
 class WorkExpectation:
@@ -50,14 +76,6 @@ class WorkExpectation:
         """Frames learned from, less what was forgotten."""
         return self.model.mass
 
-    @property
-    def least(self) -> float:
-        """Expected seconds of an operation at least.
-
-        Far from what was seen the fit may say anything; the bare price of an operation bounds it from below.
-        """
-        return _SMALLEST_SHARE * self._seconds_per_flop
-
     def expect(self, table: Floats) -> tuple[Floats, float]:
         """Expected compute seconds of each entry, and how far apart the logs of the observed ones over them are.
 
@@ -68,7 +86,7 @@ class WorkExpectation:
             A row of the table, all above 0 once one frame was learned; the distance between the highest and the lowest
             ratio, for a frame all of whose compute seconds are above 0.
         """
-        apart = foretell(table, self.model.weights_of(_FEATURES), self.least)
+        apart = foretell(table, self.model.weights_of(_FEATURES), self._seconds_per_flop)
         expected: Floats = table[EXPECTED]
         return expected, apart
 
@@ -97,14 +115,19 @@ class WorkExpectation:
         self.model.learn_columns(_FEATURES, columns, units=unit)
         self._follow(price)
 
-    def take(self, learned: Learned, price: float) -> None:
-        """Takes what :func:`learn_plainly` found."""
-        self.model.take(learned)
-        self._follow(price)
+    @property
+    def learning(self) -> Learning:
+        """What :func:`learn_healthy` works on."""
+        moments, scores, ridges, reluctant, weights = self.model.insides()
+        return Learning(moments, ridges, reluctant, weights, *scores, self.model.mass, self._seconds_per_flop)
+
+    def take(self, spread: float, num_scored: float, half_width: float, mass: float, seconds_per_flop: float) -> None:
+        """Takes what :func:`learn_healthy` made of it."""
+        self.model.set_scores((spread, num_scored, half_width), mass)
+        self._seconds_per_flop = seconds_per_flop
 
     def _follow(self, price: float) -> None:
-        rate = 1.0 if self._seconds_per_flop == 0 else 0.02
-        self._seconds_per_flop += rate * (price - self._seconds_per_flop)
+        self._seconds_per_flop = _followed(self._seconds_per_flop, price)
 
     def to_state(self) -> dict[str, Any]:
         """Everything learned, as plain values and arrays."""
@@ -128,18 +151,20 @@ def compare(seconds: Floats, expected: Floats, log_ratios: Floats) -> float:
 
 
 @compiled
-def foretell(table: Floats, weights: Floats, least: float) -> float:
+def foretell(table: Floats, weights: Floats, seconds_per_flop: float) -> float:
     """Writes the expected seconds of each entry of a frame, and how those that were observed compare.
+
+    Far from what was seen the fit may say anything; the bare price of an operation bounds it from below.
 
     Args:
         table: See :mod:`frame_table`; expected seconds and log ratios are written.
         weights: Of flops, those of attention, and micro-batches.
-        least: Expected seconds of an operation at least.
+        seconds_per_flop: What an operation usually takes.
 
     Returns:
         How far apart the logs are at most.
     """
-    lowest, highest = math.inf, -math.inf
+    lowest, highest, least = math.inf, -math.inf, _SMALLEST_SHARE * seconds_per_flop
     for entry in range(table.shape[1]):
         flops, seconds = table[FLOPS, entry], table[SECONDS, entry]
         total = weights[0] * flops + weights[1] * table[SQUARE_FLOPS, entry] + weights[2] * table[MICRO_BATCHES, entry]
@@ -151,33 +176,68 @@ def foretell(table: Floats, weights: Floats, least: float) -> float:
 
 
 @compiled
-def learn_plainly(
-    table: Floats,
-    moments: Floats,
-    scores: tuple[float, float, float],
-    ridges: Floats,
-    reluctant: int,
-    weights: Floats,
-) -> tuple[Learned, float]:
-    """Learns all entries of a frame by their relative errors, once there is something to compare them with.
+def reach_of(noise_scale: float) -> float:
+    """How far from what is usual a healthy entry may be that is learned from, log units of time, for a job's noise."""
+    return 5 * noise_scale + 0.1
+
+
+@compiled
+def learn_healthy(
+    table: Floats, calm: Bools, all_calm: bool, apart: float, reach: float, learning: Learning
+) -> Learning:
+    """Learns the entries of a frame that are calm and not far off, by their relative errors.
 
     Args:
-        table: With expected seconds.
-        moments: As :func:`~services.detector.domain.least_squares.learn` takes them, like all others.
-        scores: Of the model.
-        ridges: The same.
-        reluctant: The same.
-        weights: The same.
+        table: With expected seconds and log ratios.
+        calm: Which entries are healthy and under no suspicion.
+        all_calm: All are.
+        apart: How far apart log ratios are at most.
+        reach: How far from the median they may be to be learned.
+        learning: What was known.
 
     Returns:
-        What that one returns, and the usual seconds of a flop.
+        What is known now.
     """
+    units, count = table[EXPECTED], table.shape[1]
     columns = table[:EXPECTED]
-    equal = table[0, :0]
-    learned = learn(
-        columns, table[EXPECTED], equal, moments, FORGETTING, True, True, scores, COVERAGE, ridges, reluctant, weights
+    if not (all_calm and apart < reach):
+        middle, log_ratios, count = middle_of(table[LOG_RATIO].copy()), table[LOG_RATIO], 0
+        for entry in range(table.shape[1]):
+            count += calm[entry] and abs(log_ratios[entry] - middle) < reach
+        if count == 0:
+            return learning
+        columns, units, count = np.empty((EXPECTED, count)), np.empty(count), 0
+        for entry in range(table.shape[1]):
+            if calm[entry] and abs(log_ratios[entry] - middle) < reach:
+                columns[:, count], units[count] = table[:EXPECTED, entry], table[EXPECTED, entry]
+                count += 1
+    moments, ridges, reluctant, weights, spread, num_scored, half_width, mass, seconds_per_flop = learning
+    price = _usual_price(columns)
+    learned, added, spread, num_scored, half_width = learn(
+        columns,
+        units,
+        units[:0],
+        moments,
+        FORGETTING,
+        True,
+        True,
+        (spread, num_scored, half_width),
+        COVERAGE,
+        ridges,
+        reluctant,
+        weights,
     )
-    return learned, _usual_price(columns)
+    if learned:
+        mass = mass * FORGETTING + added
+    seconds_per_flop = _followed(seconds_per_flop, price)
+    return Learning(moments, ridges, reluctant, weights, spread, num_scored, half_width, mass, seconds_per_flop)
+
+
+@compiled
+def _followed(seconds_per_flop: float, price: float) -> float:
+    """What an operation usually takes, after one more frame in which it took ``price``."""
+    rate = 1.0 if seconds_per_flop == 0 else 0.02
+    return seconds_per_flop + rate * (price - seconds_per_flop)
 
 
 @compiled

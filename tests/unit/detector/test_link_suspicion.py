@@ -43,7 +43,7 @@ def standing(
 
 
 def consider(desk: LinkDesk, where: LinkStanding, iteration: int = 0) -> Suspicion | None:
-    if not desk.is_due(iteration):
+    if iteration < desk.next_iteration:
         return None
     return desk.consider(
         "job",

@@ -29,7 +29,7 @@ def standing(*, evidence: list[float], ill: tuple[int, ...] = (), keys: list[int
 def consider(
     desk: SuspicionDesk, where: Standing, iteration: int = 0, seconds_per_flop: float = 1e-9
 ) -> Suspicion | None:
-    if not desk.is_due(iteration):
+    if iteration < desk.next_iteration:
         return None
     return desk.consider("job", where, iteration=iteration, at_unix_seconds=5.0, seconds_per_flop=seconds_per_flop)
 

@@ -5,6 +5,7 @@ from numba.core.dispatcher import Dispatcher
 from services.detector.adapters import frame_codec, frame_columns
 from services.detector.domain import (
     bank_noise,
+    device_bank,
     device_frame,
     device_offsets,
     device_tests,
@@ -12,11 +13,13 @@ from services.detector.domain import (
     frame_table,
     job_profile,
     least_squares,
+    loss_watch,
     middle,
     noise,
     pipeline_grid,
-    plain_pass,
+    plain_loop,
     reported,
+    rolling,
     strays,
     workload,
 )
@@ -26,6 +29,7 @@ from services.detector.warm_up import warm_up
 MODULES = (
     *(
         bank_noise,
+        device_bank,
         device_frame,
         device_offsets,
         device_tests,
@@ -33,17 +37,19 @@ MODULES = (
         frame_table,
         job_profile,
         least_squares,
+        loss_watch,
         middle,
         noise,
     ),
     *(frame_codec, frame_columns),
-    *(pipeline_grid, plain_pass, reported, strays, workload),
+    *(pipeline_grid, plain_loop, reported, rolling, strays, workload),
     *(jitter, periodic_pause, sequence_imbalance, stage_imbalance),
 )
 # Called by others that are compiled, and so a part of them.
 INNER = {
     *("_centre_of", "_log_ratio", "_ninetieth", "_quantile", "range_of", "_scored", "_sizes", "_sizes_of", "_spread"),
-    *("_estimate", "_flat", "_leave_out", "_middle", "learn_plainly", "recentre"),
+    *("_estimate", "_flat", "_leave_out", "_middle", "learn_healthy", "recentre", "renew_and_remember"),
+    *("_are_alike", "_count", "_is_news", "_value_of", "_write_range"),
     *("_correlation", "_tip", "between_ranks", "advance", "middle_distance", "place", "selected"),
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numeric.compiled import compiled
 from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
 from services.detector.domain.middle import median
 from services.detector.domain.observation import FrameObservation
@@ -23,13 +24,18 @@ Ints = npt.NDArray[np.int64]
 
 _RATE = 1 / 32
 _FEWEST = 12
-_FEWEST_REPORTS = 3
+FEWEST_REPORTS = 3
+"""Of fewer nobody knows whose number is wrong."""
 _SPREADS = 25.0
 SMALLEST_DEPARTURE = 1e-3
 """Relative differences below this are rounding and the order of summation."""
 _LASTING = 2
 _MOST_AT_ONCE = 0.25
 _CALM = 16
+
+
+_LOSS, _NORM = "loss", "gradient norm"
+_UNKNOWN: Floats = np.zeros((4, 0))
 
 
 class Corruption(KindWatch):
@@ -55,6 +61,19 @@ class Corruption(KindWatch):
         """The same."""
         return self._observe(passed.frame, passed.ranges)
 
+    def is_of(self, ranks: Ints) -> bool:
+        """Whether these are the ranks that were seen last."""
+        return ranks.tobytes() == self._newest
+
+    @property
+    def always_alike(self) -> tuple[Floats, Floats]:
+        """Of losses and of gradient norms that never differed what is known, how often each was seen first; or nothing.
+
+        As long as they do not differ, nothing has to be done but to count them.
+        """
+        losses, norms = (self._known[name] if name in self._always_alike else _UNKNOWN for name in (_LOSS, _NORM))
+        return losses, norms
+
     def _observe(self, frame: FrameObservation, ranges: tuple[Range, Range]) -> list[KindFinding]:
         if frame.ranks.tobytes() != self._newest:
             self._newest, ranks = frame.ranks.tobytes(), frame.ranks.tolist()
@@ -64,21 +83,21 @@ class Corruption(KindWatch):
         found: list[KindFinding] = []
         losses, norms = ranges
         for name, values, reported, (count, all_finite, lowest, highest) in (
-            ("gradient norm", frame.gradient_norms, frame.has_gradient_norm, norms),
-            ("loss", frame.losses, frame.has_loss, losses),
+            (_NORM, frame.gradient_norms, frame.has_gradient_norm, norms),
+            (_LOSS, frame.losses, frame.has_loss, losses),
         ):
-            if count < _FEWEST_REPORTS:
+            if count < FEWEST_REPORTS:
                 continue
             if name not in self._known:
                 self._known[name] = np.zeros((4, len(frame)))
                 self._always_alike.append(name)
             if name in self._always_alike:
-                if all_finite and 0.0 < lowest == highest:
+                if are_alike(all_finite, lowest, highest):
                     self._known[name][0] += reported
                     continue
                 self._always_alike.remove(name)
             entries = (reported & np.isfinite(values) & (values > 0)).nonzero()[0]
-            if len(entries) >= _FEWEST_REPORTS:
+            if len(entries) >= FEWEST_REPORTS:
                 found += self._judge(frame, name, entries, values[entries])
         return found
 
@@ -142,6 +161,12 @@ class Corruption(KindWatch):
         self._known = {name: known.copy() for name, known in state["known"].items()}
         self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
         self._always_alike = [name for name, known in self._known.items() if not np.count_nonzero(known[1:])]
+
+
+@compiled
+def are_alike(all_finite: bool, lowest: float, highest: float) -> bool:
+    """Whether all who report something report the same number above 0."""
+    return all_finite and lowest > 0.0 and lowest == highest
 
 
 def _finding(rank: int, name: str, value: float, usual: float, first_iteration: int) -> KindFinding:

@@ -61,10 +61,19 @@ class InputStall(KindWatch):
 
     def pass_over(self, passed: Passed) -> Sequence[KindFinding] | None:
         """Where there was no stall of late, and is none now, only the frame is counted."""
-        if passed.data_share > WORTH_TELLING or self._stalls or self._num_calm < _CALM_TO_REARM:
+        if passed.data_share > WORTH_TELLING or not self.is_calm:
             return None
-        self._num_seen += passed.data_share >= 0.0
+        self.count(int(passed.data_share >= 0.0))
         return ()
+
+    @property
+    def is_calm(self) -> bool:
+        """There was no stall of late: where there is none in a frame either, it is only to be counted."""
+        return not self._stalls and self._num_calm >= _CALM_TO_REARM
+
+    def count(self, num_frames: int) -> None:
+        """Counts frames without a stall in which somebody knew what input took."""
+        self._num_seen += num_frames
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""

@@ -65,6 +65,11 @@ class Intermittent(KindWatch):
     def __init__(self) -> None:
         self._courses: dict[int, _Course] = {}
 
+    @property
+    def is_calm(self) -> bool:
+        """Nobody's spells are followed: frames without verdicts say nothing."""
+        return not self._courses
+
     def observe(self, look: Look) -> list[KindFinding]:
         """Frames say nothing that the verdicts about devices do not."""
         del look

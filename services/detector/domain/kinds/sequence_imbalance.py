@@ -33,19 +33,20 @@ class SequenceImbalance(KindWatch):
 
     Attributes:
         recent: Of the newest iterations: number, part of its time lost, dearest replica.
+        is_told: It was told, and has not gone since.
     """
 
     name = "sequence_imbalance"
 
     def __init__(self) -> None:
         self.recent = RollingRows(_WINDOW)
-        self._told = False
+        self.is_told = False
         self._replicas: Replicas | None = None
 
     def begin_epoch(self) -> None:
         """Other replicas."""
         self.recent.clear()
-        self._told = False
+        self.is_told = False
 
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
@@ -65,17 +66,15 @@ class SequenceImbalance(KindWatch):
     def _conclude(self, mean: float) -> list[KindFinding]:
         """Counts an iteration that was written down, with which so much is lost in the mean."""
         window = self.recent.take()
-        if len(window) < _WINDOW:
+        if is_no_news(mean, len(window), self.is_told):
             return []
-        if self._told:
-            self._told = mean > _CALM
-            return []
-        if mean < WORTH_TELLING:
+        if self.is_told:
+            self.is_told = False
             return []
         error = float(window[:, 1].std() / np.sqrt(_WINDOW))
         if mean - _STANDARD_ERRORS * error < WORTH_TELLING:
             return []
-        self._told = True
+        self.is_told = True
         often = np.bincount(window[:, 2].astype(np.int64))
         return [_finding(mean, error, often.tolist(), int(window[0, 0]))]
 
@@ -94,12 +93,12 @@ class SequenceImbalance(KindWatch):
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""
-        return {"recent": [[int(a), b, int(c)] for a, b, c in self.recent.rows.tolist()], "told": self._told}
+        return {"recent": [[int(a), b, int(c)] for a, b, c in self.recent.rows.tolist()], "told": self.is_told}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self.recent = RollingRows(_WINDOW, state["recent"])
-        self._told = state["told"]
+        self.is_told = state["told"]
 
 
 class Replicas:
@@ -149,6 +148,18 @@ def lost(
     row = buffer[stop]
     row[0], row[1], row[2] = iteration, 1.0 - costs.mean() / costs[dearest], dearest
     return float(buffer[start : stop + 1, 1].mean())
+
+
+@compiled
+def is_no_news(mean: float, num_iterations: int, is_told: bool) -> bool:
+    """Whether an iteration leaves things as they were, without a look at how sure the mean is.
+
+    Args:
+        mean: Of the parts that were lost in so many iterations.
+        num_iterations: As many, this one included.
+        is_told: It was told.
+    """
+    return num_iterations < _WINDOW or (mean > _CALM if is_told else mean < WORTH_TELLING)
 
 
 def _finding(lost: float, error: float, dearest: list[int], first_iteration: int) -> KindFinding:

@@ -70,7 +70,7 @@ class StageImbalance(KindWatch):
         window = self.recent.take()
         if len(window) == 1:
             self._first_iteration = iteration
-        if len(window) < _WINDOW or load < HEAVY:
+        if is_no_news(load, len(window)):
             return []
         error = float(window[:, heaviest].std() / np.sqrt(_WINDOW))
         if load - _STANDARD_ERRORS * error < HEAVY:
@@ -153,6 +153,12 @@ def load_of(
         if mean > load:
             heaviest, load = stage, mean
     return heaviest, load
+
+
+@compiled
+def is_no_news(load: float, num_iterations: int) -> bool:
+    """Whether the heaviest stage is not too heavy in the mean of so many iterations, or they are too few to tell."""
+    return num_iterations < _WINDOW or load < HEAVY
 
 
 def _finding(heaviest: int, mean: list[float], error: float, first_iteration: int) -> KindFinding:
