@@ -23,21 +23,8 @@ from services.detector.domain.kinds.stage_imbalance import StageImbalance
 from services.detector.domain.loss_watch import LossWatch
 from services.detector.domain.noise import Noise
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.plain_loop import (
-    ALL,
-    JUDGED,
-    PASSED,
-    UNTOUCHED,
-    Devices,
-    Grid,
-    Kinds,
-    Loop,
-    Noises,
-    Reported,
-    Rolled,
-    Tellings,
-    pass_over,
-)
+from services.detector.domain.plain_groups import Devices, Grid, Kinds, Loop, Noises, Reported, Rolled, Tellings
+from services.detector.domain.plain_loop import ALL, JUDGED, PASSED, UNTOUCHED, pass_over
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.suspicion import SUSPECT_AT
 from services.detector.domain.verdict import Profile, RankThroughputs
