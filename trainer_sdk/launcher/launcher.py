@@ -7,31 +7,22 @@ import logging
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Self
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from layouts.model import ModelSpec
 from trainer_sdk.devices.links import LinkTable
 from trainer_sdk.devices.speeds import SpeedTable
-from trainer_sdk.emit.emitter import Emitter
-from trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from trainer_sdk.emit.null_emitter import NullEmitter
-from trainer_sdk.emit.record_builder import Source
 from trainer_sdk.launcher.job_registration import JobRegistration
 from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
+from trainer_sdk.launcher.process_reports import ProcessReports, exit_words
 from trainer_sdk.launcher.progress_board import ProgressBoard
-from trainer_sdk.launcher.rank_process import EXIT_EVICTED, EXIT_FAILED, EXIT_FINISHED
+from trainer_sdk.launcher.rank_process import EXIT_FAILED, EXIT_FINISHED
 from trainer_sdk.launcher.restarts import Restarts
 from trainer_sdk.launcher.run_state import RankProcess, RunState
 from trainer_sdk.launcher.zygote import END_GRACE_SECONDS, STORE
 from trainer_sdk.launcher.zygote_link import ZygoteLink
 
-_LAST_WORDS_SECONDS = 5.0
-"""How long the end waits for Kafka to take what was said of the ranks' ends."""
 _HANG_UP_SECONDS = 1.0
 """From the end of the zygote's socket to its own."""
 
@@ -74,7 +65,7 @@ class Launcher:
         self._link: ZygoteLink | None = None
         self._speeds: SpeedTable | None = None
         self._progress: ProgressBoard | None = None
-        self._emitter: Emitter = NullEmitter()
+        self._reports = ProcessReports(spec)
         self._registration: JobRegistration | None = None
         self._thread = threading.Thread(target=self._read_events, name="evenkeel-launcher", daemon=True)
         self._zygote_ready = self._zygote_gone = False
@@ -104,9 +95,7 @@ class Launcher:
         self._progress = ProgressBoard.create(spec.progress_board_path, spec.world_size)
         if spec.link_bytes_per_second:
             LinkTable.create(spec.link_table_path, spec.world_size).close()
-        if spec.kafka_bootstrap_servers:
-            source = Source(job_id=spec.job_id, rank=NO_RANK, incarnation=LAUNCHER_INCARNATION, node=spec.node_of(0))
-            self._emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source, reports_progress=False)
+        self._reports.open()
         if spec.fleet_address and self._model is not None:
             self._registration = JobRegistration(spec, self._model)
             self._registration.start()
@@ -223,7 +212,7 @@ class Launcher:
                 if self._thread.ident is not None:  # else the start is only about to notice
                     self._thread.join(grace_seconds)
                 self._link.close(grace_seconds)
-            self._emitter.close(_LAST_WORDS_SECONDS)
+            self._reports.close()
             if self._speeds is not None:
                 self._speeds.close()
             if self._progress is not None:
@@ -252,7 +241,7 @@ class Launcher:
             _logger.error(
                 "the parent of all ranks, process %d, ended (%s), and they with it: the job is over; run it again",
                 self._link.pid,
-                "it hung up" if code is None else _words(code),
+                "it hung up" if code is None else exit_words(code),
             )
         with self._changed:
             self._zygote_gone = True
@@ -262,7 +251,7 @@ class Launcher:
             self._write_state()
             self._changed.notify_all()
         for process in orphans:
-            self._report(process, pb.PROCESS_EVENT_KIND_DIED, "its zygote ended")
+            self._reports.died(process, "its zygote ended")
 
     def _on_store(self, event: dict[str, Any]) -> None:
         with self._changed:
@@ -303,7 +292,7 @@ class Launcher:
                     "the rendezvous store, process %d, ended (%s): it is started again at its address, and the ranks "
                     "tell it again what it knew",
                     event["pid"],
-                    _words(code),
+                    exit_words(code),
                 )
             return
         with self._changed:
@@ -313,14 +302,14 @@ class Launcher:
             stopping = self._stopping
             # Before the file is written: this is the fastest evidence of a death that there is.
             done = stopping or code == EXIT_FINISHED or self._finish_timer is not None
-            kind = pb.PROCESS_EVENT_KIND_FINISHED if done else pb.PROCESS_EVENT_KIND_DIED
-            self._report(process, kind, "ended by its launcher" if stopping else _words(code))
+            tell = self._reports.finished if done else self._reports.died
+            tell(process, "ended by its launcher" if stopping else exit_words(code))
             if not stopping:
                 self._plan_restart(process)
             self._write_state()
             self._changed.notify_all()
         if not stopping and code != EXIT_FINISHED:
-            _logger.warning("rank %d.%d ended: %s", rank, incarnation, _words(code))
+            _logger.warning("rank %d.%d ended: %s", rank, incarnation, exit_words(code))
         if self._on_exit is not None:
             self._on_exit(rank, incarnation, code)
 
@@ -381,26 +370,3 @@ class Launcher:
             if str(error) != self._unwritten:  # not at each rank's end again
                 self._unwritten = str(error)
                 _logger.warning("the job's state cannot be written: %s", error)
-
-    def _report(self, process: RankProcess, kind: "pb.ProcessEventKind.ValueType", detail: str) -> None:
-        self._emitter.emit_event(
-            pb.ProcessEvent(
-                at_unix_seconds=time.time(),
-                kind=kind,
-                rank=process.rank,
-                incarnation=process.incarnation,
-                detail=detail,
-            )
-        )
-
-
-def _words(code: int) -> str:
-    """An exit code for a person; negative codes are signals."""
-    if code == EXIT_EVICTED:
-        return "left the job: it was evicted"
-    if code >= 0:
-        return f"exit status {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
