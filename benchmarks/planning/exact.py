@@ -25,7 +25,7 @@ from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from benchmarks.planning.tables import percent, table, write_json
 from layouts.layout import Replica, Stage, uniform_layout
 from layouts.model import ModelSpec
-from layouts.schedules import live_activations
+from layouts.schedules import SPLIT_BACKWARD, live_activations
 from services.scheduler.planning.cost_model import CostModel, replica_makespan
 from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
@@ -41,8 +41,11 @@ _Group = tuple[int, ...]
 """How many devices of each speed."""
 
 _Told = tuple[int, tuple[tuple[tuple[float, ...], int], ...]]
-_Stage = tuple[_Group, int, tuple[float, float]]
-"""Devices, end of the blocks, (forward, backward) seconds of a micro-batch."""
+_Parts = tuple[float, float, float]
+"""Seconds of a micro-batch as :meth:`CostModel.parts` has them."""
+
+_Stage = tuple[_Group, int, _Parts]
+"""Devices, end of the blocks, seconds."""
 
 _Able = tuple[int, float, tuple[_Stage, ...]]
 """Quota of a replica, seconds for it, stages."""
@@ -111,11 +114,12 @@ class Enumeration:
     """All layouts of one situation.
 
     Args:
-        situation: Its job has no mix, one schedule, and a memory limit.
+        situation: Its job has no mix and a memory limit.
+        schedule: Under which they are.
     """
 
-    def __init__(self, situation: Situation) -> None:
-        self._situation, self._cost = situation, situation.wary.cost
+    def __init__(self, situation: Situation, schedule: str = "1f1b") -> None:
+        self._situation, self._cost, self._schedule = situation, situation.wary.cost, schedule
         counts = Counter(situation.throughputs.values())
         self._speeds = tuple(sorted(counts, reverse=True))
         self._all: _Group = tuple([counts[speed] for speed in self._speeds])
@@ -180,11 +184,12 @@ class Enumeration:
         for depth in range(1, min(sum(group), num_blocks) + 1):
             for held in range(1, depth + 1):  # activations at a time hang on the quota where that is small
                 limit = most if held == depth else held
-                lives = [min(live_activations("1f1b", s, depth, most), held) for s in range(depth)]
+                lives = [min(live_activations(self._schedule, s, depth, most), held) for s in range(depth)]
                 for stages in self._replicas(group, lives, 0, num_wide, within, best[0], 0.0):
-                    parts = np.array([(*each, 0.0) for _, _, each in stages])
+                    parts = np.array([each for _, _, each in stages])
                     while best[0] < limit:
-                        seconds = replica_makespan(parts, best[0] + 1, self._cost.border_seconds(depth), "1f1b")
+                        border_seconds = self._cost.border_seconds(depth)
+                        seconds = replica_makespan(parts, best[0] + 1, border_seconds, self._schedule)
                         if seconds > within:
                             break
                         best = best[0] + 1, seconds, stages
@@ -213,29 +218,30 @@ class Enumeration:
                 parts = self._cell(cell, first, stop, lives[0])
                 if parts is None:
                     break  # more blocks take more memory
-                # Its first micro-batch comes through the stages before it, and its last one goes back through them.
+                # Its first micro-batch comes through the stages before it, and its last goes back through them. With
+                # a split backward there may be other work to do meanwhile.
                 if before + (beaten + 1) * sum(parts) > within:
                     break
                 if not later:
                     yield ((cell, stop, parts),)
                     continue
                 rest = tuple([a - b for a, b in zip(group, cell, strict=True)])
-                for others in self._replicas(
-                    rest, lives[1:], stop, num_wide - wide, within, beaten, before + sum(parts)
-                ):
+                own = parts[0] if self._schedule in SPLIT_BACKWARD else parts[0] + parts[1]
+                for others in self._replicas(rest, lives[1:], stop, num_wide - wide, within, beaten, before + own):
                     yield ((cell, stop, parts), *others)
 
-    def _fastest_cut(self, cell: _Group, first: int, stop: int, live: int) -> tuple[float, float] | None:
-        """(forward, backward) seconds of blocks on some devices with the fastest cut that fits; None = none does."""
+    def _fastest_cut(self, cell: _Group, first: int, stop: int, live: int) -> _Parts | None:
+        """Seconds of blocks on some devices with the fastest cut that fits; None = none does."""
         speeds = self._speeds_of(cell)
-        best: tuple[float, float] | None = None
+        best: _Parts | None = None
         blocks = self._situation.cost.model.blocks[first:stop]
         part = ModelSpec(blocks=blocks)
         for shares in whole_shares(HEADS, len(speeds)):
-            seconds = self._cost.range_seconds(first, stop, shares, speeds)
+            stage = Stage(first_block=first, stop_block=stop, ranks=tuple(range(len(speeds))), shares=shares)
+            seconds = self._cost.parts(stage, dict(enumerate(speeds)), self._schedule)
             if best is not None and sum(seconds) >= sum(best):
                 continue
-            stage = Stage(first_block=0, stop_block=len(blocks), ranks=tuple(range(len(speeds))), shares=shares)
+            stage = replace(stage, first_block=0, stop_block=len(blocks))
             held = replica_peaks(part, Replica(stages=(stage,), num_micro_batches=1), live_at=(live,))[0]
             if held <= (self._situation.device_bytes or math.inf):
                 best = seconds

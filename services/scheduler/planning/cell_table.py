@@ -34,7 +34,8 @@ def cell_table(
         counts: [cells, kinds] devices of each kind.
         speeds: [kinds], 1 = healthy.
         widths: [blocks] granules that a block can be cut into at most.
-        seconds: [3, blocks] forward and backward of a block on one healthy device, and its collectives both ways.
+        seconds: [4, blocks] of a block on one healthy device: forward, backward up to the gradient that is sent on, the
+            rest of the backward; and its collectives both ways.
         slowdowns: [shards + 1] what a stage of so many shards is taken to be slower by.
         granules: Of the blocks that count most: what is dealt to shards.
         held: [lives, blocks] of a block in all shards together, with so many more micro-batches under way.
@@ -42,11 +43,11 @@ def cell_table(
         by_share: Whether a shard holds its share of a block, and not what the cut in whole granules gives it.
 
     Returns:
-        [2, cells, lives, first, stop]: forward and backward seconds, infinite where nothing fits.
+        [3, cells, lives, first, stop]: seconds forward and of both parts of the backward, infinite where nothing fits.
         [cells, lives, first, stop]: granules of the widest shard that are allowed.
     """
     num_cells, num_lives, num_blocks = len(counts), len(held), len(widths)
-    found = np.full((2, num_cells, num_lives, num_blocks, num_blocks + 1), math.inf)
+    found = np.full((3, num_cells, num_lives, num_blocks, num_blocks + 1), math.inf)
     allowed = np.zeros((num_cells, num_lives, num_blocks, num_blocks + 1), np.int64)
     own, shares = np.empty(len(slowdowns)), np.empty(len(slowdowns), np.int64)
     parts, full = np.empty((num_blocks, len(slowdowns))), np.empty(len(slowdowns))
@@ -69,7 +70,7 @@ def cell_table(
                 _cut(widths[block], shares[:count], total, parts[block])
             for live in range(num_lives):
                 for first in range(num_blocks):
-                    ahead = back = 0.0
+                    ahead = back = weights = 0.0
                     full[:count] = 0.0
                     for block in range(first, num_blocks):
                         slowness, fits = 0.0, True
@@ -79,15 +80,17 @@ def cell_table(
                             full[t] += held[live, block] * held_part
                             fits = fits and full[t] <= most_held
                         slowness *= slowdowns[count]
-                        exchange = 0.5 * seconds[2, block] if count > 1 else 0.0
+                        exchange = 0.5 * seconds[3, block] if count > 1 else 0.0
                         ahead += seconds[0, block] * slowness + exchange
                         back += seconds[1, block] * slowness + exchange
+                        weights += seconds[2, block] * slowness
                         if not fits:
                             is_done = False
                             break
                         if found[0, cell, live, first, block + 1] == math.inf:
                             found[0, cell, live, first, block + 1] = ahead
                             found[1, cell, live, first, block + 1] = back
+                            found[2, cell, live, first, block + 1] = weights
                             allowed[cell, live, first, block + 1] = most
             most = shares[:count].max() - 1
     return found, allowed

@@ -189,6 +189,11 @@ class CostModel:
         forward = flops * self.workload.seconds_per_flop
         return forward, forward * cost.backward_multiple
 
+    def weight_seconds(self, block: int) -> float:
+        """Seconds of the weights' gradients in one backward of a whole block on one healthy device."""
+        load = self.workload
+        return self.model.blocks[block].weight_flops(load.tokens, load.sum_of_squares) * load.seconds_per_flop
+
     def stage_seconds(self, stage: Stage, throughputs: Mapping[int, float]) -> tuple[float, float]:
         """(forward, backward) seconds of one micro-batch of a stage.
 
@@ -257,15 +262,10 @@ class CostModel:
     def _weight_sums(self) -> dict[int, list[float]]:
         """Running seconds of the weights' gradients, as ``_sums``; only jobs with a split backward ask for them."""
         if not self._weights:
-            tokens, squares, per_flop = (
-                self.workload.tokens,
-                self.workload.sum_of_squares,
-                self.workload.seconds_per_flop,
-            )
             for max_width in self._sums:
                 each = [
-                    cost.weight_flops(tokens, squares) * per_flop if cost.max_width == max_width else 0.0
-                    for cost in self.model.blocks
+                    self.weight_seconds(block) if cost.max_width == max_width else 0.0
+                    for block, cost in enumerate(self.model.blocks)
                 ]
                 self._weights[max_width] = list(accumulate(each, initial=0.0))
         return self._weights

@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from layouts.layout import Layout, Replica, Stage
+from layouts.schedules import SPLIT_BACKWARD, live_activations
 from services.scheduler.planning.cell_table import Floats, Integers, cell_table
 from services.scheduler.planning.every_replica import Devices, Found, fastest_replicas
 from services.scheduler.planning.group_deal import best_deal
 from services.scheduler.planning.levers.move_ranks import even_stages
 from services.scheduler.planning.levers.tensor_width import best_widths
 from services.scheduler.planning.repair import spread_quotas, with_standbys
-from services.scheduler.planning.risks import RISK_MARGIN, most_blocks
+from services.scheduler.planning.risks import RISK_MARGIN, most_blocks, split_risks
 from services.scheduler.planning.situation import Situation
 
 _MOST_GROUPS, _MOST_QUOTA, _MOST_RISKS = 256, 64, 5
@@ -29,8 +30,8 @@ _BUDGET, _BUDGET_OF_FEW, _FEW = 250_000, 1_500_000, 32
 """Stages that are looked at, at most: in jobs of many devices, and of up to so few. To look at all of these takes about
 as long as the climb does where the budget ends before."""
 _PARTS = (0.95, 1.0)
-SCHEDULE = "1f1b"
-"""Under which all layouts are looked at."""
+_NEEDED = "1f1b"
+"""Jobs that may not have this schedule are left to the climb."""
 _ROUNDED, _SLACK = 1e-9, 1.0 + 1e-9
 
 
@@ -41,7 +42,7 @@ class Looked:
     Attributes:
         base: Who works where in the fastest layout that was found; None when none is faster than what is known.
         layout: That layout.
-        is_all: Whether no layout is faster.
+        is_all: Whether no layout under that schedule is faster.
     """
 
     base: Layout | None
@@ -49,30 +50,30 @@ class Looked:
     is_all: bool
 
 
-def look_at_all(situation: Situation, judged_seconds: float, crowding: float) -> Looked:
-    """The layout that is judged fastest under 1F1B, if it is below some seconds.
+def look_at_all(situation: Situation, judged_seconds: float, crowding: float, schedule: str) -> Looked:
+    """The layout that is judged fastest under a schedule, if it is below some seconds.
 
     Not looked at: jobs of many devices, micro-batches or kinds of devices, without 1F1B among their schedules, with
     slow links; layouts with five risks or more. Where jobs have a sequence mix, it is that of the full shape.
 
     Args:
         situation: The question, as the solver asks it.
-        judged_seconds: Of the best layout that is known, under 1F1B and with such a mix.
+        judged_seconds: Of the best layout that is known, with such a mix.
         crowding: How far devices may be filled beyond what :func:`risks.crowding` allows, where no memory limit is
             known.
+        schedule: One that the job may have.
     """
     kinds = _kinds(situation)
     home = situation.home
     if (
         situation.links
-        or SCHEDULE not in (home.schedule, *home.schedules)
+        or _NEEDED not in (home.schedule, *home.schedules)
         or math.prod([len(ranks) + 1 for ranks in kinds]) > _MOST_GROUPS
         or home.num_micro_batches > _MOST_QUOTA
     ):
         return Looked(base=None, layout=None, is_all=False)
-    looked = _Everything(situation, kinds, crowding).fastest(judged_seconds)
-    has_more = home.mix is not None or len({home.schedule, *home.schedules}) > 1
-    return replace(looked, is_all=looked.is_all and not has_more)
+    looked = _Everything(situation, kinds, crowding, schedule).fastest(judged_seconds)
+    return replace(looked, is_all=looked.is_all and home.mix is None)
 
 
 def _kinds(situation: Situation) -> list[list[int]]:
@@ -84,10 +85,10 @@ def _kinds(situation: Situation) -> list[list[int]]:
 
 
 class _Everything:
-    """All layouts of one situation."""
+    """All layouts of one situation under a schedule."""
 
-    def __init__(self, situation: Situation, kinds: list[list[int]], crowding: float) -> None:
-        self._situation, self._kinds = situation, kinds
+    def __init__(self, situation: Situation, kinds: list[list[int]], crowding: float, schedule: str) -> None:
+        self._situation, self._kinds, self._schedule = situation, kinds, schedule
         self._budget = _BUDGET_OF_FEW if len(situation.throughputs) <= _FEW else _BUDGET
         cost, home, counts = situation.cost, situation.home, [len(ranks) for ranks in kinds]
         self._speeds = np.array([situation.throughputs[ranks[0]] for ranks in kinds])
@@ -96,11 +97,13 @@ class _Everything:
         sizes = self._digits.sum(axis=1)
         deepest = min(int(sizes[-1]), home.num_blocks)
         held, most_held = _held(situation, deepest, crowding)
+        is_split = schedule in SPLIT_BACKWARD
+        seconds = _block_seconds(situation, is_split)
         table, self._most = cell_table(
             self._digits[self._cells],
             self._speeds,
             np.array([block.max_width for block in cost.model.blocks]),
-            _block_seconds(situation),
+            seconds,
             np.array([1.0, *[cost.slowdown(count) for count in range(1, int(sizes[-1]) + 1)]]),
             cost.main_width,
             held,
@@ -124,11 +127,14 @@ class _Everything:
             rates=self._digits @ self._speeds,
             fastest=np.where(is_part, _fastest(table, healthy), 0.0).max(axis=1),
             healthy=healthy,
+            handed_on=np.array([0.0, *np.cumsum(seconds[0] + seconds[1])]),
             cell_risks=(sizes[self._cells] > widest).astype(np.int64),
             depth_risks=np.array(merged if situation.device_bytes is None else [0] * len(merged)),
             transfer_seconds=cost.workload.transfer_seconds,
             forward_part=cost.forward_parts[1],
             backward_part=1.0 - cost.forward_parts[0],
+            weight_part=_largest_part(seconds[2], seconds[:3].sum(axis=0)),
+            is_split=is_split,
         )
 
     def _cells_of(self, kinds: list[list[int]]) -> Integers:
@@ -142,7 +148,7 @@ class _Everything:
         cost, home = self._situation.cost, self._situation.home
         limit, fixed, total = judged_seconds / cost.correction, cost.workload.fixed_seconds, home.num_micro_batches
         # Where everybody is well, whatever is not the full shape takes a risk for that.
-        own = 1.0 + RISK_MARGIN * self._situation.all_is_well
+        own = 1.0 + RISK_MARGIN * (self._situation.all_is_well + split_risks(self._situation, self._schedule))
         limit, margin = limit / own, RISK_MARGIN / own
         margins, budget = 1.0 + margin * np.arange(_MOST_RISKS, dtype=np.float64), self._budget
         for part in _PARTS:
@@ -175,7 +181,9 @@ class _Everything:
         home, devices = self._situation.home, self._devices
         whole, total, number = devices.healthy[-1], home.num_micro_batches, len(home.replicas)
         # No replica does more than all of its devices together, nor anything that one of them cannot do in time.
-        most = np.where(devices.fastest * within >= whole, np.floor(within * devices.rates / whole + _ROUNDED), 0.0)
+        # Only the weights' gradients of a micro-batch can be computed at a time in all of its stages.
+        is_able = devices.fastest * within >= devices.handed_on[-1]
+        most = np.where(is_able, np.floor(within * devices.rates / whole + _ROUNDED), 0.0)
         high = np.minimum(total, most)
         others = high if number > 1 else np.zeros(len(high))
         return np.stack([np.maximum(1.0, total - others[::-1]), high]).astype(np.int64)
@@ -187,8 +195,8 @@ class _Everything:
             cells, stops = found.stages[group, risks, quota].tolist()
             depth = sum([cell >= 0 for cell in cells])
             for s, (cell, first, stop) in enumerate(zip(cells[:depth], [0, *stops], stops, strict=False)):
-                live = max(1, min(depth - s, quota)) - 1 if self._num_lives > 1 else 0
-                wanted.append((d, cell, first, stop, int(self._most[cell, live, first, stop])))
+                held = max(1, live_activations(self._schedule, s, depth, quota)) if self._num_lives > 1 else 1
+                wanted.append((d, cell, first, stop, int(self._most[cell, held - 1, first, stop])))
         ranks = self._ranks([(cell, first, stop) for _, cell, first, stop, _ in wanted])
         rows: list[list[Stage]] = [[] for _ in deal]
         for (d, _, first, stop, most), own in zip(wanted, ranks, strict=True):
@@ -200,7 +208,7 @@ class _Everything:
             stages = even_stages([stage.ranks for stage in rows[d]], situation.home.num_blocks)
             plain.append(Replica(stages=stages, num_micro_batches=quota))
             tuned.append(Replica(stages=tuple(rows[d]), num_micro_batches=int(deal[d, 2])))
-        home = replace(situation.home, schedule=SCHEDULE, standbys=())
+        home = replace(situation.home, schedule=self._schedule, standbys=())
         base, layout = (replace(home, replicas=tuple(each)) for each in (plain, tuned))
         live = situation.throughputs.keys()
         return with_standbys(base, live), with_standbys(layout, live)
@@ -248,11 +256,15 @@ def _overlap(one: tuple[int, int], other: tuple[int, int]) -> int:
     return max(0, min(one[1], other[1]) - max(one[0], other[0]))
 
 
-def _block_seconds(situation: Situation) -> Floats:
-    """[3, blocks] forward and backward seconds of each block on a healthy device, and of its collectives both ways."""
-    cost = situation.cost
-    exchange = [cost.workload.exchange_seconds if block.max_width > 1 else 0.0 for block in cost.model.blocks]
-    return np.array([(*cost.block_seconds(b), each) for b, each in enumerate(exchange)]).T.copy()
+def _block_seconds(situation: Situation, is_split: bool) -> Floats:
+    """[4, blocks] seconds of each block on a healthy device as :func:`cell_table.cell_table` wants them."""
+    cost, found = situation.cost, np.zeros((4, situation.home.num_blocks))
+    for b, block in enumerate(cost.model.blocks):
+        found[0, b], backward = cost.block_seconds(b)
+        found[2, b] = cost.weight_seconds(b) if is_split else 0.0
+        found[1, b] = backward - found[2, b]
+        found[3, b] = cost.workload.exchange_seconds if block.max_width > 1 else 0.0
+    return found
 
 
 def _held(situation: Situation, deepest: int, crowding: float) -> tuple[Floats, float]:
@@ -270,6 +282,11 @@ def _held(situation: Situation, deepest: int, crowding: float) -> tuple[Floats, 
     if held[-1].sum() <= situation.device_bytes:
         return held[:1], math.inf
     return held, situation.device_bytes
+
+
+def _largest_part(some: Floats, whole: Floats) -> float:
+    """The largest of the parts that some seconds are of others; of nothing they are none."""
+    return float(np.divide(some, whole, out=np.zeros_like(some), where=whole > 0.0).max())
 
 
 def _fastest(table: Floats, healthy: Floats) -> Floats:

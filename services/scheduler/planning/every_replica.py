@@ -5,6 +5,10 @@ whose digits are these counts, so that what is left of a group is a difference. 
 quota the pipeline that is done first is sought, stage by stage, with any cell and any blocks. What cannot be done in
 time is not followed (:mod:`services.scheduler.planning.pipeline_bound`); blocks that have no stage yet run on no more
 than all devices that are left, and each on no more than the fastest cell of them.
+
+With a split backward (ZB-H1) the closed form holds with one change. No stage hands on a gradient later for the weights'
+parts that it has left by then: those of its last s + 1 micro-batches, if it is stage s. When it has handed on its last
+one, the stages before it still have theirs to compute, and the first one its last weights' part.
 """
 
 import math
@@ -25,7 +29,7 @@ class Devices(NamedTuple):
     """Which devices there are, and what they take.
 
     Attributes:
-        seconds: [2, cells, lives, first, stop] of :func:`cell_table.cell_table`; one life where memory plays no part.
+        seconds: [3, cells, lives, first, stop] of :func:`cell_table.cell_table`; one life where memory plays no part.
         cells: [cells] their numbers.
         cell_of: [groups] the cell that is a group; the number of cells where none is.
         is_part: [groups, cells] whether the devices of a cell are among those of a group.
@@ -33,11 +37,14 @@ class Devices(NamedTuple):
         rates: [groups] their speeds together.
         fastest: [groups] what the fastest cell of them does while one healthy device does 1, at most.
         healthy: [blocks + 1] seconds of a micro-batch of blocks 0 to b - 1 on one healthy device, both ways.
+        handed_on: [blocks + 1] the same up to the gradient that is sent on.
         cell_risks: [cells] structural risks of such a stage.
         depth_risks: [stages + 1] those of a pipeline of so many stages.
         transfer_seconds: Of a transfer between stages.
         forward_part: The part of a stage's seconds that is forward, at most.
         backward_part: The part that is backward, at most.
+        weight_part: The part that is backward after the gradient was sent on, at most.
+        is_split: Whether the schedule has such a part; each stage holds as many micro-batches as there are stages then.
     """
 
     seconds: Floats
@@ -48,11 +55,14 @@ class Devices(NamedTuple):
     rates: Floats
     fastest: Floats
     healthy: Floats
+    handed_on: Floats
     cell_risks: Integers
     depth_risks: Integers
     transfer_seconds: float
     forward_part: float
     backward_part: float
+    weight_part: float
+    is_split: bool
 
 
 class Found(NamedTuple):
@@ -129,8 +139,8 @@ def _look(
     cells, stops, parts = np.full(depth, -1), np.full(depth, num_blocks), np.zeros((depth, 3))
     # Of the stages before each: what they leave, and their seconds and risks.
     rest, firsts, risks = np.full(depth, group), np.zeros(depth, np.int64), np.full(depth, devices.depth_risks[depth])
-    before = np.zeros(depth)
-    s, round_trip = 0, 2.0 * devices.transfer_seconds
+    ahead, back = np.zeros(depth), np.zeros(depth)
+    s = 0
     while s >= 0 and budget >= 0:
         budget -= 1
         stops[s] += 1
@@ -141,24 +151,26 @@ def _look(
                 continue
             stops[s] = firsts[s] + 1 if s < last else num_blocks
         cell, first, stop = cells[s], firsts[s], stops[s]
-        live = min(depth - s, held) - 1 if num_lives > 1 else 0
-        for way in range(2):
+        live = min(depth if devices.is_split else depth - s, held) - 1 if num_lives > 1 else 0
+        for way in range(3):
             parts[s, way] = devices.seconds[way, cell, live, first, stop]
-        own, left = parts[s, 0] + parts[s, 1], rest[s] - devices.cells[cell]
+        own, left = parts[s, 0] + parts[s, 1] + parts[s, 2], rest[s] - devices.cells[cell]
         risks_here = risks[s] + devices.cell_risks[cell]
         most, later = within[risks_here], devices.healthy[num_blocks] - devices.healthy[stop]
-        if before[s] + low * own > most:
+        if low * own > most or _before(parts, s, ahead[s], back[s], low) + low * own > most:
             stops[s] = num_blocks  # with more blocks it takes longer, and more memory
         elif s == last:
             told = found.stages[group, risks_here]
             _weigh(devices, parts, low, high, most, found.seconds[group, risks_here], told, cells, stops)
         elif (
             devices.fastest[left] > 0.0
-            and before[s] + own + low * later / devices.rates[left] <= most
-            and _least(devices, parts, s, last, later / devices.fastest[left], low) <= most
+            and least_seconds_later(devices, parts, s, last, ahead[s], back[s], low, later / devices.rates[left])
+            <= most
+            and least_seconds(devices, parts, s, last, _handed_on(devices, stop, left), low) <= most
         ):
             risks[s + 1], rest[s + 1] = risks_here, left
-            before[s + 1] = before[s] + own + round_trip
+            ahead[s + 1] = ahead[s] + parts[s, 0] + devices.transfer_seconds
+            back[s + 1] = back[s] + parts[s, 1] + devices.transfer_seconds
             s += 1
             cells[s], stops[s], firsts[s] = -1, num_blocks, stop
     return budget
@@ -193,7 +205,7 @@ def _weigh(
     borders = np.full(depth - 1, devices.transfer_seconds)
     for quota in range(low, high + 1):
         limit = min(within, seconds[quota])
-        if _least(devices, parts, depth - 1, depth - 1, 0.0, quota) > limit:
+        if least_seconds(devices, parts, depth - 1, depth - 1, 0.0, quota) > limit:
             if limit == within:
                 break
             continue
@@ -206,7 +218,7 @@ def _weigh(
 
 
 @compiled
-def _least(devices: Devices, parts: Floats, s: int, last: int, later: float, quota: int) -> float:
+def least_seconds(devices: Devices, parts: Floats, s: int, last: int, later: float, quota: int) -> float:
     """Seconds that a pipeline takes at least by what its first stages say.
 
     Args:
@@ -214,21 +226,67 @@ def _least(devices: Devices, parts: Floats, s: int, last: int, later: float, quo
         parts: [stages, 3] of the stages up to ``s``.
         s: Stage.
         last: The last stage.
-        later: Seconds of a micro-batch in the stages after ``s``, at least; transfers not included.
+        later: Seconds of a micro-batch in the stages after ``s`` up to the gradient that each sends on, at least;
+            transfers not included.
         quota: Micro-batches.
     """
     pipeline = Pipeline(quota, devices.forward_part, devices.backward_part, devices.transfer_seconds)
     round_trip = 2.0 * devices.transfer_seconds
-    after, before, longest = later + round_trip * last, 0.0, 0.0
+    after, ahead, back, longest = later + round_trip * last, 0.0, 0.0, 0.0
     for place in range(s + 1):
         after += parts[place, 0] + parts[place, 1]
     for place in range(s + 1):
-        own = parts[place, 0] + parts[place, 1]
-        after -= own
+        after -= parts[place, 0] + parts[place, 1]
+        own = parts[place, 0] + parts[place, 1] + parts[place, 2]
+        before = _before(parts, place, ahead, back, quota)
         longest = max(longest, claimed(pipeline, own, before, after, last - place))
-        before += own + round_trip
+        ahead += parts[place, 0] + devices.transfer_seconds
+        back += parts[place, 1] + devices.transfer_seconds
         after -= round_trip
     return longest
+
+
+@compiled
+def _before(parts: Floats, s: int, ahead: float, back: float, quota: int) -> float:
+    """Seconds that a stage's pipeline takes at least beyond its own work, for the stages before it.
+
+    Args:
+        parts: [stages, 3] of the stages up to it.
+        s: The stage.
+        ahead: Seconds of a micro-batch forward in the stages before it, with transfers.
+        back: The same of its way back.
+        quota: Micro-batches.
+    """
+    seconds: float = ahead + max(0.0, back + parts[0, 2] - min(quota, s + 1) * parts[s, 2])
+    return seconds
+
+
+@compiled
+def least_seconds_later(
+    devices: Devices, parts: Floats, s: int, last: int, ahead: float, back: float, quota: int, share: float
+) -> float:
+    """Seconds that a pipeline takes at least by the work that is left for the stages after some stage.
+
+    Args:
+        devices: Which part of a stage's work is that for the weights.
+        parts: [stages, 3] of the stages up to ``s``.
+        s: Stage.
+        last: The last stage.
+        ahead: As in :func:`_before`.
+        back: See there.
+        quota: Micro-batches.
+        share: Seconds of a micro-batch in one of the later stages, at least.
+    """
+    ahead += parts[s, 0]
+    back += parts[s, 1] + parts[0, 2] - min(quota, last + 1) * devices.weight_part * share
+    return ahead + max(0.0, back) + quota * share
+
+
+@compiled
+def _handed_on(devices: Devices, stop: int, left: int) -> float:
+    """Seconds of a micro-batch in the blocks from one on, at least, on the devices of a group."""
+    seconds: float = (devices.handed_on[-1] - devices.handed_on[stop]) / devices.fastest[left]
+    return seconds
 
 
 @compiled

@@ -38,8 +38,7 @@ def num_risks(situation: Situation, layout: Layout, schedule: str | None = None)
     full_width, num_stages = _full_width(home), len(home.replicas[0].stages)
     risks = max(0, len(home.replicas) - len(layout.replicas))
     if situation.device_bytes is None:
-        split = (schedule or layout.schedule) in SPLIT_BACKWARD
-        risks += split and home.schedule not in SPLIT_BACKWARD
+        risks += split_risks(situation, schedule or layout.schedule)
         risks += bool(layout.routes) and most_held(layout) > num_stages
         if situation.may_have_orders and situation.with_orders is None:
             risks += any(holds_more(situation, replica) for replica in layout.replicas)
@@ -50,6 +49,12 @@ def num_risks(situation: Situation, layout: Layout, schedule: str | None = None)
             risks += max(0, num_stages - len(replica.stages))
         risks += sum([len(stage.ranks) > full_width for stage in replica.stages])
     return risks
+
+
+def split_risks(situation: Situation, schedule: str) -> int:
+    """How many structural risks a schedule takes: 1 for a split backward that the full shape has not, or 0."""
+    is_split = schedule in SPLIT_BACKWARD and situation.home.schedule not in SPLIT_BACKWARD
+    return int(is_split and situation.device_bytes is None)
 
 
 def has_wide_stage(situation: Situation, layout: Layout) -> bool:

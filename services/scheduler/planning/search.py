@@ -6,8 +6,7 @@ from dataclasses import replace
 from itertools import combinations, islice
 
 from layouts.layout import Layout
-from services.scheduler.planning.candidate import Candidate, same
-from services.scheduler.planning.every_layout import SCHEDULE as ALL_UNDER
+from services.scheduler.planning.candidate import SCHEDULE, Candidate, same
 from services.scheduler.planning.every_layout import look_at_all
 from services.scheduler.planning.levers import REGISTRY
 from services.scheduler.planning.levers.rearrange import steps_within
@@ -137,19 +136,25 @@ class Search:
         return self.fastest.judged <= first * (1.0 - TIE)
 
     def look_at_all(self) -> None:
-        """Weigh the best of all layouts, where these are not too many."""
-        fastest = self.fastest
-        if fastest.excess_bytes:
+        """Weigh the best of all layouts under each schedule, where these are not too many."""
+        if self.fastest.excess_bytes:
             return
-        home = self.situation.home
-        judged = judged_seconds(self.situation, replace(fastest.layout, mix=home.mix), ALL_UNDER)
-        looked = look_at_all(self.situation, judged, max(0.0, self._crowding(fastest.layout)))
+        home, first = self.situation.home, self.fastest.layout.schedule
+        self.knows_all = not (home.routable or self.situation.may_have_orders)
         schedules = dict.fromkeys((home.schedule, *home.schedules))
-        if looked.base is not None and looked.layout is not None:
-            self.add((_REARRANGE,), looked.base, looked.layout)
-            # Its own splits too: those that are sought anew fill no device beyond what they may of their own accord.
-            self.tune(under_schedules([((_REARRANGE,), base) for base in (looked.base, looked.layout)], schedules))
-        self.knows_all = looked.is_all and not (home.routable or self.situation.may_have_orders)
+        for schedule in sorted(schedules, key=lambda name: name != first):
+            known = self.fastest.layout
+            judged = judged_seconds(self.situation, replace(known, mix=home.mix))
+            looked = look_at_all(self.situation, judged, max(0.0, self._crowding(known)), schedule)
+            self.knows_all = self.knows_all and looked.is_all
+            if looked.base is not None and looked.layout is not None:
+                self.add(self._rearranged(looked.base), looked.base, looked.layout)
+                # Its own splits too: those sought anew fill no device beyond what they may of their own accord.
+                bases = under_schedules([((), base) for base in (looked.base, looked.layout)], schedules)
+                self.tune([(self._rearranged(base), base) for _, base in bases])
+
+    def _rearranged(self, base: Layout) -> tuple[str, ...]:
+        return (_REARRANGE,) if base.schedule == self.situation.layout.schedule else (_REARRANGE, SCHEDULE)
 
     def climb(self) -> None:
         """Weigh what comes of the fastest few by steps of one rank or one stage, as long as one is worth a plan.

@@ -36,7 +36,7 @@ def warm_up() -> float:
     split_candidates(prefix, 2, 10.0)
     least_slowest(prefix)
     small = _small_job()
-    look_at_all(small.wary, 1.0, 0.0)
+    look_at_all(small.wary, 1.0, 0.0, "1f1b")
     pace = Pace(small, small.home.replicas[0].stages, "1f1b")
     pace.least_seconds(pace.within(2.0 * pace.slope), pace.slope, 1.0)
     layer = Layer(forward=1.0, backward_input=1.0, backward_weight=1.0)

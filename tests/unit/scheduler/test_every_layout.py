@@ -10,16 +10,20 @@ from hypothesis import strategies as st
 
 from benchmarks.planning.exact import Enumeration, model_with_activations, state_of
 from benchmarks.planning.more_capacity import WORKLOAD
+from benchmarks.planning.more_capacity import state_of as random_state
 from layouts.layout import Replica, Stage, uniform_layout
 from layouts.mix import mix_for
 from services.scheduler.planning.cell_table import cell_table
 from services.scheduler.planning.cost_model import CostModel
 from services.scheduler.planning.every_layout import Looked, look_at_all
+from services.scheduler.planning.every_replica import Devices, least_seconds, least_seconds_later
 from services.scheduler.planning.group_deal import best_deal
 from services.scheduler.planning.levers.tensor_width import best_widths
+from services.scheduler.planning.makespan import pipeline_makespan
 from services.scheduler.planning.memory import replica_peaks
 from services.scheduler.planning.risks import crowding, judged_seconds
 from services.scheduler.planning.situation import Situation
+from services.scheduler.planning.solution import TIE
 from services.scheduler.planning.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of, situations
 
@@ -34,7 +38,9 @@ def test_the_table_has_the_seconds_of_the_widths_that_it_names_and_these_fit(spe
     cost, num_blocks = CostModel(model, WORKLOAD), len(model.blocks)
     own = tuple(sorted(speeds, reverse=True))
     kinds = sorted(set(own), reverse=True)
-    seconds = np.array([(*cost.block_seconds(b), 0.0) for b in range(num_blocks)]).T.copy()
+    weights = [cost.weight_seconds(b) for b in range(num_blocks)]
+    both = [cost.block_seconds(b) for b in range(num_blocks)]
+    seconds = np.array([(f, b - w, w, 0.0) for (f, b), w in zip(both, weights, strict=True)]).T.copy()
     held = np.array([[2.0 * b.parameter_bytes + b.optimizer_bytes + b.activation_bytes for b in model.blocks]])
     limit = part * held.sum() / len(own)
     found, allowed = cell_table(
@@ -54,8 +60,9 @@ def test_the_table_has_the_seconds_of_the_widths_that_it_names_and_these_fit(spe
                 continue
             shares = best_widths(max(cost.main_width, len(own)), own, int(allowed[0, 0, first, stop]))
             assert min(shares) > 0
-            assert found[:, 0, 0, first, stop] == pytest.approx(cost.range_seconds(first, stop, shares, own))
             stage = Stage(first_block=first, stop_block=stop, ranks=tuple(range(len(own))), shares=shares)
+            expected = cost.split_seconds(stage, dict(enumerate(own)))
+            assert found[:, 0, 0, first, stop] == pytest.approx(expected)
             peak = replica_peaks(model, Replica(stages=(stage,), num_micro_batches=1))[0]
             assert peak <= limit * (1.0 + 1e-9)
 
@@ -65,17 +72,101 @@ def test_what_is_found_is_the_best_of_all_layouts_whatever_is_known(seed: int) -
     """The benchmark enumerates them in another way. In most of these states plans were up to 10 % slower."""
     state = state_of(seed)
     plan = judged_seconds(state, solve(state).layout)
-    looked = look_at_all(state.wary, 1.05 * plan, 0.0)
+    looked = look_at_all(state.wary, 1.05 * plan, 0.0, "1f1b")
     assert looked.is_all
     assert looked.layout is not None
     judged = judged_seconds(state, looked.layout)
     assert judged <= plan * (1.0 + 1e-6)
     best, _ = Enumeration(state).best(judged)
     assert judged <= best * (1.0 + 1e-6)
-    assert look_at_all(state.wary, judged, 0.0).layout is None
-    again = look_at_all(state.wary, judged * 1.001, 0.0).layout
+    assert look_at_all(state.wary, judged, 0.0, "1f1b").layout is None
+    again = look_at_all(state.wary, judged * 1.001, 0.0, "1f1b").layout
     assert again is not None
     assert judged_seconds(state, again) == pytest.approx(judged)
+
+
+@pytest.mark.parametrize("seed", [2001, 2004, 2005, 2009, 2013, 2021, 2047, 2051, 2055, 2120])
+def test_under_two_schedules_the_plan_is_the_best_of_all_layouts_under_either(seed: int) -> None:
+    state = state_of(seed)
+    state = replace(state, home=replace(state.home, schedules=("1f1b", "zb-h1")))
+    judged = judged_seconds(state, solve(state).layout)
+    for schedule in ("1f1b", "zb-h1"):
+        best, _ = Enumeration(state, schedule).best(judged)
+        assert judged <= best * (1.0 + TIE)
+        looked = look_at_all(state.wary, 1.05 * judged, 0.0, schedule)
+        assert looked.is_all
+        if looked.layout is None:
+            continue
+        assert looked.layout.schedule == schedule
+        assert not state.excess_bytes(looked.layout)
+        again = look_at_all(state.wary, judged_seconds(state, looked.layout) * 1.001, 0.0, schedule).layout
+        assert again is not None
+        assert judged_seconds(state, again) == pytest.approx(judged_seconds(state, looked.layout))
+    zero_bubble = look_at_all(state.wary, FAR, 0.0, "zb-h1").layout
+    assert zero_bubble is not None
+    found = judged_seconds(state, zero_bubble)
+    assert Enumeration(state, "zb-h1").best(found)[0] == pytest.approx(found)
+
+
+@pytest.mark.parametrize("seed", [930052, 930107])
+def test_a_limit_just_above_the_best_layout_hides_it_from_no_schedule(seed: int) -> None:
+    """In the first of these a single micro-batch was taken to wait for the weights' gradients of every stage."""
+    state = random_state(seed).wary
+    for schedule in ("1f1b", "zb-h1"):
+        best = look_at_all(state, FAR, 0.125, schedule).layout
+        assert best is not None
+        judged = judged_seconds(state, best)
+        found = look_at_all(state, judged * 1.001, 0.125, schedule).layout
+        assert found is not None
+        assert judged_seconds(state, found) == pytest.approx(judged)
+
+
+@given(
+    st.lists(st.tuples(*[st.floats(0.0, 4.0)] * 3), min_size=1, max_size=5),
+    st.integers(1, 9),
+    st.floats(0.0, 1.0),
+)
+@settings(deadline=None)
+def test_no_pipeline_is_done_before_the_closed_form_says_so(
+    some: list[tuple[float, float, float]], quota: int, transfer_seconds: float
+) -> None:
+    parts = np.array(some) + 0.1
+    whole, last = parts.sum(axis=1), len(parts) - 1
+    devices = _devices(
+        transfer_seconds=transfer_seconds,
+        forward_part=float((parts[:, 0] / whole).max()),
+        backward_part=float((1.0 - parts[:, 0] / whole).max()),
+        weight_part=float((parts[:, 2] / whole).max()),
+    )
+    taken = pipeline_makespan(parts, quota, np.full(last, transfer_seconds)) * (1.0 + 1e-9)
+    ahead = back = 0.0
+    for s in range(last + 1):
+        later = parts[s + 1 :, :2].sum()
+        assert least_seconds(devices, parts[: s + 1], s, last, later, quota) <= taken
+        if s < last:
+            share = float(whole[s + 1 :].max())
+            assert least_seconds_later(devices, parts, s, last, ahead, back, quota, share) <= taken
+        ahead, back = ahead + parts[s, 0] + transfer_seconds, back + parts[s, 1] + transfer_seconds
+
+
+def _devices(**parts: float) -> Devices:
+    """What all pipelines have in common, and nobody to run them."""
+    seconds, none = np.zeros((3, 1, 1, 1, 2)), np.zeros(1, np.int64)
+    return Devices(
+        seconds=seconds,
+        cells=none,
+        cell_of=none,
+        is_part=np.ones((1, 1), dtype=bool),
+        sizes=none,
+        rates=np.zeros(1),
+        fastest=np.zeros(1),
+        healthy=np.zeros(2),
+        handed_on=np.zeros(2),
+        cell_risks=none,
+        depth_risks=none,
+        is_split=parts["weight_part"] > 0.0,
+        **parts,
+    )
 
 
 @given(situations())
@@ -85,7 +176,7 @@ def test_it_is_a_layout_of_live_ranks_that_fits_and_keeps_blocks_micro_batches_a
 ) -> None:
     home = replace(situation.home, mix=None, schedules=(), routable=False)
     wary = replace(situation, layout=replace(situation.layout, mix=None), home=home).wary
-    looked = look_at_all(wary, FAR, 0.0)
+    looked = look_at_all(wary, FAR, 0.0, "1f1b")
     if looked.layout is None or looked.base is None:
         return
     for layout in (looked.base, looked.layout):
@@ -105,7 +196,7 @@ def test_no_stage_spans_two_domains() -> None:
     home = uniform_layout(num_blocks=6, tensor=2, pipeline=2, data=2, num_micro_batches=4)
     domains = {rank: rank // 2 for rank in home.ranks}
     situation = replace(situation_of(home, speeds={0: 0.5, 5: 0.7}), domains=domains, device_bytes=1e12)
-    found = look_at_all(situation.wary, FAR, 0.0).layout
+    found = look_at_all(situation.wary, FAR, 0.0, "1f1b").layout
     assert found is not None
     assert all(len({domains[rank] for rank in stage.ranks}) == 1 for r in found.replicas for stage in r.stages)
 
@@ -113,7 +204,7 @@ def test_no_stage_spans_two_domains() -> None:
 def test_ranks_stay_with_the_blocks_that_they_hold() -> None:
     home = uniform_layout(num_blocks=6, tensor=1, pipeline=2, data=2, num_micro_batches=8)
     situation = replace(situation_of(home, speeds={3: 0.5}), device_bytes=1e12)
-    found = look_at_all(situation.wary, FAR, 0.0).layout
+    found = look_at_all(situation.wary, FAR, 0.0, "1f1b").layout
     assert found is not None
     held = {stage.ranks[0]: stage.first_block for replica in home.replicas for stage in replica.stages}
     for replica in found.replicas:
@@ -130,17 +221,14 @@ def test_jobs_that_are_too_large_are_left_to_the_climb_and_those_with_other_rule
     mix = mix_for(ill.cost.model, [2, 2], num_stages=2)
     large = uniform_layout(num_blocks=12, tensor=3, pipeline=3, data=3, num_micro_batches=9)
     many = situation_of(large, speeds={rank: 0.3 + 0.02 * rank for rank in range(9)})
-    for situation in (
-        replace(ill, home=replace(home, mix=mix)),
-        replace(ill, home=replace(home, schedules=("zb-h1",))),
-    ):
-        looked = look_at_all(situation.wary, FAR, 0.0)
-        assert not looked.is_all
-        assert looked.layout is not None
-        assert (looked.layout.schedule, looked.layout.mix) == ("1f1b", situation.home.mix)
+    mixed = replace(ill, home=replace(home, mix=mix))
+    looked = look_at_all(mixed.wary, FAR, 0.0, "1f1b")
+    assert not looked.is_all
+    assert looked.layout is not None
+    assert (looked.layout.schedule, looked.layout.mix) == ("1f1b", mix)
     only = replace(ill, home=replace(home, schedule="zb-h1"))
-    assert look_at_all(only.wary, FAR, 0.0) == look_at_all(many.wary, FAR, 0.0) == NOTHING
-    assert look_at_all(ill.wary, FAR, 0.0).is_all
+    assert look_at_all(only.wary, FAR, 0.0, "zb-h1") == look_at_all(many.wary, FAR, 0.0, "1f1b") == NOTHING
+    assert look_at_all(ill.wary, FAR, 0.0, "1f1b").is_all
 
 
 def test_groups_are_dealt_so_that_the_slowest_is_soonest_done() -> None:

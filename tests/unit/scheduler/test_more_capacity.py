@@ -10,7 +10,7 @@ from services.scheduler.planning.usual_shape import UsualShape, usual_shape
 from tests.unit.scheduler.planning_cases import situation_of
 
 
-@pytest.mark.parametrize("seed", [9, 30, 74, 75, 86, 100, 102, 900010, 900148, 900231])
+@pytest.mark.parametrize("seed", [9, 30, 74, 75, 86, 100, 102, 900010, 900148, 900231, 920252])
 def test_more_capacity_makes_no_plan_slower(seed):
     """States in which a rank that lives, comes back, heals or gets faster made the plan up to a third slower."""
     found = list(compared(seed))
