@@ -25,7 +25,7 @@ from demo.scenario import LONG_DOCUMENTS, Step, choose_cast, script
 from demo.snapshot import SnapshotMaker
 from demo.stage_hands import StageHands
 from stack.stack import Stack
-from trainer_sdk.elastic.config import ModelConfig, config_to_json
+from trainer_sdk.elastic.config import config_to_json
 from trainer_sdk.launcher.job_spec import JobSpec
 from trainer_sdk.launcher.launcher import Launcher
 
@@ -49,7 +49,6 @@ async def perform(
     *,
     steps: Sequence[Step] | None = None,
     dtype: str = "float32",
-    architecture: ModelConfig | None = None,
 ) -> Observations:
     """Play the scenario once.
 
@@ -60,13 +59,12 @@ async def perform(
         folder: Gets the job's files: its state, the speed table, the ranks' logs.
         steps: Another script than the demo's.
         dtype: What the job computes in.
-        architecture: Another model than the demo's; the job's pace is the same.
 
     Raises:
         RuntimeError: The job or the reference run did not start.
     """
     job_id = f"demo-{seed}-{secrets.token_hex(4)}"
-    job = main_job(job_id, seed, dtype=dtype, architecture=architecture)
+    job = main_job(job_id, seed, dtype=dtype)
     log = RunLog(job_id=job_id)
     num_ranks = len(job.layout.ranks)
     shutil.rmtree(folder, ignore_errors=True)

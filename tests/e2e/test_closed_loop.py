@@ -1,7 +1,4 @@
-"""The demo's whole script on the whole stack, in float64, where nothing but a mistake can change a loss.
-
-The model is narrower than the demo's, so that this machine has time to keep the devices' speeds.
-"""
+"""The demo's whole script on the whole stack, in float64, where nothing but a mistake can change a loss."""
 
 import asyncio
 import contextlib
@@ -19,13 +16,10 @@ from demo.observations import Observations
 from demo.performance import perform
 from demo.summary import loss_differences
 from stack.stack import Stack
-from tests.e2e.live_run import NARROW_HEAD_DIM
-from trainer_sdk.elastic.config import ModelConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
 
 SEED = 3
-NARROW = ModelConfig(head_dim=NARROW_HEAD_DIM)
 
 
 def children_of(parent: int) -> set[int]:
@@ -46,7 +40,7 @@ def story() -> Iterator[tuple[Observations, set[int]]]:
     before = children_of(os.getpid())
     screen = io.StringIO()
     with Stack("e2e", keep_data=False) as stack, choose_view(Console(file=screen)) as view:
-        seen = asyncio.run(perform(stack, SEED, view, stack.folder / "job", dtype="float64", architecture=NARROW))
+        seen = asyncio.run(perform(stack, SEED, view, stack.folder / "job", dtype="float64"))
     yield seen, children_of(os.getpid()) - before
     print(screen.getvalue())
 

@@ -128,6 +128,7 @@ class JobDetector:
             if (
                 not isinstance(other, FrameObservation)
                 or other.epoch != frame.epoch
+                or other.iteration <= frames[-1].iteration
                 or other.sequence <= frames[-1].sequence
                 or len(other) != len(frame)
                 or other.missing_ranks
@@ -163,6 +164,8 @@ class JobDetector:
     def _on_frames(self, frames: Sequence[FrameObservation]) -> tuple[int, list[Finding]]:
         """Takes the first of some frames in a row, and as many of the others as are plain like that."""
         frame = frames[0]
+        if frame.iteration <= self._iteration:
+            self._go_back(frame.iteration)
         self._iteration = frame.iteration
         if frame.epoch != self._profile.epoch:
             self._begin_epoch(frame.epoch)
@@ -249,6 +252,14 @@ class JobDetector:
         found += self._on_links(frame)
         found += self._on_unmarked_frame(frame, table, rows)
         return found
+
+    def _go_back(self, iteration: int) -> None:
+        """The job goes on from this iteration, which it has done before, as after a restart from a checkpoint."""
+        self._bank.go_back(iteration)
+        if self._links is not None:
+            self._links.go_back(iteration)
+        self._kinds.go_back(iteration)
+        self._probing.go_back(iteration)
 
     def _begin_epoch(self, epoch: int) -> None:
         self._profile.begin_epoch(epoch)

@@ -246,6 +246,10 @@ class DeviceBank:
         self.num_to_skip[rows[skipped]] -= 1
         return skipped
 
+    def go_back(self, iteration: int) -> None:
+        """The job goes on from this iteration, which it has done before: what is kept was by then."""
+        np.minimum(self.iterations, iteration, out=self.iterations)
+
     def push(self, iteration: int) -> Singles:
         """Begins the column of the windows for an iteration.
 

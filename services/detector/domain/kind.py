@@ -128,6 +128,9 @@ class KindWatch(ABC):
     def begin_epoch(self) -> None:  # noqa: B027 - most kinds have nothing to forget
         """The layout changed."""
 
+    def go_back(self, iteration: int) -> None:  # noqa: B027 - most kinds remember no iterations
+        """The job goes on from this iteration, which it has done before: nothing remembered may be later than that."""
+
     @abstractmethod
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values and arrays."""

@@ -60,6 +60,11 @@ class KindBoard:
         for watch in self._watches:
             watch.begin_epoch()
 
+    def go_back(self, iteration: int) -> None:
+        """The job goes on from this iteration, which it has done before."""
+        for watch in self._watches:
+            watch.go_back(iteration)
+
     def look(
         self,
         frame: FrameObservation,

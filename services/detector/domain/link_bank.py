@@ -157,6 +157,11 @@ class LinkBank:
             self.ties = Ties([self.ties[row] for row in rows.tolist()])
         self._located = None
 
+    def go_back(self, iteration: int) -> None:
+        """The job goes on from this iteration, which it has done before: what is kept was by then."""
+        for known in (self.iterations, self.since):
+            np.minimum(known, iteration, out=known)
+
     def push(self, iteration: int, rows: Ints, residuals: Floats) -> None:
         """Appends one iteration to the windows; rows that are not named get a gap."""
         self.residuals[:, :-1] = self.residuals[:, 1:].copy()

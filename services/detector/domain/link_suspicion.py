@@ -190,6 +190,13 @@ class LinkDesk:
         same = [one for one in self._reports.values() if late[-1].is_group and late[-1].explained_by(one)]
         return late[-1], max(same, key=lambda one: one.ratio, default=report)
 
+    def go_back(self, iteration: int) -> None:
+        """The job goes on from this iteration, which it has done before: later reports are of no use to it."""
+        self._asked_at = min(self._asked_at, iteration)
+        self._reports = {ends: one for ends, one in self._reports.items() if one.iteration < iteration}
+        self._accused = [replace(one, first_iteration=min(one.first_iteration, iteration)) for one in self._accused]
+        self._search.go_back(iteration)
+
     def told(self, verdict: Verdict, *, recovered: bool, probed: bool) -> None:
         """A verdict was given; a probe of what it calls slow is still to come unless ``probed``."""
         ranks = tuple(culprit.rank for culprit in verdict.culprits)

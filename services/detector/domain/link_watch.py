@@ -4,7 +4,7 @@ Waiting is not transfer: a straggler delays whoever waits for it and no transfer
 no computation, so neither is taken for the other.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,15 @@ class LinkWatch:
     def begin_epoch(self) -> None:
         """The layout changed."""
         self._new_epoch = True
+
+    def go_back(self, iteration: int) -> None:
+        """The job goes on from this iteration, which it has done before: what is known was by then."""
+        self._health.bank.go_back(iteration)
+        for row, (age, change) in self._doubts.items():
+            self._doubts[row] = age, replace(change, first_iteration=min(change.first_iteration, iteration))
+        for complaint in self._complaints:
+            complaint.first_iteration = min(complaint.first_iteration, iteration)
+            complaint.healing_since = min(complaint.healing_since, iteration)
 
     def observe(self, frame: FrameObservation) -> list[LinkFinding]:
         """Takes one plain frame and returns what is to be told."""

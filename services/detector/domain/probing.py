@@ -56,6 +56,11 @@ class Probing:
         culprit = self._culprits.of(probe.rank, probe.incarnation)
         return [report.probe_verdict(self._job_id, probe, accusation, now, culprit, at_unix_seconds)]
 
+    def go_back(self, iteration: int) -> None:
+        """The job goes on from this iteration, which it has done before."""
+        self._desk.go_back(iteration)
+        self._link_desk.go_back(iteration)
+
     def suspect(self, frame: FrameObservation, rows: Ints, profile: JobProfile) -> list[Suspicion]:
         """The device of a frame to ask, if there is one worth it.
 

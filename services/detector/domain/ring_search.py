@@ -137,6 +137,12 @@ class RingSearch:
         search = self._searches.get(members)
         return search is not None and search.ended_at >= max(since, 0)
 
+    def go_back(self, iteration: int) -> None:
+        """The job goes on from this iteration, which it has done before: what was asked was asked by then."""
+        for search in self._searches.values():
+            search.ended_at = min(search.ended_at, iteration)
+            search.asked = {ends: (min(at, iteration), processes) for ends, (at, processes) in search.asked.items()}
+
     def take(self, ends: Ends, ratio: float, iteration: int) -> None:
         """What a probe that was asked for at that iteration has shown of a link: it stands out, or not."""
         for members, search in self._searches.items():

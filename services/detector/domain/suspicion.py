@@ -6,7 +6,7 @@ false-alarm budget whatever they say, and their figures stand in the verdict for
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -157,6 +157,13 @@ class SuspicionDesk:
         self._reports[report.rank] = report
         accused = self._accused.get(report.rank)
         return accused if accused is not None and accused.incarnation == report.incarnation else None
+
+    def go_back(self, iteration: int) -> None:
+        """The job goes on from this iteration, which it has done before: later reports are of no use to it."""
+        self._asked_at = min(self._asked_at, iteration)
+        self._reports = {rank: one for rank, one in self._reports.items() if one.iteration < iteration}
+        for rank, one in self._accused.items():
+            self._accused[rank] = replace(one, first_iteration=min(one.first_iteration, iteration))
 
     def accuse(self, rank: int, accusation: Accusation) -> None:
         """A verdict calls this process slow."""

@@ -53,6 +53,10 @@ class Corruption(KindWatch):
         # Numbers that were the same for all who ever reported them: usual distances, scatter and departures are 0.
         self._always_alike: list[str] = []
 
+    def go_back(self, iteration: int) -> None:
+        """Who was told of was told of by then."""
+        self._told = {rank: min(told, iteration) for rank, told in self._told.items()}
+
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame; planned pauses too, as numbers do not depend on time."""
         return self._observe(look.frame, look.ranges)

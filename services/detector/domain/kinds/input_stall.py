@@ -36,6 +36,10 @@ class InputStall(KindWatch):
         self._stalls: list[_Stall] = []
         self._num_calm = _CALM_TO_REARM
 
+    def go_back(self, iteration: int) -> None:
+        """Stalls were by then."""
+        self._stalls = [(number, min(at, iteration), *rest) for number, at, *rest in self._stalls]  # type: ignore[misc]
+
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
         frame = look.frame

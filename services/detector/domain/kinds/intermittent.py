@@ -70,6 +70,13 @@ class Intermittent(KindWatch):
         """Nobody's spells are followed: frames without verdicts say nothing."""
         return not self._courses
 
+    def go_back(self, iteration: int) -> None:
+        """Spells, and recoveries that are held back, began and ended by then."""
+        for course in self._courses.values():
+            course.spells = [[min(at, float(iteration)) for at in spell[:2]] + spell[2:] for spell in course.spells]
+            if course.held is not None:
+                course.held = replace(course.held, first_iteration=min(course.held.first_iteration, iteration))
+
     def observe(self, look: Look) -> list[KindFinding]:
         """Frames say nothing that the verdicts about devices do not."""
         del look

@@ -44,6 +44,10 @@ class Jitter(KindWatch):
     def __init__(self) -> None:
         self._told: dict[int, int] = {}
 
+    def go_back(self, iteration: int) -> None:
+        """Who was told of was told of by then."""
+        self._told = {rank: min(told, iteration) for rank, told in self._told.items()}
+
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
         frame = look.frame
@@ -69,7 +73,7 @@ class Jitter(KindWatch):
             known = self._told.get(rank)
             self._told[rank] = frame.iteration
             if known is None or frame.iteration - known > _MEMORY:
-                first = frame.iteration - (length - 1 - int(columns[0]))
+                first = max(frame.iteration - (length - 1 - int(columns[0])), 0)
                 found.append(_finding(rank, excess, total, nats, usual, first))
         return found
 

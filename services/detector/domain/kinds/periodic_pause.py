@@ -48,6 +48,11 @@ class PeriodicPause(KindWatch):
         """Iterations take another time from now on."""
         self.walls.clear()
 
+    def go_back(self, iteration: int) -> None:
+        """Pauses that may come again are forgotten: each is counted once."""
+        before = {rank: [each for each in pauses if each[2] < iteration] for rank, pauses in self._pauses.items()}
+        self._pauses = {rank: pauses for rank, pauses in before.items() if pauses}
+
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
         if not look.plain:

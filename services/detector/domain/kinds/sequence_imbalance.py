@@ -48,6 +48,11 @@ class SequenceImbalance(KindWatch):
         self.recent.clear()
         self.is_told = False
 
+    def go_back(self, iteration: int) -> None:
+        """What is remembered was by then."""
+        numbers = self.recent.rows[:, :1]
+        np.minimum(numbers, iteration, out=numbers)
+
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
         replicas = self._comparable(look)

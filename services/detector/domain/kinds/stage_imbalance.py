@@ -47,6 +47,10 @@ class StageImbalance(KindWatch):
         self.recent.clear()
         self.is_told = False
 
+    def go_back(self, iteration: int) -> None:
+        """The window began by then."""
+        self._first_iteration = min(self._first_iteration, iteration)
+
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame."""
         if not look.plain or self.is_told:
