@@ -9,6 +9,7 @@ class DetectorMetrics:
     """Metrics of one detector process; made once, passed down."""
 
     __slots__ = (
+        "failures",
         "jobs",
         "lag_seconds",
         "profiles",
@@ -23,6 +24,9 @@ class DetectorMetrics:
         self.verdicts = Counter("evenkeel_detector_verdicts", "Verdicts published", ("kind",), registry=registry)
         self.profiles = Counter("evenkeel_detector_profiles", "Profiles published", registry=registry)
         self.suspicions = Counter("evenkeel_detector_suspicions", "Probes asked for", registry=registry)
+        self.failures = Counter(
+            "evenkeel_detector_failures", "Jobs begun anew because their detector failed", registry=registry
+        )
         self.rank_samples = Counter("evenkeel_detector_rank_samples", "Samples judged", registry=registry)
         self.jobs = Gauge("evenkeel_detector_jobs", "Jobs watched by this instance", registry=registry)
         self.lag_seconds = Histogram(

@@ -1,9 +1,11 @@
 """A live job beside the services, and what a test asks of it while it runs and afterwards."""
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
@@ -21,13 +23,24 @@ PATIENCE_SECONDS = 600.0
 NARROW_HEAD_DIM = 4
 """Half the width: a quarter of the work that the machine has to do, at whatever speed the devices are said to be."""
 _NUM_LAST_LINES = 12
-_LONGEST_LINE = 300
+_LONGEST_PART = 300
 
 
-def example_job(stack: Stack, job_id: str) -> JobSpec:
+def new_folder(stack: Stack, name: str) -> Path:
+    """A folder for a job, whose id is its name: a test that is run once more must not meet the job that it ended."""
+    for number in itertools.count(1):
+        folder = stack.folder / (name if number == 1 else f"{name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            return folder
+    raise AssertionError("there is always one more number")
+
+
+def example_job(stack: Stack, name: str) -> JobSpec:
     """The example's job on a stack."""
-    environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": job_id}
-    spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, stack.folder / job_id)
+    folder = new_folder(stack, name)
+    environment = {**stack.addresses.environment(), "EVENKEEL_JOB_ID": folder.name}
+    spec, _ = load_job(checkout_root() / "examples/hybrid/job.json", environment, folder)
     return replace(spec, logs_to_files=True)
 
 
@@ -100,7 +113,7 @@ class LiveRun:
         """What the services said last, for whoever reads that a test failed."""
         logs = sorted(self.stack.log_folder.glob("*.log"))
         tails = {log.name: log.read_text(errors="replace").splitlines()[-_NUM_LAST_LINES:] for log in logs}
-        return "\n".join(f"{name}: {line[:_LONGEST_LINE]}" for name, lines in tails.items() for line in lines)
+        return "\n".join(f"{name}: {_shortened(line)}" for name, lines in tails.items() for line in lines)
 
     def plans(self) -> list[MadePlan]:
         """Every plan with its levers and states, by epoch."""
@@ -147,3 +160,8 @@ class LiveRun:
     def lost(self) -> set[int]:
         """Ranks that were taken for dead or stuck."""
         return {rank for kind, rank in self.accused() if kind in ("fail_stop", "hang")}
+
+
+def _shortened(line: str) -> str:
+    """A line of a log with its end: that is where an exception is named."""
+    return line if len(line) <= 2 * _LONGEST_PART else f"{line[:_LONGEST_PART]} ... {line[-_LONGEST_PART:]}"

@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from stack.paths import checkout_root
 from stack.stack import Stack
+from tests.e2e.live_run import PATIENCE_SECONDS, new_folder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -29,7 +30,6 @@ NUM_RANKS = 3
 VICTIM, STUCK = 2, 1
 LOSSES = ("fail_stop", "hang")
 HEALTHY_ITERATIONS = 40
-PATIENCE_SECONDS = 600.0
 
 
 @dataclass
@@ -41,12 +41,26 @@ class Run:
     """
 
     stack: Stack
+    folder: Path
     settings: dict[str, str]
-    progress: Path
-    stuck: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     seen: dict[str, Any] = field(default_factory=dict)
     store: dist.TCPStore | None = None
+
+    @property
+    def job_id(self) -> str:
+        """The job."""
+        return self.folder.name
+
+    @property
+    def progress(self) -> Path:
+        """Has the newest iteration."""
+        return self.folder / "progress"
+
+    @property
+    def stuck(self) -> Path:
+        """Says who is to hang."""
+        return self.folder / "stuck"
 
     def start(self, incarnation: int, iterations: int) -> None:
         """All ranks, as torchrun starts them."""
@@ -66,7 +80,7 @@ class Run:
                 "PLAIN_LOOP_STARTED": str(self.progress),
                 "PLAIN_LOOP_STUCK": str(self.stuck),
             }
-            with (self.stack.folder / f"rank-{rank}-{incarnation}.log").open("wb") as log:
+            with (self.folder / f"rank-{rank}-{incarnation}.log").open("wb") as log:
                 self.processes.append(
                     subprocess.Popen([sys.executable, LOOP, str(iterations)], env=environment, stdout=log, stderr=log)
                 )
@@ -84,11 +98,12 @@ class Run:
         return json.loads(said.stdout or "null")
 
     def job(self) -> Any:
-        return next(job for job in self.evenkeel("jobs", "list") if job["job_id"] == "mine")
+        return next(job for job in self.evenkeel("jobs", "list") if job["job_id"] == self.job_id)
 
     def ask(self, sql: LiteralString) -> list[tuple[Any, ...]]:
+        """Rows of the history; the statement's parameter is the job."""
         with psycopg.connect(self.stack.addresses.database_url, connect_timeout=60) as connection:
-            return connection.execute(sql).fetchall()
+            return connection.execute(sql, (self.job_id,)).fetchall()
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         ends = time.monotonic() + PATIENCE_SECONDS
@@ -98,11 +113,11 @@ class Run:
 
     def hangs(self) -> list[Any]:
         """Verdicts on ranks that hang."""
-        verdicts = self.evenkeel("verdicts", "list", "--job", "mine")
+        verdicts = self.evenkeel("verdicts", "list", "--job", self.job_id)
         return [verdict for verdict in verdicts if verdict["kind"] == "hang"]
 
     def state(self) -> str:
-        ((state,),) = self.ask("SELECT state FROM current_jobs WHERE job_id = 'mine'")
+        ((state,),) = self.ask("SELECT state FROM current_jobs WHERE job_id = %s")
         return str(state)
 
     def iteration(self) -> int:
@@ -111,8 +126,8 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(stack: Stack) -> Iterator[Run]:
-    run = Run(stack, dict(stack.addresses.environment()), stack.folder / "progress", stack.folder / "stuck")
-    run.settings |= run.evenkeel("jobs", "register", "mine", "--ranks", str(NUM_RANKS))
+    run = Run(stack, new_folder(stack, "mine"), dict(stack.addresses.environment()))
+    run.settings |= run.evenkeel("jobs", "register", run.job_id, "--ranks", str(NUM_RANKS))
     try:
         run.start(0, 1_000_000)
         run.until(lambda: run.iteration() >= HEALTHY_ITERATIONS, "healthy iterations")
@@ -122,31 +137,31 @@ def run(stack: Stack) -> Iterator[Run]:
             lambda: bool(
                 run.ask(
                     "SELECT 1 FROM plan_events JOIN plan_actions USING (plan_id) JOIN plans USING (plan_id) "
-                    "WHERE job_id = 'mine' AND state = 'advised' AND lever = 'drop_dead'"
+                    "WHERE job_id = %s AND state = 'advised' AND lever = 'drop_dead'"
                 )
             ),
             "advice for the death",
         )
         run.until(lambda: all(process.poll() is not None for process in run.processes), "the ends of the others")
         run.seen["dead"] = run.job()
-        plans = run.evenkeel("plans", "list", "--job", "mine")
+        plans = run.evenkeel("plans", "list", "--job", run.job_id)
         run.seen["plans"] = [plan for plan in plans if "drop_dead" in plan["levers"]]
         run.seen["explained"] = run.evenkeel("plans", "explain", run.seen["plans"][0]["plan_id"])
-        verdicts = run.evenkeel("verdicts", "list", "--job", "mine")
+        verdicts = run.evenkeel("verdicts", "list", "--job", run.job_id)
         run.seen["losses"] = [verdict for verdict in verdicts if verdict["kind"] in LOSSES]
         run.seen["loss"] = run.evenkeel("verdicts", "explain", run.seen["losses"][0]["verdict_id"])
         run.start(1, 1_000_000)
         run.until(lambda: run.iteration() >= 5, "the loop started again")
         run.until(lambda: run.state() == "running", "a job that runs again")
         run.seen["again"] = run.job()
-        run.seen["incidents"] = run.evenkeel("incidents", "list", "--job", "mine")
+        run.seen["incidents"] = run.evenkeel("incidents", "list", "--job", run.job_id)
         run.stuck.write_text(str(STUCK))
         run.until(lambda: bool(run.hangs()), "a verdict on the rank that hangs")
         run.seen["hangs"] = run.hangs()
         run.until(lambda: run.state() == "degraded", "a job that is held up")
         run.stuck.unlink()
         run.until(lambda: run.state() == "running", "a job that goes on")
-        run.evenkeel("jobs", "finish", "mine")
+        run.evenkeel("jobs", "finish", run.job_id)
         yield run
     finally:
         for process in run.processes:
@@ -163,7 +178,7 @@ def test_the_death_is_one_verdict_and_its_victims_are_none(run: Run) -> None:
 def test_the_job_says_that_it_gets_advice_only_and_that_it_is_degraded(run: Run) -> None:
     states = [(run.seen[when]["state"], run.seen[when]["reshapable"]) for when in ("healthy", "dead", "again")]
     assert states == [("running", False), ("degraded", False), ("running", False)]
-    assert run.ask("SELECT state FROM job_events WHERE job_id = 'mine' ORDER BY job_event_id") == [
+    assert run.ask("SELECT state FROM job_events WHERE job_id = %s ORDER BY job_event_id") == [
         ("running",),
         ("degraded",),  # by the death
         ("running",),
@@ -183,7 +198,7 @@ def test_the_advice_is_a_plan_with_its_numbers_that_no_rank_was_told_of(run: Run
     assert left, text
     assert 0 < int(left[1]) <= 67, "two thirds, or less where one of the others is slow"
     assert {
-        state for (state,) in run.ask("SELECT state FROM plan_events JOIN plans USING (plan_id) WHERE job_id = 'mine'")
+        state for (state,) in run.ask("SELECT state FROM plan_events JOIN plans USING (plan_id) WHERE job_id = %s")
     } == {"advised", "proposed"}
 
 
@@ -191,7 +206,7 @@ def test_the_verdict_says_what_to_do(run: Run) -> None:
     (note,) = run.seen["loss"]["notes"]
     assert f"Rank {VICTIM} " in note
     assert "no elastic engine" in note
-    assert run.ask("SELECT notes FROM current_incidents WHERE job_id = 'mine' AND kind = 'fail_stop'") == [([note],)]
+    assert run.ask("SELECT notes FROM current_incidents WHERE job_id = %s AND kind = 'fail_stop'") == [([note],)]
 
 
 def test_the_incident_is_over_when_the_loop_was_started_again(run: Run) -> None:

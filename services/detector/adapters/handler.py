@@ -17,10 +17,10 @@ from services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
 from services.common.kafka.ports import Producer
 from services.common.kafka.records import Message
 from services.detector.adapters.finding_codec import record_of
+from services.detector.adapters.guarded_detector import GuardedDetector
 from services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
-from services.detector.domain.detector import Finding, JobDetector
+from services.detector.domain.detector import Finding
 from services.detector.domain.observation import FrameObservation, Observation
-from services.detector.domain.state import StateError, state_from_bytes, state_to_bytes
 from services.detector.domain.verdict import Profile, Verdict
 from services.detector.metrics import DetectorMetrics
 
@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 class _Watched:
     """One job's detector and how far it got."""
 
-    detector: JobDetector
+    detector: GuardedDetector
     next_offset: int
     first_unsaved: int | None = None
     saving_from: int | None = None
@@ -94,11 +94,7 @@ class DetectorHandler:
         now = self._clock()
         for snapshot in snapshots:
             detector = self._new_detector(snapshot.job_id)
-            try:
-                detector.restore(await asyncio.to_thread(state_from_bytes, snapshot.state))
-            except (StateError, KeyError) as error:
-                _log.warning("snapshot left out; the job is learned afresh", job_id=snapshot.job_id, error=str(error))
-                detector = self._new_detector(snapshot.job_id)
+            await asyncio.to_thread(detector.restore, snapshot.state)
             self._jobs[snapshot.partition][snapshot.job_id] = _Watched(
                 detector=detector,
                 next_offset=snapshot.next_offset,
@@ -109,9 +105,13 @@ class DetectorHandler:
         return {}
 
     async def handle(self, batch: Batch[Arrived]) -> Sequence[Rejection]:
-        """Observes a batch and publishes what was found; returns when Kafka has it."""
+        """Observes a batch and publishes what was found; returns when Kafka has it.
+
+        What a job's detector fails at concerns no other job, see :class:`GuardedDetector`.
+        """
         jobs = self._jobs[batch.partition]
         outgoing: list[OutgoingRecord] = []
+        rejections: list[Rejection] = []
         verdicts: list[Verdict] = []
         yielded_at = time.monotonic()
         for job_id, messages in _by_job(batch.messages):
@@ -122,7 +122,12 @@ class DetectorHandler:
                 jobs[job_id] = watched
             # What is there already is taken together; nothing waits for more.
             observations = [message.content[0] for message in messages]
-            for finding in watched.detector.observe_all(observations):
+            findings, refused = watched.detector.observe_all(observations)
+            rejections += [
+                Rejection(record=messages[place].record, error="not_observed", reason=repr(error))
+                for place, error in refused
+            ]
+            for finding in findings:
                 outgoing.append(record_of(finding))
                 self._count(finding)
                 if isinstance(finding, Verdict):
@@ -142,7 +147,7 @@ class DetectorHandler:
         published_at = self._clock()
         for message in batch.messages:
             self._metrics.lag_seconds.observe(max(published_at - message.content[1], 0.0))
-        return ()
+        return rejections
 
     async def tick(self, now_seconds: float) -> None:
         """Nothing depends on the clock: what is found depends on the observations alone."""
@@ -184,7 +189,7 @@ class DetectorHandler:
                 partition=partition,
                 job_id=job_id,
                 next_offset=watched.next_offset,
-                state=await asyncio.to_thread(state_to_bytes, watched.detector.to_state()),
+                state=await asyncio.to_thread(watched.detector.to_snapshot()),
             )
             for partition, job_id, watched in due
         ]
@@ -245,8 +250,12 @@ class DetectorHandler:
         self._metrics.jobs.inc()
         return watched
 
-    def _new_detector(self, job_id: str) -> JobDetector:
-        return JobDetector(job_id, iterations_per_false_alarm=self._iterations_per_false_alarm)
+    def _new_detector(self, job_id: str) -> GuardedDetector:
+        return GuardedDetector(
+            job_id,
+            iterations_per_false_alarm=self._iterations_per_false_alarm,
+            on_failure=self._metrics.failures.inc,
+        )
 
     def _count(self, finding: Finding) -> None:
         if isinstance(finding, Verdict):

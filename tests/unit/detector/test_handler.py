@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import replace
 
 import pytest
 from evenkeel.detector.v1 import detector_pb2
@@ -12,9 +13,13 @@ from prometheus_client import CollectorRegistry
 from contracts.topics import OBSERVATIONS, VERDICTS
 from services.common.kafka import ConsumeLoop, DeadLetters, LoopConfig, OutgoingRecord, Partition
 from services.common.metrics import KafkaMetrics
+from services.detector.adapters import guarded_detector
 from services.detector.adapters.handler import DetectorHandler
 from services.detector.adapters.observation_codec import decode_observation
 from services.detector.adapters.snapshot_store import AnotherInstanceAheadError, JobSnapshot
+from services.detector.domain.detector import Finding, JobDetector
+from services.detector.domain.observation import FrameObservation, Observation
+from services.detector.domain.state import state_to_bytes
 from services.detector.metrics import DetectorMetrics
 from tests.fakes.kafka import FakeBroker, FakeConsumer, FakeProducer
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from
@@ -182,6 +187,52 @@ async def test_killed_while_a_snapshot_hangs_nothing_is_lost() -> None:
         await world.tell(*messages[100:])
         await world.until_committed(len(messages))
     assert len({verdict.verdict_id for verdict in world.verdicts()}) == 3
+
+
+class Failing(JobDetector):
+    """Of one job: fails in iteration 30 if it has seen many others before, and in iteration 100 in any case."""
+
+    def observe_all(self, observations: Sequence[Observation]) -> list[Finding]:
+        for one in observations if self.job_id == "bad" else ():
+            if isinstance(one, FrameObservation) and (
+                one.iteration == 100 or (one.iteration == 30 and self._num_frames > 15)
+            ):
+                raise ValueError("math domain error")
+        return super().observe_all(observations)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kills", [(), (33, 104)])
+async def test_a_job_whose_detector_fails_begins_anew_and_no_other_notices(
+    kills: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarded_detector, "JobDetector", Failing)
+    world, told = World(), 0
+    messages = [each for pair in zip(story("bad"), story("good"), strict=True) for each in pair]
+    for place in (*kills, len(messages)):
+        async with world.detector():
+            await world.tell(*messages[told:place])
+            await world.until_committed(place)
+        told = place
+    found = {job: [one.kind for one in world.verdicts() if one.job_id == job] for job in ("good", "bad")}
+    everything = [detector_pb2.VERDICT_KIND_COMPUTE_SLOW, detector_pb2.VERDICT_KIND_RECOVERED]
+    assert found == {job: [*everything, detector_pb2.VERDICT_KIND_FAIL_STOP] for job in found}
+    aside = world.broker.records(OBSERVATIONS.dead_letter_name)
+    assert [pb.Observation.FromString(record.value or b"").frame.iteration for record in aside] == [100]
+
+
+@pytest.mark.asyncio
+async def test_a_snapshot_that_cannot_be_taken_over_costs_one_job_what_it_knew() -> None:
+    world, messages = World(), [each for pair in zip(story("bad"), story("good"), strict=True) for each in pair]
+    async with world.detector():
+        await world.tell(*messages[:40])
+        await world.until_committed(40)
+    (key,) = [key for key in world.store.kept if key[1] == "bad"]
+    world.store.kept[key] = replace(world.store.kept[key], state=state_to_bytes({"processes": [1, 2, 3]}))
+    async with world.detector():
+        await world.tell(*messages[40:])
+        await world.until_committed(len(messages))
+    assert sorted(verdict.job_id for verdict in world.verdicts()) == ["bad"] * 3 + ["good"] * 3
 
 
 @pytest.mark.asyncio

@@ -1,0 +1,84 @@
+"""One job's detector that may fail, by a mistake of ours, without an end for those of all other jobs."""
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from services.detector.domain.detector import Finding, JobDetector
+from services.detector.domain.observation import Observation
+from services.detector.domain.state import state_from_bytes, state_to_bytes
+
+_log = structlog.get_logger(__name__)
+
+
+class GuardedDetector:
+    """Begins a job anew where its detector raised: the same observations would raise again after a restart.
+
+    What is found depends on the observations alone, also then. Not thread-safe, as the detector is not.
+
+    Args:
+        job_id: The job.
+        iterations_per_false_alarm: Its budget.
+        on_failure: Called for each failure.
+    """
+
+    __slots__ = ("_detector", "_iterations_per_false_alarm", "_job_id", "_on_failure")
+
+    def __init__(self, job_id: str, *, iterations_per_false_alarm: float, on_failure: Callable[[], None]) -> None:
+        self._job_id, self._iterations_per_false_alarm = job_id, iterations_per_false_alarm
+        self._on_failure = on_failure
+        self._detector = self._new_detector()
+
+    @property
+    def finished(self) -> bool:
+        """See :class:`JobDetector`."""
+        return self._detector.finished
+
+    def observe_all(self, observations: Sequence[Observation]) -> tuple[list[Finding], list[tuple[int, Exception]]]:
+        """Takes the job's next observations; a new detector takes them one by one where this one raises.
+
+        What is found twice by this has the same id both times.
+
+        Returns:
+            What was found, and which observations even a detector that knows nothing cannot take, by their place.
+        """
+        try:
+            return self._detector.observe_all(observations), []
+        except Exception as error:
+            self._failed(error)
+        found: list[Finding] = []
+        refused: list[tuple[int, Exception]] = []
+        for place, observation in enumerate(observations):
+            try:
+                found += self._detector.observe(observation)
+            except Exception as error:
+                self._failed(error)
+                refused.append((place, error))
+        return found, refused
+
+    def restore(self, snapshot: bytes) -> None:
+        """Takes over a snapshot; begins anew where that cannot be read."""
+        try:
+            self._detector.restore(state_from_bytes(snapshot))
+        except Exception as error:
+            _log.warning("snapshot left out; the job is learned afresh", job_id=self._job_id, error=repr(error))
+            self._detector = self._new_detector()
+
+    def to_snapshot(self) -> Callable[[], bytes]:
+        """Takes the state now; what is returned makes its bytes, in any thread."""
+        state = self._detector.to_state()
+        return lambda: state_to_bytes(state)
+
+    def _failed(self, error: Exception) -> None:
+        self._on_failure()
+        _log.error(
+            "a job's detector failed and begins anew; the job trains on, others are not concerned",
+            job_id=self._job_id,
+            iteration=self._detector.iteration,
+            what_to_do="report it with this traceback; what is ill now is found again within some dozens of iterations",
+            exc_info=error,
+        )
+        self._detector = self._new_detector()
+
+    def _new_detector(self) -> JobDetector:
+        return JobDetector(self._job_id, iterations_per_false_alarm=self._iterations_per_false_alarm)
