@@ -1,12 +1,15 @@
 """Marks a function over numbers and arrays to run as machine code."""
 
+import contextlib
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar, cast
 
 import numba
 from numba.core import config
+from numba.core.dispatcher import Dispatcher
 
 from numeric.cache_places import NamedPlace, PlaceBesideSource, PlaceOfUser
+from numeric.shared_cache import SharedFunctionCache
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,7 +31,9 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
     Only for what works on numbers, arrays and other compiled functions. Indexes are not checked in machine code.
     """
-    try:
-        return cast(Callable[P, R], numba.njit(cache=True)(function))
-    except RuntimeError:  # numba's word for: no folder for a cache
-        return cast(Callable[P, R], numba.njit(function))
+    found = numba.njit(function)
+    # With NUMBA_DISABLE_JIT it is the function; RuntimeError is numba's word for: no folder for a cache.
+    with contextlib.suppress(RuntimeError):
+        if isinstance(found, Dispatcher):
+            found._cache = SharedFunctionCache(function)  # type: ignore[attr-defined]
+    return cast(Callable[P, R], found)

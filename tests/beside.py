@@ -26,7 +26,8 @@ CLOCK = "clock"
 NICENESS = 10
 TIMEOUT_SECONDS = 600
 """Of each test of a part: it may have to wait long for a processor."""
-GRACE_SECONDS = 20.0
+GRACE_SECONDS = 60.0
+"""Tests that are interrupted tear down what they started, on a machine that others want too."""
 ENDED = frozenset[int]({pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED})
 
 
