@@ -24,7 +24,7 @@ BENCHMARKS := kill_to_commit loss_against_reference sdk_cost telemetry_path dete
   planning
 
 # Machine code is kept beside its source; a service that finds none compiles at its start. So is what Python compiled of
-# torch, which the four parts of the tests would each do anew at the same time.
+# torch, which the parts of the tests would each do anew at the same time.
 WARM_UPS := services.detector.warm_up services.scheduler.planning.warm_up services.telemetry.warm_up \
   trainer_sdk.elastic.preload
 
@@ -40,7 +40,8 @@ demo: setup ## Run the main job through its failures on a local stack; the repor
 
 test: setup ## Lint and every test but test-compose at the same time; the last line is pytest's
 	pytest -p tests.beside --beside-command "make --no-print-directory lint" \
-	  --beside tests/integration/elastic --beside tests/unit/scheduler --beside tests/unit --along tests/integration tests/e2e $(PYTEST_FLAGS)
+	  --beside tests/integration/elastic --beside tests/unit/scheduler \
+	  --beside tests/unit/detector --beside tests/unit --along tests/integration tests/e2e $(PYTEST_FLAGS)
 
 test-unit: setup ## Tests of the pure parts: no servers, some minutes
 	pytest tests/unit $(PYTEST_FLAGS)

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 CLOCK = "clock"
-NICENESS = 10
-TIMEOUT_SECONDS = 600
+NICENESS = 15
+TIMEOUT_SECONDS = 1200
 """Of each test of a part: it may have to wait long for a processor."""
 GRACE_SECONDS = 60.0
 """Tests that are interrupted tear down what they started, on a machine that others want too."""
