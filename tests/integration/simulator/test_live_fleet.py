@@ -19,7 +19,7 @@ from simulator.fleet.scenario import Scenario, scenario_of
 from simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
 from stack.stack import Stack
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 SCENARIO = {
     "hours": 1,
@@ -33,6 +33,8 @@ SCENARIO = {
     "fleet": {"devices_per_node": 4},
 }
 ITERATION_SECONDS = 0.4
+PATIENCE_SECONDS = 900.0
+"""On a machine that others want too; a run ends as soon as enough was seen."""
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +110,7 @@ def reports(stack: Stack, scenario: Scenario) -> dict[str, LiveReport]:
             ),
             job_token=uuid.uuid4().hex,
         )
-        return await live.run(300.0, lambda _: played.enough(live))
+        return await live.run(PATIENCE_SECONDS, lambda _: played.enough(live))
 
     async def play_all() -> list[LiveReport]:
         return await asyncio.gather(*(play(job_id, played) for job_id, played in PLAYED.items()))
