@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from evenkeel.detector.v1 import detector_pb2
@@ -189,7 +190,9 @@ class Intake:
             finding = message.content
             if isinstance(finding, VerdictRecord):
                 verdicts.setdefault(finding.job_id, []).append(finding)
-            elif isinstance(finding, JobProfile | JobEnded):
+            elif isinstance(finding, JobProfile):
+                profiles[finding.job_id] = replace(finding, taken_at_unix_seconds=batch.received_at_seconds)
+            elif isinstance(finding, JobEnded):
                 profiles[finding.job_id] = finding
             else:
                 suspicions[finding.job_id] = finding

@@ -170,6 +170,7 @@ class JobKnowledge:
         stuck: Why no plan can keep the job going; empty = it goes on.
         vacant: Ranks of the layout in force that have a new process, which holds nothing of it yet.
         iteration: Newest profiled iteration.
+        again_since_unix_seconds: Since when profiles are of iterations before it; 0 = they are not.
         finished: The job has ended.
         running_since_unix_seconds: When the layout in force was seen to run; 0 = before anybody looked.
     """
@@ -201,6 +202,7 @@ class JobKnowledge:
     stuck: str = ""
     vacant: frozenset[int] = frozenset()
     iteration: int = -1
+    again_since_unix_seconds: float = 0.0
     finished: bool = False
     running_since_unix_seconds: float = 0.0
 

@@ -14,6 +14,12 @@ from services.scheduler.planning.virtual import has_orders
 MEASURED_AFTER_ITERATIONS = 4
 """Iterations of an epoch before its median counts as measured; the first one contains the reshape."""
 
+AGAIN_AFTER_SECONDS = 30.0
+"""So long profiles stay below the newest one before the job is believed to do iterations again.
+
+A detector that starts again repeats some too, and so does a topic that is read again: for seconds.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnded:
@@ -32,6 +38,9 @@ class JobProfile:
 
     The workload's ``exchange_seconds`` is not known yet: what a block takes follows from the layout in force. Without
     ``priced`` its ``seconds_per_flop`` is not known either: the loop does not say what its model costs.
+
+    Attributes:
+        taken_at_unix_seconds: When the scheduler got it.
     """
 
     job_id: str
@@ -42,6 +51,7 @@ class JobProfile:
     throughputs: Mapping[int, float]
     exchange_seconds: float = 0.0
     priced: bool = True
+    taken_at_unix_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +65,21 @@ class Measured:
 def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Measured | None]:
     """The job with what a profile says, and the plan that it measured, if it did.
 
-    An older profile than the newest one changes nothing.
+    An older profile than the newest one changes nothing, unless that goes on: then the job has gone back, for example
+    to a checkpoint, and what its iterations are called now is what counts.
     """
-    if job.finished or (profile.epoch <= job.epoch and profile.iteration <= job.iteration):
+    if job.finished:
         return job, None
+    if profile.epoch <= job.epoch and profile.iteration < job.iteration:
+        since = job.again_since_unix_seconds or profile.taken_at_unix_seconds
+        job = replace(job, again_since_unix_seconds=since)
+        if profile.epoch < job.epoch or profile.taken_at_unix_seconds - since < AGAIN_AFTER_SECONDS:
+            return job, None
+        # What was lost meanwhile is not known by its iterations.
+        job = replace(job, iteration=profile.iteration - 1)
+    elif profile.epoch <= job.epoch and profile.iteration == job.iteration:
+        return replace(job, again_since_unix_seconds=0.0), None
+    job = replace(job, again_since_unix_seconds=0.0)
     if not profile.priced:
         price = _price(job, profile)
         if not _plausible(price):
@@ -72,8 +93,8 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
     if job.incidents and num_iterations > 0:
         job = with_loss(job, None, max(0.0, profile.iteration_seconds - _healthy_seconds(job, fresh)) * num_iterations)
     plan = job.unmeasured
-    settled = plan is None or profile.iteration >= plan.first_iteration + MEASURED_AFTER_ITERATIONS
-    if not settled:
+    # Below its first iteration a plan's epoch runs in a job that went back, which was long after the reshape.
+    if plan is not None and 0 <= profile.iteration - plan.first_iteration < MEASURED_AFTER_ITERATIONS:
         return job, None
     speeds = {rank: min(1.0, profile.throughputs.get(rank, 1.0)) for rank in job.layout.ranks}
     # What a slow link costs is no matter of scale.

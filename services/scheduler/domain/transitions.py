@@ -312,6 +312,8 @@ def on_applied(
         stuck="",
         vacant=frozenset(),
         running_since_unix_seconds=at.timestamp(),
+        # From a checkpoint it goes on with iterations that it had before.
+        iteration=min(job.iteration, first_iteration - 1),
     )
     job, over = replaced(job, at)
     job, accounts = all_accounts(job, at, reference=plan_id)

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -7,11 +8,11 @@ from layouts.interleaved import interleaved_orders
 from layouts.layout import Layout, Replica, Stage
 from services.scheduler.domain.job_state import AppliedPlan
 from services.scheduler.domain.profiles import JobProfile, on_profile
-from services.scheduler.domain.transitions import on_verdict
+from services.scheduler.domain.transitions import on_applied, on_verdict
 from services.scheduler.planning.cost_model import CostModel
 from services.scheduler.planning.recent import RecentIteration
 from services.scheduler.planning.replay import usual_seconds
-from tests.unit.scheduler.test_transitions import fresh_job, verdict
+from tests.unit.scheduler.test_transitions import START, fresh_job, verdict
 
 
 def profile(iteration: int, *, epoch: int = 0, seconds: float = 2.0) -> JobProfile:
@@ -139,3 +140,43 @@ def test_several_stages_a_rank_teach_what_transfers_take_and_the_way_home_is_pre
     assert there.correction == pytest.approx(1.0, rel=0.02)
     home = usual_seconds(CostModel(job.model, there.workload, there.correction), job.layout, everybody)
     assert home == pytest.approx(usual_seconds(CostModel(job.model, truth), job.layout, everybody), rel=0.02)
+
+
+def taken(iteration: int, at_seconds: float, *, epoch: int = 0, seconds: float = 2.0) -> JobProfile:
+    return replace(profile(iteration, epoch=epoch, seconds=seconds), taken_at_unix_seconds=at_seconds)
+
+
+def test_a_job_that_goes_back_to_a_checkpoint_is_followed_from_there() -> None:
+    job, _ = on_profile(fresh_job(), taken(500, 1000.0))
+    for step in range(10):
+        job, _ = on_profile(job, taken(100 + 5 * step, 1002.0 + 10.0 * step, seconds=3.0))
+    assert job.iteration == 145
+    assert job.correction == pytest.approx(1.5 * on_profile(fresh_job(), taken(500, 1000.0))[0].correction)
+
+
+def test_profiles_that_come_twice_after_a_restart_of_the_detector_are_no_job_that_goes_back() -> None:
+    before, _ = on_profile(fresh_job(), taken(500, 1000.0))
+    again = before
+    for iteration in (480, 485, 490, 495, 500):
+        again, measured = on_profile(again, taken(iteration, 1000.0 + iteration - 470, seconds=9.0))
+        assert (again.iteration, again.correction, measured) == (500, before.correction, None)
+    assert on_profile(again, taken(480, 1200.0))[0].iteration == 500
+
+
+def test_a_recovery_from_a_checkpoint_is_measured_though_its_iterations_were_there_before() -> None:
+    job, _ = on_profile(fresh_job(), profile(500))
+    job = on_verdict(job, verdict("fail_stop", 3)).job
+    job = on_applied(
+        job, epoch=1, layout=job.layout, plan_id="p", first_iteration=400, at=START + timedelta(seconds=60.0)
+    ).job
+    job, measured = on_profile(job, profile(402, epoch=1))
+    assert (job.iteration, measured) == (402, None)
+    job, measured = on_profile(job, profile(407, epoch=1, seconds=2.5))
+    assert measured is not None
+    assert measured.seconds == 2.5
+
+
+def test_a_plan_is_measured_in_a_job_that_went_back_to_before_its_first_iteration() -> None:
+    job = replace(fresh_job(), epoch=1, unmeasured=AppliedPlan(plan_id="p", epoch=1, first_iteration=500))
+    _, measured = on_profile(job, profile(100, epoch=1, seconds=2.5))
+    assert measured is not None
