@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import structlog
 
-from services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
+from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
 from services.common.kafka.ports import Producer
 from services.common.kafka.tail import Tail
 from services.telemetry.adapters.observation_codec import observation_record
@@ -20,7 +20,7 @@ from services.telemetry.adapters.recovery import PartitionMemory, remember
 from services.telemetry.adapters.rollup_writer import RollupWriter
 from services.telemetry.domain.frames import Outcome
 from services.telemetry.domain.job_stream import RETURN_SECONDS, JobStream
-from services.telemetry.domain.observed import ClosedFrame, EventKind, Numbered, Picture
+from services.telemetry.domain.observed import ArrivedEvent, ClosedFrame, EventKind, Numbered, Picture
 from services.telemetry.domain.rollups import RollupAggregator, RollupHold
 from services.telemetry.domain.sample_block import SampleBlock
 from services.telemetry.domain.sequences import RecordSequences
@@ -45,6 +45,14 @@ class _Job:
     sequences: RecordSequences
     counted: dict[Outcome, int] = field(default_factory=dict)
     new_rows: list[range] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a job has to tell: records for Kafka, and the frames among them."""
+
+    records: list[OutgoingRecord] = field(default_factory=list)
+    frames: list[ClosedFrame] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -138,18 +146,24 @@ class TelemetryHandler:
         arrived = self._decoder.decode(batch.records)
         outgoing: list[OutgoingRecord] = []
         frames: list[ClosedFrame] = []
+        rejections = arrived.rejections
         for run in arrived.runs:
             shard.newest_offset = run.newest_offset
-            job = self._job(shard, run.job_id, now_seconds)
-            numbered = self._take(job, run, arrived.block, now_seconds)
-            if numbered:
-                self._encode(shard, job, numbered, outgoing, frames)
-        for each in shard.jobs.values():
-            self._sum_up(each, arrived.block, now_seconds)
+            taken, error = self._take_guarded(shard, run, arrived.block, now_seconds)
+            outgoing += taken.records
+            frames += taken.frames
+            if error is not None:
+                refused = {rejection.record.offset for rejection in rejections}
+                rejections += [one for one in _set_aside(batch.records, run, error) if one.record.offset not in refused]
+        for job_id, job in list(shard.jobs.items()):
+            try:
+                self._sum_up(job, arrived.block, now_seconds)
+            except Exception as error:
+                self._begin_anew(shard, job_id, error, now_seconds)
         shard.newest_offset = batch.next_offset - 1
         await self._send(outgoing, frames)
         self._excuse(self._clock() - batch.received_at_seconds)
-        return arrived.rejections
+        return rejections
 
     async def tick(self, now_seconds: float) -> None:
         """Closes what is overdue and takes pictures."""
@@ -158,10 +172,14 @@ class TelemetryHandler:
         outgoing: list[OutgoingRecord] = []
         frames: list[ClosedFrame] = []
         for shard in self._shards.values():
-            for job in shard.jobs.values():
-                numbered = job.stream.tick(now_seconds)
-                if numbered:
-                    self._encode(shard, job, numbered, outgoing, frames)
+            for job_id, job in list(shard.jobs.items()):
+                try:
+                    told = self._told(shard, job, job.stream.tick(now_seconds))
+                except Exception as error:
+                    self._begin_anew(shard, job_id, error, now_seconds)
+                    continue
+                outgoing += told.records
+                frames += told.frames
         await self._send(outgoing, frames)
         if now_seconds - self._housekept_at_seconds > _HOUSEKEEPING_SECONDS:
             self._housekept_at_seconds = now_seconds
@@ -214,6 +232,45 @@ class TelemetryHandler:
         self._count_jobs()
         return job
 
+    def _take_guarded(
+        self, shard: _Shard, run: ArrivedRun, block: SampleBlock, now_seconds: float
+    ) -> tuple[_Told, Exception | None]:
+        """What a job has to tell of a run; one that fails begins anew and gets it once more, and then goes without."""
+        error: Exception | None = None
+        for _ in range(2):
+            job = self._job(shard, run.job_id, now_seconds)
+            try:
+                return self._told(shard, job, self._take(job, run, block, now_seconds)), None
+            except Exception as raised:
+                error = raised
+                self._begin_anew(shard, run.job_id, raised, now_seconds, untold=run.events)
+        return _Told(), error
+
+    def _begin_anew(
+        self,
+        shard: _Shard,
+        job_id: str,
+        error: Exception,
+        now_seconds: float,
+        untold: Sequence[ArrivedEvent] = (),
+    ) -> None:
+        """What one job trips over, by a mistake of ours, would be read again after a restart, and end all others."""
+        self._metrics.failures.inc()
+        _log.error(
+            "joining a job's samples failed and begins anew; the job trains on, others are not concerned",
+            job_id=job_id,
+            what_to_do="report it with this traceback; frames are complete again within some iterations",
+            exc_info=error,
+        )
+        known = shard.jobs[job_id]
+        job = _Job(
+            stream=known.stream.begun_anew(untold, now_seconds),
+            rollups=RollupAggregator(job_id, window_iterations=self._rollup_iterations),
+            sequences=RecordSequences(),
+        )
+        job.stream.wait_for_all(self._all_back_at_seconds)
+        shard.jobs[job_id] = job
+
     def _take(self, job: _Job, run: ArrivedRun, block: SampleBlock, now_seconds: float) -> list[Numbered]:
         stream = job.stream
         gap, dropped = job.sequences.add(run.numbers)
@@ -250,22 +307,17 @@ class TelemetryHandler:
             job.new_rows.clear()
             self._rollup_writer.put(job.rollups.add(block, rows, now_seconds))
 
-    def _encode(
-        self,
-        shard: _Shard,
-        job: _Job,
-        numbered: Sequence[Numbered],
-        outgoing: list[OutgoingRecord],
-        frames: list[ClosedFrame],
-    ) -> None:
+    def _told(self, shard: _Shard, job: _Job, numbered: Sequence[Numbered]) -> _Told:
+        told = _Told()
         for each in numbered:
-            outgoing.append(observation_record(job.stream.job_id, each, input_offset=shard.newest_offset))
+            told.records.append(observation_record(job.stream.job_id, each, input_offset=shard.newest_offset))
             if isinstance(each.observed, ClosedFrame):
-                frames.append(each.observed)
+                told.frames.append(each.observed)
                 self._metrics.observations.labels("frame").inc()
             else:
                 kind = "picture" if isinstance(each.observed, Picture) else "event"
                 self._metrics.observations.labels(kind).inc()
+        return told
 
     async def _send(self, outgoing: Sequence[OutgoingRecord], frames: Sequence[ClosedFrame]) -> None:
         if not outgoing:
@@ -285,10 +337,15 @@ class TelemetryHandler:
                 for outcome, total in job.stream.frames.outcomes.items():
                     self._metrics.samples.labels(outcome).inc(total - job.counted.get(outcome, 0))
                     job.counted[outcome] = total
-                if now_seconds >= self._all_back_at_seconds:  # else its rank may only not be back yet
-                    self._rollup_writer.put(job.rollups.finish_idle(now_seconds))
-                if now_seconds - job.stream.heard_at_seconds > self._job_idle_seconds:
-                    self._rollup_writer.put(job.rollups.finish_all())
+                is_over = now_seconds - job.stream.heard_at_seconds > self._job_idle_seconds
+                try:
+                    if now_seconds >= self._all_back_at_seconds:  # else its rank may only not be back yet
+                        self._rollup_writer.put(job.rollups.finish_idle(now_seconds))
+                    if is_over:
+                        self._rollup_writer.put(job.rollups.finish_all())
+                except Exception as error:
+                    self._begin_anew(shard, job_id, error, now_seconds)
+                if is_over:
                     del shard.jobs[job_id]
                     shard.memory.complete = False
         self._count_jobs()
@@ -315,3 +372,13 @@ class TelemetryHandler:
 
     def _count_jobs(self) -> None:
         self._metrics.jobs.set(sum(len(shard.jobs) for shard in self._shards.values()))
+
+
+def _set_aside(records: Sequence[ConsumedRecord], run: ArrivedRun, error: Exception) -> list[Rejection]:
+    """The records of a run, and those of its job between them that were refused before."""
+    first, last, key = run.first_offset, run.newest_offset, run.job_id.encode()
+    return [
+        Rejection(record=record, error="job_failed", reason=f"its job failed on it: {error!r}")
+        for record in records
+        if first <= record.offset <= last and record.key == key
+    ]

@@ -10,6 +10,7 @@ class TelemetryMetrics:
 
     __slots__ = (
         "dropped_by_ranks",
+        "failures",
         "frame_seconds",
         "frames",
         "jobs",
@@ -37,6 +38,9 @@ class TelemetryMetrics:
             "Arrival of a frame's last sample to its acknowledgement by Kafka",
             buckets=SHORT_SECONDS_BUCKETS,
             registry=registry,
+        )
+        self.failures = Counter(
+            "evenkeel_telemetry_failures", "Jobs begun anew because joining their samples failed", registry=registry
         )
         self.ranks_behind = Gauge(
             "evenkeel_telemetry_ranks_behind",

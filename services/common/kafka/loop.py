@@ -45,7 +45,8 @@ class Handler(Protocol[M_contra]):
     async def handle(self, batch: Batch[M_contra]) -> Sequence[Rejection]:
         """Takes in one batch. Returns when its effects are durable or part of the state that a snapshot will cover.
 
-        An exception ends the process: state may be half changed, and a restart rebuilds it.
+        An exception ends the process: state may be half changed, and a restart rebuilds it. A handler of many jobs
+        lets nothing through here that only one of them trips over: a restart would read the same records again.
 
         Returns:
             Records that turned out to be poison.

@@ -36,7 +36,8 @@ class ArrivedRun(NamedTuple):
 
     Attributes:
         job_id: The job.
-        newest_offset: Offset of the last record.
+        first_offset: Offset of the first record.
+        newest_offset: Offset of the last one.
         numbers: One row a record: rank, incarnation, record number and samples dropped so far.
         num_samples: Samples of each record.
         progress: Newest progress of the records that have any, with the record's row, ascending.
@@ -46,6 +47,7 @@ class ArrivedRun(NamedTuple):
     """
 
     job_id: str
+    first_offset: int
     newest_offset: int
     numbers: Ints
     num_samples: Ints
@@ -238,6 +240,7 @@ def _run(
     message = kept.messages.get(first)
     return ArrivedRun(
         job_id=read.job_ids[read.job_of[first]],
+        first_offset=int(kept.records.places[first, OFFSET]),
         newest_offset=int(kept.records.places[stop - 1, OFFSET]),
         numbers=read.numbers[first:stop],
         num_samples=read.num_samples[first:stop],

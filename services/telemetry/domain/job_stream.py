@@ -50,6 +50,23 @@ class JobStream:
         self._next_sequence = first_sequence
         self._seen_events: OrderedDict[tuple[float, EventKind, int, int], None] = OrderedDict()
 
+    def begun_anew(self, untold: Iterable[ArrivedEvent], now_seconds: float) -> "JobStream":
+        """A stream that knows only what was said: its numbers go on, and whose process has ended.
+
+        Args:
+            untold: Events that were taken in, but not told to anybody: they may come once more.
+            now_seconds: Unix seconds.
+        """
+        stream = JobStream(self.job_id, first_sequence=self._next_sequence)
+        stream.heard_at_seconds = self.heard_at_seconds
+        stream._seen_events = self._seen_events
+        for event in untold:
+            stream._seen_events.pop(_key_of(event), None)
+        for at_seconds, kind, rank, incarnation in stream._seen_events:
+            if kind in (EventKind.DIED, EventKind.FINISHED):
+                stream._apply(ArrivedEvent(at_seconds, kind, rank, incarnation, None), now_seconds)
+        return stream
+
     def resume(
         self,
         *,
@@ -169,7 +186,7 @@ class JobStream:
         return []
 
     def _remember(self, event: ArrivedEvent) -> bool:
-        key = (event.at_seconds, event.kind, event.rank, event.incarnation)
+        key = _key_of(event)
         if key in self._seen_events:
             return False
         self._seen_events[key] = None
@@ -183,3 +200,7 @@ class JobStream:
             numbered.append(Numbered(sequence=self._next_sequence, observed=each))
             self._next_sequence += 1
         return numbered
+
+
+def _key_of(event: ArrivedEvent) -> tuple[float, EventKind, int, int]:
+    return event.at_seconds, event.kind, event.rank, event.incarnation

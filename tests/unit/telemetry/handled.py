@@ -6,7 +6,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from prometheus_client import CollectorRegistry
 
 from contracts.topics import RECORDS
-from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition
+from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
 from services.telemetry.domain.rollups import FinishedWindow, RollupHold
 from services.telemetry.handler import TelemetryHandler
 from services.telemetry.metrics import TelemetryMetrics
@@ -67,6 +67,7 @@ class Service:
         self.rollups = Rollups()
         self.said = Said()
         self.sent: list[pb.Observation] = []
+        self.set_aside: list[Rejection] = []
         self._seconds_to_send = seconds_to_send
         self.handler = TelemetryHandler(
             self,
@@ -85,13 +86,14 @@ class Service:
         self.sent += [pb.Observation.FromString(record.value or b"") for record in records]
         self.now += self._seconds_to_send
 
-    async def iteration(self, *ranks: tuple[int, int, int]) -> None:
+    async def iteration(self, *ranks: tuple[int, int, int], jobs: Sequence[str] = ("job",)) -> None:
         """A second in which each (rank, incarnation, iteration) sends its sample."""
         records = []
-        for rank, incarnation, iteration in ranks:
-            record = pb.Record(job_id="job", rank=rank, incarnation=incarnation)
-            record.samples.add(iteration=iteration, wall_seconds=0.9, started_at_unix_seconds=self.now)
-            records.append(record)
+        for job_id in jobs:
+            for rank, incarnation, iteration in ranks:
+                record = pb.Record(job_id=job_id, rank=rank, incarnation=incarnation)
+                record.samples.add(iteration=iteration, wall_seconds=0.9, started_at_unix_seconds=self.now)
+                records.append(record)
         await self._take(records)
         self.now += 1.0
         await self.handler.tick(self.now)
@@ -111,13 +113,13 @@ class Service:
                 partition=PARTITION,
                 offset=self.offset,
                 timestamp_seconds=self.now,
-                key=b"job",
+                key=record.job_id.encode(),
                 value=record.SerializeToString(),
                 headers=[],
             )
             taken.append(consumed)
             self.offset += 1
-        await self.handler.handle(
+        self.set_aside += await self.handler.handle(
             Batch(partition=PARTITION, records=taken, next_offset=self.offset, received_at_seconds=self.now)
         )
 
