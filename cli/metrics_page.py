@@ -41,6 +41,8 @@ are there too. No label is ever a rank, an iteration or a job.
 | `evenkeel_kafka_lag_records` that keeps growing | the service is slower than what comes in | its CPU; more partitions or fewer ranks an instance |
 | `evenkeel_kafka_dead_letters_total` that grows | records that cannot be read | the dead-letter topic's headers ([topics.md](topics.md)) |
 | `evenkeel_telemetry_rollups_waiting` beyond some thousands, `evenkeel_detector_snapshot_failures_total` that grows | PostgreSQL takes no writes | its disk, its connections |
+| `evenkeel_detector_failures_total` that grows | a mistake of ours: the detector of one job raised; the job was begun anew, others are not concerned | the log line with `job_id` and the traceback: report it; a record that even a new detector cannot take is in the dead letters |
+| `evenkeel_telemetry_failures_total` that grows | the same of the telemetry service: joining one job's samples raised; frames are complete again within some iterations, and rollups of the windows that were open have fewer iterations | the same; records that fail a second time are in the dead letters under `job_failed` |
 | `evenkeel_telemetry_ranks_behind > 0` | ranks that nobody can judge | telemetry's log names them |
 | `evenkeel_scheduler_plans_total{state="aborted"}` that grows | plans that ranks refuse or cannot carry out | `evenkeel plans list`, `explain` |
 """
