@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from numeric.arrays import Floats, Ints
+from numeric.arrays import Bools, Floats, Ints
 from numeric.compiled import compiled
 from services.common.kafka import RejectedRecordError
 from services.common.raw_fields import raw_message_class
@@ -14,6 +14,32 @@ from services.detector.adapters.frame_columns import rows_of_columns
 from services.detector.adapters.frame_entries import rows_of_entries
 from services.detector.adapters.frame_rows import FrameRows, joined, picked
 from services.detector.adapters.traffic_codec import traffic_from_protos
+from services.detector.domain.frame_arrays import (
+    COMPUTE_SECONDS,
+    COUNTS,
+    DATA_SECONDS,
+    EPOCHS,
+    FIRST_OF_LAYOUT,
+    FIRST_WAIT,
+    FLOPS_OF_SQUARES,
+    FLOPS_OF_TOKENS,
+    HAS_DATA,
+    HAS_FLOPS,
+    HAS_LOSS,
+    HAS_NORM,
+    INCARNATIONS,
+    LOSS_VALUES,
+    NORM_VALUES,
+    NUM_WAITS,
+    OTHER_SECONDS,
+    PLANNED,
+    RANKS,
+    SQUARE_SUMS,
+    TOKEN_SUMS,
+    WALL_SECONDS,
+    WORK_KEYS,
+    empty_tables,
+)
 from services.detector.domain.observation import FrameObservation
 
 RAW_FRAME = {"Frame": ["columns"]}
@@ -22,6 +48,8 @@ RAW_FRAME = {"Frame": ["columns"]}
 _RawFrame = raw_message_class(pb.DESCRIPTOR, "Frame", RAW_FRAME)
 # Beyond any seconds or operations there are, and far from where their products overflow.
 _LARGEST_NUMBER = 1e40
+_SECONDS = (COMPUTE_SECONDS, OTHER_SECONDS, WALL_SECONDS, *range(FIRST_WAIT, FIRST_WAIT + NUM_WAITS), DATA_SECONDS)
+"""The row of each column of ``FrameRows.seconds``."""
 
 
 def frame_from_proto(job_id: str, sequence: int, frame: pb.Frame) -> FrameObservation:
@@ -47,7 +75,20 @@ def frame_from_raw(job_id: str, sequence: int, frame: Any) -> FrameObservation:
     if not 0.0 <= frame.closed_at_unix_seconds < math.inf:
         raise RejectedRecordError("bad_time", f"{frame.closed_at_unix_seconds} is not a time in Unix seconds")
     rows = _rows_of(frame)
-    seconds, work = _usable(rows.seconds, rows.costs, rows.workloads)
+    numbers, integers, flags = empty_tables(len(rows.ranks))
+    integers[RANKS], integers[INCARNATIONS], integers[EPOCHS] = rows.ranks, rows.incarnations, rows.epochs
+    integers[FIRST_OF_LAYOUT:COUNTS] = rows.positions.T
+    flags[PLANNED], flags[HAS_LOSS], flags[HAS_NORM] = rows.marks, rows.has_loss, rows.has_gradient_norm
+    _write_usable(
+        rows.seconds,
+        rows.costs,
+        rows.workloads,
+        rows.losses,
+        rows.gradient_norms,
+        numbers,
+        integers[COUNTS],
+        flags,
+    )
     return FrameObservation(
         job_id=job_id,
         sequence=sequence,
@@ -55,31 +96,11 @@ def frame_from_raw(job_id: str, sequence: int, frame: Any) -> FrameObservation:
         epoch=frame.epoch,
         closed_at_unix_seconds=frame.closed_at_unix_seconds,
         missing_ranks=tuple(frame.missing_ranks),
-        ranks=rows.ranks,
-        incarnations=rows.incarnations,
         nodes=tuple(rows.nodes),
         devices=tuple(rows.devices),
-        epochs=rows.epochs,
-        planned=rows.marks != pb.MARK_UNSPECIFIED,
-        compute_seconds=seconds[:, 0],
-        other_seconds=seconds[:, 1],
-        wall_seconds=seconds[:, 2],
-        wait_seconds=seconds[:, 3:7],
-        data_seconds=seconds[:, 7],
-        replicas=rows.positions[:, 0],
-        stages=rows.positions[:, 1],
-        shards=rows.positions[:, 2],
-        losses=rows.losses,
-        has_loss=rows.has_loss,
-        gradient_norms=rows.gradient_norms,
-        has_gradient_norm=rows.has_gradient_norm,
-        token_flops=work[:, 0],
-        square_flops=work[:, 1],
-        has_flops=work[:, 2] > 0,
-        num_micro_batches=work[:, 3].astype(np.int64),
-        tokens=work[:, 4],
-        sums_of_squares=work[:, 5],
-        work_keys=work[:, 6],
+        numbers=numbers,
+        integers=integers,
+        flags=flags,
         micro_batches=rows.micro_batches,
         traffic=traffic_from_protos(rows.traffic, rows.started_at_unix_seconds),
     )
@@ -105,26 +126,36 @@ def _rise(ranks: Ints) -> bool:
 
 
 @compiled
-def _usable(seconds: Floats, costs: Floats, workloads: Floats) -> tuple[Floats, Floats]:
-    """What can be a measurement: one rank's nonsense must not spoil its frame.
+def _write_usable(
+    seconds: Floats,
+    costs: Floats,
+    workloads: Floats,
+    losses: Floats,
+    gradient_norms: Floats,
+    numbers: Floats,
+    counts: Ints,
+    flags: Bools,
+) -> None:
+    """Writes what can be a measurement: one rank's nonsense must not spoil its frame.
 
     A loop that does not say what its model costs has tokens in place of operations; where it does not say those either,
-    each of its iterations is like any other.
+    each of its iterations is like any other. Seconds are NaN where they cannot be; flops, micro-batches, tokens, sum of
+    squares and key of the share all 0 where one of them cannot be.
 
     Args:
         seconds: ``FrameRows.seconds``.
         costs: ``FrameRows.costs``.
         workloads: ``FrameRows.workloads``.
-
-    Returns:
-        Seconds, NaN where they cannot be; and in columns token flops, square flops, whether they are known,
-        micro-batches, tokens, sum of squares, key of the share, all 0 where one of them cannot be.
+        losses: ``FrameRows.losses``.
+        gradient_norms: ``FrameRows.gradient_norms``.
+        numbers: ``FrameObservation.numbers``; written.
+        counts: Its micro-batches, one an entry; written.
+        flags: ``FrameObservation.flags``, of which those of flops and of input are written.
     """
-    checked, work = np.empty_like(seconds), np.zeros((len(costs), 7))
     for e in range(len(costs)):
-        for column in range(seconds.shape[1]):
+        for column in range(len(_SECONDS)):
             value = seconds[e, column]
-            checked[e, column] = value if 0.0 <= value < _LARGEST_NUMBER else np.nan
+            numbers[_SECONDS[column], e] = value if 0.0 <= value < _LARGEST_NUMBER else np.nan
         passes, is_known, key = costs[e, 2], costs[e, 3], costs[e, 4]
         count, tokens, squares = workloads[e, 0], workloads[e, 1], workloads[e, 2]
         token_flops, square_flops = tokens if tokens > 0 else 1.0, 0.0
@@ -132,11 +163,14 @@ def _usable(seconds: Floats, costs: Floats, workloads: Floats) -> tuple[Floats, 
             token_flops, square_flops = costs[e, 0] * tokens * passes, costs[e, 1] * squares * passes
         elif not tokens > 0:
             count = max(count, 1.0)
-        row = (token_flops, square_flops, is_known, count, tokens, squares, key)
         can_be = True
-        for value in row:
+        for value in (token_flops, square_flops, is_known, count, tokens, squares, key):
             can_be = can_be and abs(value) < _LARGEST_NUMBER
-        if can_be:
-            for column, value in enumerate(row):
-                work[e, column] = value
-    return checked, work
+        numbers[FLOPS_OF_TOKENS, e] = token_flops if can_be else 0.0
+        numbers[FLOPS_OF_SQUARES, e] = square_flops if can_be else 0.0
+        numbers[TOKEN_SUMS, e] = tokens if can_be else 0.0
+        numbers[SQUARE_SUMS, e] = squares if can_be else 0.0
+        numbers[WORK_KEYS, e] = key if can_be else 0.0
+        numbers[LOSS_VALUES, e], numbers[NORM_VALUES, e] = losses[e], gradient_norms[e]
+        counts[e] = int(count) if can_be else 0
+        flags[HAS_FLOPS, e], flags[HAS_DATA, e] = can_be and is_known > 0, True

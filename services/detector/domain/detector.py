@@ -17,12 +17,13 @@ from services.detector.domain.compute_watch import ComputeWatch
 from services.detector.domain.culprits import Culprits
 from services.detector.domain.device_levels import HealthChange
 from services.detector.domain.frame_layout import FrameLayout
+from services.detector.domain.frame_runs import frames_in_a_row
 from services.detector.domain.frame_table import FrameBlock, FrameTable, block_of
 from services.detector.domain.hang_watch import HangWatch
+from services.detector.domain.job_links import JobLinks
 from services.detector.domain.job_profile import JobProfile
 from services.detector.domain.kind import Look
 from services.detector.domain.kind_board import KindBoard, kind_verdict
-from services.detector.domain.link_watch import LinkFinding, LinkWatch
 from services.detector.domain.loss_watch import LossWatch
 from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
 from services.detector.domain.plain_pass import PROFILE_EVERY, PlainPass
@@ -35,9 +36,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Finding = Verdict | Profile | Suspicion
-
-MOST_FRAMES, MOST_SAMPLES = 64, 4096
-"""A block of frames is of so many at most, and in each but the first of so many samples together."""
 
 
 class JobDetector:
@@ -52,11 +50,10 @@ class JobDetector:
         self.job_id = job_id
         self._compute = ComputeWatch(iterations_per_false_alarm=iterations_per_false_alarm)
         self._bank = self._compute.health.bank
-        self._iterations_per_false_alarm = iterations_per_false_alarm
-        self._links: LinkWatch | None = None
         self._processes = ProcessWatch()
         self._culprits = Culprits(self._bank, self._processes)
         self._probing = Probing(job_id, self._culprits, self._compute.health)
+        self._links = JobLinks(self._probing, iterations_per_false_alarm=iterations_per_false_alarm)
         self._losses = LossWatch()
         self._kinds = KindBoard(iterations_per_false_alarm=iterations_per_false_alarm)
         self._profile = JobProfile()
@@ -100,7 +97,7 @@ class JobDetector:
             if self.has_taken(observation):
                 place += 1
             elif isinstance(observation, FrameObservation):
-                frames = self._in_a_row(observation, observations, place)
+                frames = frames_in_a_row(observation, observations, place)
                 num_taken, of_frames = self._on_frames(frames)
                 self._seen(frames[num_taken - 1])
                 found += of_frames
@@ -117,25 +114,6 @@ class JobDetector:
     def _seen(self, observation: Observation) -> None:
         self._last_sequence = observation.sequence
         self._last_at = max(observation.at_unix_seconds, self._last_at)
-
-    def _in_a_row(
-        self, frame: FrameObservation, observations: Sequence[Observation], place: int
-    ) -> list[FrameObservation]:
-        """A frame and those that follow it at once, of the same epoch and as many ranks; few enough for one block."""
-        frames, most = [frame], min(MOST_FRAMES, len(observations) - place, 1 + MOST_SAMPLES // max(len(frame), 1))
-        while len(frames) < most:
-            other = observations[place + len(frames)]
-            if (
-                not isinstance(other, FrameObservation)
-                or other.epoch != frame.epoch
-                or other.iteration <= frames[-1].iteration
-                or other.sequence <= frames[-1].sequence
-                or len(other) != len(frame)
-                or other.missing_ranks
-            ):
-                break
-            frames.append(other)
-        return frames
 
     def _last_profile(self) -> Profile:
         """Tells those who are away now that nothing more is to come; a late frame's profile tells it again."""
@@ -215,10 +193,13 @@ class JobDetector:
         )
         num_taken = num_whole + (stopped is not None)
         self._num_frames += num_taken
-        for place in range(first, first + num_taken):
-            found += self._on_links(frames[place])
-            if place in profiles:
-                found.append(self._told(profiles[place]))
+        if self._links.have_nothing_to_say(frames[first : first + num_taken]):
+            found += map(self._told, profiles.values())
+        else:
+            for place in range(first, first + num_taken):
+                found += self._links.observe(frames[place])
+                if place in profiles:
+                    found.append(self._told(profiles[place]))
         if stopped is not None:
             frame = frames[first + num_whole]
             verdicts = self._on_changes(frame, rows, stopped.changes, stopped.expected_seconds)
@@ -249,23 +230,21 @@ class JobDetector:
         # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
         if table.is_planned:
             return found
-        found += self._on_links(frame)
+        found += self._links.observe(frame)
         found += self._on_unmarked_frame(frame, table, rows)
         return found
 
     def _go_back(self, iteration: int) -> None:
         """The job goes on from this iteration, which it has done before, as after a restart from a checkpoint."""
         self._bank.go_back(iteration)
-        if self._links is not None:
-            self._links.go_back(iteration)
+        self._links.go_back(iteration)
         self._kinds.go_back(iteration)
         self._probing.go_back(iteration)
 
     def _begin_epoch(self, epoch: int) -> None:
         self._profile.begin_epoch(epoch)
         self._compute.health.begin_epoch()
-        if self._links is not None:
-            self._links.begin_epoch()
+        self._links.begin_epoch()
         self._kinds.begin_epoch()
 
     def _on_unmarked_frame(self, frame: FrameObservation, table: FrameTable, rows: Ints) -> list[Finding]:
@@ -338,22 +317,6 @@ class JobDetector:
         """A profile as it is published: that nothing more is to come, where everybody has finished."""
         return replace(profile, ended=True) if self.finished else profile
 
-    def _on_links(self, frame: FrameObservation) -> list[Finding]:
-        """What the frame says of links."""
-        found: list[Finding] = []
-        if frame.traffic is not None:
-            found += [self._probing.link_verdict(frame, link) for link in self._watch_links(frame)]
-        if self._links is not None:
-            found += self._probing.suspect_link(frame, self._links)
-        return found
-
-    def _watch_links(self, frame: FrameObservation) -> list[LinkFinding]:
-        """What the frame says of links; a job whose ranks measure no transfers keeps nothing of them."""
-        if self._links is None:
-            self._links = LinkWatch(iterations_per_false_alarm=self._iterations_per_false_alarm)
-            self._links.begin_epoch()
-        return self._links.observe(frame)
-
     def _locate(self, frame: FrameObservation) -> Ints:
         rows = self._compute.locate(frame)
         self._hangs.members_are((*frame.ranks.tolist(), *frame.missing_ranks))
@@ -373,9 +336,8 @@ class JobDetector:
 
     def to_state(self) -> dict[str, Any]:
         """Everything known of the job, as plain values and arrays."""
-        links = {} if self._links is None else {"links": self._links.to_state()}
         return {
-            **links,
+            **self._links.to_state(),
             **self._hangs.to_state(),
             **self._compute.to_state(),
             "processes": self._processes.to_state(),
@@ -392,9 +354,7 @@ class JobDetector:
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self._compute.restore(state)
-        if "links" in state:
-            self._links = LinkWatch(iterations_per_false_alarm=self._iterations_per_false_alarm)
-            self._links.restore(state["links"])
+        self._links.restore(state)
         self._processes.restore(state["processes"])
         self._losses.restore(state["losses"])
         self._kinds.restore(state.get("kinds", {}))

@@ -212,7 +212,7 @@ class DeviceBank:
                 nodes[row] = node
                 devices[row] = device
             rows[entry] = row
-        self.located, self._located_rows = np.array((frame.ranks, frame.incarnations)), rows
+        self.located, self._located_rows = frame.integers[:2].copy(), rows
         self._places = frame.nodes, frame.devices
         self._everyone = rows if np.array_equal(rows, np.arange(len(self))) else None
         # Shared with the frame where they are the same.
@@ -226,7 +226,8 @@ class DeviceBank:
 
     def is_placed_as(self, frame: FrameObservation) -> bool:
         """Whether a frame of the processes that were located last ran where they did then."""
-        return self._places[0] == frame.nodes and self._places[1] == frame.devices
+        nodes, devices = self._places
+        return (nodes is frame.nodes or nodes == frame.nodes) and (devices is frame.devices or devices == frame.devices)
 
     def skip_next(self) -> None:
         """Every device's next observation is to be left out."""

@@ -1,17 +1,14 @@
 """What a job's frames have in common as long as its layout stands: compared once a frame, worked out once a layout."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain.frame_arrays import FIRST_OF_LAYOUT
 from services.detector.domain.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-COLUMNS = ("replicas", "stages", "shards", "num_micro_batches", "epochs")
 
 
 class FrameLayout:
@@ -25,7 +22,7 @@ class FrameLayout:
 
     Attributes:
         epoch: Epoch of its frames.
-        columns: ``COLUMNS`` by entries.
+        columns: ``WHOLE``, from ``FIRST_OF_LAYOUT`` on, by entries.
         work_keys: What share of the model each entry holds.
         has_flops: Whether it knows what that costs.
         all_at_work: Every entry had micro-batches, under the epoch of the frame.
@@ -39,9 +36,10 @@ class FrameLayout:
     def __init__(self, frame: FrameObservation, entries: Bools | None = None) -> None:
         # Copies: a frame's column may be a view that keeps all of its frame alive.
         self.epoch = frame.epoch
-        self.columns: Ints = np.array([_of(frame, name, entries) for name in COLUMNS], dtype=np.int64)
-        self.work_keys: Floats = np.array(_of(frame, "work_keys", entries))
-        self.has_flops: Bools = np.array(_of(frame, "has_flops", entries))
+        some = slice(None) if entries is None else entries
+        self.columns: Ints = np.array(frame.integers[FIRST_OF_LAYOUT:, some], order="C")
+        self.work_keys: Floats = np.array(frame.work_keys[some])
+        self.has_flops: Bools = np.array(frame.has_flops[some])
         at_work = (self.num_micro_batches > 0) & (self.columns[4] == frame.epoch)
         self.all_at_work = bool(np.count_nonzero(at_work) == len(at_work))
         self.all_priced = bool(np.count_nonzero(self.has_flops) == len(at_work))
@@ -86,8 +84,3 @@ class FrameLayout:
         usable &= np.isfinite(frame.wait_seconds).all(axis=1)
         usable &= (frame.num_micro_batches > 0) & (frame.epochs == frame.epoch)
         return usable
-
-
-def _of(frame: FrameObservation, name: str, entries: Bools | None) -> npt.NDArray[Any]:
-    column: npt.NDArray[Any] = getattr(frame, name)
-    return column if entries is None else column[entries]

@@ -2,13 +2,37 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from numeric.compiled import compiled
 from services.detector.domain.device_bank import DeviceBank
+from services.detector.domain.frame_arrays import (
+    COMPUTE_SECONDS,
+    COUNTS,
+    DATA_SECONDS,
+    FIRST_OF_LAYOUT,
+    FIRST_WAIT,
+    FLOPS_OF_SQUARES,
+    FLOPS_OF_TOKENS,
+    HAS_DATA,
+    HAS_FLOPS,
+    HAS_LOSS,
+    HAS_NORM,
+    INCARNATIONS,
+    LOSS_VALUES,
+    NORM_VALUES,
+    NUM_WAITS,
+    OTHER_SECONDS,
+    PLANNED,
+    RANKS,
+    SQUARE_SUMS,
+    TOKEN_SUMS,
+    WALL_SECONDS,
+    WORK_KEYS,
+)
 from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.reported import Range, range_of
@@ -107,159 +131,150 @@ def block_of(
         layout: The one that is known.
         bank: The devices, with the processes that they were located by last.
     """
-    numbers, looks = np.empty((len(frames), len(ROWS), len(frames[0]))), np.empty((len(frames), len(LOOK)))
     known = layout if layout is not None and layout.epoch == frames[0].epoch else None
     located = _NO_COLUMNS if bank is None else bank.located
-    columns = _NO_COLUMNS if known is None else known.columns
-    work_keys, has_flops = (_NOBODY, _NO_FLAGS) if known is None else (known.work_keys, known.has_flops)
-    num_alike = 0
-    for place, frame in enumerate(frames):
-        is_alike = _look_over(
-            frame.ranks,
-            frame.incarnations,
-            located,
-            frame.replicas,
-            frame.stages,
-            frame.shards,
-            frame.num_micro_batches,
-            frame.epochs,
-            frame.work_keys,
-            frame.has_flops,
-            columns,
-            work_keys,
-            has_flops,
-            frame.planned,
-            frame.compute_seconds,
-            frame.other_seconds,
-            frame.wall_seconds,
-            frame.wait_seconds,
-            frame.token_flops,
-            frame.square_flops,
-            frame.tokens,
-            frame.sums_of_squares,
-            _NOBODY if frame.data_seconds is None else frame.data_seconds,
-            frame.losses,
-            frame.has_loss,
-            frame.gradient_norms,
-            frame.has_gradient_norm,
-            numbers[place],
-            looks[place],
-        )
-        if bank is not None and looks[place, 0] and not bank.is_placed_as(frame):
-            looks[place, 0] = is_alike = False
-        if not is_alike:
-            break
-        num_alike += 1
+    columns, work_keys, has_flops = (
+        (_NO_COLUMNS, _NOBODY, _NO_FLAGS) if known is None else (known.columns, known.work_keys, known.has_flops)
+    )
+    count, num_entries = len(frames), len(frames[0])
+    numbers, looks = np.empty((count, len(ROWS), num_entries)), np.empty((count, len(LOOK)))
+    num_alike = _look_over(
+        _one_behind_the_other([frame.numbers for frame in frames]),
+        _one_behind_the_other([frame.integers for frame in frames]),
+        _one_behind_the_other([frame.flags for frame in frames]),
+        located,
+        columns,
+        work_keys,
+        has_flops,
+        numbers,
+        looks,
+    )
+    if bank is not None:
+        num_alike = _num_in_place(frames, num_alike, looks, bank)
     return FrameBlock(numbers, looks, np.array([frame.iteration for frame in frames]), num_alike)
+
+
+def _one_behind_the_other(tables: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Tables of as many rows and columns in one array, ``[tables, rows, columns]``; a single one is not copied."""
+    if len(tables) == 1:
+        return tables[0][np.newaxis]
+    return np.concatenate(tables).reshape(len(tables), *tables[0].shape)
+
+
+def _num_in_place(frames: Sequence[FrameObservation], num_alike: int, looks: Floats, bank: DeviceBank) -> int:
+    """How many of the frames that are alike have their processes where they were located; says so of the next, too."""
+    nodes: tuple[str, ...] | None = None
+    devices: tuple[str, ...] | None = None
+    for place, frame in enumerate(frames[: num_alike + 1]):
+        # Frames of a job share their names as long as nobody moves.
+        if frame.nodes is nodes and frame.devices is devices:
+            continue
+        if not bank.is_placed_as(frame):
+            looks[place, 0] = False
+            return min(place, num_alike)
+        nodes, devices = frame.nodes, frame.devices
+    return num_alike
 
 
 @compiled
 def _look_over(
-    ranks: Ints,
-    incarnations: Ints,
+    numbers: Floats,
+    integers: Ints,
+    flags: Bools,
     located: Ints,
-    replicas: Ints,
-    stages: Ints,
-    shards: Ints,
-    counts: Ints,
-    epochs: Ints,
-    work_keys: Floats,
-    has_flops: Bools,
     known: Ints,
     known_keys: Floats,
     known_flops: Bools,
-    planned: Bools,
-    seconds: Floats,
-    others: Floats,
-    walls: Floats,
-    waits: Floats,
-    token_flops: Floats,
-    square_flops: Floats,
-    tokens: Floats,
-    squares: Floats,
-    data: Floats,
-    losses: Floats,
-    has_loss: Bools,
-    norms: Floats,
-    has_norm: Bools,
-    table: Floats,
-    look: Floats,
-) -> bool:
-    """Writes a table, and what a look says, but for the nodes and devices of processes.
+    tables: Floats,
+    looks: Floats,
+) -> int:
+    """Writes tables, and what looks say, but for the nodes and devices of processes.
 
     Args:
-        ranks: Columns of a frame, like all that are not named here.
-        incarnations: The same.
+        numbers: Those of frames one behind the other, like the next two.
+        integers: The same.
+        flags: The same.
         located: Ranks and incarnations that were located last.
-        replicas: From here to ``has_flops`` what makes a layout.
-        stages: The same.
-        shards: The same.
-        counts: Micro-batches.
-        epochs: The same.
-        work_keys: The same.
-        has_flops: The same.
         known: Replicas to epochs of the known layout, as :class:`FrameLayout` keeps them, like the next two.
         known_keys: Its work keys.
         known_flops: Its flags.
-        planned: Whether there was a planned pause.
-        seconds: Compute seconds.
-        others: Seconds of optimizer and input.
-        walls: Seconds of the whole iteration.
-        waits: One row an entry: tensor, pipeline, gradient, vote.
-        token_flops: Operations that grow with tokens.
-        square_flops: Operations that grow with squared lengths.
-        tokens: Tokens.
-        squares: Sums of squared lengths.
-        data: Seconds of input; nothing where they are not known.
-        losses: See :func:`range_of`, like the rest.
-        has_loss: The same.
-        norms: The same.
-        has_norm: The same.
-        table: ``ROWS`` by entries; written.
-        look: One number each of ``LOOK``; written.
+        tables: Frames by ``ROWS`` by entries; written up to the first frame that is not like those before.
+        looks: Frames by ``LOOK``; written as far.
 
     Returns:
-        Whether the frame has the processes and the layout of before, is measured, and not planned.
+        How many have the processes and the layout of before, are measured, and not planned, before one that is not.
     """
-    count = len(ranks)
+    for place in range(len(tables)):
+        if not _look_at(
+            numbers[place],
+            integers[place],
+            flags[place],
+            located,
+            known,
+            known_keys,
+            known_flops,
+            tables[place],
+            looks[place],
+        ):
+            return place
+    return len(tables)
+
+
+@compiled
+def _look_at(
+    numbers: Floats,
+    integers: Ints,
+    flags: Bools,
+    located: Ints,
+    known: Ints,
+    known_keys: Floats,
+    known_flops: Bools,
+    table: Floats,
+    look: Floats,
+) -> bool:
+    """One frame of :func:`_look_over`; whether it is like those before."""
+    count = numbers.shape[1]
     same_processes, same_layout = located.shape[1] == count, known.shape[1] == count
-    is_planned, measured, longest, most_input = False, True, 0.0, 0.0
+    is_planned, measured, longest, most_input, knows_input = False, True, 0.0, 0.0, False
     for entry in range(count):
         if same_processes:
-            same_processes = ranks[entry] == located[0, entry] and incarnations[entry] == located[1, entry]
-        if same_layout:
-            same_layout = (
-                replicas[entry] == known[0, entry]
-                and stages[entry] == known[1, entry]
-                and shards[entry] == known[2, entry]
-                and counts[entry] == known[3, entry]
-                and epochs[entry] == known[4, entry]
-                and work_keys[entry] == known_keys[entry]
-                and has_flops[entry] == known_flops[entry]
+            same_processes = (
+                integers[RANKS, entry] == located[0, entry] and integers[INCARNATIONS, entry] == located[1, entry]
             )
-        is_planned |= planned[entry]
-        total = seconds[entry] + others[entry] + walls[entry]
-        for place in range(waits.shape[1]):
-            total += waits[entry, place]
-        measured &= seconds[entry] > 0.0 and math.isfinite(total)
-        longest = max(longest, walls[entry])
-        if len(data) and math.isfinite(data[entry]):
-            most_input = max(most_input, data[entry])
-        table[SECONDS, entry] = seconds[entry]
-        table[FLOPS, entry] = token_flops[entry] + square_flops[entry]
-        table[SQUARE_FLOPS, entry] = square_flops[entry]
-        table[MICRO_BATCHES, entry] = counts[entry]
-        table[OTHERS, entry], table[WALLS, entry] = others[entry], walls[entry]
-        table[TENSOR_WAIT, entry] = waits[entry, _TENSOR]
-        table[GRADIENT_WAIT, entry], table[VOTE_WAIT, entry] = waits[entry, _GRADIENT], waits[entry, _VOTE]
-        table[TOKENS, entry], table[SQUARES, entry] = tokens[entry], squares[entry]
-        table[LOSS, entry] = losses[entry] if has_loss[entry] else math.nan
-        table[GRADIENT_NORM, entry] = norms[entry] if has_norm[entry] else math.nan
+        if same_layout:
+            for row in range(len(known)):
+                same_layout &= integers[FIRST_OF_LAYOUT + row, entry] == known[row, entry]
+            same_layout &= numbers[WORK_KEYS, entry] == known_keys[entry]
+            same_layout &= flags[HAS_FLOPS, entry] == known_flops[entry]
+        is_planned |= flags[PLANNED, entry]
+        seconds, wall = numbers[COMPUTE_SECONDS, entry], numbers[WALL_SECONDS, entry]
+        others, square_flops = numbers[OTHER_SECONDS, entry], numbers[FLOPS_OF_SQUARES, entry]
+        total = seconds + others + wall
+        for row in range(NUM_WAITS):
+            total += numbers[FIRST_WAIT + row, entry]
+        measured &= seconds > 0.0 and math.isfinite(total)
+        longest = max(longest, wall)
+        if flags[HAS_DATA, entry]:
+            knows_input = True
+            if math.isfinite(numbers[DATA_SECONDS, entry]):
+                most_input = max(most_input, numbers[DATA_SECONDS, entry])
+        table[SECONDS, entry] = seconds
+        table[FLOPS, entry] = numbers[FLOPS_OF_TOKENS, entry] + square_flops
+        table[SQUARE_FLOPS, entry] = square_flops
+        table[MICRO_BATCHES, entry] = integers[COUNTS, entry]
+        table[OTHERS, entry], table[WALLS, entry] = others, wall
+        table[TENSOR_WAIT, entry] = numbers[FIRST_WAIT + _TENSOR, entry]
+        table[GRADIENT_WAIT, entry] = numbers[FIRST_WAIT + _GRADIENT, entry]
+        table[VOTE_WAIT, entry] = numbers[FIRST_WAIT + _VOTE, entry]
+        table[TOKENS, entry] = numbers[TOKEN_SUMS, entry]
+        table[SQUARES, entry] = numbers[SQUARE_SUMS, entry]
+        table[LOSS, entry] = numbers[LOSS_VALUES, entry] if flags[HAS_LOSS, entry] else math.nan
+        table[GRADIENT_NORM, entry] = numbers[NORM_VALUES, entry] if flags[HAS_NORM, entry] else math.nan
     same_processes, same_layout = same_processes and count > 0, same_layout and count > 0
     look[0], look[1], look[2], look[3] = same_processes, same_layout, is_planned, measured
-    look[DATA_SHARE] = most_input / max(longest, 1e-9) if len(data) else -1.0
-    _write_range(range_of(losses, has_loss), look[LOSSES:NORMS])
-    _write_range(range_of(norms, has_norm), look[NORMS:])
+    look[DATA_SHARE] = most_input / max(longest, 1e-9) if knows_input else -1.0
+    _write_range(range_of(numbers[LOSS_VALUES], flags[HAS_LOSS]), look[LOSSES:NORMS])
+    _write_range(range_of(numbers[NORM_VALUES], flags[HAS_NORM]), look[NORMS:])
     return same_processes and same_layout and measured and not is_planned
 
 

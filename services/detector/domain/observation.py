@@ -3,12 +3,14 @@
 Arrays, not objects, because a frame may hold thousands of ranks and is worked on as a whole.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from services.detector.domain import frame_arrays as rows
 from services.detector.domain.link_suspicion import LinkProbeReport
 from services.detector.domain.suspicion import ProbeReport
 from services.detector.domain.traffic import TrafficObservation
@@ -18,9 +20,50 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
+class _Numbers:
+    """A row of a frame's numbers."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: int) -> None:
+        self._row = row
+
+    def __get__(self, frame: "FrameObservation", owner: type | None = None) -> Floats:
+        row: Floats = frame.numbers[self._row]
+        return row
+
+
+class _Integers:
+    """A row of its whole numbers."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: int) -> None:
+        self._row = row
+
+    def __get__(self, frame: "FrameObservation", owner: type | None = None) -> Ints:
+        row: Ints = frame.integers[self._row]
+        return row
+
+
+class _Flags:
+    """A row of its flags."""
+
+    __slots__ = ("_row",)
+
+    def __init__(self, row: int) -> None:
+        self._row = row
+
+    def __get__(self, frame: "FrameObservation", owner: type | None = None) -> Bools:
+        row: Bools = frame.flags[self._row]
+        return row
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameObservation:
-    """All ranks' samples of one iteration: one entry a rank in every array, ascending by rank.
+    """All ranks' samples of one iteration: one entry a rank in every column, ascending by rank.
+
+    Columns are the rows of three tables, so that a frame is taken as three arrays and not as twenty-five.
 
     Attributes:
         job_id: Job observed.
@@ -29,16 +72,20 @@ class FrameObservation:
         epoch: Highest epoch among the samples.
         closed_at_unix_seconds: When the frame closed.
         missing_ranks: Ranks that had not reported.
-        ranks: Rank of each entry.
-        incarnations: Its incarnation.
-        nodes: Node it ran on.
+        nodes: Node that each entry ran on.
         devices: Device it ran on.
+        numbers: ``REPORTED`` by entries, C-contiguous like the next two.
+        integers: ``WHOLE`` by entries.
+        flags: ``FLAGS`` by entries.
+        micro_batches: One row each time that somebody names one: index, tokens, sum of squares; None where not known.
+        traffic: Operations between ranks; None where nobody measures them.
+        ranks: Rank of each entry; like all that follow a view of a table.
+        incarnations: Its incarnation.
         epochs: Epoch of each sample.
         planned: True where the iteration held a planned pause (evaluation, checkpoint) or a reshape.
         compute_seconds: Forward and backward, waiting excluded.
         other_seconds: Optimizer and input.
         wall_seconds: Whole iteration.
-        wait_seconds: One row an entry: tensor, pipeline, gradient, vote.
         token_flops: Floating-point operations, backward included, that grow with tokens, all micro-batches.
         square_flops: The same for those that grow with the sum of squared lengths.
         has_flops: False where the rank does not know what its share of the model costs; tokens stand in then.
@@ -53,9 +100,6 @@ class FrameObservation:
         has_loss: True where a loss was reported, finite or not.
         gradient_norms: NaN where not measured.
         has_gradient_norm: True where one was reported.
-        data_seconds: Fetching and packing input, part of ``other_seconds``; None where it is not known.
-        micro_batches: One row each time that somebody names one: index, tokens, sum of squares; None where not known.
-        traffic: Operations between ranks; None where nobody measures them.
     """
 
     job_id: str
@@ -64,33 +108,94 @@ class FrameObservation:
     epoch: int
     closed_at_unix_seconds: float
     missing_ranks: tuple[int, ...] = ()
-    ranks: Ints
-    incarnations: Ints
     nodes: tuple[str, ...]
     devices: tuple[str, ...]
-    epochs: Ints
-    planned: Bools
-    compute_seconds: Floats
-    other_seconds: Floats
-    wall_seconds: Floats
-    wait_seconds: Floats
-    token_flops: Floats
-    square_flops: Floats
-    has_flops: Bools
-    num_micro_batches: Ints
-    tokens: Floats
-    sums_of_squares: Floats
-    work_keys: Floats
-    replicas: Ints
-    stages: Ints
-    shards: Ints
-    losses: Floats
-    has_loss: Bools
-    gradient_norms: Floats
-    has_gradient_norm: Bools
-    traffic: TrafficObservation | None = None
-    data_seconds: Floats | None = None
+    numbers: Floats
+    integers: Ints
+    flags: Bools
     micro_batches: Floats | None = None
+    traffic: TrafficObservation | None = None
+
+    ranks = _Integers(rows.RANKS)
+    incarnations = _Integers(rows.INCARNATIONS)
+    replicas, stages, shards = (_Integers(row) for row in range(rows.FIRST_OF_LAYOUT, rows.COUNTS))
+    num_micro_batches = _Integers(rows.COUNTS)
+    epochs = _Integers(rows.EPOCHS)
+    planned = _Flags(rows.PLANNED)
+    has_flops = _Flags(rows.HAS_FLOPS)
+    has_loss = _Flags(rows.HAS_LOSS)
+    has_gradient_norm = _Flags(rows.HAS_NORM)
+    compute_seconds = _Numbers(rows.COMPUTE_SECONDS)
+    other_seconds = _Numbers(rows.OTHER_SECONDS)
+    wall_seconds = _Numbers(rows.WALL_SECONDS)
+    token_flops = _Numbers(rows.FLOPS_OF_TOKENS)
+    square_flops = _Numbers(rows.FLOPS_OF_SQUARES)
+    tokens = _Numbers(rows.TOKEN_SUMS)
+    sums_of_squares = _Numbers(rows.SQUARE_SUMS)
+    work_keys = _Numbers(rows.WORK_KEYS)
+    losses = _Numbers(rows.LOSS_VALUES)
+    gradient_norms = _Numbers(rows.NORM_VALUES)
+
+    @classmethod
+    def of_columns(
+        cls,
+        *,
+        job_id: str,
+        sequence: int,
+        iteration: int,
+        epoch: int,
+        closed_at_unix_seconds: float,
+        nodes: tuple[str, ...],
+        devices: tuple[str, ...],
+        missing_ranks: tuple[int, ...] = (),
+        micro_batches: Floats | None = None,
+        traffic: TrafficObservation | None = None,
+        data_seconds: Floats | None = None,
+        **columns: npt.NDArray[Any],
+    ) -> Self:
+        """A frame of columns that are made one by one: all of them, but for ``data_seconds`` where it is not known.
+
+        Raises:
+            ValueError: One is missing.
+            KeyError: There is no such column.
+        """
+        if len(columns) != rows.NUM_COLUMNS:
+            raise ValueError(f"a frame has {rows.NUM_COLUMNS} columns beside data_seconds, here are {len(columns)}")
+        tables = rows.empty_tables(len(columns["ranks"]))
+        numbers, integers, flags = rows.write_columns(tables, {**columns, "data_seconds": data_seconds})
+        return cls(
+            job_id=job_id,
+            sequence=sequence,
+            iteration=iteration,
+            epoch=epoch,
+            closed_at_unix_seconds=closed_at_unix_seconds,
+            missing_ranks=missing_ranks,
+            nodes=nodes,
+            devices=devices,
+            numbers=numbers,
+            integers=integers,
+            flags=flags,
+            micro_batches=micro_batches,
+            traffic=traffic,
+        )
+
+    def with_columns(self, **columns: npt.NDArray[Any] | None) -> Self:
+        """The same frame, but for these columns."""
+        tables = self.numbers.copy(), self.integers.copy(), self.flags.copy()
+        numbers, integers, flags = rows.write_columns(tables, columns)
+        return replace(self, numbers=numbers, integers=integers, flags=flags)
+
+    @property
+    def wait_seconds(self) -> Floats:
+        """One row an entry: tensor, pipeline, gradient, vote."""
+        waits: Floats = self.numbers[rows.FIRST_WAIT : rows.FIRST_WAIT + rows.NUM_WAITS].T
+        return waits
+
+    @property
+    def data_seconds(self) -> Floats | None:
+        """Fetching and packing input, part of ``other_seconds``; None where nobody knows it."""
+        known: Floats | None = self.numbers[rows.DATA_SECONDS] if self.flags[rows.HAS_DATA].any() else None
+        return known
 
     @property
     def at_unix_seconds(self) -> float:
@@ -98,7 +203,8 @@ class FrameObservation:
         return self.closed_at_unix_seconds
 
     def __len__(self) -> int:
-        return len(self.ranks)
+        count: int = self.integers.shape[1]
+        return count
 
 
 class ProcessEventKind(StrEnum):

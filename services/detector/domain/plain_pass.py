@@ -265,18 +265,20 @@ class PlainPass:
         self._input.count(loop.num_inputs)
         self._profile.move_on(*loop.profile)
         profiles = {}
-        walls, due = tellings.walls.tolist(), range(tellings.first, first + loop.num_whole, tellings.every)
-        for place in range(first, first + loop.num_whole):
+        medians, due = tellings.medians.tolist(), tellings.first
+        for place, wall in enumerate(tellings.walls[first : first + loop.num_whole].tolist(), start=first):
             frame = frames[place]
-            self._profile.note(frame, walls[place])
-            if place in due:
-                at = due.index(place)
+            if frame.micro_batches is not None:
+                self._profile.note(frame, wall)
+            if place == due:
+                at = (due - tellings.first) // tellings.every
                 profiles[place] = self._profile.profile_of(
                     self._job_id,
                     frame.iteration,
                     RankThroughputs(frame.ranks, tellings.throughputs[at, 0], tellings.throughputs[at, 1]),
-                    *tellings.medians[at].tolist(),
+                    *medians[at],
                 )
+                due += tellings.every
         return profiles
 
 

@@ -117,7 +117,7 @@ class SyntheticJob:
             )
             seconds = seconds * factor / speed * np.exp(noise[number] + self.drift(iteration))
             wall = np.full(count, seconds.max() + 0.01)
-            yield FrameObservation(
+            yield FrameObservation.of_columns(
                 job_id="job",
                 sequence=self.epoch * 10_000_000 + iteration,
                 iteration=iteration,

@@ -32,18 +32,19 @@ def told(frame: FrameObservation, rng: np.random.Generator) -> FrameObservation:
     tokens = rng.integers(1000, 4000, 4).astype(np.float64)
     frame = replace(
         frame,
+        micro_batches=np.column_stack([np.arange(4.0), tokens, tokens**2]),
+    ).with_columns(
         losses=np.full(count, loss if iteration != 90 else np.nan),
         has_loss=everybody,
         gradient_norms=1.0 + 0.1 * rng.random(count) * (iteration > 200),
         has_gradient_norm=everybody,
         data_seconds=0.01 * frame.wall_seconds * (20.0 if iteration in (60, 62, 64) else 1.0),
-        micro_batches=np.column_stack([np.arange(4.0), tokens, tokens**2]),
     )
     if iteration == 40:
-        return replace(frame, planned=everybody)
+        return frame.with_columns(planned=everybody)
     if iteration == 50:
-        return replace(frame, compute_seconds=np.where(np.arange(count) == 3, 0.0, frame.compute_seconds))
-    return replace(frame, incarnations=np.where(np.arange(count) == 1, 1, 0)) if iteration >= 170 else frame
+        return frame.with_columns(compute_seconds=np.where(np.arange(count) == 3, 0.0, frame.compute_seconds))
+    return frame.with_columns(incarnations=np.where(np.arange(count) == 1, 1, 0)) if iteration >= 170 else frame
 
 
 def story(seed: int) -> list[Observation]:
