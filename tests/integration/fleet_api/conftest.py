@@ -39,14 +39,14 @@ class Api:
 
 @pytest_asyncio.fixture
 async def engine(fresh_database_url: str) -> AsyncIterator[AsyncEngine]:
-    engine = create_engine(fresh_database_url, application_name="test", connect_timeout_seconds=20)
+    engine = create_engine(fresh_database_url, application_name="test", connect_timeout_seconds=60)
     yield engine
     await engine.dispose()
 
 
 @pytest_asyncio.fixture
 async def api(engine: AsyncEngine) -> AsyncIterator[Api]:
-    store = Store(engine, timeout_seconds=20.0)
+    store = Store(engine, timeout_seconds=60.0)
     fleet = FakeFleet(store)
     registry = CollectorRegistry()
     async with (

@@ -47,7 +47,7 @@ async def count(engine: AsyncEngine, table: str) -> int:
 
 
 async def test_a_story_is_saved_once_however_often_it_is_told(engine: AsyncEngine) -> None:
-    store = Store(engine)
+    store = Store(engine, timeout_seconds=60.0)
 
     assert await store.save(STORY) == (True,) * len(STORY)
     assert await store.save(STORY[:-1]) == (False,) * (len(STORY) - 1)
@@ -57,7 +57,7 @@ async def test_a_story_is_saved_once_however_often_it_is_told(engine: AsyncEngin
 
 
 async def test_changes_are_saved_all_or_none(engine: AsyncEngine) -> None:
-    store = Store(engine)
+    store = Store(engine, timeout_seconds=60.0)
     dangling = IncidentEventRecord(incident_id="i9", kind=IncidentEventKind.RESOLVED, at=START)
 
     with pytest.raises(UnknownIncidentError):
@@ -75,7 +75,7 @@ async def publish_all(publisher: OutboxPublisher, engine: AsyncEngine) -> None:
 
 
 async def test_each_state_of_a_plan_goes_to_kafka_once_and_in_order(engine: AsyncEngine) -> None:
-    store, broker = Store(engine), FakeBroker()
+    store, broker = Store(engine, timeout_seconds=60.0), FakeBroker()
     publisher = OutboxPublisher(engine, FakeProducer(broker), store.outbox_filled)
     await store.save(STORY)
 
@@ -103,7 +103,7 @@ async def test_each_state_of_a_plan_goes_to_kafka_once_and_in_order(engine: Asyn
 
 
 async def test_the_publisher_wakes_up_when_a_plan_is_saved(engine: AsyncEngine) -> None:
-    store, broker = Store(engine), FakeBroker()
+    store, broker = Store(engine, timeout_seconds=60.0), FakeBroker()
     running = asyncio.create_task(OutboxPublisher(engine, FakeProducer(broker), store.outbox_filled).run())
     try:
         await store.save(STORY)
@@ -127,7 +127,7 @@ class DyingProducer:
 
 
 async def test_a_crash_between_kafka_and_the_database_repeats_messages_with_the_same_ids(engine: AsyncEngine) -> None:
-    store, broker = Store(engine), FakeBroker()
+    store, broker = Store(engine, timeout_seconds=60.0), FakeBroker()
     await store.save(STORY)
 
     with pytest.raises(ConnectionResetError):
@@ -140,7 +140,7 @@ async def test_a_crash_between_kafka_and_the_database_repeats_messages_with_the_
 
 
 async def test_while_kafka_is_away_nothing_is_lost(engine: AsyncEngine) -> None:
-    store, broker = Store(engine), FakeBroker()
+    store, broker = Store(engine, timeout_seconds=60.0), FakeBroker()
     broker.reachable.clear()
     running = asyncio.create_task(OutboxPublisher(engine, FakeProducer(broker), store.outbox_filled).run())
     try:
@@ -180,7 +180,7 @@ async def test_an_outage_of_the_database_delays_a_patient_save_and_loses_nothing
     engine: AsyncEngine, doors: Doors
 ) -> None:
     close, open_again = doors
-    store = Store(engine, timeout_seconds=20.0)
+    store = Store(engine, timeout_seconds=60.0)
     await store.save(STORY[:4])
 
     close()
@@ -199,11 +199,11 @@ async def test_an_outage_of_the_database_delays_a_patient_save_and_loses_nothing
 
 
 async def test_a_restarted_scheduler_finds_the_decision_it_must_finish(engine: AsyncEngine) -> None:
-    await Store(engine).save(STORY[:5])
+    await Store(engine, timeout_seconds=60.0).save(STORY[:5])
     committed = PlanEventRecord(plan_id="p1", state=PlanState.COMMITTED, at=START, decision={"sources": [0, 1]})
-    await Store(engine).save([committed])
+    await Store(engine, timeout_seconds=60.0).save([committed])
 
-    (loaded,) = await Store(engine).load_jobs()
+    (loaded,) = await Store(engine, timeout_seconds=60.0).load_jobs()
 
     assert loaded.job_token == TOKEN
     assert [(one.plan, one.state, one.decision) for one in loaded.plans] == [

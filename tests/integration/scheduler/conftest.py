@@ -31,6 +31,8 @@ from tests.integration.scheduler.toy_job import ToyJob, ToyRank
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 DEADLINE_SECONDS = 200.0
+PATIENT_SECONDS = 60.0
+"""The database answers at once, or the machine has no time for it."""
 # Ranks and scheduler share a process here: while that has no processor, nobody answers, and nobody is ill.
 PATIENT = FlightTimes(boundary_prepare=60.0)
 
@@ -171,7 +173,7 @@ class World:
 
 def new_scheduler(engine: AsyncEngine, **settings: Any) -> Scheduler:
     tasks: set[asyncio.Task[None]] = set()
-    store = Store(engine)
+    store = Store(engine, timeout_seconds=PATIENT_SECONDS)
 
     def spawn(work: Any) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -236,7 +238,12 @@ def job_record(toys: ToyJob) -> JobRecord:
 
 @pytest_asyncio.fixture
 async def world(fresh_database_url: str, toys: ToyJob, late_ranks: tuple[int, ...]) -> AsyncIterator[World]:
-    engine = create_engine(fresh_database_url, application_name="test")
+    engine = create_engine(
+        fresh_database_url,
+        application_name="test",
+        connect_timeout_seconds=int(PATIENT_SECONDS),
+        statement_timeout_seconds=PATIENT_SECONDS,
+    )
     world = World(engine=engine, toys=toys, scheduler=new_scheduler(engine))
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engine.dispose)
