@@ -11,9 +11,9 @@ from trainer_sdk.elastic.model import model_spec
 TENSOR, PIPELINE, DATA = 2, 2, 2
 NUM_MICRO_BATCHES = 8
 TOKEN_BUDGET = 160
-ITERATION_SECONDS = 0.5
+ITERATION_SECONDS = 1.0
 NARROW = ModelConfig(head_dim=4)
-"""Two cores do the work of eight devices: a narrow model leaves them time to keep the devices' speeds."""
+"""Two slow cores do the work of eight devices: a narrow model and slow devices leave them time to keep the speeds."""
 ENDLESS_ITERATIONS = 100_000
 """The script decides when the job ends."""
 
