@@ -26,6 +26,8 @@ _WHERE = Partition(RECORDS.name, 0)
 _BATCH = 2000
 _AT_ONCE = 64
 _WARM_FRAMES = 60
+# Making frames empties the caches: whoever takes only a few between has its work beside them again each time.
+_SAMPLES_AT_ONCE = 16_000
 
 
 class _Kept:
@@ -50,7 +52,7 @@ def detector_per_second(num_ranks: int, *, seconds: float, in_blocks: bool) -> f
         detector.observe(frame)
     spent, done = 0.0, _WARM_FRAMES
     while spent < seconds:
-        frames = list(job.frames(range(done, done + max(8, 2000 // num_ranks))))
+        frames = list(job.frames(range(done, done + max(8, _SAMPLES_AT_ONCE // num_ranks))))
         began_seconds = time.process_time()
         if in_blocks:
             detector.observe_all(frames)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from numeric.compiled import compiled
+from numeric.radix_sort import radix_sorted
 from services.detector.domain.device_bank import WINDOW, DeviceBank
 from services.detector.domain.device_offsets import BASELINE_OBSERVATIONS, recentre
 from services.detector.domain.device_tables import HAS_OFFSET, ILL, SCALE, SUMS, TO_BASELINE
@@ -220,7 +221,7 @@ def renew_and_remember(
 ) -> tuple[float, float, float]:
     """What :func:`renew_noise` does with a frame in which nothing was decided, then :class:`Strays` with what it finds.
 
-    For small jobs of not so few ranks: of many residuals it would take long to sort them here.
+    For jobs of not so few ranks.
 
     Args:
         window: See :func:`_gather`, like the next four.
@@ -248,7 +249,7 @@ def renew_and_remember(
     num_calm = _gather(window, numbers, counts, ages, flags, least, one, other, nobody, known, marks)
     calm = known if num_calm == len(known) else known[np.flatnonzero(marks[1])]
     scale, freedom, correlation = _renew(
-        np.sort(calm.reshape(-1)), calm, known, marks[1], numbers, flags, *noise, seasoned, most_alike
+        radix_sorted(calm.reshape(-1)), calm, known, marks[1], numbers, flags, *noise, seasoned, most_alike
     )
     settled = known if marks[0].all() else known[np.flatnonzero(marks[0])]
     remember_means(settled, scale, num_new, squares, counts_of_means)

@@ -31,7 +31,6 @@ QUIET = 0.25
 
 NOISE_EVERY = 8
 """The noise is found anew in every so many frames."""
-_MOST_TO_SORT = 32
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
@@ -123,8 +122,8 @@ class DeviceHealth:
 
     @property
     def renewal(self) -> tuple[float, Floats, Floats] | None:
-        """What :func:`renew_and_remember` needs beside the bank; None where a job is too small or too large for it."""
-        if self._terms()[2] or len(self.bank) > _MOST_TO_SORT:
+        """What :func:`renew_and_remember` needs beside the bank; None where a job is too small for it."""
+        if self._terms()[2]:
             return None
         return self._wandering.most_alike, *self._wandering.memory
 

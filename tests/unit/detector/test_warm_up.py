@@ -50,7 +50,7 @@ INNER = {
     *("_centre_of", "_log_ratio", "_ninetieth", "_quantile", "range_of", "_scored", "_sizes", "_sizes_of", "_spread"),
     *("_estimate", "_flat", "_leave_out", "_middle", "learn_healthy", "recentre", "renew_and_remember"),
     *("_are_alike", "_count", "_is_news", "_look_at", "_value_of", "_write_range"),
-    *("_correlation", "_tip", "between_ranks", "advance", "middle_distance", "place", "selected"),
+    *("_correlation", "_tip", "advance", "between_ranks", "middle_distance", "place", "radix_sorted", "selected"),
 }
 
 
