@@ -248,9 +248,8 @@ def renew_and_remember(
     least = limit if highest > _JUMPING else math.inf
     num_calm = _gather(window, numbers, counts, ages, flags, least, one, other, nobody, known, marks)
     calm = known if num_calm == len(known) else known[np.flatnonzero(marks[1])]
-    scale, freedom, correlation = _renew(
-        radix_sorted(calm.reshape(-1)), calm, known, marks[1], numbers, flags, *noise, seasoned, most_alike
-    )
+    ordered: Any = radix_sorted(calm.reshape(-1))
+    scale, freedom, correlation = _renew(ordered, calm, known, marks[1], numbers, flags, *noise, seasoned, most_alike)
     settled = known if marks[0].all() else known[np.flatnonzero(marks[0])]
     remember_means(settled, scale, num_new, squares, counts_of_means)
     return scale, freedom, correlation

@@ -1,7 +1,9 @@
 """The state of every device of a job, as arrays with one row a rank.
 
 A row belongs to one incarnation of a rank on one device; when either changes it starts afresh, so no evidence of a dead
-process speaks against its replacement. Memory is fixed per row and rows are never more than the ranks of the job.
+process speaks against its replacement. How a healthy device always differs from its peers outlasts its processes: else
+a slowdown soon after a restart would be taken for that. Memory is fixed per row and rows are never more than the ranks
+of the job.
 """
 
 from collections.abc import Sequence
@@ -30,6 +32,9 @@ _WIDE = WINDOW + WINDOW // 6
 
 # Values of a fresh row, where they are not 0.
 _FRESH = {"rank": -1, "incarnation": -1, "work_key": np.nan, "published": 1.0}
+
+# What is known of a healthy device, whichever process runs on it.
+_OF_DEVICE = ("shared_offset", "own_offset", "has_offset", "num_observed", "num_settled", "scale", "work_key")
 
 _NOBODY: Ints = np.zeros((2, 0), dtype=np.int64)
 
@@ -202,8 +207,9 @@ class DeviceBank:
         ):
             row = row_of[rank]
             node, device = frame.nodes[entry], frame.devices[entry]
-            if self.incarnation[row] != incarnation or nodes[row] != node or devices[row] != device:
-                self._reset(row)
+            moved = nodes[row] != node or devices[row] != device or not device
+            if self.incarnation[row] != incarnation or moved:
+                self._reset(row, keeps_offset=not moved and bool(self.settled()[row]))
                 self._may_skip = True
                 self.rank[row] = rank
                 self.incarnation[row] = incarnation
@@ -277,10 +283,11 @@ class DeviceBank:
             getattr(self, name)[before:] = fresh
         self.rank[before:] = ranks
 
-    def _reset(self, row: int) -> None:
+    def _reset(self, row: int, *, keeps_offset: bool) -> None:
+        kept = [(name, getattr(self, name)[row]) for name in _OF_DEVICE] if keeps_offset else []
         for table in (self.numbers, self.counts, self.flags, self.num_in_sums):
             table[:, row] = 0
-        for name, fresh in _FRESH.items():
+        for name, fresh in (*_FRESH.items(), *kept):
             getattr(self, name)[row] = fresh
         self.residuals[row] = np.nan
 

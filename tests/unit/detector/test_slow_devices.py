@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from services.detector.domain.detector import JobDetector
+from services.detector.domain.device_bank import DeviceBank
 from services.detector.domain.verdict import REPORT_ONLY, Profile, Verdict
 from tests.unit.detector.synthetic import (
     Noise,
@@ -309,6 +310,45 @@ def test_a_replacement_starts_with_a_clean_record() -> None:
     assert len(verdicts_of(detector, ill.frames(0, 80))) == 1
     fresh = SyntheticJob(places=cube(), incarnations={1: 1}, seed=21, epoch=1)
     assert verdicts_of(detector, fresh.frames(80, 160)) == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_known_of_a_device_outlasts_its_process(seed: int) -> None:
+    noise = student(0.01, 4)
+    detector = JobDetector("job")
+    assert verdicts_of(detector, SyntheticJob(places=cube(), noise=noise, seed=seed).frames(0, 200)) == []
+    # Five per cent, soon after the process was replaced: taken for the device's own, were it a new one.
+    again = SyntheticJob(
+        places=cube(),
+        noise=noise,
+        incarnations={1: 1},
+        throughput=slow_from(1, 208, 0.952),
+        seed=100 + seed,
+        epoch=1,
+    )
+    first, *_ = verdicts_of(detector, again.frames(200, 270))
+    assert first.kind is VerdictKind.COMPUTE_SLOW
+    assert [culprit.rank for culprit in first.culprits] == [1]
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "device", "outlasts"),
+    [(1, "device-1", True), (1, "another", False), (0, "another", False), (1, "", False)],
+)
+def test_a_row_begins_afresh_on_another_device_and_where_none_is_named(
+    incarnation: int, device: str, outlasts: bool
+) -> None:
+    bank = DeviceBank()
+    (before,) = SyntheticJob(places=cube()).frames(0, 1)
+    bank.locate(before, num_to_baseline=0, num_to_skip=0)
+    bank.has_offset[:] = True
+    bank.own_offset[1], bank.num_observed[1], bank.level[1], bank.sums[:, :, 1] = 0.02, 300, 0.01, 5.0
+    (frame,) = SyntheticJob(places=cube(), incarnations={1: incarnation}).frames(1, 2)
+    frame = replace(frame, devices=("device-0", device, *frame.devices[2:]))
+    bank.locate(frame, num_to_baseline=3, num_to_skip=2)
+    assert (bank.own_offset[1], bank.num_observed[1]) == ((0.02, 300) if outlasts else (0.0, 0))
+    # Nothing that spoke against the process before does so against this one.
+    assert (bank.level[1], bank.sums[:, :, 1].max(), bank.num_to_baseline[1], bank.num_to_skip[1]) == (0.0, 0.0, 3, 2)
 
 
 def test_planned_pauses_are_left_out() -> None:

@@ -156,6 +156,7 @@ class Corruption(KindWatch):
         return {
             "ranks": list(self._ranks),
             "known": {name: known.copy() for name, known in self._known.items()},
+            "always_alike": list(self._always_alike),
             "told": sorted(self._told.items()),
         }
 
@@ -164,7 +165,9 @@ class Corruption(KindWatch):
         self._ranks, self._newest = list(state["ranks"]), b""
         self._known = {name: known.copy() for name, known in state["known"].items()}
         self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
-        self._always_alike = [name for name, known in self._known.items() if not np.count_nonzero(known[1:])]
+        # Snapshots of before do not say so; what is known of those that differed once may be all zeros, too.
+        unspread = [name for name, known in self._known.items() if not np.count_nonzero(known[1:])]
+        self._always_alike = list(state.get("always_alike", unspread))
 
 
 @compiled
