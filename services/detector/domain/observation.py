@@ -13,6 +13,7 @@ import numpy.typing as npt
 from services.detector.domain import frame_arrays as rows
 from services.detector.domain.link_suspicion import LinkProbeReport
 from services.detector.domain.suspicion import ProbeReport
+from services.detector.domain.table_row import TableRow
 from services.detector.domain.traffic import TrafficObservation
 
 Floats = npt.NDArray[np.float64]
@@ -20,43 +21,16 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-class _Numbers:
-    """A row of a frame's numbers."""
-
-    __slots__ = ("_row",)
-
-    def __init__(self, row: int) -> None:
-        self._row = row
-
-    def __get__(self, frame: "FrameObservation", owner: type | None = None) -> Floats:
-        row: Floats = frame.numbers[self._row]
-        return row
+def _number(row: int) -> TableRow[Floats]:
+    return TableRow("numbers", row)
 
 
-class _Integers:
-    """A row of its whole numbers."""
-
-    __slots__ = ("_row",)
-
-    def __init__(self, row: int) -> None:
-        self._row = row
-
-    def __get__(self, frame: "FrameObservation", owner: type | None = None) -> Ints:
-        row: Ints = frame.integers[self._row]
-        return row
+def _integer(row: int) -> TableRow[Ints]:
+    return TableRow("integers", row)
 
 
-class _Flags:
-    """A row of its flags."""
-
-    __slots__ = ("_row",)
-
-    def __init__(self, row: int) -> None:
-        self._row = row
-
-    def __get__(self, frame: "FrameObservation", owner: type | None = None) -> Bools:
-        row: Bools = frame.flags[self._row]
-        return row
+def _flag(row: int) -> TableRow[Bools]:
+    return TableRow("flags", row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,25 +90,25 @@ class FrameObservation:
     micro_batches: Floats | None = None
     traffic: TrafficObservation | None = None
 
-    ranks = _Integers(rows.RANKS)
-    incarnations = _Integers(rows.INCARNATIONS)
-    replicas, stages, shards = (_Integers(row) for row in range(rows.FIRST_OF_LAYOUT, rows.COUNTS))
-    num_micro_batches = _Integers(rows.COUNTS)
-    epochs = _Integers(rows.EPOCHS)
-    planned = _Flags(rows.PLANNED)
-    has_flops = _Flags(rows.HAS_FLOPS)
-    has_loss = _Flags(rows.HAS_LOSS)
-    has_gradient_norm = _Flags(rows.HAS_NORM)
-    compute_seconds = _Numbers(rows.COMPUTE_SECONDS)
-    other_seconds = _Numbers(rows.OTHER_SECONDS)
-    wall_seconds = _Numbers(rows.WALL_SECONDS)
-    token_flops = _Numbers(rows.FLOPS_OF_TOKENS)
-    square_flops = _Numbers(rows.FLOPS_OF_SQUARES)
-    tokens = _Numbers(rows.TOKEN_SUMS)
-    sums_of_squares = _Numbers(rows.SQUARE_SUMS)
-    work_keys = _Numbers(rows.WORK_KEYS)
-    losses = _Numbers(rows.LOSS_VALUES)
-    gradient_norms = _Numbers(rows.NORM_VALUES)
+    ranks = _integer(rows.RANKS)
+    incarnations = _integer(rows.INCARNATIONS)
+    replicas, stages, shards = (_integer(row) for row in range(rows.FIRST_OF_LAYOUT, rows.COUNTS))
+    num_micro_batches = _integer(rows.COUNTS)
+    epochs = _integer(rows.EPOCHS)
+    planned = _flag(rows.PLANNED)
+    has_flops = _flag(rows.HAS_FLOPS)
+    has_loss = _flag(rows.HAS_LOSS)
+    has_gradient_norm = _flag(rows.HAS_NORM)
+    compute_seconds = _number(rows.COMPUTE_SECONDS)
+    other_seconds = _number(rows.OTHER_SECONDS)
+    wall_seconds = _number(rows.WALL_SECONDS)
+    token_flops = _number(rows.FLOPS_OF_TOKENS)
+    square_flops = _number(rows.FLOPS_OF_SQUARES)
+    tokens = _number(rows.TOKEN_SUMS)
+    sums_of_squares = _number(rows.SQUARE_SUMS)
+    work_keys = _number(rows.WORK_KEYS)
+    losses = _number(rows.LOSS_VALUES)
+    gradient_norms = _number(rows.NORM_VALUES)
 
     @classmethod
     def of_columns(

@@ -6,18 +6,22 @@ Row = TypeVar("Row")
 
 
 class TableRow(Generic[Row]):
-    """One row of a table, by its name, as a view.
+    """One row of a table, as a view.
 
     Args:
         table: The attribute that holds the table, one column a thing.
-        names: Of its rows; one of them is that of the attribute which this becomes.
+        row: Its number, or the names of all rows, one of which is that of the attribute which this becomes.
     """
 
-    def __init__(self, table: str, names: tuple[str, ...]) -> None:
-        self._table, self._names, self._index = table, names, 0
+    __slots__ = ("_index", "_names", "_table")
+
+    def __init__(self, table: str, row: int | tuple[str, ...]) -> None:
+        self._table = table
+        self._index, self._names = (row, ()) if isinstance(row, int) else (0, row)
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._index = self._names.index(name)
+        if self._names:
+            self._index = self._names.index(name)
 
     def __get__(self, holder: object, owner: type | None = None) -> Row:
         found: Row = getattr(holder, self._table)[self._index]
