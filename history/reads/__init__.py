@@ -1,7 +1,7 @@
 """Reads that services need; people use the views of ``docs/sql.md``."""
 
 from history.reads.incidents import get_incident, list_incidents, list_verdicts
-from history.reads.jobs import get_job, job_token, list_jobs, load_jobs
+from history.reads.jobs import get_job, job_token, list_jobs, load_job, unfinished_jobs
 from history.reads.paging import Page, PageError
 from history.reads.plans import get_plan, list_plans
 
@@ -16,5 +16,6 @@ __all__ = [
     "list_jobs",
     "list_plans",
     "list_verdicts",
-    "load_jobs",
+    "load_job",
+    "unfinished_jobs",
 ]

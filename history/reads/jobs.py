@@ -30,7 +30,7 @@ _EARLIER = text(
     "WHERE newer.job_id = r.job_id AND newer.rank = r.rank AND newer.incarnation > r.incarnation) "
     "ORDER BY rank, incarnation"
 )
-_UNFINISHED = text(_JOBS + "WHERE x.state <> 'finished' ORDER BY x.registered_at, x.job_id")
+_UNFINISHED = text("SELECT job_id FROM current_jobs WHERE state <> 'finished' ORDER BY registered_at, job_id")
 
 
 def _rank(job_id: str, document: Mapping[str, Any]) -> RankRecord:
@@ -94,28 +94,30 @@ async def earlier_processes(connection: AsyncConnection, job_id: str) -> tuple[R
     return tuple(_rank(job_id, row.process) for row in rows)
 
 
-async def load_jobs(connection: AsyncConnection) -> list[RestartRecord]:
-    """Every unfinished job, oldest first, with all that is needed to go on with it.
+async def unfinished_jobs(connection: AsyncConnection) -> list[str]:
+    """Ids of all unfinished jobs, oldest first."""
+    return list(await connection.scalars(_UNFINISHED))
+
+
+async def load_job(connection: AsyncConnection, job_id: str) -> RestartRecord | None:
+    """An unfinished job with all that is needed to go on with it; None for one that is unknown or finished.
 
     Use a transaction of isolation level REPEATABLE READ when someone else may be writing.
     """
-    jobs = [_job(row) for row in await connection.execute(_UNFINISHED)]
-    loaded = []
-    for job in jobs:
-        token = await job_token(connection, job.job_id)
-        assert token is not None, f"job {job.job_id} was registered without a token"
-        loaded.append(
-            RestartRecord(
-                job=job,
-                job_token=token,
-                layouts=await job_layouts(connection, job.job_id),
-                verdicts=await job_verdicts(connection, job.job_id),
-                incidents=await open_incidents(connection, job.job_id),
-                plans=await unfinished_plans(connection, job.job_id),
-                effects=await measured_effects(connection, job.job_id),
-                planned_for=await planned_throughputs(connection, job.job_id),
-                running_since=await running_since(connection, job.job_id),
-                earlier=await earlier_processes(connection, job.job_id),
-            )
-        )
-    return loaded
+    job = await get_job(connection, job_id)
+    if job is None or job.state is JobState.FINISHED:
+        return None
+    token = await job_token(connection, job_id)
+    assert token is not None, f"job {job_id} was registered without a token"
+    return RestartRecord(
+        job=job,
+        job_token=token,
+        layouts=await job_layouts(connection, job_id),
+        verdicts=await job_verdicts(connection, job_id),
+        incidents=await open_incidents(connection, job_id),
+        plans=await unfinished_plans(connection, job_id),
+        effects=await measured_effects(connection, job_id),
+        planned_for=await planned_throughputs(connection, job_id),
+        running_since=await running_since(connection, job_id),
+        earlier=await earlier_processes(connection, job_id),
+    )

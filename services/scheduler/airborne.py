@@ -13,6 +13,10 @@ from services.scheduler.plan_log import PlanLog
 from services.scheduler.plan_records import decision_to_document
 
 
+class NotProposedError(Exception):
+    """That a plan was proposed is not in the history, because recording it failed; so it ends without a word there."""
+
+
 class Airborne:
     """A plan on its way to the ranks. Belongs to the event loop's thread.
 
@@ -91,18 +95,31 @@ class Airborne:
             await self._proposed()  # written any later, it would say of the job what is over
 
     async def ground(self, why: str) -> None:
-        """Stop it: an undecided plan is aborted, a decided one stands until it is overtaken; durable on return."""
+        """Stop it: an undecided plan is aborted, a decided one stands until it is overtaken; durable on return.
+
+        Raises:
+            NotProposedError: As for :meth:`take_back`.
+        """
         if self.task is not None:
             self.task.cancel()
             await asyncio.gather(self.task, return_exceptions=True)
         await self.take_back(why)
 
     async def take_back(self, why: str, more: Sequence[Change] = ()) -> None:
-        """It flies no more: as :meth:`ground`, with ``more`` beside the end of an undecided plan."""
+        """It flies no more: as :meth:`ground`, with ``more`` beside the end of an undecided plan.
+
+        Raises:
+            NotProposedError: Recording that it was proposed failed.
+        """
         if self.is_decided:
             self._log.overtaken.append(self.record.plan_id)
             return
-        await self._proposed()
+        if self._proposal is not None:
+            # Its cancellation must not look like the caller's own.
+            await asyncio.wait([self._proposal])
+            if self._proposal.cancelled():
+                raise NotProposedError(self.record.plan_id)
+            self._proposal.result()
         await self._log.entered(self.record, PlanState.ABORTED, detail=why, more=more)
 
     async def _proposed(self) -> None:

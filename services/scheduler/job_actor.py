@@ -1,11 +1,12 @@
 """One job at work: events one at a time into its state.
 
 Everything that changes the state holds the lock, so events of a job are taken one after the other, in order of arrival,
-and each is durable before it is acted upon. The plans that the state asks for are :mod:`services.scheduler.job_plans`'.
+and each is durable before it is acted upon. Errors of all methods that change it: :class:`JobAwayError` once another
+actor goes on with the job. The plans that the state asks for are :mod:`services.scheduler.job_plans`'.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -36,17 +37,18 @@ _log = structlog.get_logger(__name__)
 class JobActor:
     """One job. Belongs to the event loop's thread."""
 
-    def __init__(self, job: JobKnowledge, processes: Processes, parts: Parts) -> None:
+    def __init__(self, job: JobKnowledge, processes: Processes, parts: Parts, news: Newsroom) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             job: Its state.
             processes: Its ranks' processes.
-            parts: What all jobs share.
+            parts: What all jobs share; tasks are the job's own.
+            news: Its watchers.
         """
         self._processes = processes
         self._parts = parts
-        self._news = Newsroom()
+        self._news = news
         self._plans = JobPlans(job, processes, parts, self._news)
         alive = [info for info in job.ranks.values() if info.alive]
         for info in (*alive, *(newcomer.info for newcomer in job.newcomers.values())):
@@ -59,7 +61,7 @@ class JobActor:
 
     async def take_verdicts(self, verdicts: Sequence[VerdictRecord]) -> None:
         """Verdicts of this job, in order; durable on return, and a plan that they need is on its way."""
-        async with self._plans.lock:
+        async with self._plans.turn():
             job, changes, evict = self.job, list[Change](), set[tuple[int, int]]()
             for verdict in verdicts:
                 outcome = on_verdict(job, verdict)
@@ -83,9 +85,14 @@ class JobActor:
 
     async def take_profile(self, profile: JobProfile) -> None:
         """The job's newest profile."""
-        async with self._plans.lock:
-            self._plans.job, measured = on_profile(self.job, profile)
-            self._plans.job, accounts = due_accounts(self.job, self._parts.now())
+        async with self._plans.turn():
+            try:
+                job, measured = on_profile(self.job, profile)
+                job, accounts = due_accounts(job, self._parts.now())
+            except (ArithmeticError, ValueError):  # figures that only this job can have; the next ones may be better
+                _log.exception("a profile that makes no sense", job_id=profile.job_id, iteration=profile.iteration)
+                return
+            self._plans.job = job
             if accounts:
                 await self._parts.store.save_patiently(accounts)
             if measured is not None:
@@ -109,7 +116,7 @@ class JobActor:
         Raises:
             FinishedJobError: The job has ended, perhaps while this waited for its turn.
         """
-        async with self._plans.lock:
+        async with self._plans.turn():
             if self.job.finished:
                 raise FinishedJobError(self.job.job_id)
             job, over = in_their_places(on_rank_registered(self.job, record), self._parts.now())
@@ -122,7 +129,7 @@ class JobActor:
 
     async def take_end(self, rank: int, incarnation: int) -> None:
         """A process said that it was done; in a job that cannot be reshaped that is all that tells of its end."""
-        async with self._plans.lock:
+        async with self._plans.turn():
             info = self.job.ranks[rank]
             if not self.job.can_reshape and not self.job.finished and info.incarnation == incarnation:
                 self._plans.job = self.job.with_rank(replace(info, ended=True))
@@ -130,7 +137,7 @@ class JobActor:
 
     async def recover(self, epoch: int) -> None:
         """Ranks parked in ``epoch`` wait for a recovery though nobody is gone: make one, if none is under way."""
-        async with self._plans.lock:
+        async with self._plans.turn():
             flight = self.job.flight
             recovers = flight is not None and flight.mode is PlanMode.RECOVER
             if self.job.epoch != epoch or recovers or self.job.finished or self.job.stuck:
@@ -149,7 +156,7 @@ class JobActor:
 
     async def finish(self) -> None:
         """The job has ended; its plans, streams and watchers end too."""
-        async with self._plans.lock:
+        async with self._plans.turn():
             if self.job.finished:
                 return
             await self._plans.ground("the job finished")
@@ -166,7 +173,7 @@ class JobActor:
 
     async def resume(self, resumed: Resumed) -> None:
         """Go on after a restart: finish a decided plan, and look at what the state asks for."""
-        async with self._plans.lock:
+        async with self._plans.turn():
             self._plans.log.overtaken = [status.plan.plan_id for status in resumed.superseded]
             self._plans.unmeasured, self._plans.states.said = resumed.unmeasured, resumed.state
             for info in resumed.hanging:
@@ -179,6 +186,18 @@ class JobActor:
                     flight_again(plan), plan, decision_from_document(decided.decision, self.job.layouts)
                 )
             await self._plans.react()
+
+    async def retire(self, end_tasks: Callable[[], Awaitable[None]]) -> None:
+        """Change nothing any more: another actor goes on with the job, from what is in the history on return.
+
+        Args:
+            end_tasks: Ends the job's tasks.
+        """
+        async with self._plans.lock:
+            self._plans.retired = True
+            await end_tasks()
+            self._processes.close()
+            await self._plans.log.settled()
 
     def watch(self) -> AsyncIterator[JobNews]:
         """The job as it is, then its news, until it is finished or the watcher falls behind."""

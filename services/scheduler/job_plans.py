@@ -5,6 +5,8 @@ Effects are durable before they are acted upon: a plan before its decision, the 
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import structlog
@@ -27,6 +29,7 @@ from services.scheduler.dispatch.two_phase import Flight
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
 from services.scheduler.domain.replacements import promoted
 from services.scheduler.domain.transitions import on_applied
+from services.scheduler.faults import JobAwayError
 from services.scheduler.news import Newsroom
 from services.scheduler.parts import Parts
 from services.scheduler.plan_log import PlanLog
@@ -53,6 +56,7 @@ class JobPlans:
         states: Where the job's states are.
         unmeasured: The plan in force, if its effect is not measured yet.
         must_recover: Some rank waits for a recovery, though nobody is gone.
+        retired: Others go on with the job: nothing may be changed here any more.
     """
 
     def __init__(self, job: JobKnowledge, processes: Processes, parts: Parts, news: Newsroom) -> None:
@@ -70,6 +74,7 @@ class JobPlans:
         self.states = StateLog(job.state, parts, news)
         self.unmeasured: PlanRecord | None = None
         self.must_recover = False
+        self.retired = False
         self._processes = processes
         self._parts = parts
         self._news = news
@@ -81,6 +86,18 @@ class JobPlans:
         self._has_waited = False
         self._profile_wait: asyncio.Task[None] | None = None
         self._goes_without_profile = False
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """The lock, for whoever comes from outside.
+
+        Raises:
+            JobAwayError: Others go on with the job.
+        """
+        async with self.lock:
+            if self.retired:
+                raise JobAwayError(self.job.job_id)
+            yield
 
     async def react(self, likely: Answer | None = None) -> None:
         """Start what the state asks for; replace a flight that counts on somebody who is gone.

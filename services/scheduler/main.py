@@ -13,8 +13,9 @@ from services.common.lifecycle import run_service
 from services.common.metrics import KafkaMetrics, create_registry
 from services.common.settings import load_settings
 from services.common.steady_clock import SteadyClock
+from services.scheduler.adapters.findings import DECODERS
 from services.scheduler.adapters.fleet_api_server import FleetServer, TlsFiles, fleet_server
-from services.scheduler.adapters.intake import DECODERS, Intake
+from services.scheduler.adapters.intake import Intake
 from services.scheduler.adapters.job_events import JobEvents
 from services.scheduler.adapters.rank_tls import RankTls
 from services.scheduler.adapters.sole import SoleScheduler
@@ -73,13 +74,14 @@ async def serve(settings: SchedulerSettings) -> None:
             await persist(coordinator.load, transient=DATABASE_AWAY, reachability=postgres)
             outbox = OutboxPublisher(engine, producer, store.outbox_filled, reachability=postgres)
             group.create_task(outbox.run())
+            dead_letters = DeadLetters(producer, metrics, group=GROUP)
             loop = ConsumeLoop(
                 KafkaConsumer(
                     config, topics=list(DECODERS), group=GROUP, on_change=health.witness("kafka", "consumer")
                 ),
-                Intake(coordinator, clock=clock),
+                Intake(coordinator, bury=dead_letters.bury, clock=clock),
                 decoders=DECODERS,
-                dead_letters=DeadLetters(producer, metrics, group=GROUP),
+                dead_letters=dead_letters,
                 metrics=metrics,
                 # A verdict should not wait for a commit interval after a restart, nor a tick for the next poll.
                 config=LoopConfig(checkpoint_seconds=0.2),

@@ -10,6 +10,7 @@ class SchedulerMetrics:
 
     __slots__ = (
         "decisions",
+        "failures",
         "jobs",
         "jobs_in_state",
         "phase_seconds",
@@ -21,6 +22,13 @@ class SchedulerMetrics:
     )
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.failures = Counter(
+            "evenkeel_scheduler_failures",
+            "Failures on one job's state, which begins anew from its history: in a verdict, profile, end or suspicion, "
+            "a registration, the finish of the job, one of its tasks, a view of it, or where it began (begin)",
+            ("where",),
+            registry=registry,
+        )
         self.jobs = Gauge("evenkeel_scheduler_jobs", "Jobs that run", registry=registry)
         self.jobs_in_state = Gauge(
             "evenkeel_scheduler_jobs_in_state",

@@ -37,6 +37,7 @@ class PlanLog:
         self._news = news
         self._clock = clock
         self.overtaken: list[str] = []
+        self._writes: set[asyncio.Future[tuple[bool, ...]]] = set()
 
     async def proposed(self, record: PlanRecord, more: Sequence[Change] = ()) -> None:
         """A plan is proposed; durable on return, a second time changes nothing."""
@@ -74,8 +75,15 @@ class PlanLog:
             decision=decision,
             detail=detail,
         )
-        await asyncio.shield(self._store.save_patiently([event, *more]))
+        write = asyncio.ensure_future(self._store.save_patiently([event, *more]))
+        self._writes.add(write)
+        write.add_done_callback(self._writes.discard)
+        await asyncio.shield(write)
         self._tell(record, event)
+
+    async def settled(self) -> None:
+        """Returns when no write is under way that a cancelled caller has left behind."""
+        await asyncio.gather(*self._writes, return_exceptions=True)
 
     def overtaken_ends(self, detail: str) -> list[PlanEventRecord]:
         """The ends of all overtaken plans, to be recorded with what has overtaken them."""

@@ -6,6 +6,7 @@ from history.errors import HistoryError, JobConflictError, UnknownIncidentError,
 from history.reads import PageError
 from layouts.layout import LayoutError
 from services.common.database import is_database_away
+from services.scheduler.faults import JobAwayError
 
 
 class InvalidRequestError(ValueError):
@@ -29,6 +30,7 @@ _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (TokenRefusedError, grpc.StatusCode.PERMISSION_DENIED),
     (InvalidRequestError, grpc.StatusCode.INVALID_ARGUMENT),
     (LayoutError, grpc.StatusCode.INVALID_ARGUMENT),
+    (JobAwayError, grpc.StatusCode.UNAVAILABLE),
     (PageError, grpc.StatusCode.INVALID_ARGUMENT),
     (UnknownJobError, grpc.StatusCode.NOT_FOUND),
     (UnknownPlanError, grpc.StatusCode.NOT_FOUND),

@@ -79,7 +79,8 @@ class FleetPort(Protocol):
     """The coordinator as the fleet API sees it.
 
     Errors of all methods: :class:`history.errors.UnknownJobError` when there is no such job, and the database's own
-    when it is away; the API turns them into status codes.
+    when it is away; :class:`services.scheduler.faults.JobAwayError` from what changes a job that begins anew just now.
+    The API turns them into status codes.
     """
 
     async def register_job(self, job: JobRecord) -> JobView:

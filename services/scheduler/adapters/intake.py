@@ -1,219 +1,132 @@
 """Verdicts, profiles and suspicions from Kafka to the coordinator."""
 
-import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
-from evenkeel.detector.v1 import detector_pb2
-from google.protobuf.message import DecodeError
-
-from contracts.topics import PROFILES, SUSPICIONS, VERDICTS
+from contracts.topics import PROFILES
 from history.records import VerdictRecord
-from services.common.kafka import Batch, ConsumedRecord, Partition, RejectedRecordError, Rejection
-from services.common.kafka.loop import Decoder
-from services.scheduler.adapters.fleet_api_codec import verdict_from_proto
+from services.common.kafka import Batch, Partition, Rejection
+from services.common.kafka.records import Message
+from services.scheduler.adapters.findings import Finding
+from services.scheduler.adapters.held_back import Held, HeldBack
 from services.scheduler.coordinator import Coordinator
 from services.scheduler.domain.profiles import JobEnded, JobProfile
-from services.scheduler.domain.suspicion import SuspectedLink, Suspicion
-from services.scheduler.planning.cost_model import Workload
-from services.scheduler.planning.recent import RecentIteration
-
-Finding = VerdictRecord | JobProfile | JobEnded | Suspicion
+from services.scheduler.domain.suspicion import Suspicion
+from services.scheduler.faults import JobAwayError, JobFailedError
 
 _STALE_SUSPICION_SECONDS = 30.0
-
-
-_Message = TypeVar("_Message", detector_pb2.Verdict, detector_pb2.Profile, detector_pb2.Suspicion)
-
-
-def _message_in(record: ConsumedRecord, kind: type[_Message]) -> _Message:
-    """The message in a record, under its job's key.
-
-    Raises:
-        RejectedRecordError: It is none, or stands under another key.
-    """
-    try:
-        message = kind.FromString(record.value or b"")
-    except DecodeError as error:
-        raise RejectedRecordError("malformed", f"not a {kind.DESCRIPTOR.name}: {error}") from error
-    if not message.job_id or record.key != message.job_id.encode():
-        raise RejectedRecordError("key", f"key {record.key!r} is not the job id {message.job_id!r} of the message")
-    return message
-
-
-def decode_verdict(record: ConsumedRecord) -> VerdictRecord:
-    """The verdict in a record.
-
-    Raises:
-        RejectedRecordError: It is no verdict, or one that cannot be.
-    """
-    message = _message_in(record, detector_pb2.Verdict)
-    if not message.verdict_id:
-        raise RejectedRecordError("value", "the verdict has no verdict_id")
-    for name in ("throughput", "throughput_margin", "confidence", "decided_at_unix_seconds"):
-        if not 0.0 <= getattr(message, name) < 1e12:
-            raise RejectedRecordError("value", f"{name} is {getattr(message, name)}")
-    if any(culprit.rank < 0 or culprit.incarnation < 0 for culprit in message.culprits):
-        raise RejectedRecordError("value", "a culprit has a negative rank or incarnation")
-    if any("\0" in text for text in _texts(message)):
-        raise RejectedRecordError("value", "a text contains a zero character")
-    return verdict_from_proto(message)
-
-
-def _texts(verdict: detector_pb2.Verdict) -> Iterator[str]:
-    yield verdict.verdict_id
-    for culprit in verdict.culprits:
-        yield from (culprit.node, culprit.device)
-    for fact in verdict.evidence:
-        yield from (fact.name, fact.unit, fact.text)
-
-
-def decode_profile(record: ConsumedRecord) -> JobProfile | JobEnded:
-    """The profile in a record, or the end of a job, whose speed is nobody's business any more.
-
-    Raises:
-        RejectedRecordError: It is no profile, or one that cannot be.
-    """
-    message = _message_in(record, detector_pb2.Profile)
-    if message.ended:
-        return JobEnded(job_id=message.job_id)
-    # A loop that does not know what its model costs has no price: the scheduler makes one of its iterations' time.
-    priced = message.seconds_per_flop != 0.0
-    try:
-        recent = tuple(
-            [
-                RecentIteration(
-                    wall_seconds=one.wall_seconds,
-                    tokens=tuple(one.tokens),
-                    sums_of_squares=tuple(one.sums_of_squares),
-                )
-                for one in message.recent
-            ]
-        )
-        workload = Workload(
-            seconds_per_flop=message.seconds_per_flop if priced else 1.0,
-            tokens=message.tokens,
-            sum_of_squares=message.sum_of_squares,
-            fixed_seconds=message.fixed_seconds,
-            transfer_seconds=message.transfer_seconds,
-            recent=recent,
-        )
-    except ValueError as error:
-        raise RejectedRecordError("value", str(error)) from error
-    if not 0.0 <= message.exchange_seconds < math.inf:
-        raise RejectedRecordError("value", f"exchange_seconds is {message.exchange_seconds}")
-    return JobProfile(
-        job_id=message.job_id,
-        iteration=message.iteration,
-        epoch=message.epoch,
-        workload=workload,
-        iteration_seconds=message.iteration_seconds,
-        exchange_seconds=message.exchange_seconds,
-        priced=priced,
-        throughputs={t.rank: t.throughput for t in message.throughputs if math.isfinite(t.throughput)},
-    )
-
-
-def decode_suspicion(record: ConsumedRecord) -> Suspicion:
-    """The suspicion in a record.
-
-    Raises:
-        RejectedRecordError: It is no suspicion, or one that cannot be.
-    """
-    message = _message_in(record, detector_pb2.Suspicion)
-    suspicion = Suspicion(
-        job_id=message.job_id,
-        rank=message.rank,
-        incarnation=message.incarnation,
-        peer_rank=message.peer_rank,
-        peer_incarnation=message.peer_incarnation,
-        iteration=message.iteration,
-        at_unix_seconds=message.at_unix_seconds,
-        matrix_size=message.matrix_size,
-        link=_suspected_link(message.link) if message.HasField("link") else None,
-    )
-    ranks = [rank for rank, _ in suspicion.processes]
-    if min(min(process) for process in suspicion.processes) < 0 or len(set(ranks)) < len(ranks):
-        raise RejectedRecordError("value", f"a suspicion about ranks {ranks}")
-    size = message.matrix_size if suspicion.link is None else suspicion.link.num_bytes
-    if size < 1 or not 0.0 <= message.at_unix_seconds < 1e12:
-        raise RejectedRecordError("value", f"the size of the probe is {size}, at {message.at_unix_seconds}")
-    return suspicion
-
-
-def _suspected_link(link: detector_pb2.SuspectedLink) -> SuspectedLink:
-    return SuspectedLink(
-        partner_rank=link.partner_rank,
-        partner_incarnation=link.partner_incarnation,
-        peer_partner_rank=link.peer_partner_rank,
-        peer_partner_incarnation=link.peer_partner_incarnation,
-        num_bytes=link.num_bytes,
-    )
-
-
-DECODERS: Mapping[str, Decoder[Finding]] = {
-    VERDICTS.name: decode_verdict,
-    PROFILES.name: decode_profile,
-    SUSPICIONS.name: decode_suspicion,
-}
+# Some of the longest pauses; a restart reads again from the oldest record that is held back.
+_LONGEST_HOLD_SECONDS = 900.0
 
 
 class Intake:
     """Hands findings to the coordinator; see :class:`services.common.kafka.loop.Handler`.
 
-    Verdicts are durable when ``handle`` returns. Profiles are not stored: each is replaced by the next, and after a
-    restart the compacted topic is read again from its beginning. Suspicions are answered if they are fresh.
+    Verdicts are durable when ``handle`` returns, or held back with the offsets of those that follow. Profiles are not
+    stored: each is replaced by the next, and after a restart the compacted topic is read again from its beginning.
+    Suspicions are answered if they are fresh. What makes a job fail is offered once more when that job has begun anew,
+    alone, and then set aside.
     """
 
-    def __init__(self, coordinator: Coordinator, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        bury: Callable[[Sequence[Rejection]], Awaitable[None]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """Keeps what it is given; does no I/O.
 
         Args:
             coordinator: Loaded already.
+            bury: Puts records into the dead-letter topic.
             clock: Unix seconds: a suspicion from before an outage is not worth a probe.
         """
         self._coordinator = coordinator
+        self._bury = bury
         self._clock = clock
+        self._held: HeldBack[Finding] = HeldBack()
 
     async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Profiles from the beginning, verdicts from the committed offset."""
         return {partition: 0 for partition in partitions if partition.topic == PROFILES.name}
 
     async def handle(self, batch: Batch[Finding]) -> Sequence[Rejection]:
-        """Verdicts job by job and in order, profiles and suspicions: of each job only the newest."""
-        verdicts: dict[str, list[VerdictRecord]] = {}
-        profiles: dict[str, JobProfile | JobEnded] = {}
-        suspicions: dict[str, Suspicion] = {}
+        """Verdicts job by job and in order; of profiles and suspicions each job's newest."""
+        by_job: dict[str, list[Message[Finding]]] = {}
         for message in batch.messages:
-            finding = message.content
-            if isinstance(finding, VerdictRecord):
-                verdicts.setdefault(finding.job_id, []).append(finding)
-            elif isinstance(finding, JobProfile):
-                profiles[finding.job_id] = replace(finding, taken_at_unix_seconds=batch.received_at_seconds)
-            elif isinstance(finding, JobEnded):
-                profiles[finding.job_id] = finding
-            else:
-                suspicions[finding.job_id] = finding
-        for job_id, found in verdicts.items():
-            await self._coordinator.take_verdicts(job_id, found)
-        for profile in profiles.values():
-            if isinstance(profile, JobProfile):
-                await self._coordinator.take_profile(profile)
-            else:
-                self._coordinator.take_end(profile)
-        for suspicion in suspicions.values():
-            if self._clock() - suspicion.at_unix_seconds < _STALE_SUSPICION_SECONDS:
-                await self._coordinator.take_suspicion(suspicion)
+            by_job.setdefault(message.content.job_id, []).append(message)
+        for job_id, all_messages in by_job.items():
+            messages = all_messages
+            if not isinstance(messages[-1].content, VerdictRecord):
+                messages = [_taken_at(messages[-1], batch.received_at_seconds)]
+                self._held.supersede(job_id, batch.partition.topic)
+            error = JobAwayError(job_id) if self._held.has(job_id) else await self._offer(job_id, messages)
+            if error is not None:
+                tries = 1 if isinstance(error, JobFailedError) else 0
+                self._held.add(job_id, messages, batch.received_at_seconds, tries=tries)
         return ()
 
     async def tick(self, now_seconds: float) -> None:
-        """Nothing depends on time here."""
+        """Offers again what was held back of jobs that are back, and sets aside what makes them fail again."""
+        for job_id in self._held.job_ids:
+            while self._coordinator.is_ready(job_id) and (again := self._held.next_of(job_id)):
+                error = await self._offer(job_id, [one.message for one in again])
+                if isinstance(error, JobFailedError):
+                    for one in again:
+                        one.tries += 1
+                    twice = [one for one in again if one.tries > 1]
+                    await self._set_aside(job_id, twice, "job_failed", "the scheduler failed on the job twice over it")
+                if error is not None:
+                    break
+                self._held.drop(job_id, again)
+            late = self._held.older_than(job_id, now_seconds - _LONGEST_HOLD_SECONDS)
+            await self._set_aside(job_id, late, "job_away", "the scheduler could not go on with the job for long")
 
     async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
-        """Everything handled is durable."""
-        return positions
+        """Everything handled is durable, but for what is held back."""
+        oldest = self._held.oldest_offsets
+        return {partition: min(offset, oldest.get(partition, offset)) for partition, offset in positions.items()}
 
     async def revoked(self, partitions: Collection[Partition]) -> None:
-        """Jobs stay: they belong to the instance that serves their fleet API."""
+        """Jobs stay: they belong to the instance that serves their fleet API. What is held back is read again."""
+        self._held.forget(partitions)
+
+    async def _offer(self, job_id: str, messages: Sequence[Message[Finding]]) -> JobAwayError | None:
+        """None when the job took them all."""
+        try:
+            await self._give(job_id, [message.content for message in messages])
+        except JobAwayError as error:
+            return error
+        return None
+
+    async def _set_aside(self, job_id: str, over: Sequence[Held[Finding]], error: str, reason: str) -> None:
+        await self._bury(
+            [
+                Rejection(record=one.message.record, error=error, reason=reason, attempts=max(1, one.tries))
+                for one in over
+            ]
+        )
+        self._held.drop(job_id, over)
+
+    async def _give(self, job_id: str, findings: Sequence[Finding]) -> None:
+        if verdicts := [finding for finding in findings if isinstance(finding, VerdictRecord)]:
+            await self._coordinator.take_verdicts(job_id, verdicts)
+        for finding in findings:
+            if isinstance(finding, JobProfile):
+                await self._coordinator.take_profile(finding)
+            elif isinstance(finding, JobEnded):
+                self._coordinator.take_end(finding)
+            elif isinstance(finding, Suspicion) and self._is_fresh(finding):
+                await self._coordinator.take_suspicion(finding)
+
+    def _is_fresh(self, suspicion: Suspicion) -> bool:
+        return self._clock() - suspicion.at_unix_seconds < _STALE_SUSPICION_SECONDS
+
+
+def _taken_at(message: Message[Finding], unix_seconds: float) -> Message[Finding]:
+    finding = message.content
+    if not isinstance(finding, JobProfile):
+        return message
+    return message._replace(content=replace(finding, taken_at_unix_seconds=unix_seconds))

@@ -108,15 +108,26 @@ class Store:
         """
         return await persist(lambda: self.save(changes), transient=DATABASE_AWAY, reachability=self._reachability)
 
-    async def load_jobs(self) -> list[RestartRecord]:
-        """Every unfinished job with all that is needed to go on with it; one consistent picture.
+    async def unfinished_jobs(self) -> list[str]:
+        """Ids of all unfinished jobs, oldest first.
 
         Raises:
             OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
         """
-        async with asyncio.timeout(self._timeout_seconds), self._engine.connect() as connection:
-            snapshot = await connection.execution_options(isolation_level="REPEATABLE READ")
-            return await reads.load_jobs(snapshot)
+        return await self._transaction(reads.unfinished_jobs)
+
+    async def load_job(self, job_id: str) -> RestartRecord | None:
+        """An unfinished job with all that is needed to go on with it, in one consistent picture, or None.
+
+        Waits for as long as the database is away.
+        """
+
+        async def load() -> RestartRecord | None:
+            async with asyncio.timeout(self._timeout_seconds), self._engine.connect() as connection:
+                snapshot = await connection.execution_options(isolation_level="REPEATABLE READ")
+                return await reads.load_job(snapshot, job_id)
+
+        return await persist(load, transient=DATABASE_AWAY, reachability=self._reachability)
 
     async def job_token(self, job_id: str) -> str | None:
         """A job's token, or None for an unknown job."""

@@ -18,7 +18,7 @@ from services.detector.adapters.observation_codec import liveness_from_proto
 from services.detector.domain.detector import Finding, JobDetector
 from services.detector.domain.suspicion import Suspicion
 from services.detector.domain.verdict import Evidence, Verdict, VerdictKind
-from services.scheduler.adapters.intake import decode_suspicion
+from services.scheduler.adapters.findings import decode_suspicion
 from services.scheduler.adapters.job_events import JobEvents
 from services.scheduler.dispatch import protocol
 from services.scheduler.probing import Prober

@@ -193,7 +193,9 @@ async def test_an_outage_of_the_database_delays_a_patient_save_and_loses_nothing
 
     async with asyncio.timeout(60):
         assert await saving == (True,) * len(STORY[4:])
-    (loaded,) = await store.load_jobs()
+    (job_id,) = await store.unfinished_jobs()
+    loaded = await store.load_job(job_id)
+    assert loaded is not None
     assert loaded.job.state is JobState.STUCK
     assert loaded.job.epoch == 1
 
@@ -203,8 +205,11 @@ async def test_a_restarted_scheduler_finds_the_decision_it_must_finish(engine: A
     committed = PlanEventRecord(plan_id="p1", state=PlanState.COMMITTED, at=START, decision={"sources": [0, 1]})
     await Store(engine, timeout_seconds=60.0).save([committed])
 
-    (loaded,) = await Store(engine, timeout_seconds=60.0).load_jobs()
+    store = Store(engine, timeout_seconds=60.0)
+    (job_id,) = await store.unfinished_jobs()
+    loaded = await store.load_job(job_id)
 
+    assert loaded is not None
     assert loaded.job_token == TOKEN
     assert [(one.plan, one.state, one.decision) for one in loaded.plans] == [
         (PLAN, PlanState.COMMITTED, {"sources": [0, 1]})

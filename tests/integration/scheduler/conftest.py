@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
-from history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, VerdictRecord
+from history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, RestartRecord, VerdictRecord
 from history.vocabulary import VerdictKind
 from layouts.layout import Layout, uniform_layout
 from services.common.completion import TASK_NAME
@@ -45,11 +46,16 @@ class Scheduler:
     """
 
     store: Store
+    registry: CollectorRegistry
     coordinator: Coordinator
     tasks: set[asyncio.Task[None]]
     kafka: asyncio.Event
     broken: list[tuple[int, int]] = field(default_factory=list)
     probes: list[ProbeOutcome] = field(default_factory=list)
+
+    def num_failures(self, where: str) -> float:
+        """How often the scheduler failed on a job."""
+        return self.registry.get_sample_value("evenkeel_scheduler_failures_total", {"where": where}) or 0.0
 
     async def crash(self) -> None:
         tasks = [*self.tasks, *(task for task in asyncio.all_tasks() if task.get_name() == TASK_NAME)]
@@ -148,6 +154,12 @@ class World:
         page = await self.scheduler.store.list_incidents(job_id=self.toys.job_id, page_size=0, page_token="")
         return list(reversed(page.items))
 
+    async def in_history(self) -> RestartRecord:
+        """The job as a scheduler that starts finds it."""
+        record = await self.scheduler.store.load_job(self.toys.job_id)
+        assert record is not None
+        return record
+
     async def restart(self, *, profiled: bool = True, **settings: Any) -> None:
         """kill -9 of the scheduler, and a new one; ``settings`` are those of its parts.
 
@@ -161,7 +173,7 @@ class World:
 
     async def steps_are_gapless(self) -> None:
         """No rank did a step twice, or left one out in a layout that counted on it."""
-        (record,) = await self.scheduler.store.load_jobs()
+        record = await self.in_history()
         for toy in self.toys.ranks.values():
             for (before, last), (epoch, step) in pairwise(toy.history):
                 between = [record.layouts[each] for each in range(before + 1, epoch) if each in record.layouts]
@@ -171,9 +183,9 @@ class World:
                 assert step == last + 1 or (was_out and step > last), where
 
 
-def new_scheduler(engine: AsyncEngine, **settings: Any) -> Scheduler:
+def new_scheduler(engine: AsyncEngine, *, store: Store | None = None, **settings: Any) -> Scheduler:
     tasks: set[asyncio.Task[None]] = set()
-    store = Store(engine, timeout_seconds=PATIENT_SECONDS)
+    store = store or Store(engine, timeout_seconds=PATIENT_SECONDS)
 
     def spawn(work: Any) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -195,9 +207,17 @@ def new_scheduler(engine: AsyncEngine, **settings: Any) -> Scheduler:
             probes.append(outcome)
 
     settings = {"times": PATIENT, **settings}
-    parts = Parts(store=store, metrics=SchedulerMetrics(create_registry()), spawn=spawn, **settings)
-    coordinator = Coordinator(parts, lambda _: Reports())
-    return Scheduler(store=store, coordinator=coordinator, tasks=tasks, kafka=kafka, broken=broken, probes=probes)
+    registry = create_registry()
+    parts = Parts(store=store, metrics=SchedulerMetrics(registry), spawn=spawn, **settings)
+    return Scheduler(
+        store=store,
+        registry=registry,
+        coordinator=Coordinator(parts, lambda _: Reports()),
+        tasks=tasks,
+        kafka=kafka,
+        broken=broken,
+        probes=probes,
+    )
 
 
 @pytest.fixture
@@ -236,14 +256,18 @@ def job_record(toys: ToyJob) -> JobRecord:
     )
 
 
-@pytest_asyncio.fixture
-async def world(fresh_database_url: str, toys: ToyJob, late_ranks: tuple[int, ...]) -> AsyncIterator[World]:
-    engine = create_engine(
-        fresh_database_url,
+def patient_engine(database_url: str) -> AsyncEngine:
+    return create_engine(
+        database_url,
         application_name="test",
         connect_timeout_seconds=int(PATIENT_SECONDS),
         statement_timeout_seconds=PATIENT_SECONDS,
     )
+
+
+@pytest_asyncio.fixture
+async def world(fresh_database_url: str, toys: ToyJob, late_ranks: tuple[int, ...]) -> AsyncIterator[World]:
+    engine = patient_engine(fresh_database_url)
     world = World(engine=engine, toys=toys, scheduler=new_scheduler(engine))
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(engine.dispose)

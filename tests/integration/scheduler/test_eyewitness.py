@@ -82,7 +82,7 @@ async def test_while_kafka_is_away_a_broken_stream_is_opened_again_and_its_next_
 
 async def test_ranks_that_are_recovered_already_need_no_second_recovery(world: World) -> None:
     world.toys.ranks[6].kill()
-    actor = world.coordinator._actors[world.toys.job_id]
+    actor = world.coordinator._jobs[world.toys.job_id]._actor
     await asyncio.gather(world.say(VerdictKind.FAIL_STOP, 6), actor.recover(0))
     await world.until_epoch(1)
     await actor.recover(0)

@@ -90,6 +90,34 @@ def toys() -> Iterator[ToyJob]:
     job.stop()
 
 
+async def register(stub: scheduler_pb2_grpc.FleetServiceStub, toys: ToyJob) -> None:
+    await stub.RegisterJob(
+        pb.RegisterJobRequest(
+            job_id=toys.job_id,
+            name="toy",
+            job_token=toys.token,
+            model=model_to_proto(gpt(6)),
+            layout=layout_to_proto(HOME),
+        ),
+        metadata=metadata(FLEET_TOKEN),
+        timeout=100,
+    )
+    for toy in toys.ranks.values():
+        await stub.RegisterRank(
+            pb.RegisterRankRequest(
+                job_id=toys.job_id,
+                rank=toy.rank,
+                incarnation=0,
+                node="node-0",
+                device=f"gpu-{toy.rank}",
+                address=toy.server.address(),
+                process_id=1,
+            ),
+            metadata=metadata(toys.token),
+            timeout=100,
+        )
+
+
 async def until_without(stub: scheduler_pb2_grpc.FleetServiceStub, toys: ToyJob, rank: int) -> pb.Job:
     """The job once its layout has no such rank."""
     request = pb.WatchJobRequest(job_id=toys.job_id)
@@ -127,31 +155,7 @@ async def test_a_job_survives_deaths_of_ranks_and_of_the_scheduler(
     async with service(kafka_bootstrap, fresh_database_url, tmp_path) as (process, port):
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             stub = scheduler_pb2_grpc.FleetServiceStub(channel)
-            await stub.RegisterJob(
-                pb.RegisterJobRequest(
-                    job_id=toys.job_id,
-                    name="toy",
-                    job_token=toys.token,
-                    model=model_to_proto(gpt(6)),
-                    layout=layout_to_proto(HOME),
-                ),
-                metadata=metadata(FLEET_TOKEN),
-                timeout=100,
-            )
-            for toy in toys.ranks.values():
-                await stub.RegisterRank(
-                    pb.RegisterRankRequest(
-                        job_id=toys.job_id,
-                        rank=toy.rank,
-                        incarnation=0,
-                        node="node-0",
-                        device=f"gpu-{toy.rank}",
-                        address=toy.server.address(),
-                        process_id=1,
-                    ),
-                    metadata=metadata(toys.token),
-                    timeout=100,
-                )
+            await register(stub, toys)
             profile = detector_pb2.Profile(
                 job_id=toys.job_id, iteration=5, seconds_per_flop=2e-10, tokens=1024, sum_of_squares=1e5
             )

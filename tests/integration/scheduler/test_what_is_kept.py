@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
 async def write_and_crash(world: World, verdict: VerdictRecord) -> None:
     """The scheduler dies when a verdict and its incident are in the history, before it does anything about them."""
-    (record,) = await world.scheduler.store.load_jobs()
+    record = await world.in_history()
     outcome = on_verdict(resumed_job(record).job, verdict)
     reshaping = JobStateRecord(job_id=world.toys.job_id, state=JobState.RESHAPING, at=verdict.decided_at)
     await world.scheduler.crash()
@@ -79,7 +79,7 @@ async def test_a_decision_whose_write_outlives_the_scheduler_is_refused_when_its
     await world.until_epoch(1)
     dropped, *_, applied = await world.plans()
     assert (dropped.state, applied.state) == (PlanState.ABORTED, PlanState.APPLIED)
-    assert (await world.scheduler.store.load_jobs())[0].layouts.keys() == {0, applied.plan.epoch}
+    assert (await world.in_history()).layouts.keys() == {0, applied.plan.epoch}
 
 
 async def test_a_process_that_hung_before_a_crash_is_told_to_leave_after_it(world: World) -> None:

@@ -7,7 +7,7 @@ from evenkeel.detector.v1 import detector_pb2 as pb
 
 from contracts.topics import PROFILES, SUSPICIONS, VERDICTS
 from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
-from services.scheduler.adapters.intake import DECODERS
+from services.scheduler.adapters.findings import DECODERS
 from services.scheduler.domain.profiles import JobEnded
 
 GOOD = {

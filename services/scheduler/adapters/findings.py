@@ -1,0 +1,154 @@
+"""What the detector says of jobs, out of the records that it says it in."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+from evenkeel.detector.v1 import detector_pb2
+from google.protobuf.message import DecodeError
+
+from contracts.topics import PROFILES, SUSPICIONS, VERDICTS
+from history.records import VerdictRecord
+from services.common.kafka import ConsumedRecord, RejectedRecordError
+from services.common.kafka.loop import Decoder
+from services.scheduler.adapters.fleet_api_codec import verdict_from_proto
+from services.scheduler.domain.profiles import JobEnded, JobProfile
+from services.scheduler.domain.suspicion import SuspectedLink, Suspicion
+from services.scheduler.planning.cost_model import Workload
+from services.scheduler.planning.recent import RecentIteration
+
+Finding = VerdictRecord | JobProfile | JobEnded | Suspicion
+
+_Message = TypeVar("_Message", detector_pb2.Verdict, detector_pb2.Profile, detector_pb2.Suspicion)
+
+
+def _message_in(record: ConsumedRecord, kind: type[_Message]) -> _Message:
+    """The message in a record, under its job's key.
+
+    Raises:
+        RejectedRecordError: It is none, or stands under another key.
+    """
+    try:
+        message = kind.FromString(record.value or b"")
+    except DecodeError as error:
+        raise RejectedRecordError("malformed", f"not a {kind.DESCRIPTOR.name}: {error}") from error
+    if not message.job_id or record.key != message.job_id.encode():
+        raise RejectedRecordError("key", f"key {record.key!r} is not the job id {message.job_id!r} of the message")
+    return message
+
+
+def decode_verdict(record: ConsumedRecord) -> VerdictRecord:
+    """The verdict in a record.
+
+    Raises:
+        RejectedRecordError: It is no verdict, or one that cannot be.
+    """
+    message = _message_in(record, detector_pb2.Verdict)
+    if not message.verdict_id:
+        raise RejectedRecordError("value", "the verdict has no verdict_id")
+    for name in ("throughput", "throughput_margin", "confidence", "decided_at_unix_seconds"):
+        if not 0.0 <= getattr(message, name) < 1e12:
+            raise RejectedRecordError("value", f"{name} is {getattr(message, name)}")
+    if any(culprit.rank < 0 or culprit.incarnation < 0 for culprit in message.culprits):
+        raise RejectedRecordError("value", "a culprit has a negative rank or incarnation")
+    if any("\0" in text for text in _texts(message)):
+        raise RejectedRecordError("value", "a text contains a zero character")
+    return verdict_from_proto(message)
+
+
+def _texts(verdict: detector_pb2.Verdict) -> Iterator[str]:
+    yield verdict.verdict_id
+    for culprit in verdict.culprits:
+        yield from (culprit.node, culprit.device)
+    for fact in verdict.evidence:
+        yield from (fact.name, fact.unit, fact.text)
+
+
+def decode_profile(record: ConsumedRecord) -> JobProfile | JobEnded:
+    """The profile in a record, or the end of a job, whose speed is nobody's business any more.
+
+    Raises:
+        RejectedRecordError: It is no profile, or one that cannot be.
+    """
+    message = _message_in(record, detector_pb2.Profile)
+    if message.ended:
+        return JobEnded(job_id=message.job_id)
+    # A loop that does not know what its model costs has no price: the scheduler makes one of its iterations' time.
+    priced = message.seconds_per_flop != 0.0
+    try:
+        recent = tuple(
+            [
+                RecentIteration(
+                    wall_seconds=one.wall_seconds,
+                    tokens=tuple(one.tokens),
+                    sums_of_squares=tuple(one.sums_of_squares),
+                )
+                for one in message.recent
+            ]
+        )
+        workload = Workload(
+            seconds_per_flop=message.seconds_per_flop if priced else 1.0,
+            tokens=message.tokens,
+            sum_of_squares=message.sum_of_squares,
+            fixed_seconds=message.fixed_seconds,
+            transfer_seconds=message.transfer_seconds,
+            recent=recent,
+        )
+    except ValueError as error:
+        raise RejectedRecordError("value", str(error)) from error
+    if not 0.0 <= message.exchange_seconds < math.inf:
+        raise RejectedRecordError("value", f"exchange_seconds is {message.exchange_seconds}")
+    return JobProfile(
+        job_id=message.job_id,
+        iteration=message.iteration,
+        epoch=message.epoch,
+        workload=workload,
+        iteration_seconds=message.iteration_seconds,
+        exchange_seconds=message.exchange_seconds,
+        priced=priced,
+        throughputs={t.rank: t.throughput for t in message.throughputs if math.isfinite(t.throughput)},
+    )
+
+
+def decode_suspicion(record: ConsumedRecord) -> Suspicion:
+    """The suspicion in a record.
+
+    Raises:
+        RejectedRecordError: It is no suspicion, or one that cannot be.
+    """
+    message = _message_in(record, detector_pb2.Suspicion)
+    suspicion = Suspicion(
+        job_id=message.job_id,
+        rank=message.rank,
+        incarnation=message.incarnation,
+        peer_rank=message.peer_rank,
+        peer_incarnation=message.peer_incarnation,
+        iteration=message.iteration,
+        at_unix_seconds=message.at_unix_seconds,
+        matrix_size=message.matrix_size,
+        link=_suspected_link(message.link) if message.HasField("link") else None,
+    )
+    ranks = [rank for rank, _ in suspicion.processes]
+    if min(min(process) for process in suspicion.processes) < 0 or len(set(ranks)) < len(ranks):
+        raise RejectedRecordError("value", f"a suspicion about ranks {ranks}")
+    size = message.matrix_size if suspicion.link is None else suspicion.link.num_bytes
+    if size < 1 or not 0.0 <= message.at_unix_seconds < 1e12:
+        raise RejectedRecordError("value", f"the size of the probe is {size}, at {message.at_unix_seconds}")
+    return suspicion
+
+
+def _suspected_link(link: detector_pb2.SuspectedLink) -> SuspectedLink:
+    return SuspectedLink(
+        partner_rank=link.partner_rank,
+        partner_incarnation=link.partner_incarnation,
+        peer_partner_rank=link.peer_partner_rank,
+        peer_partner_incarnation=link.peer_partner_incarnation,
+        num_bytes=link.num_bytes,
+    )
+
+
+DECODERS: Mapping[str, Decoder[Finding]] = {
+    VERDICTS.name: decode_verdict,
+    PROFILES.name: decode_profile,
+    SUSPICIONS.name: decode_suspicion,
+}

@@ -1,0 +1,26 @@
+"""What ends one job's work only, what ends the service, and what a caller is told meanwhile."""
+
+from history.errors import AbortedPlanError
+from services.common.database import is_database_away
+from services.common.kafka.client import KafkaError
+
+
+class JobAwayError(Exception):
+    """The job begins anew just now: nothing was done, and the same may be tried again in a while."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id!r} begins anew after a failure of the scheduler; try again")
+        self.job_id = job_id
+
+
+class JobFailedError(JobAwayError):
+    """What the job was given made it fail, which was told; it begins anew, and what was done is in the history."""
+
+
+def is_fault(error: Exception) -> bool:
+    """Whether an error is one of a job's state or of our code; else it is all jobs': a dependency or our place is lost.
+
+    Args:
+        error: What some work for one job raised.
+    """
+    return not (is_database_away(error) or isinstance(error, KafkaError | AbortedPlanError))
