@@ -1,14 +1,15 @@
 """Writes rollups into PostgreSQL in batches, beside the stream: frames never wait for it.
 
-While the database is away rows wait in a bounded buffer; when it is full the oldest are dropped and counted.
+While the database is away rows wait in a bounded buffer; when it is full the oldest are dropped and counted. Rows that
+the database refuses are dropped and counted too, and no others with them.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from history.writes import insert_rollups
@@ -21,8 +22,11 @@ _BATCH_ROWS = 1000
 # Ranks end their windows together: a short wait makes one statement of many.
 _GATHER_SECONDS = 0.2
 _LAST_WRITE_SECONDS = 3.0
+_MOST_NAMED = 8
 
 _log = structlog.get_logger(__name__)
+
+_Refused = tuple[FinishedWindow, DBAPIError]
 
 
 class RollupWriter:
@@ -91,8 +95,7 @@ class RollupWriter:
         while self._waiting:
             batch = [self._waiting[index] for index in range(min(_BATCH_ROWS, len(self._waiting)))]
             try:
-                async with self._engine.begin() as connection:
-                    num_new = await insert_rollups(connection, [each.record for each in batch])
+                num_new, refused = await self._write(batch)
             except DATABASE_AWAY as error:
                 self._reachability.down(error)
                 return False
@@ -100,12 +103,10 @@ class RollupWriter:
                 if is_database_away(error):
                     self._reachability.down(error)
                     return False
-                _log.exception("rollups refused by the database are dropped", rows=len(batch))
-                self._metrics.rollups.labels("refused").inc(len(batch))
+                num_new, refused = 0, [(each, error) for each in batch]
             else:
                 self._reachability.up()
-                self._metrics.rollups.labels("written").inc(num_new)
-                self._metrics.rollups.labels("known").inc(len(batch) - num_new)
+            self._count(len(batch), num_new, refused)
             # A full buffer may have dropped some of them meanwhile.
             done = {id(each) for each in batch}
             while self._waiting and id(self._waiting[0]) in done:
@@ -113,6 +114,39 @@ class RollupWriter:
             self._metrics.rollups_waiting.set(len(self._waiting))
         self._news.clear()
         return True
+
+    async def _write(self, rows: Sequence[FinishedWindow]) -> tuple[int, list[_Refused]]:
+        """How many were new, and those that the database refuses, which are found by halves.
+
+        Raises:
+            DBAPIError: The database is away, or refuses what is no row's fault.
+            OSError, TimeoutError: The database is away.
+        """
+        try:
+            async with self._engine.begin() as connection:
+                return await insert_rollups(connection, [each.record for each in rows]), []
+        except (DataError, IntegrityError) as error:
+            if is_database_away(error):
+                raise
+            if len(rows) == 1:
+                return 0, [(rows[0], error)]
+        middle = len(rows) // 2
+        first_new, first_refused = await self._write(rows[:middle])
+        second_new, second_refused = await self._write(rows[middle:])
+        return first_new + second_new, first_refused + second_refused
+
+    def _count(self, num_rows: int, num_new: int, refused: Sequence[_Refused]) -> None:
+        self._metrics.rollups.labels("written").inc(num_new)
+        self._metrics.rollups.labels("known").inc(num_rows - num_new - len(refused))
+        if refused:
+            self._metrics.rollups.labels("refused").inc(len(refused))
+            job_ids = sorted({each.record.job_id for each, _ in refused})
+            _log.error(
+                "rollups refused by the database are dropped",
+                rows=len(refused),
+                job_ids=job_ids[:_MOST_NAMED],
+                exc_info=refused[0][1],
+            )
 
     async def _write_last(self) -> None:
         try:
