@@ -1,5 +1,6 @@
 """One job's detector that may fail, by a mistake of ours, without an end for those of all other jobs."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -64,10 +65,19 @@ class GuardedDetector:
             _log.warning("snapshot left out; the job is learned afresh", job_id=self._job_id, error=repr(error))
             self._detector = self._new_detector()
 
-    def to_snapshot(self) -> Callable[[], bytes]:
-        """Takes the state now; what is returned makes its bytes, in any thread."""
-        state = self._detector.to_state()
-        return lambda: state_to_bytes(state)
+    async def to_snapshot(self) -> bytes:
+        """The state as it is now, its bytes made in another thread; begins anew where there are none of it.
+
+        Give it nothing to observe meanwhile.
+        """
+        try:
+            return await self._snapshot()
+        except Exception as error:
+            self._failed(error)
+        return await self._snapshot()
+
+    async def _snapshot(self) -> bytes:
+        return await asyncio.to_thread(state_to_bytes, self._detector.to_state())
 
     def _failed(self, error: Exception) -> None:
         self._on_failure()

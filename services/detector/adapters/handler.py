@@ -189,7 +189,7 @@ class DetectorHandler:
                 partition=partition,
                 job_id=job_id,
                 next_offset=watched.next_offset,
-                state=await asyncio.to_thread(watched.detector.to_snapshot()),
+                state=await watched.detector.to_snapshot(),
             )
             for partition, job_id, watched in due
         ]

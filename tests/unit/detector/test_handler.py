@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from evenkeel.detector.v1 import detector_pb2
@@ -219,6 +220,40 @@ async def test_a_job_whose_detector_fails_begins_anew_and_no_other_notices(
     assert found == {job: [*everything, detector_pb2.VERDICT_KIND_FAIL_STOP] for job in found}
     aside = world.broker.records(OBSERVATIONS.dead_letter_name)
     assert [pb.Observation.FromString(record.value or b"").frame.iteration for record in aside] == [100]
+
+
+class Unsavable(JobDetector):
+    """Of one job: once it has seen many frames of its first ones, its state is none, or nothing that can be written."""
+
+    raises = False
+
+    def to_state(self) -> Mapping[str, Any]:
+        if self.job_id != "bad" or self._num_frames < 15 or self.iteration > 40:
+            return super().to_state()
+        if self.raises:
+            raise KeyError("noise")
+        return {"noise": object()}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("raises", [False, True])
+async def test_a_job_of_which_no_snapshot_can_be_made_begins_anew_and_no_other_notices(
+    raises: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarded_detector, "JobDetector", Unsavable)
+    monkeypatch.setattr(Unsavable, "raises", raises)
+    world, messages = World(), [each for pair in zip(story("bad"), story("good"), strict=True) for each in pair]
+    async with world.detector() as running:
+        for place in range(0, len(messages), 2):
+            await world.tell(*messages[place : place + 2])
+            await world.until_committed(place + 2)
+        assert not running.done()
+    found = {job: sum(one.job_id == job for one in world.verdicts()) for job in ("bad", "good")}
+    assert found == {"bad": 3, "good": 3}
+    assert {snapshot.job_id: snapshot.next_offset for snapshot in world.store.kept.values()} == {
+        "bad": len(messages) - 1,
+        "good": len(messages),
+    }
 
 
 @pytest.mark.asyncio
