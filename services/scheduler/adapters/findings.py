@@ -19,6 +19,9 @@ from services.scheduler.planning.recent import RecentIteration
 
 Finding = VerdictRecord | JobProfile | JobEnded | Suspicion
 
+# What an index of the history takes is some ten times this.
+_MOST_CHARACTERS = 256
+
 _Message = TypeVar("_Message", detector_pb2.Verdict, detector_pb2.Profile, detector_pb2.Suspicion)
 
 
@@ -53,13 +56,20 @@ def decode_verdict(record: ConsumedRecord) -> VerdictRecord:
         raise RejectedRecordError("value", "a culprit has a negative rank or incarnation")
     if any("\0" in text for text in _texts(message)):
         raise RejectedRecordError("value", "a text contains a zero character")
+    for text in _names(message):
+        if len(text) > _MOST_CHARACTERS:
+            raise RejectedRecordError("value", f"an id or name has {len(text)} characters, at most {_MOST_CHARACTERS}")
     return verdict_from_proto(message)
 
 
-def _texts(verdict: detector_pb2.Verdict) -> Iterator[str]:
+def _names(verdict: detector_pb2.Verdict) -> Iterator[str]:
     yield verdict.verdict_id
     for culprit in verdict.culprits:
         yield from (culprit.node, culprit.device)
+
+
+def _texts(verdict: detector_pb2.Verdict) -> Iterator[str]:
+    yield from _names(verdict)
     for fact in verdict.evidence:
         yield from (fact.name, fact.unit, fact.text)
 

@@ -69,6 +69,7 @@ def test_a_message_under_another_jobs_key_or_of_no_job_is_refused(topic: str) ->
     ("topic", "field", "value"),
     [
         (VERDICTS.name, "verdict_id", ""),
+        (VERDICTS.name, "verdict_id", "v" * 5000),
         (VERDICTS.name, "throughput", -1.0),
         (VERDICTS.name, "confidence", math.nan),
         (PROFILES.name, "seconds_per_flop", -1.0),
@@ -83,6 +84,14 @@ def test_a_value_that_cannot_be_is_refused(topic: str, field: str, value: object
     message.CopyFrom(GOOD[topic])
     setattr(message, field, value)
     assert refusal(topic, message.SerializeToString()) == "value"
+
+
+@pytest.mark.parametrize("field", ["node", "device"])
+def test_a_culprit_whose_place_no_index_can_hold_is_refused(field: str) -> None:
+    message = pb.Verdict()
+    message.CopyFrom(GOOD[VERDICTS.name])
+    setattr(message.culprits[0], field, "n" * 5000)
+    assert refusal(VERDICTS.name, message.SerializeToString()) == "value"
 
 
 @pytest.mark.parametrize(
