@@ -71,6 +71,41 @@ def test_a_device_that_comes_and_goes_is_one_incident_with_a_duty_cycle() -> Non
     assert found[3].decided_iteration > 240
 
 
+@pytest.mark.parametrize("restored_at", [None, 140])
+def test_a_device_that_came_and_went_and_stays_slow_is_told_as_slow_as_it_is(restored_at: int | None) -> None:
+    def throughput(rank: int, iteration: int) -> float:
+        return (
+            0.6 if rank == 2 and (136 <= iteration < 300 or iteration in {*range(100, 105), *range(118, 123)}) else 1.0
+        )
+
+    job = SyntheticJob(places=cube(), throughput=throughput, seed=3)
+    detector, found = JobDetector("job"), []
+    for frame in job.frames(0, 340):
+        found += [one for one in detector.observe(frame) if isinstance(one, Verdict)]
+        if frame.iteration == restored_at:
+            state = state_to_bytes(detector.to_state())
+            detector = JobDetector("job")
+            detector.restore(state_from_bytes(state))
+    told = [verdict for verdict in found if verdict.first_iteration >= 134]
+    assert [verdict.kind.value for verdict in told] == ["compute_slow", "recovered"]
+    assert told[0].throughput == pytest.approx(0.6, abs=0.02)
+    assert told[0].decided_iteration <= 136 + 13
+    assert told[0].evidence[0].name == "lasting"
+    assert told[1].decided_iteration <= 300 + 8
+    assert len({verdict.verdict_id for verdict in found}) == len(found)
+
+
+def test_nothing_more_is_said_of_a_device_that_comes_and_goes_once_its_process_has_ended() -> None:
+    def throughput(rank: int, iteration: int) -> float:
+        return 0.6 if rank == 2 and iteration in {*range(100, 105), *range(118, 123), *range(136, 140)} else 1.0
+
+    detector = JobDetector("job")
+    before = verdicts_of(detector, SyntheticJob(places=cube(), throughput=throughput, seed=3).frames(0, 140))
+    assert [culprit.rank for verdict in before for culprit in verdict.culprits] == [2] * len(before)
+    again = SyntheticJob(places=cube(), incarnations={2: 1}, seed=4, epoch=1)
+    assert verdicts_of(detector, again.frames(140, 300)) == []
+
+
 def test_a_slow_device_does_not_make_its_stage_look_heavy() -> None:
     job = SyntheticJob(places=cube(), throughput=slow_from(3, 40, 0.6), seed=4)
     kinds = {verdict.kind for verdict in reports("job", list(job.frames(0, 150)))}

@@ -2,7 +2,8 @@
 
 From the third time it falls ill within short spells (the second, when they are very short) its recoveries are held
 back until it has stayed healthy for much longer than between its spells. Its throughput is that of its mean time. Each
-verdict names the onset of the newest spell; the ones before it are evidence.
+verdict names the onset of the newest spell; the ones before it are evidence. A spell that outlasts those before by far
+is no spell any more: the device is as slow as it is then.
 """
 
 from collections.abc import Sequence
@@ -10,9 +11,11 @@ from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind
+from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 
 _LONGEST_CYCLE = 80
 _SHORT_CYCLE = 24
@@ -21,6 +24,7 @@ _SHORTEST_QUIET = 24
 _KEPT = 16
 _TOLD = 8
 _REPUBLISH_AT = 0.1
+_OUTLASTING, _SHORTEST_LASTING = 2.0, 12.0
 
 
 class _Course:
@@ -31,7 +35,13 @@ class _Course:
         self.spells: list[list[float]] = []
         self.intermittent = False
         self.published = 1.0
+        self.newest: Verdict | None = None
         self.held: Verdict | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """The newest spell, if there was one, has ended."""
+        return not self.spells or self.spells[-1][1] >= 0
 
     @property
     def cycle(self) -> float:
@@ -45,6 +55,13 @@ class _Course:
         if len(onsets) >= 2 and onsets[-1] - onsets[-2] <= _SHORT_CYCLE:
             return True
         return len(onsets) >= 3 and onsets[-1] - onsets[-3] <= 2 * _LONGEST_CYCLE
+
+    def outlasts(self, iteration: int) -> bool:
+        """The newest spell goes on, much longer than any before: the device does not come and go now."""
+        if self.is_over:
+            return False
+        longest = max((stop - start for start, stop, _ in self.spells[:-1]), default=0.0)
+        return iteration + 1 - self.spells[-1][0] >= max(_OUTLASTING * longest, _SHORTEST_LASTING)
 
     def duty(self, iteration: int) -> tuple[float, float]:
         """Share of the iterations since the first onset that were slow, and throughput by mean time."""
@@ -98,9 +115,22 @@ class Intermittent(KindWatch):
             else:
                 found.append(verdict)
         for rank, course in list(self._courses.items()):
-            if course.held is not None and frame.iteration - course.spells[-1][1] >= _quiet(course):
-                found.append(_released(course.held, frame))
-                del self._courses[rank]
+            incarnation = _incarnation_in(frame, rank)
+            if incarnation is None:
+                continue  # late, or gone
+            if incarnation != course.incarnation:
+                del self._courses[rank]  # whose process it was has ended
+            elif course.held is not None:
+                if frame.iteration - course.spells[-1][1] >= _quiet(course):
+                    found.append(_released(course.held, frame))
+                    del self._courses[rank]
+            elif course.is_over:
+                if _is_forgotten(course, frame.iteration):
+                    del self._courses[rank]
+            elif course.intermittent and course.newest is not None and course.outlasts(frame.iteration):
+                course.intermittent = False
+                if abs(course.spells[-1][2] - course.published) >= _REPUBLISH_AT:
+                    found.append(_lasting(course.newest, course, frame))
         return found
 
     def _take(self, verdict: Verdict) -> list[Verdict]:
@@ -108,7 +138,7 @@ class Intermittent(KindWatch):
         course = self._courses.get(culprit.rank)
         if course is None or course.incarnation != culprit.incarnation:
             course = self._courses[culprit.rank] = _Course(culprit.incarnation)
-        well = not course.spells or course.spells[-1][1] >= 0
+        well = course.is_over
         if verdict.kind is VerdictKind.RECOVERED:
             if well:
                 return [verdict]
@@ -117,14 +147,15 @@ class Intermittent(KindWatch):
                 return [verdict]
             course.held = verdict
             return self._changed(course, verdict, iteration)
-        if well and course.spells and verdict.first_iteration - course.spells[-1][0] > 2 * _LONGEST_CYCLE:
+        if well and course.spells and _is_forgotten(course, verdict.first_iteration):
             course.spells, course.intermittent = [], False
         if well:
             course.spells = [*course.spells[1 - _KEPT :], [float(verdict.first_iteration), -1.0, verdict.throughput]]
             course.held = None
         else:
             course.spells[-1][2] = verdict.throughput
-        if not course.intermittent and not course.comes_and_goes():
+        course.newest = verdict
+        if not course.intermittent and (course.outlasts(iteration) or not course.comes_and_goes()):
             return [verdict]
         newly, course.intermittent = not course.intermittent, True
         if newly:
@@ -144,7 +175,10 @@ class Intermittent(KindWatch):
         """Everything remembered, as plain values."""
         return {
             "courses": [
-                [rank, one.incarnation, one.spells, one.intermittent, one.published, _plain(one.held)]
+                [
+                    *(rank, one.incarnation, one.spells, one.intermittent, one.published),
+                    *(_plain(one.held), _plain(one.newest)),
+                ]
                 for rank, one in sorted(self._courses.items())
             ]
         }
@@ -152,10 +186,22 @@ class Intermittent(KindWatch):
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self._courses = {}
-        for rank, incarnation, spells, intermittent, published, held in state["courses"]:
+        # Snapshots of before do not have the newest verdict.
+        for rank, incarnation, spells, intermittent, published, held, *newest in state["courses"]:
             course = self._courses[int(rank)] = _Course(int(incarnation))
             course.spells = [list(spell) for spell in spells]
             course.intermittent, course.published, course.held = intermittent, published, _unplain(held)
+            course.newest = _unplain(newest[0]) if newest else None
+
+
+def _incarnation_in(frame: FrameObservation, rank: int) -> int | None:
+    entries = np.flatnonzero(frame.ranks == rank)
+    return int(frame.incarnations[entries[0]]) if len(entries) else None
+
+
+def _is_forgotten(course: _Course, iteration: int) -> bool:
+    """What comes after so long is an illness of its own."""
+    return iteration - course.spells[-1][0] > 2 * _LONGEST_CYCLE
 
 
 def _quiet(course: _Course) -> float:
@@ -189,6 +235,30 @@ def _released(held: Verdict, frame: FrameObservation) -> Verdict:
         decided_iteration=frame.iteration,
         decided_at_unix_seconds=frame.closed_at_unix_seconds,
         evidence=(fact, *held.evidence),
+    )
+
+
+def _lasting(newest: Verdict, course: _Course, frame: FrameObservation) -> Verdict:
+    """That a device which came and went is slow for good, and how slow."""
+    start, _, throughput = course.spells[-1]
+    fact = Evidence(
+        name="lasting",
+        value=frame.iteration + 1 - start,
+        unit="iterations",
+        text=f"slow without a break since {start:.0f}, much longer than in any spell before: its throughput now, not by "
+        "mean time",
+    )
+    culprit = newest.culprits[0]
+    return replace(
+        newest,
+        verdict_id=verdict_id(
+            newest.job_id, newest.kind, culprit.rank, culprit.incarnation, frame.epoch, frame.iteration
+        ),
+        throughput=throughput,
+        first_iteration=int(start),
+        decided_iteration=frame.iteration,
+        decided_at_unix_seconds=frame.closed_at_unix_seconds,
+        evidence=(fact, *newest.evidence),
     )
 
 
