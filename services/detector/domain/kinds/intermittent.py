@@ -8,70 +8,17 @@ is no spell any more: the device is as slow as it is then.
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
 from services.detector.domain.observation import FrameObservation
+from services.detector.domain.spell_course import SpellCourse
 from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 
-_LONGEST_CYCLE = 80
-_SHORT_CYCLE = 24
-_QUIET_CYCLES = 3
-_SHORTEST_QUIET = 24
-_KEPT = 16
 _TOLD = 8
 _REPUBLISH_AT = 0.1
-_OUTLASTING, _SHORTEST_LASTING = 2.0, 12.0
-
-
-class _Course:
-    """One device's spells: [first slow iteration, first healthy one or -1, throughput while slow]."""
-
-    def __init__(self, incarnation: int) -> None:
-        self.incarnation = incarnation
-        self.spells: list[list[float]] = []
-        self.intermittent = False
-        self.published = 1.0
-        self.newest: Verdict | None = None
-        self.held: Verdict | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """The newest spell, if there was one, has ended."""
-        return not self.spells or self.spells[-1][1] >= 0
-
-    @property
-    def cycle(self) -> float:
-        """Longest time from one onset to the next."""
-        onsets = [spell[0] for spell in self.spells]
-        return max((later - earlier for earlier, later in pairwise(onsets)), default=0.0)
-
-    def comes_and_goes(self) -> bool:
-        """So many onsets so close together that the next is to be expected."""
-        onsets = [spell[0] for spell in self.spells]
-        if len(onsets) >= 2 and onsets[-1] - onsets[-2] <= _SHORT_CYCLE:
-            return True
-        return len(onsets) >= 3 and onsets[-1] - onsets[-3] <= 2 * _LONGEST_CYCLE
-
-    def outlasts(self, iteration: int) -> bool:
-        """The newest spell goes on, much longer than any before: the device does not come and go now."""
-        if self.is_over:
-            return False
-        longest = max((stop - start for start, stop, _ in self.spells[:-1]), default=0.0)
-        return iteration + 1 - self.spells[-1][0] >= max(_OUTLASTING * longest, _SHORTEST_LASTING)
-
-    def duty(self, iteration: int) -> tuple[float, float]:
-        """Share of the iterations since the first onset that were slow, and throughput by mean time."""
-        slow = cost = 0.0
-        for start, stop, throughput in self.spells:
-            length = (stop if stop >= 0 else iteration + 1) - start
-            slow += length
-            cost += length / max(throughput, 0.01)
-        total = max(iteration + 1 - self.spells[0][0], 1.0)
-        return slow / total, total / (cost + total - slow)
 
 
 class Intermittent(KindWatch):
@@ -80,7 +27,7 @@ class Intermittent(KindWatch):
     name = "intermittent"
 
     def __init__(self) -> None:
-        self._courses: dict[int, _Course] = {}
+        self._courses: dict[int, SpellCourse] = {}
 
     @property
     def is_calm(self) -> bool:
@@ -121,11 +68,11 @@ class Intermittent(KindWatch):
             if incarnation != course.incarnation:
                 del self._courses[rank]  # whose process it was has ended
             elif course.held is not None:
-                if frame.iteration - course.spells[-1][1] >= _quiet(course):
+                if frame.iteration - course.spells[-1][1] >= course.quiet_iterations:
                     found.append(_released(course.held, frame))
                     del self._courses[rank]
             elif course.is_over:
-                if _is_forgotten(course, frame.iteration):
+                if course.is_forgotten(frame.iteration):
                     del self._courses[rank]
             elif course.intermittent and course.newest is not None and course.outlasts(frame.iteration):
                 course.intermittent = False
@@ -137,7 +84,7 @@ class Intermittent(KindWatch):
         culprit, iteration = verdict.culprits[0], verdict.decided_iteration
         course = self._courses.get(culprit.rank)
         if course is None or course.incarnation != culprit.incarnation:
-            course = self._courses[culprit.rank] = _Course(culprit.incarnation)
+            course = self._courses[culprit.rank] = SpellCourse(culprit.incarnation)
         well = course.is_over
         if verdict.kind is VerdictKind.RECOVERED:
             if well:
@@ -147,11 +94,10 @@ class Intermittent(KindWatch):
                 return [verdict]
             course.held = verdict
             return self._changed(course, verdict, iteration)
-        if well and course.spells and _is_forgotten(course, verdict.first_iteration):
+        if well and course.is_forgotten(verdict.first_iteration):
             course.spells, course.intermittent = [], False
         if well:
-            course.spells = [*course.spells[1 - _KEPT :], [float(verdict.first_iteration), -1.0, verdict.throughput]]
-            course.held = None
+            course.begin(verdict.first_iteration, verdict.throughput)
         else:
             course.spells[-1][2] = verdict.throughput
         course.newest = verdict
@@ -163,7 +109,7 @@ class Intermittent(KindWatch):
             return [_with_duty(verdict, course, iteration)]
         return self._changed(course, verdict, iteration)
 
-    def _changed(self, course: _Course, verdict: Verdict, iteration: int) -> list[Verdict]:
+    def _changed(self, course: SpellCourse, verdict: Verdict, iteration: int) -> list[Verdict]:
         """The same illness again, when its mean has moved enough to matter."""
         throughput = course.duty(iteration)[1]
         if abs(throughput - course.published) < _REPUBLISH_AT or verdict.kind is VerdictKind.RECOVERED:
@@ -188,7 +134,7 @@ class Intermittent(KindWatch):
         self._courses = {}
         # Snapshots of before do not have the newest verdict.
         for rank, incarnation, spells, intermittent, published, held, *newest in state["courses"]:
-            course = self._courses[int(rank)] = _Course(int(incarnation))
+            course = self._courses[int(rank)] = SpellCourse(int(incarnation))
             course.spells = [list(spell) for spell in spells]
             course.intermittent, course.published, course.held = intermittent, published, _unplain(held)
             course.newest = _unplain(newest[0]) if newest else None
@@ -199,17 +145,7 @@ def _incarnation_in(frame: FrameObservation, rank: int) -> int | None:
     return int(frame.incarnations[entries[0]]) if len(entries) else None
 
 
-def _is_forgotten(course: _Course, iteration: int) -> bool:
-    """What comes after so long is an illness of its own."""
-    return iteration - course.spells[-1][0] > 2 * _LONGEST_CYCLE
-
-
-def _quiet(course: _Course) -> float:
-    """Iterations that it must stay healthy before it is believed to be."""
-    return max(_SHORTEST_QUIET, _QUIET_CYCLES * course.cycle)
-
-
-def _with_duty(verdict: Verdict, course: _Course, iteration: int) -> Verdict:
+def _with_duty(verdict: Verdict, course: SpellCourse, iteration: int) -> Verdict:
     share, throughput = course.duty(iteration)
     newest = course.spells[-1]
     told = ", ".join(f"{start:.0f}-{stop - 1:.0f}" for start, stop, _ in course.spells[-_TOLD:] if stop >= 0)
@@ -238,15 +174,14 @@ def _released(held: Verdict, frame: FrameObservation) -> Verdict:
     )
 
 
-def _lasting(newest: Verdict, course: _Course, frame: FrameObservation) -> Verdict:
+def _lasting(newest: Verdict, course: SpellCourse, frame: FrameObservation) -> Verdict:
     """That a device which came and went is slow for good, and how slow."""
     start, _, throughput = course.spells[-1]
     fact = Evidence(
         name="lasting",
         value=frame.iteration + 1 - start,
         unit="iterations",
-        text=f"slow without a break since {start:.0f}, much longer than in any spell before: its throughput now, not by "
-        "mean time",
+        text=f"slow without a break since {start:.0f}, much longer than in any spell before: throughput as it is now",
     )
     culprit = newest.culprits[0]
     return replace(
