@@ -65,3 +65,11 @@ def test_the_published_octopipe_plan_is_evaluated_to_its_published_makespan() ->
     assert evaluation.makespan == 89870
     assert evaluation.busy == (86392, 84880, 84728, 84776)
     assert plan_from_json(plan_to_json(plan)) == plan
+
+
+def test_the_best_known_plan_of_a_profiled_model_is_within_three_per_cent_of_the_simple_bound() -> None:
+    recorded = json.loads((DATA / "nemotron_p8_best_known_plan.json").read_text(encoding="utf-8"))
+    told = document("simpipe", recorded["case"])
+    evaluation = evaluate(case_from_json(told), plan_from_json(recorded))
+    assert evaluation.makespan == recorded["makespan"]
+    assert evaluation.makespan <= 1.03 * told["lower_bound"]
