@@ -22,6 +22,11 @@ DATABASE_AWAY: tuple[type[BaseException], ...] = (
 )
 """Errors that mean that the database is away or overloaded: try again. Others are our fault."""
 
+
+class DatabaseAwayError(ConnectionError):
+    """The database did not answer in time, or there was no way to it: what SQLAlchemy has no error of its own for."""
+
+
 # The server's own limit comes first wherever there is a server: its error says more.
 _SERVER_GRACE_SECONDS = 2.0
 
@@ -74,6 +79,12 @@ def is_database_away(error: BaseException) -> bool:
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
     return isinstance(error, DATABASE_AWAY)
+
+
+def is_told_by_database(error: BaseException) -> bool:
+    """As :func:`is_database_away`, of work that does more than ask the database: other time limits are not meant."""
+    by_system = isinstance(error, OSError | TimeoutError) and not isinstance(error, DatabaseAwayError)
+    return is_database_away(error) and not by_system
 
 
 async def wait_for_database(engine: AsyncEngine, reachability: Reachability) -> None:

@@ -19,6 +19,7 @@ from history.vocabulary import JobState
 from services.scheduler.adapters.fleet_port import JobNews, JobView
 from services.scheduler.adapters.store import JobStateRecord
 from services.scheduler.domain.job_state import JobKnowledge
+from services.scheduler.domain.loose_ends import loose_ends
 from services.scheduler.domain.profiles import JobProfile
 from services.scheduler.domain.restart import new_job, resumed_job
 from services.scheduler.domain.suspicion import Suspicion
@@ -158,7 +159,7 @@ class ServedJob:
             await actor.take_rank(rank)
 
     async def finish(self) -> None:
-        """The job has ended. Of one that begins anew just now, only that is recorded."""
+        """The job has ended. Of one that begins anew just now, what is open in its history ends with it."""
         if self.is_ready:
             with self._guarded("finish") as actor:
                 await actor.finish()
@@ -167,10 +168,8 @@ class ServedJob:
             self._renewing.cancel()
             await asyncio.gather(self._renewing, return_exceptions=True)
         await self._retire()
-        detail = "finished while the scheduler had failed on it"
-        end = JobStateRecord(job_id=self._job_id, state=JobState.FINISHED, at=self._parts.now(), detail=detail)
         try:
-            await self._parts.store.save_patiently([end])
+            await self._end_on_record()
         except Exception:
             self._has_failed = True
             self._renewing = self._parts.spawn(self._renew())
@@ -209,6 +208,19 @@ class ServedJob:
         if self._actor is not None:
             await self._actor.retire(self._tasks.end)
         await self._tasks.end()
+
+    async def _end_on_record(self) -> None:
+        at, store = self._parts.now(), self._parts.store
+        detail = "the job finished while the scheduler had failed on it"
+        end = JobStateRecord(job_id=self._job_id, state=JobState.FINISHED, at=at, detail=detail)
+        try:
+            record = await last_known(store, self._job_id, at)
+            await store.save_patiently([*(loose_ends(record, at, detail) if record else ()), end])
+        except Exception as error:
+            if not is_fault(error):
+                raise
+            _log.warning("what is open in its history stays so", job_id=self._job_id, exc_info=error)
+            await store.save_patiently([end])
 
     async def _resume(self) -> None:
         record = await last_known(self._parts.store, self._job_id, self._parts.now())

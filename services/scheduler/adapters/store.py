@@ -31,7 +31,7 @@ from history.records import (
 )
 from history.vocabulary import JobState, PlanState
 from services.common.backoff import Reachability, persist
-from services.common.database import DATABASE_AWAY
+from services.common.database import DATABASE_AWAY, DatabaseAwayError
 from services.scheduler.adapters.fleet_api_codec import plan_to_proto
 
 
@@ -88,7 +88,7 @@ class Store:
 
         Raises:
             history.errors.HistoryError: A change contradicts the history, or what it refers to is missing.
-            OperationalError, InterfaceError, OSError, TimeoutError: The database is away: nothing or everything
+            OperationalError, InterfaceError, DatabaseAwayError: The database is away: nothing or everything
                 was saved; try again.
         """
 
@@ -112,7 +112,7 @@ class Store:
         """Ids of all unfinished jobs, oldest first.
 
         Raises:
-            OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
+            OperationalError, InterfaceError, DatabaseAwayError: The database is away.
         """
         return await self._transaction(reads.unfinished_jobs)
 
@@ -179,6 +179,8 @@ class Store:
                 result = await work(connection)
         except DATABASE_AWAY as error:
             self._reachability.down(error)
+            if isinstance(error, OSError | TimeoutError):
+                raise DatabaseAwayError(f"the history did not answer: {error!r}") from error
             raise
         self._reachability.up()
         return result

@@ -18,7 +18,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from contracts.topics import PROFILES, VERDICTS
-from history.records import PlanEventRecord, PlanRecord, RestartRecord, VerdictRecord
+from history.records import (
+    IncidentEventRecord,
+    IncidentState,
+    PlanEventRecord,
+    PlanRecord,
+    RestartRecord,
+    VerdictRecord,
+)
 from history.vocabulary import JobState, PlanState, VerdictKind
 from services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
 from services.common.kafka.dead_letters import SUFFIX
@@ -337,14 +344,39 @@ async def test_a_job_that_cannot_go_on_from_its_history_can_be_finished(
     worlds: tuple[World, World], store: TrippingStore
 ) -> None:
     bad, good = worlds
+    await bad.say(VerdictKind.FAIL_STOP, 3)
     store.forgets_layouts_of = bad.toys.job_id
     scheduler = await start_again(store, bad, good)
     await scheduler.coordinator.finish_job(bad.toys.job_id)
     known = await store.get_job(bad.toys.job_id)
     assert known is not None
     assert known.state is JobState.FINISHED
+    (incident,) = await incidents_of(store, bad)
+    assert incident.resolved_at is not None
+    assert not {plan.state for plan in await bad.plans()} & {PlanState.PROPOSED, PlanState.COMMITTED}
     store.forgets_layouts_of = ""
     assert await start_again(store, good) is good.scheduler
+
+
+async def test_a_job_whose_open_incidents_cannot_be_settled_can_be_finished_all_the_same(
+    worlds: tuple[World, World], store: TrippingStore
+) -> None:
+    bad, good = worlds
+    await bad.say(VerdictKind.FAIL_STOP, 3)
+    store.forgets_layouts_of = bad.toys.job_id
+    scheduler = await start_again(store, bad, good)
+    store.trips_before = lambda change: isinstance(change, IncidentEventRecord)
+    await scheduler.coordinator.finish_job(bad.toys.job_id)
+    known = await store.get_job(bad.toys.job_id)
+    assert known is not None
+    assert known.state is JobState.FINISHED
+    (incident,) = await incidents_of(store, bad)
+    assert incident.resolved_at is None
+
+
+async def incidents_of(store: Store, world: World) -> tuple[IncidentState, ...]:
+    page = await store.list_incidents(job_id=world.toys.job_id, page_size=10, page_token="")
+    return page.items
 
 
 async def set_layouts(engine: AsyncEngine, job_id: str, layout: str) -> None:
@@ -374,6 +406,9 @@ async def test_the_service_starts_with_a_job_whose_history_cannot_be_read_and_ta
             text("SELECT layout::text FROM job_layouts WHERE job_id = :job_id"), {"job_id": bad.job_id}
         )
     await set_layouts(engine, bad.job_id, "{}")
+    async with service(kafka_bootstrap, fresh_database_url, tmp_path) as (process, _):
+        process.send_signal(signal.SIGTERM)  # while the job waits to begin anew
+        assert await asyncio.wait_for(process.wait(), DEADLINE_SECONDS) == 0
     async with (
         service(kafka_bootstrap, fresh_database_url, tmp_path) as (process, port),
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,

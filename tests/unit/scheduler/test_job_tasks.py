@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from history.errors import AbortedPlanError
+from services.common.database import DatabaseAwayError
 from services.scheduler.faults import JobFailedError
 from services.scheduler.job_tasks import JobTasks
 
@@ -39,7 +40,7 @@ async def test_a_task_that_fails_is_told_and_ends_as_cancelled_while_the_others_
     "error",
     [
         OperationalError("SELECT 1", {}, Exception("server closed the connection")),
-        TimeoutError(),
+        DatabaseAwayError("no answer in time"),
         AbortedPlanError("p1"),
     ],
 )
@@ -50,6 +51,14 @@ async def test_a_database_that_is_away_and_a_lost_place_end_the_service_as_befor
             JobTasks(group.create_task, lambda doing, _: told.append(doing)).spawn(trip(error))
     assert raised.value.exceptions == (error,)
     assert not told
+
+
+@pytest.mark.parametrize("error", [TimeoutError("a wait of the job's own"), OSError("a file, a socket")])
+async def test_a_time_limit_or_a_socket_of_one_job_is_not_the_database_s(error: Exception) -> None:
+    told: list[Exception] = []
+    async with asyncio.TaskGroup() as group:
+        JobTasks(group.create_task, lambda _, error: told.append(error)).spawn(trip(error))
+    assert told == [error]
 
 
 async def test_what_was_told_already_is_not_told_again() -> None:
