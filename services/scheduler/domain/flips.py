@@ -6,10 +6,9 @@ from datetime import datetime
 
 from history.records import VerdictRecord
 from history.vocabulary import VerdictKind
-from services.scheduler.domain.job_state import JobKnowledge
+from services.scheduler.domain.job_state import SAME_THROUGHPUT, JobKnowledge
 
 FLIP_MEMORY_SECONDS = 900.0
-_SAME_THROUGHPUT = 0.05
 
 
 def flipped(job: JobKnowledge, rank: int, at: datetime) -> JobKnowledge:
@@ -53,6 +52,6 @@ def num_flips(job: JobKnowledge, now_unix_seconds: float) -> int:
     others = [
         rank
         for rank in sorted({*usable, *job.answered, *job.layout.ranks})
-        if abs(usable.get(rank, 0.0) - job.answered.get(rank, unknown)) > _SAME_THROUGHPUT
+        if abs(usable.get(rank, 0.0) - job.answered.get(rank, unknown)) > SAME_THROUGHPUT
     ]
     return min([counts.get(rank, 0) for rank in others], default=max(counts.values(), default=0))

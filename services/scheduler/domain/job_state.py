@@ -18,6 +18,8 @@ from services.scheduler.planning.situation import Situation
 
 HEALTHY = 0.97
 """A throughput from here on counts as 1: differences of a few percent are not worth an epoch."""
+SAME_THROUGHPUT = 0.05
+"""Ranks whose throughputs differ by no more are as they were planned for."""
 
 
 class PlanNeed(StrEnum):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge
+from services.scheduler.domain.job_state import SAME_THROUGHPUT, AppliedPlan, JobKnowledge
 from services.scheduler.domain.losses import with_loss
 from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, with_transfers
 from services.scheduler.planning.cost_model import CostModel, Workload
@@ -101,8 +101,8 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
     if min(speeds.values()) > 0.0 and not job.links:
         cost = CostModel(job.model, fresh, job.correction)
         if fresh.recent:
-            pool = pooled(job.workload, with_transfers(cost, job.layout, speeds))
-            cost = CostModel(job.model, pool, job.correction)
+            told = with_transfers(cost, job.layout, speeds) if _is_as_planned(job, speeds) else fresh
+            cost = CostModel(job.model, pooled(job.workload, told), job.correction)
         correction = calibrated_correction(cost, job.layout, speeds, profile.iteration_seconds)
         job = replace(job, workload=cost.workload, correction=correction)
     else:
@@ -114,6 +114,14 @@ def on_profile(job: JobKnowledge, profile: JobProfile) -> tuple[JobKnowledge, Me
         CostModel(job.model, fresh), job.layout, throughputs, plan.workload, profile.iteration_seconds
     )
     return replace(job, unmeasured=None), Measured(plan=plan, seconds=seconds)
+
+
+def _is_as_planned(job: JobKnowledge, speeds: Mapping[int, float]) -> bool:
+    """Whether ranks are as fast as the layout in force was planned for.
+
+    Where they are not, most wait for a few, and what transfers cost elsewhere hides behind these waits.
+    """
+    return all(abs(speed - min(1.0, job.answered.get(rank, 1.0))) <= SAME_THROUGHPUT for rank, speed in speeds.items())
 
 
 def _healthy_seconds(job: JobKnowledge, fresh: Workload) -> float:

@@ -22,7 +22,8 @@ def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[
     """Measured over predicted seconds of a layout in force, to correct later predictions with.
 
     Where it is known what the iterations were made of, each is compared with its own replay: so few iterations are
-    enough, whatever their documents. Clipped to [0.5, 3]: beyond that the model, not its scale, is wrong, and scaling
+    enough, whatever their documents. The noise of a handful is no scale yet: what was known before counts like eight.
+    Clipped to [0.5, 3]: beyond that the model, not its scale, is wrong, and scaling
     it would hide that.
 
     Args:
@@ -34,6 +35,8 @@ def calibrated_correction(cost: CostModel, layout: Layout, throughputs: Mapping[
     plain = CostModel(cost.model, cost.workload)
     if cost.workload.recent:
         ratio = Replay(plain, layout.mix).usual_ratio(layout, throughputs)
+        weight = _weight_of(len(cost.workload.recent))
+        ratio = cost.correction ** (1.0 - weight) * ratio**weight
     else:
         predicted = plain.iteration_seconds(layout, throughputs)
         if not (predicted > 0.0 and measured > 0.0 and math.isfinite(measured)):
@@ -88,8 +91,7 @@ def pooled(known: Workload | None, fresh: Workload) -> Workload:
     """
     if known is None or not known.recent or not fresh.recent:
         return fresh
-    num_fresh = float(len(fresh.recent))
-    weight = num_fresh / (num_fresh + _KNOWN_ITERATIONS)
+    num_fresh, weight = float(len(fresh.recent)), _weight_of(len(fresh.recent))
     both = {
         name: (1.0 - weight) * getattr(known, name) + weight * getattr(fresh, name)
         for name in ("exchange_seconds", "fixed_seconds")
@@ -99,6 +101,11 @@ def pooled(known: Workload | None, fresh: Workload) -> Workload:
     both["transfer_seconds"] = (1.0 - weight) * known.transfer_seconds + weight * fresh.transfer_seconds
     both["transfers_in_line"] = math.sqrt((1.0 - weight) * told + weight * tells)
     return replace(fresh, **both)
+
+
+def _weight_of(num_fresh: int) -> float:
+    """Of what so many new iterations say, beside what was known before."""
+    return num_fresh / (num_fresh + _KNOWN_ITERATIONS)
 
 
 def for_equal_work(

@@ -142,6 +142,21 @@ def test_several_stages_a_rank_teach_what_transfers_take_and_the_way_home_is_pre
     assert home == pytest.approx(usual_seconds(CostModel(job.model, truth), job.layout, everybody), rel=0.02)
 
 
+@pytest.mark.parametrize(("planned_for", "is_told"), [({}, False), ({3: 0.5}, True)])
+def test_while_ranks_wait_for_one_that_is_slow_iterations_tell_nothing_of_transfers(
+    planned_for: dict[int, float], is_told: bool
+) -> None:
+    job = fresh_job()
+    num = job.layout.num_micro_batches
+    recent = (RecentIteration(wall_seconds=9.0, tokens=(1000,) * num, sums_of_squares=(10_000,) * num),) * 8
+    known = replace(WORKLOAD, transfer_seconds=0.004, transfers_in_line=2.0, recent=recent)
+    slow = replace(profile(10, seconds=9.0), workload=replace(WORKLOAD, recent=recent), throughputs={3: 0.5})
+    answered = {rank: planned_for.get(rank, 1.0) for rank in job.layout.ranks} if planned_for else {}
+    there, _ = on_profile(replace(job, workload=known, answered=answered), slow)
+    assert there.workload is not None
+    assert (there.workload.transfer_seconds != known.transfer_seconds) == is_told
+
+
 def taken(iteration: int, at_seconds: float, *, epoch: int = 0, seconds: float = 2.0) -> JobProfile:
     return replace(profile(iteration, epoch=epoch, seconds=seconds), taken_at_unix_seconds=at_seconds)
 

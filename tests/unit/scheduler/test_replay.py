@@ -1,6 +1,7 @@
 """Recent iterations replayed: the cost model's own numbers where micro-batches are alike, and never less where not."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -136,8 +137,29 @@ def test_a_heavy_iteration_corrects_nothing() -> None:
     heavy, light = [2 * TOKENS, *[TOKENS] * 7], [TOKENS] * 8
     for tokens in (heavy, light):
         took = 1.3 * usual_seconds(having_run(iteration(tokens)), HOME, SPEEDS)
-        cost = having_run(iteration(tokens, wall_seconds=took))
-        assert calibrated_correction(cost, HOME, SPEEDS, measured=99.0) == pytest.approx(1.3)
+        cost = having_run(*[iteration(tokens, wall_seconds=took)] * 16)
+        for _ in range(20):
+            cost = replace(cost, correction=calibrated_correction(cost, HOME, SPEEDS, measured=99.0))
+        assert cost.correction == pytest.approx(1.3)
+
+
+@given(known=st.floats(0.6, 2.0), actual=st.floats(0.6, 2.0), few=st.integers(1, 16))
+def test_what_a_few_iterations_say_of_the_scale_is_mixed_with_what_was_known_the_more_the_more_they_are(
+    known: float, actual: float, few: int
+) -> None:
+    took = actual * usual_seconds(having_run(iteration([TOKENS] * 8)), HOME, SPEEDS)
+    found = [
+        calibrated_correction(
+            replace(having_run(*[iteration([TOKENS] * 8, wall_seconds=took)] * count), correction=known),
+            HOME,
+            SPEEDS,
+            measured=99.0,
+        )
+        for count in (few, few + 1)
+    ]
+    distances = [abs(correction - actual) for correction in (known, *found)]
+    assert all(later <= earlier + 1e-9 for earlier, later in pairwise(distances))
+    assert all(min(known, actual) - 1e-9 <= correction <= max(known, actual) + 1e-9 for correction in found)
 
 
 @pytest.mark.parametrize("layout", [HOME, SEVERAL], ids=["one stage a rank", "several"])
