@@ -3,27 +3,16 @@
 import asyncio
 import contextlib
 import random
-import signal
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
 
-import grpc
 import pytest
-import pytest_asyncio
 from evenkeel.detector.v1 import detector_pb2
-from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
 
-from contracts.topics import PROFILES, VERDICTS
+from contracts.topics import VERDICTS
 from history.records import (
-    IncidentEventRecord,
-    IncidentState,
     PlanEventRecord,
     PlanRecord,
-    RestartRecord,
     VerdictRecord,
 )
 from history.vocabulary import JobState, PlanState, VerdictKind
@@ -36,106 +25,24 @@ from services.scheduler.adapters.intake import Intake
 from services.scheduler.adapters.store import Change, Store
 from services.scheduler.faults import JobAwayError
 from tests.integration.scheduler.conftest import (
-    HOME,
     PATIENT_SECONDS,
     Scheduler,
     World,
-    job_record,
-    new_scheduler,
-    patient_engine,
 )
+from tests.integration.scheduler.failing.restarts import start_again
+from tests.integration.scheduler.failing.tripping_store import TrippingStore
 from tests.integration.scheduler.test_crashes import goes_on
 from tests.integration.scheduler.test_service import (
     DEADLINE_SECONDS,
     death,
     read_until,
-    register,
     send,
-    service,
-    until_without,
 )
-from tests.integration.scheduler.toy_job import ToyJob
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 
 _MOST_TRIPS = 6
 _DECIDED = (PlanState.COMMITTED, PlanState.APPLIED, PlanState.MEASURED)
-
-
-class TrippingStore(Store):
-    """The real store, over which the work for one job trips: at writes, or at what it reads at a start.
-
-    Attributes:
-        trips_before: Raises before it writes changes that are such.
-        trips_after: Raises when it has written them.
-        forgets_layouts_of: The job whose history it reads without layouts.
-    """
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        super().__init__(engine, timeout_seconds=PATIENT_SECONDS)
-        self.trips_before: Callable[[Change], bool] = lambda _: False
-        self.trips_after: Callable[[Change], bool] = lambda _: False
-        self.forgets_layouts_of = ""
-
-    async def save(self, changes: Sequence[Change]) -> tuple[bool, ...]:
-        if any(map(self.trips_before, changes)):
-            raise ArithmeticError("before it was written")
-        saved = await super().save(changes)
-        if any(map(self.trips_after, changes)):
-            raise ArithmeticError("after it was written")
-        return saved
-
-    async def load_job(self, job_id: str) -> RestartRecord | None:
-        record = await super().load_job(job_id)
-        return replace(record, layouts={}) if record is not None and job_id == self.forgets_layouts_of else record
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[ToyJob, ToyJob]]:
-    jobs = ToyJob(f"bad-{uuid.uuid4().hex[:8]}", HOME), ToyJob(f"good-{uuid.uuid4().hex[:8]}", HOME)
-    for job in jobs:
-        job.start()
-    yield jobs
-    for job in jobs:
-        job.stop()
-
-
-@pytest_asyncio.fixture
-async def engine(fresh_database_url: str) -> AsyncIterator[AsyncEngine]:
-    engine = patient_engine(fresh_database_url)
-    yield engine
-    await engine.dispose()
-
-
-@pytest.fixture
-def store(engine: AsyncEngine) -> TrippingStore:
-    return TrippingStore(engine)
-
-
-@pytest_asyncio.fixture
-async def worlds(
-    engine: AsyncEngine, store: TrippingStore, pair: tuple[ToyJob, ToyJob]
-) -> AsyncIterator[tuple[World, World]]:
-    """Two jobs of one scheduler; the store is meant to trip over the first."""
-    scheduler = new_scheduler(engine, store=store)
-    bad, good = (World(engine=engine, toys=toys, scheduler=scheduler) for toys in pair)
-    for world in (bad, good):
-        await world.coordinator.register_job(job_record(world.toys))
-        for toy in world.toys.ranks.values():
-            await world.register(toy)
-        await world.profile(5, 1.7)
-    yield bad, good
-    await bad.scheduler.crash()
-
-
-async def start_again(store: Store, *worlds: World) -> Scheduler:
-    """kill -9 of the scheduler of some jobs, and a new one."""
-    await worlds[0].scheduler.crash()
-    scheduler = new_scheduler(worlds[0].engine, store=store)
-    for world in worlds:
-        world.scheduler = scheduler
-    assert await scheduler.coordinator.load() == len(worlds)
-    return scheduler
 
 
 @contextlib.asynccontextmanager
@@ -318,110 +225,3 @@ async def test_failing_anywhere_on_the_way_of_its_plans_a_job_goes_on_and_no_ste
     assert decided == sorted(set(decided)), "each epoch is one plan's"
     assert good.job.epoch == 0
     await goes_on(good)
-
-
-async def test_a_job_that_cannot_go_on_from_its_history_is_tried_again_while_others_are_served(
-    worlds: tuple[World, World], store: TrippingStore
-) -> None:
-    bad, good = worlds
-    store.forgets_layouts_of = bad.toys.job_id
-    scheduler = await start_again(store, bad, good)
-    assert scheduler.coordinator.job(bad.toys.job_id) is None
-    good.toys.ranks[3].kill()
-    await good.say(VerdictKind.FAIL_STOP, 3)
-    await good.until(lambda: 3 not in good.job.layout.ranks, "the repair of the job that is well")
-    with pytest.raises(JobAwayError):
-        await bad.register(bad.toys.ranks[0])
-    await good.until(lambda: scheduler.num_failures("begin") > 1, "a second try")
-    store.forgets_layouts_of = ""
-    await good.until(lambda: scheduler.coordinator.is_ready(bad.toys.job_id), "the job that failed")
-    bad.toys.ranks[3].kill()
-    await bad.say(VerdictKind.FAIL_STOP, 3)
-    await bad.until(lambda: 3 not in bad.job.layout.ranks, "the repair of the job that failed")
-
-
-async def test_a_job_that_cannot_go_on_from_its_history_can_be_finished(
-    worlds: tuple[World, World], store: TrippingStore
-) -> None:
-    bad, good = worlds
-    await bad.say(VerdictKind.FAIL_STOP, 3)
-    store.forgets_layouts_of = bad.toys.job_id
-    scheduler = await start_again(store, bad, good)
-    await scheduler.coordinator.finish_job(bad.toys.job_id)
-    known = await store.get_job(bad.toys.job_id)
-    assert known is not None
-    assert known.state is JobState.FINISHED
-    (incident,) = await incidents_of(store, bad)
-    assert incident.resolved_at is not None
-    assert not {plan.state for plan in await bad.plans()} & {PlanState.PROPOSED, PlanState.COMMITTED}
-    store.forgets_layouts_of = ""
-    assert await start_again(store, good) is good.scheduler
-
-
-async def test_a_job_whose_open_incidents_cannot_be_settled_can_be_finished_all_the_same(
-    worlds: tuple[World, World], store: TrippingStore
-) -> None:
-    bad, good = worlds
-    await bad.say(VerdictKind.FAIL_STOP, 3)
-    store.forgets_layouts_of = bad.toys.job_id
-    scheduler = await start_again(store, bad, good)
-    store.trips_before = lambda change: isinstance(change, IncidentEventRecord)
-    await scheduler.coordinator.finish_job(bad.toys.job_id)
-    known = await store.get_job(bad.toys.job_id)
-    assert known is not None
-    assert known.state is JobState.FINISHED
-    (incident,) = await incidents_of(store, bad)
-    assert incident.resolved_at is None
-
-
-async def incidents_of(store: Store, world: World) -> tuple[IncidentState, ...]:
-    page = await store.list_incidents(job_id=world.toys.job_id, page_size=10, page_token="")
-    return page.items
-
-
-async def set_layouts(engine: AsyncEngine, job_id: str, layout: str) -> None:
-    """What no service may do to a history: change it."""
-    async with engine.begin() as connection:
-        await connection.execute(text("SET LOCAL session_replication_role = replica"))
-        statement = text("UPDATE job_layouts SET layout = cast(:layout AS jsonb) WHERE job_id = :job_id")
-        await connection.execute(statement, {"layout": layout, "job_id": job_id})
-
-
-async def test_the_service_starts_with_a_job_whose_history_cannot_be_read_and_takes_it_up_when_it_can(
-    pair: tuple[ToyJob, ToyJob], engine: AsyncEngine, kafka_bootstrap: str, fresh_database_url: str, tmp_path: Path
-) -> None:
-    bad, good = pair
-    async with (
-        service(kafka_bootstrap, fresh_database_url, tmp_path) as (_, port),
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
-    ):
-        for toys in pair:
-            await register(scheduler_pb2_grpc.FleetServiceStub(channel), toys)
-            profile = detector_pb2.Profile(
-                job_id=toys.job_id, iteration=5, seconds_per_flop=2e-10, tokens=1024, sum_of_squares=1e5
-            )
-            await send(kafka_bootstrap, PROFILES.name, toys.job_id, profile)
-    async with engine.connect() as connection:
-        layout = await connection.scalar(
-            text("SELECT layout::text FROM job_layouts WHERE job_id = :job_id"), {"job_id": bad.job_id}
-        )
-    await set_layouts(engine, bad.job_id, "{}")
-    async with service(kafka_bootstrap, fresh_database_url, tmp_path) as (process, _):
-        process.send_signal(signal.SIGTERM)  # while the job waits to begin anew
-        assert await asyncio.wait_for(process.wait(), DEADLINE_SECONDS) == 0
-    async with (
-        service(kafka_bootstrap, fresh_database_url, tmp_path) as (process, port),
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
-    ):
-        stub = scheduler_pb2_grpc.FleetServiceStub(channel)
-        for toys in (bad, good):
-            toys.ranks[3].kill()
-            await send(kafka_bootstrap, VERDICTS.name, toys.job_id, death(toys.job_id, 3))
-        await until_without(stub, good, 3)
-        await set_layouts(engine, bad.job_id, str(layout))
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            while bad.ranks[0].layout is None or 3 in bad.ranks[0].layout.ranks:
-                assert process.returncode is None, "the scheduler ended"
-                await asyncio.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), DEADLINE_SECONDS) == 0

@@ -1,0 +1,42 @@
+"""The real store, which fails for one job where a test wants it to."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from history.records import (
+    RestartRecord,
+)
+from services.scheduler.adapters.store import Change, Store
+from tests.integration.scheduler.conftest import (
+    PATIENT_SECONDS,
+)
+
+
+class TrippingStore(Store):
+    """The real store, over which the work for one job trips: at writes, or at what it reads at a start.
+
+    Attributes:
+        trips_before: Raises before it writes changes that are such.
+        trips_after: Raises when it has written them.
+        forgets_layouts_of: The job whose history it reads without layouts.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        super().__init__(engine, timeout_seconds=PATIENT_SECONDS)
+        self.trips_before: Callable[[Change], bool] = lambda _: False
+        self.trips_after: Callable[[Change], bool] = lambda _: False
+        self.forgets_layouts_of = ""
+
+    async def save(self, changes: Sequence[Change]) -> tuple[bool, ...]:
+        if any(map(self.trips_before, changes)):
+            raise ArithmeticError("before it was written")
+        saved = await super().save(changes)
+        if any(map(self.trips_after, changes)):
+            raise ArithmeticError("after it was written")
+        return saved
+
+    async def load_job(self, job_id: str) -> RestartRecord | None:
+        record = await super().load_job(job_id)
+        return replace(record, layouts={}) if record is not None and job_id == self.forgets_layouts_of else record
