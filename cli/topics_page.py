@@ -23,7 +23,7 @@ PROMISES = """
 | records | delivery | how a reader recognises repeats |
 |---|---|---|
 | records | at most once under overload: a rank drops its oldest, counts them in `num_dropped`, and `sequence` shows the gap | (job, rank, incarnation, sequence) |
-| observations | at least once | (job, iteration, epoch) of a frame; `sequence` per job |
+| observations | at least once | (job, iteration, epoch) of a frame; `sequence` per job, by which a run counts each of its frames |
 | verdicts | at least once | `verdict_id`, a pure function of what it says about whom |
 | profiles | newest per job | `iteration` |
 | suspicions | at least once; one that is half a minute old is not answered | (job, rank, incarnation, `iteration`) |

@@ -87,14 +87,15 @@ async def _rebuilt(
     from evenkeel.telemetry.v1 import telemetry_pb2 as pb  # noqa: PLC0415
 
     from contracts.topics import OBSERVATIONS  # noqa: PLC0415
+    from contracts.unrolled import unrolled  # noqa: PLC0415
     from offline.frames_operations import operations_of, slowest_shards  # noqa: PLC0415
     from offline.record import newest_values_of_job  # noqa: PLC0415
 
-    def has_frame(value: bytes) -> bool:
-        return pb.Observation.FromString(value).HasField("frame")
+    def has_frames(value: bytes) -> bool:
+        return pb.Observation.FromString(value).WhichOneof("observed") in ("frame", "run")
 
-    values = await newest_values_of_job(servers, OBSERVATIONS, job, count=iterations, wanted=has_frame)
-    frames = [pb.Observation.FromString(value).frame for value in values]
+    values = await newest_values_of_job(servers, OBSERVATIONS, job, count=iterations, wanted=has_frames)
+    frames = [one.frame for value in values for one in unrolled(pb.Observation.FromString(value))][-iterations:]
     if not frames:
         raise RecordingError(f"Kafka holds no iterations of job {job!r}")
     rebuilt = operations_of(frames, shape)

@@ -7,13 +7,14 @@ first line may be missing; the first message then says what it is.
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
+from contracts.unrolled import unrolled
 from offline.errors import RecordingError
 from offline.skipped import Skipped
 
@@ -77,8 +78,7 @@ def read_messages(path: Path, skipped: Skipped | None = None) -> Iterator[Messag
                 if skipped is not None:
                     skipped.place = f"message {number} at byte {at}"
                 kind = kind or _kind_of(content)
-                message = _parsed(path, number, kind, content, skipped)
-                if message is not None:
+                for message in _parsed(path, number, kind, content, skipped):
                     num_read += 1
                     yield message
             if num_read == 0:
@@ -152,21 +152,26 @@ def _kind_of(content: bytes) -> type[Message]:
     return pb.Record
 
 
-def _parsed(path: Path, number: int, kind: type[Message], content: bytes, skipped: Skipped | None) -> Message | None:
+def _parsed(path: Path, number: int, kind: type[Message], content: bytes, skipped: Skipped | None) -> Sequence[Message]:
+    """The message; a run of frames as an observation each; nothing where it cannot be read."""
+    found: list[Message] = []
     try:
         message = kind.FromString(content)
+        found += unrolled(message) if isinstance(message, pb.Observation) else [message]
         word, problem = ("", "") if message.job_id else ("no_job", "names no job; is it a samples file?")
         empty = isinstance(message, pb.Record) and not (message.samples or message.progress or message.events)
         if empty and _kind_of(content) is pb.Observation:
             word, problem = "other_kind", "is an Observation among Records"
     except DecodeError as error:
         word, problem = "malformed", f"is no {kind.DESCRIPTOR.full_name}: {error}"
+    except ValueError as error:
+        word, problem = "bad_columns", f"tells of {error}"
     if not problem:
-        return message
+        return found
     if skipped is None:
         raise RecordingError(f"{path}: message {number} {problem}")
     skipped.add(word, f"it {problem}")
-    return None
+    return ()
 
 
 def _varint(value: int) -> bytes:

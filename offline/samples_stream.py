@@ -4,7 +4,7 @@ Observations are what it reads. Records go through the telemetry service's own r
 that any record so far has named, so frames close and silence counts as it did live.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
@@ -14,7 +14,7 @@ from offline.samples_file import Message
 from offline.samples_order import newest_seconds
 from offline.skipped import Skipped
 from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
-from services.detector.adapters.observation_codec import decode_observation
+from services.detector.adapters.observation_codec import decode_observations
 from services.detector.domain.observation import Observation
 from services.telemetry.adapters.observation_codec import observation_record
 from services.telemetry.adapters.record_decoder import event_from_proto, newest_progress_of, samples_of
@@ -46,7 +46,7 @@ def observations_of(messages: Iterable[Message], skipped: Skipped | None = None)
     for number, message in enumerate(messages, start=1):
         try:
             if isinstance(message, pb.Observation):
-                yield _decoded(message.job_id, message.SerializeToString())
+                yield from _decoded(message.job_id, message.SerializeToString())
             else:
                 yield from streams.take(message, number)
         except (RejectedRecordError, HostileRecordError) as error:
@@ -102,9 +102,9 @@ class _Streams:
     def _observations(self, job_id: str, numbered: Iterable[Numbered]) -> Iterator[Observation]:
         for each in numbered:
             self._last[job_id] = each.sequence
-            yield _decoded(job_id, observation_record(job_id, each, input_offset=0).value or b"")
+            yield from _decoded(job_id, observation_record(job_id, each, input_offset=0).value or b"")
 
 
-def _decoded(job_id: str, value: bytes) -> Observation:
+def _decoded(job_id: str, value: bytes) -> Sequence[Observation]:
     record = ConsumedRecord(partition=_NOWHERE, offset=0, timestamp_seconds=0.0, key=job_id.encode(), value=value)
-    return decode_observation(record)[0]
+    return decode_observations(record).observations

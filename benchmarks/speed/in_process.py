@@ -14,7 +14,7 @@ from contracts.topics import OBSERVATIONS, RECORDS
 from services.common.database import create_engine
 from services.common.kafka import Batch, ConsumedRecord, FetchedRecords, OutgoingRecord, Partition
 from services.detector.adapters.finding_codec import record_of
-from services.detector.adapters.observation_codec import decode_observation
+from services.detector.adapters.observation_codec import decode_observations
 from services.detector.domain.detector import JobDetector
 from services.detector.warm_up import warm_up as warm_up_detector
 from services.telemetry.adapters.rollup_writer import RollupWriter
@@ -96,14 +96,16 @@ def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]
         observations, telemetry_seconds = asyncio.run(_through_telemetry(records))
     finally:
         gc.unfreeze()
-    assert len(observations) == num_iterations, len(observations)
-    detector, num_found = JobDetector("job"), 0
+    detector, num_judged, num_found = JobDetector("job"), 0, 0
     read = consumed((each.value or b"" for each in observations), OBSERVATIONS.name, key=b"job")
     began_seconds = time.process_time()
     for first in range(0, len(read), _AT_ONCE):
-        decoded = [decode_observation(each)[0] for each in read[first : first + _AT_ONCE]]
+        decoded = [one for each in read[first : first + _AT_ONCE] for one in decode_observations(each).observations]
+        num_judged += len(decoded)
         num_found += len([record_of(finding) for finding in detector.observe_all(decoded)])
-    return len(records) / telemetry_seconds, len(records) / (time.process_time() - began_seconds)
+    judge_seconds = time.process_time() - began_seconds
+    assert num_judged == num_iterations, num_judged
+    return len(records) / telemetry_seconds, len(records) / judge_seconds
 
 
 async def _through_telemetry(records: FetchedRecords) -> tuple[list[OutgoingRecord], float]:

@@ -13,7 +13,7 @@ from services.common.lifecycle import run_service
 from services.common.metrics import KafkaMetrics, create_registry
 from services.common.settings import load_settings
 from services.detector.adapters.handler import DetectorHandler
-from services.detector.adapters.observation_codec import decode_observation
+from services.detector.adapters.observation_codec import decode_observations
 from services.detector.adapters.snapshot_store import PostgresSnapshotStore
 from services.detector.metrics import DetectorMetrics
 from services.detector.settings import DetectorSettings
@@ -53,7 +53,7 @@ async def serve(settings: DetectorSettings) -> None:
             on_change=health.witness("kafka", "consumer"),
         ),
         handler,
-        decoders={OBSERVATIONS.name: decode_observation},
+        decoders={OBSERVATIONS.name: decode_observations},
         dead_letters=DeadLetters(producer, kafka_metrics, group=settings.detector_group),
         metrics=kafka_metrics,
         on_assigned=lambda partitions: health.report("assignment", ready=True, detail=f"{len(partitions)} partitions"),

@@ -9,7 +9,9 @@ import time
 import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
+from services.common.kafka import ConsumedRecord, Partition
 from services.detector.adapters.frame_codec import frame_from_proto
+from services.detector.adapters.observation_codec import decode_observations
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.middle import middle_of
 from services.detector.domain.noise import estimate, row_scales
@@ -27,6 +29,11 @@ def warm_up() -> float:
     started, detector = time.perf_counter(), JobDetector("warm-up")
     for iteration in range(_NUM_ITERATIONS):
         detector.observe(frame_from_proto(detector.job_id, iteration, _frame(iteration)))
+    run = pb.FrameRun(
+        iterations=[0], closed_at_unix_seconds=[1.0], last_sample_at_unix_seconds=[1.0], columns=_frame(0).columns
+    )
+    message = pb.Observation(job_id=detector.job_id, run=run)
+    decode_observations(ConsumedRecord(Partition("", -1), 0, 0.0, None, message.SerializeToString()))
     # Of links, whose residuals are of another precision, and of who may have recovered.
     window = np.linspace(-0.01, 0.01, 48)[None, :]
     row_scales(window, estimate(window, np.ones(1, dtype=np.bool_)))

@@ -14,7 +14,7 @@ import structlog
 from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
 from services.common.kafka.ports import Producer
 from services.common.kafka.tail import Tail
-from services.telemetry.adapters.observation_codec import observation_record
+from services.telemetry.adapters.observation_codec import observation_records
 from services.telemetry.adapters.record_batch import ArrivedRun, RecordBatchDecoder
 from services.telemetry.adapters.recovery import PartitionMemory, remember
 from services.telemetry.adapters.rollup_writer import RollupWriter
@@ -308,15 +308,17 @@ class TelemetryHandler:
             self._rollup_writer.put(job.rollups.add(block, rows, now_seconds))
 
     def _told(self, shard: _Shard, job: _Job, numbered: Sequence[Numbered]) -> _Told:
-        told = _Told()
+        if not numbered:
+            return _Told()
+        told = _Told(observation_records(job.stream.job_id, numbered, input_offset=shard.newest_offset))
         for each in numbered:
-            told.records.append(observation_record(job.stream.job_id, each, input_offset=shard.newest_offset))
             if isinstance(each.observed, ClosedFrame):
                 told.frames.append(each.observed)
-                self._metrics.observations.labels("frame").inc()
             else:
                 kind = "picture" if isinstance(each.observed, Picture) else "event"
                 self._metrics.observations.labels(kind).inc()
+        if told.frames:
+            self._metrics.observations.labels("frame").inc(len(told.frames))
         return told
 
     async def _send(self, outgoing: Sequence[OutgoingRecord], frames: Sequence[ClosedFrame]) -> None:

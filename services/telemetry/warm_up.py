@@ -11,7 +11,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from contracts.headers import record_headers
 from contracts.topics import RECORDS
 from services.common.kafka import ConsumedRecord, FetchedRecords, Partition
-from services.telemetry.adapters.observation_codec import observation_record
+from services.telemetry.adapters.observation_codec import observation_record, observation_records
 from services.telemetry.adapters.record_batch import RecordBatchDecoder
 from services.telemetry.domain.job_stream import JobStream
 from services.telemetry.domain.sequences import RecordSequences
@@ -46,10 +46,12 @@ def warm_up() -> float:
     stream, sequences = JobStream("job"), RecordSequences()
     for run in arrived.runs:
         sequences.add(run.numbers)
-        for numbered in stream.records(
+        numbered = stream.records(
             run.numbers[:, 0:2], run.num_samples, run.progress, arrived.block, run.first_row, run.stop_row, 1.0
-        ):
-            observation_record("job", numbered, input_offset=0)
+        )
+        observation_records("job", numbered, input_offset=0)
+        for each in numbered:
+            observation_record("job", each, input_offset=0)
     return time.perf_counter() - began_seconds
 
 

@@ -79,7 +79,7 @@ def frame_from_raw(job_id: str, sequence: int, frame: Any) -> FrameObservation:
     integers[RANKS], integers[INCARNATIONS], integers[EPOCHS] = rows.ranks, rows.incarnations, rows.epochs
     integers[FIRST_OF_LAYOUT:COUNTS] = rows.positions.T
     flags[PLANNED], flags[HAS_LOSS], flags[HAS_NORM] = rows.marks, rows.has_loss, rows.has_gradient_norm
-    _write_usable(
+    write_usable(
         rows.seconds,
         rows.costs,
         rows.workloads,
@@ -114,11 +114,20 @@ def _rows_of(frame: Any) -> FrameRows:
         rows = joined(rows, rows_of_entries(frame.entries))
     if not _rise(rows.ranks):
         rows = picked(rows, np.argsort(rows.ranks, kind="stable"))
-        if not _rise(rows.ranks):
-            raise RejectedRecordError("bad_ranks", f"ranks of frame {frame.iteration} appear twice")
-    if len(rows.ranks) and rows.ranks[0] < 0:
-        raise RejectedRecordError("bad_ranks", f"ranks of frame {frame.iteration} are negative")
+    check_ranks(rows.ranks, frame.iteration)
     return rows
+
+
+def check_ranks(ranks: Ints, iteration: int) -> None:
+    """Returns if a frame's ranks are in order, each once.
+
+    Raises:
+        RejectedRecordError: They are not, or are negative.
+    """
+    if not _rise(ranks):
+        raise RejectedRecordError("bad_ranks", f"ranks of frame {iteration} appear twice")
+    if len(ranks) and ranks[0] < 0:
+        raise RejectedRecordError("bad_ranks", f"ranks of frame {iteration} are negative")
 
 
 def _rise(ranks: Ints) -> bool:
@@ -126,7 +135,7 @@ def _rise(ranks: Ints) -> bool:
 
 
 @compiled
-def _write_usable(
+def write_usable(
     seconds: Floats,
     costs: Floats,
     workloads: Floats,

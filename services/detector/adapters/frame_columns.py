@@ -1,4 +1,4 @@
-"""Columns of a frame message: packed numbers, taken as the bytes that they are on the wire."""
+"""Columns of a frame message, or of a run of frames, as arrays: who its entries are, and what they measured."""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -6,27 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from google.protobuf.message import DecodeError
 
-from numeric.arrays import Bytes, Floats, Ints
+from numeric.arrays import Bools, Bytes, Floats, Ints
 from numeric.compiled import compiled
 from services.common.kafka import RejectedRecordError
-from services.common.raw_fields import raw_message_class
 from services.detector.adapters.frame_rows import FrameRows, costs_of
+from services.detector.adapters.packed_columns import column, read_columns, stacked
 
-_PACKED = {
-    field.name: field
-    for field in pb.FrameColumns.DESCRIPTOR.fields
-    if field.name not in ("names", "traffic")  # these are not arrays of numbers
-}
-_RawColumns = raw_message_class(pb.DESCRIPTOR, "FrameColumns", {"FrameColumns": [*_PACKED, "traffic"]})
-_TYPES: dict[int, npt.DTypeLike] = {
-    pb.FrameColumns.DESCRIPTOR.fields_by_name["wall_seconds"].type: np.dtype("<f8"),
-    pb.FrameColumns.DESCRIPTOR.fields_by_name["ranks"].type: np.dtype("<i4"),
-    pb.FrameColumns.DESCRIPTOR.fields_by_name["peak_memory_bytes"].type: np.dtype("<i8"),
-    pb.FrameColumns.DESCRIPTOR.fields_by_name["has_loss"].type: np.dtype("?"),
-}
-_DTYPES = {name: np.dtype(_TYPES[field.type]) for name, field in _PACKED.items()}
 _SEAT_COLUMNS = (
     "ranks",
     "incarnations",
@@ -61,7 +47,7 @@ _MOST_MICRO_BATCHES = 1 << 22
 _Raw = npt.NDArray[np.int32]
 
 
-class _Seats(NamedTuple):
+class Seats(NamedTuple):
     """Who sits where in a frame, the same in most frames of a job: shared, and not to be written to."""
 
     ranks: Ints
@@ -70,6 +56,34 @@ class _Seats(NamedTuple):
     devices: tuple[str, ...]
     positions: Ints
     costs: Floats
+
+
+class Measured(NamedTuple):
+    """What the entries of some frames measured, one frame after the other; the first six as in ``FrameRows``.
+
+    Attributes:
+        seconds: See there.
+        losses: The same.
+        has_loss: The same.
+        gradient_norms: The same.
+        has_gradient_norm: The same.
+        marks: The same.
+        started_at_unix_seconds: The same.
+        workloads: The same.
+        micro_batches: The same, those that the first frame names, then those of the second one.
+        ends: Behind the last micro-batch of each frame.
+    """
+
+    seconds: Floats
+    losses: Floats
+    has_loss: Bools
+    gradient_norms: Floats
+    has_gradient_norm: Bools
+    marks: Ints
+    started_at_unix_seconds: Floats
+    workloads: Floats
+    micro_batches: Floats
+    ends: Ints
 
 
 def rows_of_columns(raw: bytes, epoch: int) -> FrameRows:
@@ -82,39 +96,71 @@ def rows_of_columns(raw: bytes, epoch: int) -> FrameRows:
     Raises:
         RejectedRecordError: The columns do not fit together.
     """
-    try:
-        columns: Any = _RawColumns.FromString(raw)
-    except DecodeError as error:
-        raise RejectedRecordError("malformed", f"not a FrameColumns: {error}") from error
-    num_entries = len(columns.ranks) // 4
-    seats = _seats(tuple(columns.names), *[getattr(columns, name) for name in _SEAT_COLUMNS])
-    numbers = _stacked(columns, _MEASURED_COLUMNS, num_entries, np.float64)
-    flags = _stacked(columns, _FLAG_COLUMNS, num_entries, np.uint8)
-    seconds, losses, gradient_norms = _measured(numbers, flags)
-    workloads, micro_batches = _workloads(columns, num_entries)
+    columns = read_columns(raw)
+    seats = seats_of(columns)
+    num_entries = len(seats.ranks)
+    measured = measured_of(columns, num_entries)
     return FrameRows(
         ranks=seats.ranks,
         incarnations=seats.incarnations,
         nodes=seats.nodes,
         devices=seats.devices,
         epochs=np.full(num_entries, epoch, dtype=np.int64),
-        marks=_array("marks", columns.marks, num_entries).astype(np.int64),
-        seconds=seconds,
+        marks=measured.marks,
+        seconds=measured.seconds,
         positions=seats.positions,
         costs=seats.costs,
-        workloads=workloads,
-        micro_batches=micro_batches,
-        losses=losses,
-        has_loss=flags[0] != 0,  # any number but 0 is true on the wire
-        gradient_norms=gradient_norms,
-        has_gradient_norm=flags[1] != 0,
-        started_at_unix_seconds=numbers[-1],
+        workloads=measured.workloads,
+        micro_batches=measured.micro_batches,
+        losses=measured.losses,
+        has_loss=measured.has_loss,
+        gradient_norms=measured.gradient_norms,
+        has_gradient_norm=measured.has_gradient_norm,
+        started_at_unix_seconds=measured.started_at_unix_seconds,
         traffic=_traffic(columns, num_entries),
     )
 
 
+def seats_of(columns: Any) -> Seats:
+    """Who the entries are.
+
+    Raises:
+        RejectedRecordError: The columns do not fit together.
+    """
+    return _seats(tuple(columns.names), *[getattr(columns, name) for name in _SEAT_COLUMNS])
+
+
+def measured_of(columns: Any, num_entries: int, num_frames: int = 1) -> Measured:
+    """What they measured.
+
+    Args:
+        columns: As :func:`read_columns` gives them.
+        num_entries: Entries of a frame.
+        num_frames: How many frames.
+
+    Raises:
+        RejectedRecordError: The columns do not fit together.
+    """
+    numbers = stacked(columns, _MEASURED_COLUMNS, num_entries, np.float64, num_frames)
+    flags = stacked(columns, _FLAG_COLUMNS, num_entries, np.uint8, num_frames)
+    seconds, losses, gradient_norms = _measured(numbers, flags)
+    workloads, micro_batches, ends = _workloads(columns, num_entries, num_frames)
+    return Measured(
+        seconds=seconds,
+        losses=losses,
+        has_loss=flags[0] != 0,  # any number but 0 is true on the wire
+        gradient_norms=gradient_norms,
+        has_gradient_norm=flags[1] != 0,
+        marks=column("marks", columns.marks, num_entries, num_frames).astype(np.int64),
+        started_at_unix_seconds=numbers[-1],
+        workloads=workloads,
+        micro_batches=micro_batches,
+        ends=ends,
+    )
+
+
 @lru_cache(maxsize=_MAX_SEATS)
-def _seats(names: tuple[str, ...], ranks: bytes, *raws: bytes) -> _Seats:
+def _seats(names: tuple[str, ...], ranks: bytes, *raws: bytes) -> Seats:
     """The seats of a frame.
 
     Args:
@@ -126,7 +172,7 @@ def _seats(names: tuple[str, ...], ranks: bytes, *raws: bytes) -> _Seats:
         RejectedRecordError: They do not fit together.
     """
     size = len(ranks) // 4
-    columns = {name: _array(name, raw, size) for name, raw in zip(_SEAT_COLUMNS, (ranks, *raws), strict=True)}
+    columns = {name: column(name, raw, size) for name, raw in zip(_SEAT_COLUMNS, (ranks, *raws), strict=True)}
     texts = []
     for name in ("node_of", "device_of"):
         indexes = columns[name]
@@ -135,7 +181,7 @@ def _seats(names: tuple[str, ...], ranks: bytes, *raws: bytes) -> _Seats:
         texts.append(tuple([(names or ("",))[index] for index in indexes.tolist()]))
     positions = np.column_stack([columns[name] for name in ("replicas", "stages", "shards")]).astype(np.int64)
     flops = np.column_stack([columns[name] for name in _SEAT_COLUMNS[-3:]])
-    seats = _Seats(
+    seats = Seats(
         ranks=columns["ranks"].astype(np.int64),
         incarnations=columns["incarnations"].astype(np.int64),
         nodes=texts[0],
@@ -149,46 +195,29 @@ def _seats(names: tuple[str, ...], ranks: bytes, *raws: bytes) -> _Seats:
     return seats
 
 
-def _stacked(columns: Any, names: tuple[str, ...], num_entries: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Columns of one type below one another, ``[len(names), num_entries]``; those that are left out are zeros."""
-    num_bytes = num_entries * np.dtype(dtype).itemsize
-    raws: list[bytes] = [getattr(columns, name) for name in names]
-    if [len(raw) for raw in raws] != [num_bytes] * len(raws):
-        for name, raw in zip(names, raws, strict=True):
-            _check_size(name, raw, num_entries)
-        raws = [raw or bytes(num_bytes) for raw in raws]
-    return np.frombuffer(b"".join(raws), dtype=dtype).reshape(len(names), num_entries)
-
-
-def _array(name: str, raw: bytes, wanted: int) -> npt.NDArray[Any]:
-    """A column, of zeros where it is left out; read-only in any case: to compiled code that is a type of its own."""
-    _check_size(name, raw, wanted)
-    return np.frombuffer(raw or bytes(wanted * _DTYPES[name].itemsize), dtype=_DTYPES[name])
-
-
-def _check_size(name: str, raw: bytes, wanted: int) -> None:
-    size = _DTYPES[name].itemsize
-    if raw and len(raw) != wanted * size:
-        raise RejectedRecordError("bad_columns", f"{name} is {len(raw)} bytes, not {wanted} x {size}")
-
-
-def _workloads(columns: Any, num_entries: int) -> tuple[Floats, Floats]:
-    """Micro-batches, tokens and sum of squares of each entry; index, tokens and sum of squares of micro-batches."""
+def _workloads(columns: Any, num_entries: int, num_frames: int) -> tuple[Floats, Floats, Ints]:
+    """``Measured.workloads``, ``micro_batches`` and ``ends``."""
     raw_sizes: bytes = columns.workload_sizes
     if not raw_sizes:
-        return np.zeros((num_entries, 3)), np.empty((0, 3))
-    sizes = _array("workload_sizes", raw_sizes, len(raw_sizes) // 4)
+        return np.zeros((num_entries * num_frames, 3)), np.empty((0, 3)), np.zeros(num_frames, dtype=np.int64)
+    sizes = column("workload_sizes", raw_sizes, len(raw_sizes) // 4)
+    num_lists, too_many = divmod(len(sizes), num_frames)
+    if too_many:
+        raise RejectedRecordError("bad_columns", f"{len(sizes)} lists of micro-batches for {num_frames} frames")
     num_micro_batches = _total(sizes)
     if not 0 <= num_micro_batches <= _MOST_MICRO_BATCHES:
         raise RejectedRecordError("bad_columns", "lists of micro-batches are less than empty, or longer than can be")
     named = [
-        _array(name, getattr(columns, name), num_micro_batches)
+        column(name, getattr(columns, name), num_micro_batches)
         for name in ("micro_batch_indexes", "micro_batch_tokens", "micro_batch_sums_of_squares")
     ]
-    workloads, micro_batches, fits = _dealt(sizes, _array("workload_of", columns.workload_of, num_entries), *named)
+    workload_of = column("workload_of", columns.workload_of, num_entries, num_frames)
+    workloads, micro_batches, fits = _dealt(sizes, num_lists, workload_of, *named)
     if not fits:
-        raise RejectedRecordError("bad_columns", f"workload_of points beyond the {len(sizes)} there are")
-    return workloads, micro_batches
+        raise RejectedRecordError("bad_columns", f"workload_of points beyond the {num_lists} there are")
+    if num_frames == 1:
+        return workloads, micro_batches, np.array([num_micro_batches])
+    return workloads, micro_batches, np.cumsum(sizes.reshape(num_frames, num_lists).sum(axis=1, dtype=np.int64))
 
 
 def _traffic(columns: Any, num_entries: int) -> list[pb.Traffic]:
@@ -236,12 +265,15 @@ def _total(sizes: _Raw) -> int:
 
 
 @compiled
-def _dealt(sizes: _Raw, workload_of: _Raw, indexes: _Raw, tokens: _Raw, squares: Floats) -> tuple[Floats, Floats, bool]:
+def _dealt(
+    sizes: _Raw, num_lists: int, workload_of: _Raw, indexes: _Raw, tokens: _Raw, squares: Floats
+) -> tuple[Floats, Floats, bool]:
     """``FrameRows.workloads`` and ``micro_batches``, and whether each entry's list is one of those there are.
 
     Args:
         sizes: Micro-batches of each list.
-        workload_of: List of each entry.
+        num_lists: Lists of each frame.
+        workload_of: List of each entry, counted from the first one of its frame.
         indexes: Of the lists' micro-batches, one list after the other.
         tokens: The same.
         squares: The same: sums of squares.
@@ -259,8 +291,9 @@ def _dealt(sizes: _Raw, workload_of: _Raw, indexes: _Raw, tokens: _Raw, squares:
             lists[number, 2] += squares[place]
         at += size
     workloads = np.empty((len(workload_of), 3))
+    num_entries = len(workload_of) * num_lists // max(len(sizes), 1)
     for entry, number in enumerate(workload_of):
-        if not 0 <= number < len(sizes):
+        if not 0 <= number < num_lists:
             return workloads, micro_batches, False
-        workloads[entry] = lists[number]
+        workloads[entry] = lists[entry // num_entries * num_lists + number]
     return workloads, micro_batches, True

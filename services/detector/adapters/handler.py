@@ -18,13 +18,12 @@ from services.common.kafka.ports import Producer
 from services.common.kafka.records import Message
 from services.detector.adapters.finding_codec import record_of
 from services.detector.adapters.guarded_detector import GuardedDetector
+from services.detector.adapters.observation_codec import Arrived
 from services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
 from services.detector.domain.detector import Finding
-from services.detector.domain.observation import FrameObservation, Observation
+from services.detector.domain.observation import FrameObservation
 from services.detector.domain.verdict import Profile, Verdict
 from services.detector.metrics import DetectorMetrics
-
-Arrived = tuple[Observation, float]
 
 _YIELD_SECONDS = 0.02
 # About 20 ms of a slow core, whatever the size of jobs.
@@ -121,18 +120,15 @@ class DetectorHandler:
                 watched = self._begin(job_id, first)
                 jobs[job_id] = watched
             # What is there already is taken together; nothing waits for more.
-            observations = [message.content[0] for message in messages]
+            observations = [each for message in messages for each in message.content.observations]
             findings, refused = watched.detector.observe_all(observations)
-            rejections += [
-                Rejection(record=messages[place].record, error="not_observed", reason=repr(error))
-                for place, error in refused
-            ]
+            rejections += _set_aside(messages, refused)
             for finding in findings:
                 outgoing.append(record_of(finding))
                 self._count(finding)
                 if isinstance(finding, Verdict):
                     verdicts.append(finding)
-            self._metrics.rank_samples.inc(sum(len(one) for one in observations if isinstance(one, FrameObservation)))
+            self._metrics.rank_samples.inc(sum(map(_num_samples, messages)))
             watched.next_offset = max(watched.next_offset, last + 1)
             if watched.first_unsaved is None:
                 watched.first_unsaved = first
@@ -146,7 +142,7 @@ class DetectorHandler:
             _log_verdict(verdict)
         published_at = self._clock()
         for message in batch.messages:
-            self._metrics.lag_seconds.observe(max(published_at - message.content[1], 0.0))
+            self._metrics.lag_seconds.observe(max(published_at - message.content.newest_at_seconds, 0.0))
         return rejections
 
     async def tick(self, now_seconds: float) -> None:
@@ -274,13 +270,27 @@ def _by_job(messages: Sequence[Message[Arrived]]) -> Iterator[tuple[str, list[Me
     found: dict[str, list[Message[Arrived]]] = {}
     num_samples = 0
     for message in messages:
-        observation = message.content[0]
-        found.setdefault(observation.job_id, []).append(message)
-        num_samples += len(observation) if isinstance(observation, FrameObservation) else 1
+        found.setdefault(message.content.observations[0].job_id, []).append(message)
+        num_samples += max(_num_samples(message), 1)
         if num_samples >= _SAMPLES_AT_ONCE:
             yield from found.items()
             found, num_samples = {}, 0
     yield from found.items()
+
+
+def _num_samples(message: Message[Arrived]) -> int:
+    """Of all of its frames, which have as many ranks each."""
+    observations = message.content.observations
+    return len(observations) * len(observations[0]) if isinstance(observations[0], FrameObservation) else 0
+
+
+def _set_aside(messages: Sequence[Message[Arrived]], refused: Sequence[tuple[int, Exception]]) -> list[Rejection]:
+    """The records of observations that nobody can take, each once."""
+    owners = [message.record for message in messages for _ in message.content.observations]
+    reasons = {owners[place].offset: (owners[place], repr(error)) for place, error in reversed(refused)}
+    return [
+        Rejection(record=record, error="not_observed", reason=reason) for _, (record, reason) in sorted(reasons.items())
+    ]
 
 
 def _log_verdict(verdict: Verdict) -> None:

@@ -1,6 +1,8 @@
 """Observations from the wire, validated."""
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
@@ -8,6 +10,7 @@ from google.protobuf.message import DecodeError
 from services.common.kafka import ConsumedRecord, RejectedRecordError
 from services.common.raw_fields import raw_message_class
 from services.detector.adapters.frame_codec import RAW_FRAME, frame_from_raw
+from services.detector.adapters.run_codec import RAW_RUN, frames_from_raw
 from services.detector.domain.link_suspicion import LinkProbeReport
 from services.detector.domain.observation import (
     LivenessObservation,
@@ -26,15 +29,27 @@ _EVENT_KINDS = {
     pb.PROCESS_EVENT_KIND_CONNECTION_LOST: ProcessEventKind.CONNECTION_LOST,
     pb.PROCESS_EVENT_KIND_PROBED: ProcessEventKind.PROBED,
 }
-_RawObservation = raw_message_class(pb.DESCRIPTOR, "Observation", RAW_FRAME)
+_RawObservation = raw_message_class(pb.DESCRIPTOR, "Observation", {**RAW_FRAME, "FrameRun": RAW_RUN})
 _LARGEST_INT64 = (1 << 63) - 1
 
 
-def decode_observation(record: ConsumedRecord) -> tuple[Observation, float]:
-    """The observation in a record, and when the newest thing in it reached the telemetry service, Unix seconds.
+class Arrived(NamedTuple):
+    """What a record says.
+
+    Attributes:
+        observations: At least one, of one job, in their order; more of a run of frames.
+        newest_at_seconds: When the newest thing in them reached the telemetry service, Unix seconds.
+    """
+
+    observations: Sequence[Observation]
+    newest_at_seconds: float
+
+
+def decode_observations(record: ConsumedRecord) -> Arrived:
+    """The observations in a record.
 
     Raises:
-        RejectedRecordError: The record is not an observation that makes sense.
+        RejectedRecordError: The record holds none that make sense.
     """
     try:
         message = _RawObservation.FromString(record.value or b"")
@@ -44,15 +59,17 @@ def decode_observation(record: ConsumedRecord) -> tuple[Observation, float]:
         raise RejectedRecordError("no_job", "the observation names no job")
     if record.key is not None and record.key != message.job_id.encode():
         raise RejectedRecordError("wrong_key", f"key {record.key[:64]!r} is not the job id {message.job_id[:64]!r}")
-    if message.sequence > _LARGEST_INT64:
+    if message.sequence + len(message.run.iterations) > _LARGEST_INT64:
         raise RejectedRecordError("out_of_range", f"sequence {message.sequence} is beyond 63 bits")
     match message.WhichOneof("observed"):
         case "frame":
             frame = frame_from_raw(message.job_id, message.sequence, message.frame)
-            return frame, message.frame.last_sample_at_unix_seconds
+            return Arrived((frame,), message.frame.last_sample_at_unix_seconds)
+        case "run":
+            return Arrived(*frames_from_raw(message.job_id, message.sequence, message.run))
         case "liveness":
             liveness = liveness_from_proto(message.job_id, message.sequence, message.liveness)
-            return liveness, liveness.at_unix_seconds
+            return Arrived((liveness,), liveness.at_unix_seconds)
         case _:
             raise RejectedRecordError(
                 "empty", "the observation observes nothing; is its writer newer than this reader?"

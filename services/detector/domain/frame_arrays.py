@@ -31,12 +31,12 @@ PLANNED, HAS_FLOPS, HAS_LOSS, HAS_NORM, HAS_DATA = range(len(FLAGS))
 _WAITS = REPORTED[FIRST_WAIT : FIRST_WAIT + NUM_WAITS]
 
 
-def empty_tables(count: int) -> tuple[Floats, Ints, Bools]:
-    """Tables of so many entries, to be written: ``REPORTED``, ``WHOLE`` and ``FLAGS`` by entries."""
+def empty_tables(count: int, *num_frames: int) -> tuple[Floats, Ints, Bools]:
+    """Tables of so many entries, to be written: ``REPORTED``, ``WHOLE`` and ``FLAGS`` by entries; of so many frames."""
     return (
-        np.empty((len(REPORTED), count)),
-        np.empty((len(WHOLE), count), dtype=np.int64),
-        np.empty((len(FLAGS), count), dtype=np.bool_),
+        np.empty((*num_frames, len(REPORTED), count)),
+        np.empty((*num_frames, len(WHOLE), count), dtype=np.int64),
+        np.empty((*num_frames, len(FLAGS), count), dtype=np.bool_),
     )
 
 

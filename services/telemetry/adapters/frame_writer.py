@@ -15,8 +15,8 @@ from services.telemetry.domain.observed import ClosedFrame
 from services.telemetry.domain.sample_block import COLUMNS, Names, SampleRow
 
 _FIELDS = pb.FrameColumns.DESCRIPTOR.fields_by_name
-_PACKED = [name for name in _FIELDS if name not in ("names", "traffic")]
-_RawColumns = raw_message_class(pb.DESCRIPTOR, "FrameColumns", {"FrameColumns": [*_PACKED, "traffic"]})
+PACKED = [name for name in _FIELDS if name not in ("names", "traffic")]
+_RawColumns = raw_message_class(pb.DESCRIPTOR, "FrameColumns", {"FrameColumns": [*PACKED, "traffic"]})
 _RawObservation = raw_message_class(pb.DESCRIPTOR, "Observation", {"Frame": ["columns"], "FrameEntry": ["sample"]})
 _DTYPES: dict[int, npt.DTypeLike] = {
     _FIELDS["wall_seconds"].type: np.dtype("<f8"),
@@ -28,7 +28,7 @@ _DTYPES: dict[int, npt.DTypeLike] = {
 # Jobs whose nodes and devices are remembered: some hundred bytes a rank.
 _MAX_PLACES = 64
 
-_DTYPE_OF = {name: np.dtype(_DTYPES[_FIELDS[name].type]) for name in _PACKED}
+DTYPE_OF = {name: np.dtype(_DTYPES[_FIELDS[name].type]) for name in PACKED}
 
 
 def frame_observation(job_id: str, sequence: int, closed: ClosedFrame) -> bytes:
@@ -76,10 +76,10 @@ def _columns(parts: Sequence[BlockRows], size: int) -> Any:
     # Doubles are on the wire as they are here: the bytes of all columns at once, and each its part of them.
     numbers, raw, width = picked.numbers, picked.numbers.tobytes(), size * picked.numbers.itemsize
     for index, (name, here) in enumerate(zip(COLUMNS, picked.has_numbers.tolist(), strict=True)):
-        if here and _DTYPE_OF[name] == numbers.dtype:
+        if here and DTYPE_OF[name] == numbers.dtype:
             setattr(columns, name, raw[index * width : (index + 1) * width])
         elif here:
-            setattr(columns, name, numbers[index].astype(_DTYPE_OF[name]).tobytes())
+            setattr(columns, name, numbers[index].astype(DTYPE_OF[name]).tobytes())
     columns.traffic.extend(picked.traffic())
     return columns
 
@@ -88,7 +88,7 @@ def _places_of(picked: PickedColumns) -> tuple[Sequence[str], bytes, bytes]:
     """Names, and which of them are the nodes and the devices, as they are on the wire."""
     names = picked.names
     if names is not None:
-        return _places(names, picked.nodes.tobytes(), picked.devices.tobytes())
+        return places_on_wire(names, picked.nodes.tobytes(), picked.devices.tobytes())
     numbers: dict[str, int] = {}
     nodes, devices = (
         np.array([numbers.setdefault(text, len(numbers)) for text in texts], dtype=np.int32)[picked.order].tobytes()
@@ -98,9 +98,9 @@ def _places_of(picked: PickedColumns) -> tuple[Sequence[str], bytes, bytes]:
 
 
 @lru_cache(maxsize=_MAX_PLACES)
-def _places(names: Names, nodes: bytes, devices: bytes) -> tuple[list[str], bytes, bytes]:
+def places_on_wire(names: Names, nodes: bytes, devices: bytes) -> tuple[list[str], bytes, bytes]:
     """A job's nodes and devices as they are on the wire, which are the same ones frame after frame."""
     numbers = np.frombuffer(nodes + devices, dtype=np.int32)
     used, which = np.unique(numbers, return_inverse=True)
-    raw = which.astype(_DTYPE_OF["node_of"]).tobytes()
+    raw = which.astype(DTYPE_OF["node_of"]).tobytes()
     return [names[number] for number in used.tolist()], raw[: len(raw) // 2], raw[len(raw) // 2 :]

@@ -4,16 +4,37 @@ Every record says in the header ``evenkeel-input-offset`` which offset of the in
 was made: so a restart finds what has been said already, and does not say it again.
 """
 
+from collections.abc import Sequence
+
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from contracts.headers import record_headers
 from contracts.topics import OBSERVATIONS
 from services.common.kafka import ConsumedRecord, OutgoingRecord
 from services.telemetry.adapters.frame_writer import frame_observation
+from services.telemetry.adapters.run_writer import in_runs
 from services.telemetry.domain.observed import ArrivedSample, ClosedFrame, Numbered, Picture
 
 INPUT_OFFSET_HEADER = "evenkeel-input-offset"
 SOURCE = "evenkeel/telemetry"
+
+
+def observation_records(job_id: str, numbered: Sequence[Numbered], *, input_offset: int) -> list[OutgoingRecord]:
+    """The Kafka records of a job's observations: one each, but for frames that are told together.
+
+    Args:
+        job_id: The job, which is the key.
+        numbered: What was observed.
+        input_offset: Offset of the newest input record taken in by now.
+    """
+    records = []
+    for told, value in in_runs(job_id, numbered):
+        if value:
+            first, last = told[0].sequence, told[-1].sequence
+            records.append(_record(job_id, value, f"{job_id}/frames/{first}-{last}", input_offset))
+        else:
+            records.append(observation_record(job_id, told[0], input_offset=input_offset))
+    return records
 
 
 def observation_record(job_id: str, numbered: Numbered, *, input_offset: int) -> OutgoingRecord:
@@ -38,6 +59,10 @@ def observation_record(job_id: str, numbered: Numbered, *, input_offset: int) ->
             message.liveness.event.CopyFrom(observed.payload)
             event_id = f"{job_id}/{observed.kind}/{observed.rank}/{observed.incarnation}/{observed.at_seconds}"
         value = message.SerializeToString()
+    return _record(job_id, value, event_id, input_offset)
+
+
+def _record(job_id: str, value: bytes, event_id: str, input_offset: int) -> OutgoingRecord:
     headers = record_headers(OBSERVATIONS, SOURCE, event_id=event_id)
     return OutgoingRecord(
         topic=OBSERVATIONS.name,
@@ -93,6 +118,21 @@ def frame_from_proto(frame: pb.Frame) -> ClosedFrame:
         closed_at_seconds=frame.closed_at_unix_seconds,
         last_sample_at_seconds=frame.last_sample_at_unix_seconds,
     )
+
+
+def last_frame_from_proto(run: pb.FrameRun) -> ClosedFrame:
+    """The last frame of a run without its payloads, which is what there is to go on after."""
+    size, walls = len(run.columns.ranks), run.columns.wall_seconds
+    frame = pb.Frame(
+        iteration=run.iterations[-1],
+        epoch=run.epoch,
+        closed_at_unix_seconds=run.closed_at_unix_seconds[-1],
+        last_sample_at_unix_seconds=run.last_sample_at_unix_seconds[-1],
+        columns=pb.FrameColumns(wall_seconds=walls[-size:] if size else ()),
+    )
+    for name in ("names", "ranks", "incarnations", "node_of", "device_of"):
+        getattr(frame.columns, name).extend(getattr(run.columns, name))
+    return frame_from_proto(frame)
 
 
 def _fill_picture(liveness: pb.Liveness, picture: Picture) -> None:

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from contracts.topics import OBSERVATIONS
 from services.common.kafka import Partition
 from services.common.kafka.tail import Tail
-from services.telemetry.adapters.observation_codec import frame_from_proto, input_offset_of
+from services.telemetry.adapters.observation_codec import frame_from_proto, input_offset_of, last_frame_from_proto
 from services.telemetry.adapters.record_decoder import event_from_proto
 from services.telemetry.domain.observed import ArrivedEvent, ClosedFrame
 
@@ -68,9 +68,11 @@ async def remember(tail: Tail, number: int, *, from_offset: int) -> PartitionMem
             continue
         memory.until_offset = max(memory.until_offset, input_offset_of(record))
         job = memory.jobs.setdefault(message.job_id, JobMemory())
-        job.next_sequence = max(job.next_sequence, message.sequence + 1)
+        job.next_sequence = max(job.next_sequence, message.sequence + max(1, len(message.run.iterations)))
         if message.HasField("frame"):
             job.last_frame = frame_from_proto(message.frame)
+        elif message.HasField("run"):
+            job.last_frame = last_frame_from_proto(message.run)
         elif message.liveness.HasField("event"):
             job.events.append(event_from_proto(message.liveness.event))
     return memory

@@ -1,6 +1,7 @@
 """Samples of one job that came together, of a few iterations, looked at as columns. Pure."""
 
 from functools import cached_property
+from itertools import pairwise, starmap
 
 import numpy as np
 
@@ -56,17 +57,42 @@ class Crowd:
         return self.block.incarnations[self.first : self.stop].tolist()  # type: ignore[no-any-return] # the same
 
     @cached_property
+    def _order(self) -> Ints:
+        """Its rows, ascending by iteration."""
+        iterations = self.block.iterations[self.first : self.stop]
+        return np.argsort(iterations, kind="stable") + self.first
+
+    @cached_property
+    def _spans(self) -> dict[int, slice]:
+        """Where in the order each iteration is."""
+        iterations = self.block.iterations[self._order]
+        begins = [0, *(np.flatnonzero(iterations[1:] != iterations[:-1]) + 1).tolist(), len(iterations)]
+        return dict(zip(iterations[begins[:-1]].tolist(), starmap(slice, pairwise(begins)), strict=True))
+
+    @cached_property
     def rows(self) -> dict[int, Ints]:
         """Rows by iteration, ascending."""
-        iterations = self.block.iterations[self.first : self.stop]
-        return {each: np.flatnonzero(iterations == each) + self.first for each in np.unique(iterations).tolist()}
+        order = self._order
+        return {iteration: order[span] for iteration, span in self._spans.items()}
 
     @cached_property
     def iterations(self) -> dict[int, list[int]]:
         """Ranks by iteration, ascending by iteration, in the order of the rows."""
-        if len(self.rows) == 1:
-            return dict.fromkeys(self.rows, self.ranks)
-        return {iteration: self.block.ranks[rows].tolist() for iteration, rows in self.rows.items()}
+        ranks = self.block.ranks[self._order].tolist()
+        return {iteration: ranks[span] for iteration, span in self._spans.items()}
+
+    @cached_property
+    def longest_seconds(self) -> dict[int, float]:
+        """The longest that each iteration took any of its ranks."""
+        begins = [span.start for span in self._spans.values()]
+        longest = np.maximum.reduceat(self.block.numbers[self._order, 1], begins)
+        return dict(zip(self._spans, longest.tolist(), strict=True))
+
+    @cached_property
+    def newest(self) -> dict[int, int]:
+        """Newest iteration of each rank."""
+        iterations = self.block.iterations[self._order].tolist()
+        return dict(zip(self.block.ranks[self._order].tolist(), iterations, strict=True))
 
     def in_order(self) -> bool:
         """Whether each rank brings its iterations in ascending order, none of them twice."""

@@ -21,12 +21,13 @@ class BlockRows(NamedTuple):
 class FrameEntries(Collection[ArrivedSample]):
     """One sample a rank; iterating gives them ascending by rank."""
 
-    __slots__ = ("_alone", "_crowds")
+    __slots__ = ("_alone", "_crowds", "_longest_in_crowds")
 
     def __init__(self, samples: Sequence[ArrivedSample] = ()) -> None:
         """Starts with some samples, of different ranks."""
         self._alone = {sample.rank: sample for sample in samples}
         self._crowds: list[BlockRows] = []
+        self._longest_in_crowds = 0.0
 
     def __len__(self) -> int:
         return len(self._alone) + sum(len(crowd.rows) for crowd in self._crowds)
@@ -48,15 +49,22 @@ class FrameEntries(Collection[ArrivedSample]):
         if any((crowd.block.ranks[crowd.rows] == rank).any() for crowd in self._crowds):
             self._alone |= {sample.rank: sample for sample in self._in_crowds()}
             self._crowds.clear()
+            self._longest_in_crowds = 0.0
         return self._alone.get(rank)
 
     def put(self, sample: ArrivedSample) -> None:
         """Adds a sample; it takes the place of the one that :meth:`get` found of its rank."""
         self._alone[sample.rank] = sample
 
-    def put_crowd(self, block: SampleBlock, rows: Ints) -> None:
-        """Adds the samples in some rows of a block, of ranks of which none is here."""
+    def put_crowd(self, block: SampleBlock, rows: Ints, longest_seconds: float) -> None:
+        """Adds the samples in some rows of a block, of ranks of which none is here; the longest took so long."""
         self._crowds.append(BlockRows(block, rows))
+        self._longest_in_crowds = max(self._longest_in_crowds, longest_seconds)
+
+    @property
+    def only_crowd(self) -> BlockRows | None:
+        """All samples, where they came in one crowd and none alone."""
+        return self._crowds[0] if len(self._crowds) == 1 and not self._alone else None
 
     def ranks(self) -> list[int]:
         """All ranks, in no order."""
@@ -67,8 +75,7 @@ class FrameEntries(Collection[ArrivedSample]):
 
     def longest_seconds(self) -> float:
         """The longest iteration of all; 0 if there is none."""
-        alone = max((sample.wall_seconds for sample in self._alone.values()), default=0.0)
-        return max([alone, *(float(block.numbers[rows, 1].max()) for block, rows in self._crowds)])
+        return max([self._longest_in_crowds, *(sample.wall_seconds for sample in self._alone.values())])
 
     def in_blocks(self) -> list[BlockRows]:
         """All samples that came in blocks, in no order."""

@@ -170,15 +170,20 @@ class FrameJoiner:
     def _add_crowd(self, crowd: Crowd, now_seconds: float) -> list[ClosedFrame]:
         self.outcomes[Outcome.JOINED] += len(crowd)
         self._late_run.joined(now_seconds)
+        brought: dict[FrameKey, list[int]] = {}
         for iteration, ranks in crowd.iterations.items():
             key, rows = (self._settled_epoch, iteration), crowd.rows[iteration]
-            frame = self._open.get(key) or self._open_frame(key, int(crowd.block.offsets[rows[0]]), now_seconds)
-            frame.entries.put_crowd(crowd.block, rows)
+            frame = self._open.get(key)
+            if frame is None:
+                all_came = len(ranks) == len(self._members)
+                frame = self._open_frame(key, int(crowd.block.offsets[rows[0]]), now_seconds, waits=not all_came)
+            frame.entries.put_crowd(crowd.block, rows, crowd.longest_seconds[iteration])
             frame.last_at_seconds = now_seconds
             frame.absent.difference_update(ranks)
-            self._members.note_all(ranks, iteration)
             frame.waiting.difference_update(ranks)
-            self._open.brought(key, ranks)
+            brought[key] = ranks
+        self._members.note_all(crowd.newest)
+        self._open.all_brought(brought)
         return self._close_ready(now_seconds)
 
     def gone(self, rank: int, incarnation: int, now_seconds: float) -> list[ClosedFrame]:
@@ -287,13 +292,14 @@ class FrameJoiner:
         self._newest_epoch_from_iteration = key[1]
         self.num_superseded += self._open.drop_from(key[1])
 
-    def _open_frame(self, key: FrameKey, first_offset: int, now_seconds: float) -> OpenFrame:
+    def _open_frame(self, key: FrameKey, first_offset: int, now_seconds: float, *, waits: bool = True) -> OpenFrame:
+        """A new frame; where it waits for nobody, all members are about to be put into it."""
         settled = key[0] == self._settled_epoch
-        waits = settled or now_seconds < self._all_back_at_seconds
+        for_members = waits and (settled or now_seconds < self._all_back_at_seconds)
         frame = OpenFrame(
             settled=settled,
-            waiting=self._members.waited_for(self._rules.max_missed) if waits else set(),
-            absent=set(self._members) if settled else set(),
+            waiting=self._members.waited_for(self._rules.max_missed) if for_members else set(),
+            absent=set(self._members) if waits and settled else set(),
             first_at_seconds=now_seconds,
             last_at_seconds=now_seconds,
             first_offset=first_offset,
@@ -308,8 +314,9 @@ class FrameJoiner:
 
     def _close_ready(self, now_seconds: float) -> list[ClosedFrame]:
         closed: list[ClosedFrame] = []
-        while self._open:
-            key = self._open.oldest
+        if not self._open or self._open[self._open.oldest].waiting:
+            return closed
+        for key in sorted(self._open):
             if self._open[key].waiting:
                 break
             frame = self._open.pop(key)

@@ -3,7 +3,7 @@
 Columns by rank instead of an object a rank: what thousands of samples say of their ranks is noted at once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 class Members:
@@ -35,9 +35,9 @@ class Members:
             self._newest[rank] = max(self._newest[rank], iteration)
         self._missed.pop(rank, None)
 
-    def note_all(self, ranks: Iterable[int], iteration: int) -> None:
-        """Members that missed nothing lately brought an iteration, their newest."""
-        self._newest.update(dict.fromkeys(ranks, iteration))
+    def note_all(self, newest: Mapping[int, int]) -> None:
+        """Members that missed nothing lately brought iterations, the newest of each by its rank."""
+        self._newest.update(newest)
 
     def remove(self, rank: int) -> None:
         """A member ended."""

@@ -1,6 +1,6 @@
 """The frames of one job that wait for ranks. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from services.telemetry.domain.frame_entries import FrameEntries
@@ -38,6 +38,8 @@ class OpenFrames:
     def __init__(self) -> None:
         """Starts with none."""
         self._frames: dict[FrameKey, OpenFrame] = {}
+        # None that was ever opened is newer: what is opened next has most often nothing beyond it.
+        self._newest: FrameKey = (-1, -1)
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -64,7 +66,9 @@ class OpenFrames:
 
     def add(self, key: FrameKey, frame: OpenFrame) -> None:
         """Opens a frame; whoever is further on already will not bring it."""
-        self._wait_for_nobody_beyond(key, frame)
+        if key < self._newest:
+            self._wait_for_nobody_beyond(key, frame)
+        self._newest = max(self._newest, key)
         self._frames[key] = frame
 
     def pop(self, key: FrameKey) -> OpenFrame:
@@ -94,6 +98,15 @@ class OpenFrames:
         for other, older in self._frames.items():
             if other < key and older.waiting:
                 older.waiting.difference_update(ranks)
+
+    def all_brought(self, brought: Mapping[FrameKey, Iterable[int]]) -> None:
+        """Ranks brought frames, ranks by frame: they bring no older ones any more."""
+        beyond: set[int] = set()
+        for key in sorted(self._frames, reverse=True):
+            waiting = self._frames[key].waiting
+            if waiting:
+                waiting.difference_update(beyond)
+            beyond.update(brought.get(key, ()))
 
     def gone(self, rank: int) -> None:
         """A rank ended: no frame waits for it."""

@@ -44,6 +44,9 @@ COLUMNS = (
 SECONDS = slice(2, 10)
 """Columns of device-busy and waiting seconds."""
 
+SEAT = slice(10, 16)
+"""Columns of the share of the model that a rank computes with."""
+
 # A mark, a loss and a norm may be anything. The rules are those of `check_sample`.
 _CHECKED = slice(0, 17)
 _HIGHEST = np.array(

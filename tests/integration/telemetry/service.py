@@ -16,6 +16,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from contracts.headers import record_headers
 from contracts.topics import OBSERVATIONS, RECORDS
+from contracts.unrolled import unrolled
 
 
 class Service:
@@ -173,9 +174,9 @@ class Observations:
         async with asyncio.timeout(200):
             while not condition():
                 for records in (await self._consumer.getmany(timeout_ms=50)).values():
-                    self.all.extend(
-                        pb.Observation.FromString(each.value) for each in records if each.key == self._job_id.encode()
-                    )
+                    for each in records:
+                        if each.key == self._job_id.encode():
+                            self.all.extend(unrolled(pb.Observation.FromString(each.value)))
 
 
 def ranks_in(frame: pb.Frame) -> list[int]:

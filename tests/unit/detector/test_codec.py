@@ -10,7 +10,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from contracts.topics import OBSERVATIONS
 from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
 from services.detector.adapters.finding_codec import record_of
-from services.detector.adapters.observation_codec import decode_observation
+from services.detector.adapters.observation_codec import decode_observations
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.observation import FrameObservation, LivenessObservation
 from services.detector.domain.verdict import Profile, Verdict, VerdictKind
@@ -24,7 +24,7 @@ def consumed(value: bytes | None, key: bytes | None = b"job") -> ConsumedRecord:
 
 
 def decode(message: pb.Observation) -> FrameObservation | LivenessObservation:
-    return decode_observation(consumed(message.SerializeToString()))[0]
+    return decode_observations(consumed(message.SerializeToString())).observations[0]
 
 
 def test_a_frame_comes_out_as_it_went_in() -> None:
@@ -93,7 +93,7 @@ def test_what_makes_no_sense_is_refused(error: str, message: pb.Observation) -> 
 @pytest.mark.parametrize("value", [None, b"", b"\xff\xff\xff", b"{}"])
 def test_bytes_that_are_no_observation_are_refused(value: bytes | None) -> None:
     with pytest.raises(RejectedRecordError):
-        decode_observation(consumed(value))
+        decode_observations(consumed(value))
 
 
 def test_numbers_that_are_none_do_not_disturb_the_detector() -> None:
@@ -134,7 +134,7 @@ def test_a_flag_of_a_column_is_true_whatever_number_but_0_it_is() -> None:
     message = pb.Observation(job_id="job", frame=pb.Frame(columns=columns))
     spoiled = message.SerializeToString().replace(b"\x00\x01\x01", b"\x00\x01\x40")
     assert spoiled != message.SerializeToString()
-    frame = decode_observation(consumed(spoiled))[0]
+    frame = decode_observations(consumed(spoiled)).observations[0]
     assert isinstance(frame, FrameObservation)
     assert frame.has_loss.tobytes() == b"\x00\x01\x01"
 

@@ -16,7 +16,7 @@ from services.common.kafka import ConsumeLoop, DeadLetters, LoopConfig, Outgoing
 from services.common.metrics import KafkaMetrics
 from services.detector.adapters import guarded_detector
 from services.detector.adapters.handler import DetectorHandler
-from services.detector.adapters.observation_codec import decode_observation
+from services.detector.adapters.observation_codec import decode_observations
 from services.detector.adapters.snapshot_store import AnotherInstanceAheadError, JobSnapshot
 from services.detector.domain.detector import Finding, JobDetector
 from services.detector.domain.observation import FrameObservation, Observation
@@ -81,7 +81,7 @@ class World:
         loop = ConsumeLoop(
             consumer,
             handler,
-            decoders={OBSERVATIONS.name: decode_observation},
+            decoders={OBSERVATIONS.name: decode_observations},
             dead_letters=DeadLetters(producer, metrics, group="detector"),
             metrics=metrics,
             config=LoopConfig(tick_seconds=0.005, max_records=7, checkpoint_seconds=0.0),

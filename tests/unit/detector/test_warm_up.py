@@ -2,7 +2,7 @@
 
 from numba.core.dispatcher import Dispatcher
 
-from services.detector.adapters import frame_codec, frame_columns
+from services.detector.adapters import frame_codec, frame_columns, run_codec
 from services.detector.domain import (
     bank_noise,
     device_bank,
@@ -41,7 +41,7 @@ MODULES = (
         middle,
         noise,
     ),
-    *(frame_codec, frame_columns),
+    *(frame_codec, frame_columns, run_codec),
     *(pipeline_grid, plain_loop, reported, rolling, strays, workload),
     *(jitter, periodic_pause, sequence_imbalance, stage_imbalance),
 )

@@ -6,6 +6,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from prometheus_client import CollectorRegistry
 
 from contracts.topics import RECORDS
+from contracts.unrolled import unrolled
 from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
 from services.telemetry.domain.rollups import FinishedWindow, RollupHold
 from services.telemetry.handler import TelemetryHandler
@@ -83,7 +84,8 @@ class Service:
     async def send_all(self, records: Sequence[OutgoingRecord]) -> None:
         for record in records:
             self.said.add(record)
-        self.sent += [pb.Observation.FromString(record.value or b"") for record in records]
+        for record in records:
+            self.sent += unrolled(pb.Observation.FromString(record.value or b""))
         self.now += self._seconds_to_send
 
     async def iteration(self, *ranks: tuple[int, int, int], jobs: Sequence[str] = ("job",)) -> None:

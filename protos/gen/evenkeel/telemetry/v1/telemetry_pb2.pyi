@@ -687,10 +687,11 @@ class Observation(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     FRAME_FIELD_NUMBER: _builtins.int
     LIVENESS_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Job observed."""
     sequence: _builtins.int
-    """Counts the job's observations from 0."""
+    """Counts the job's observations from 0; of a run, the number of its first frame, each of which counts."""
     @_builtins.property
     def frame(self) -> Global___Frame:
         """All ranks' samples of one iteration."""
@@ -699,6 +700,10 @@ class Observation(_message.Message):
     def liveness(self) -> Global___Liveness:
         """Something about processes."""
 
+    @_builtins.property
+    def run(self) -> Global___FrameRun:
+        """Some frames, one after the other: what closes together is one record."""
+
     def __init__(
         self,
         *,
@@ -706,16 +711,69 @@ class Observation(_message.Message):
         sequence: _builtins.int = ...,
         frame: Global___Frame | None = ...,
         liveness: Global___Liveness | None = ...,
+        run: Global___FrameRun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "liveness", b"liveness", "observed", b"observed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "liveness", b"liveness", "observed", b"observed", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "job_id", b"job_id", "liveness", b"liveness", "observed", b"observed", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "job_id", b"job_id", "liveness", b"liveness", "observed", b"observed", "run", b"run", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_observed: _TypeAlias = _typing.Literal["frame", "liveness"]  # noqa: Y015
+    _WhichOneofReturnType_observed: _TypeAlias = _typing.Literal["frame", "liveness", "run"]  # noqa: Y015
     _WhichOneofArgType_observed: _TypeAlias = _typing.Literal["observed", b"observed"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_observed) -> _WhichOneofReturnType_observed | None: ...
 
 Global___Observation: _TypeAlias = Observation  # noqa: Y015
+
+@_typing.final
+class FrameRun(_message.Message):
+    """Frames that closed one after the other, of one epoch and of the same ranks, none of which is missing or tells of its
+    traffic: as many frames as there are iterations.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITERATIONS_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    CLOSED_AT_UNIX_SECONDS_FIELD_NUMBER: _builtins.int
+    LAST_SAMPLE_AT_UNIX_SECONDS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """Epoch of all of them."""
+    @_builtins.property
+    def iterations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Iteration of each frame."""
+
+    @_builtins.property
+    def closed_at_unix_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """When each closed, Unix seconds."""
+
+    @_builtins.property
+    def last_sample_at_unix_seconds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """When the last sample of each arrived at the telemetry service, Unix seconds."""
+
+    @_builtins.property
+    def columns(self) -> Global___FrameColumns:
+        """Entries of all frames. Who an entry is (names, ranks, incarnations, nodes, devices, position and its costs) is told
+        once. Every other column holds the values of the first frame, then those of the second one, and so on; or one value
+        an entry, which is that of all frames; or none. Each frame has its own lists of micro-batches, as many as the others:
+        workload_sizes are those of all frames, and workload_of counts from the first list of the frame.
+        """
+
+    def __init__(
+        self,
+        *,
+        iterations: _abc.Iterable[_builtins.int] | None = ...,
+        epoch: _builtins.int = ...,
+        closed_at_unix_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        last_sample_at_unix_seconds: _abc.Iterable[_builtins.float] | None = ...,
+        columns: Global___FrameColumns | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_at_unix_seconds", b"closed_at_unix_seconds", "columns", b"columns", "epoch", b"epoch", "iterations", b"iterations", "last_sample_at_unix_seconds", b"last_sample_at_unix_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FrameRun: _TypeAlias = FrameRun  # noqa: Y015
 
 @_typing.final
 class Frame(_message.Message):
