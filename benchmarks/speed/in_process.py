@@ -13,7 +13,7 @@ from contracts.headers import record_headers
 from contracts.topics import OBSERVATIONS, RECORDS
 from services.common.database import create_engine
 from services.common.kafka import Batch, ConsumedRecord, FetchedRecords, OutgoingRecord, Partition
-from services.detector.adapters.finding_codec import record_of
+from services.detector.adapters.finding_codec import record_of, to_be_told
 from services.detector.adapters.observation_codec import decode_observations
 from services.detector.domain.detector import JobDetector
 from services.detector.warm_up import warm_up as warm_up_detector
@@ -102,7 +102,7 @@ def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]
     for first in range(0, len(read), _AT_ONCE):
         decoded = [one for each in read[first : first + _AT_ONCE] for one in decode_observations(each).observations]
         num_judged += len(decoded)
-        num_found += len([record_of(finding) for finding in detector.observe_all(decoded)])
+        num_found += len([record_of(finding) for finding in to_be_told(detector.observe_all(decoded))])
     judge_seconds = time.process_time() - began_seconds
     assert num_judged == num_iterations, num_judged
     return len(records) / telemetry_seconds, len(records) / judge_seconds

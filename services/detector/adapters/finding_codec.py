@@ -32,6 +32,12 @@ _KINDS = {
 }
 
 
+def to_be_told(findings: Sequence[Finding]) -> list[Finding]:
+    """Some findings of one job but for the profiles among them that a later one replaces: readers want the newest."""
+    newest = next((place for place in range(len(findings) - 1, -1, -1) if isinstance(findings[place], Profile)), -1)
+    return [one for place, one in enumerate(findings) if place == newest or not isinstance(one, Profile)]
+
+
 def record_of(finding: Finding) -> OutgoingRecord:
     """The record that publishes a finding; the same finding always gets the same id."""
     if isinstance(finding, Verdict):

@@ -16,7 +16,7 @@ import structlog
 from services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
 from services.common.kafka.ports import Producer
 from services.common.kafka.records import Message
-from services.detector.adapters.finding_codec import record_of
+from services.detector.adapters.finding_codec import record_of, to_be_told
 from services.detector.adapters.guarded_detector import GuardedDetector
 from services.detector.adapters.observation_codec import Arrived
 from services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
@@ -123,7 +123,7 @@ class DetectorHandler:
             observations = [each for message in messages for each in message.content.observations]
             findings, refused = watched.detector.observe_all(observations)
             rejections += _set_aside(messages, refused)
-            for finding in findings:
+            for finding in to_be_told(findings):
                 outgoing.append(record_of(finding))
                 self._count(finding)
                 if isinstance(finding, Verdict):

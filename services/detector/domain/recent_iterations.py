@@ -1,16 +1,21 @@
 """The newest plain iterations of an epoch with their micro-batches: a planner replays them under other layouts."""
 
 import hashlib
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.verdict import ProfiledIteration
+from numeric.compiled import compiled
+from services.detector.domain.verdict import ProfiledIteration, ProfiledIterations
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+_NOWHERE: Ints = np.zeros(0, dtype=np.int64)
+_NOTHING: Floats = np.zeros(0)
 _MOST_ITERATIONS = 16
 _MOST_MICRO_BATCHES = 2048
 """In all iterations together: more would make records large and plans late, and tell no more."""
@@ -19,7 +24,7 @@ _MOST_MICRO_BATCHES = 2048
 class RecentIterations:
     """What the iterations were made of; nothing where that is not known of all micro-batches."""
 
-    __slots__ = ("_kept", "_named", "_places")
+    __slots__ = ("_indexes", "_kept", "_named", "_places")
 
     def __init__(self) -> None:
         # One row each, oldest first: iteration, seconds of its slowest rank, then tokens and sum of squares of each
@@ -27,7 +32,9 @@ class RecentIterations:
         self._kept: Floats = np.zeros((0, 0))
         # A digest of the indexes that were named last, and where each micro-batch was named first.
         self._named = b""
-        self._places: Ints | None = None
+        self._places: Ints = _NOWHERE
+        # What was named last where that is whole: the next iteration mostly names the same.
+        self._indexes: Floats = _NOTHING
 
     def clear(self) -> None:
         """Another layout is in force."""
@@ -48,46 +55,53 @@ class RecentIterations:
         """
         if micro_batches is None or not len(micro_batches) or wall_seconds <= 0.0:
             return
+        if _kept_again(self._kept, self._indexes, self._places, micro_batches, iteration, wall_seconds):
+            return
         places = self._each_once(micro_batches[:, 0])
-        if places is not None:
+        if len(places):
             self._keep(np.concatenate([(iteration, wall_seconds), micro_batches[places, 1:].ravel()]))
 
-    def iterations(self) -> tuple[ProfiledIteration, ...]:
+    def iterations(self) -> Sequence[ProfiledIteration]:
         """Oldest first; those in which a micro-batch is missing are left out."""
         if not len(self._kept):
             return ()
-        counts = _num_micro_batches(self._kept)
-        most = int(counts.max(initial=0))
-        # A last micro-batch that is missing does not show in the indexes of the others.
-        whole = self._kept[counts == most]
+        whole, most = self._kept, self._kept.shape[1] // 2 - 1
+        if math.isnan(whole[:, -1].sum()):
+            counts = _num_micro_batches(whole)
+            most = int(counts.max(initial=0))
+            # A last micro-batch that is missing does not show in the indexes of the others.
+            whole = whole[counts == most]
         newest = whole[-(_MOST_MICRO_BATCHES // most) :] if 0 < most <= _MOST_MICRO_BATCHES else whole[:0]
-        return tuple([_profiled(one[: 2 + 2 * most]) for one in newest])
+        return ProfiledIterations(newest[:, : 2 + 2 * most].copy())
 
     def _keep(self, one: Floats) -> None:
         kept = self._kept
         width, count = max(kept.shape[1], len(one)), min(len(kept) + 1, _MOST_ITERATIONS)
         if (count, width) != kept.shape:
             kept = np.full((count, width), np.nan)
-            kept[: len(self._kept), : self._kept.shape[1]] = self._kept
+            before = self._kept[len(self._kept) + 1 - count :]
+            kept[: count - 1, : before.shape[1]] = before
         else:
             kept[:-1] = kept[1:]
             kept[-1, len(one) :] = np.nan
         kept[-1, : len(one)] = one
         self._kept = kept
 
-    def _each_once(self, indexes: Floats) -> Ints | None:
-        """Where each micro-batch is named first, by index; None when one is missing. Mostly that of the one before."""
+    def _each_once(self, indexes: Floats) -> Ints:
+        """Where each micro-batch is named first, by index; nowhere when one is missing. Mostly that of before."""
         named = hashlib.blake2b(indexes.tobytes(), digest_size=16).digest()
         if named != self._named:
             each, places = np.unique(indexes, return_index=True)
             is_whole = len(each) <= _MOST_MICRO_BATCHES and np.array_equal(each, np.arange(len(each)))
-            self._named, self._places = named, places if is_whole else None
+            self._named, self._places = named, places if is_whole else _NOWHERE
+            self._indexes = indexes.copy() if is_whole else _NOTHING
         return self._places
 
     def to_state(self) -> list[Any]:
         """Everything remembered, as plain values."""
         counts = _num_micro_batches(self._kept).tolist()
-        every = [_profiled(one[: 2 + 2 * count]) for one, count in zip(self._kept, counts, strict=True)]
+        rows = zip(self._kept, counts, strict=True)
+        every = [ProfiledIterations(one[np.newaxis, : 2 + 2 * count])[0] for one, count in rows]
         return [[one.iteration, one.wall_seconds, one.tokens, one.sums_of_squares] for one in every]
 
     def restore(self, state: list[Any]) -> None:
@@ -97,16 +111,39 @@ class RecentIterations:
             self._keep(np.concatenate([(iteration, wall_seconds), np.array([tokens, squares]).T.ravel()]))
 
 
+@compiled
+def _kept_again(
+    kept: Floats, named: Floats, places: Ints, micro_batches: Floats, iteration: int, wall_seconds: float
+) -> bool:
+    """Keeps an iteration in place of the oldest one, where it names the same micro-batches as the one before.
+
+    Args:
+        kept: ``RecentIterations._kept``; written if it is full and as wide as the iteration.
+        named: Indexes that were named last; nothing where one was missing.
+        places: Where each was named first.
+        micro_batches: One row each time that a rank names one: index, tokens, sum of squares.
+        iteration: Iteration.
+        wall_seconds: Of its slowest rank.
+
+    Returns:
+        Whether it is kept.
+    """
+    if len(kept) != _MOST_ITERATIONS or kept.shape[1] != 2 + 2 * len(places) or len(named) != len(micro_batches):
+        return False
+    for row in range(len(named)):
+        if named[row] != micro_batches[row, 0]:
+            return False
+    last = len(kept) - 1
+    for row in range(last):
+        kept[row] = kept[row + 1]
+    kept[last, 0], kept[last, 1] = iteration, wall_seconds
+    for index in range(len(places)):
+        kept[last, 2 + 2 * index] = micro_batches[places[index], 1]
+        kept[last, 3 + 2 * index] = micro_batches[places[index], 2]
+    return len(places) > 0
+
+
 def _num_micro_batches(kept: Floats) -> Ints:
     """How many micro-batches each row tells of."""
     found: Ints = np.maximum(np.count_nonzero(~np.isnan(kept), axis=1) // 2 - 1, 0)
     return found
-
-
-def _profiled(one: Floats) -> ProfiledIteration:
-    return ProfiledIteration(
-        iteration=int(one[0]),
-        wall_seconds=float(one[1]),
-        tokens=tuple(one[2::2].astype(np.int64).tolist()),
-        sums_of_squares=tuple(one[3::2].astype(np.int64).tolist()),
-    )

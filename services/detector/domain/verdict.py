@@ -160,6 +160,46 @@ class ProfiledIteration:
     sums_of_squares: tuple[int, ...]
 
 
+class ProfiledIterations(Sequence[ProfiledIteration]):
+    """Some iterations in a table; one's own is made when it is asked for, as most profiles are told to nobody.
+
+    Attributes:
+        table: One row each, oldest first: iteration, seconds, then tokens and sum of squares of each micro-batch.
+    """
+
+    def __init__(self, table: npt.NDArray[np.float64]) -> None:
+        self.table = table
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @overload
+    def __getitem__(self, index: int) -> ProfiledIteration: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "ProfiledIterations": ...
+
+    def __getitem__(self, index: int | slice) -> "ProfiledIteration | ProfiledIterations":
+        if isinstance(index, slice):
+            return ProfiledIterations(self.table[index])
+        row = self.table[index]
+        return ProfiledIteration(
+            iteration=int(row[0]),
+            wall_seconds=float(row[1]),
+            tokens=tuple(row[2::2].astype(np.int64).tolist()),
+            sums_of_squares=tuple(row[3::2].astype(np.int64).tolist()),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """What a planner needs to know of a job's speed; fields as in ``evenkeel.detector.v1.Profile``."""
@@ -175,7 +215,7 @@ class Profile:
     iteration_seconds: float
     throughputs: Sequence[RankThroughput] = field(default=())
     exchange_seconds: float = 0.0
-    recent: tuple[ProfiledIteration, ...] = ()
+    recent: Sequence[ProfiledIteration] = ()
     ended: bool = False
 
     @classmethod

@@ -10,6 +10,7 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.topics import PROFILES
 from contracts.unrolled import ONCE, unrolled
 from services.common.kafka import RejectedRecordError
 from services.detector.adapters.observation_codec import decode_observations
@@ -179,6 +180,20 @@ async def test_killed_between_any_records_nothing_of_a_run_is_lost_or_repeated(s
         (detector_pb2.VERDICT_KIND_RECOVERED, 2),
         (detector_pb2.VERDICT_KIND_FAIL_STOP, 7),
     ]
+
+
+@pytest.mark.asyncio
+async def test_of_what_comes_at_once_the_newest_profile_is_told_and_every_verdict() -> None:
+    world, alone = World(), World()
+    for each, messages in ((world, told_in_runs(story(), (60,))), (alone, told_in_runs(story(), (1,)))):
+        async with each.detector():
+            await each.tell(*messages)
+            await each.until_committed(len(messages))
+    assert [one.verdict_id for one in world.verdicts()] == [one.verdict_id for one in alone.verdicts()]
+    told, every = ([record.value for record in each.broker.records(PROFILES.name)] for each in (world, alone))
+    assert len(told) < len(every)
+    assert told[-1] == every[-1]
+    assert set(told) <= set(every)
 
 
 @pytest.mark.asyncio

@@ -36,13 +36,33 @@ def test_only_the_newest_are_kept_and_the_fewer_the_larger_they_are() -> None:
 
 def test_a_restored_one_goes_on_as_if_nothing_had_happened() -> None:
     through, killed = RecentIterations(), RecentIterations()
-    for iteration in range(5):
-        through.append(iteration, 1.0, rows((0, iteration, 1)))
-        killed.append(iteration, 1.0, rows((0, iteration, 1)))
+    for iteration in range(60):
+        # Mostly the same micro-batches, at times others, named by one or by two, or one of them by nobody.
+        named = [(1, iteration, 7), (0, 2 * iteration, 9)]
+        if iteration % 23 in (5, 6, 7):
+            named = [*named, named[0]]
+        if iteration % 29 in (3, 4):
+            named = [(2, iteration, 1), *named]
+        if iteration % 31 == 30:
+            del named[-1]
+        through.append(iteration, 1.0, rows(*named))
+        killed.append(iteration, 1.0, rows(*named))
         restored = RecentIterations()
         restored.restore(killed.to_state())
         killed = restored
-    assert killed.iterations() == through.iterations()
+        assert killed.iterations() == through.iterations()
+        assert killed.to_state() == through.to_state()
+
+
+def test_what_was_told_stays_as_it_was_when_more_iterations_come() -> None:
+    recent = RecentIterations()
+    for iteration in range(20):
+        recent.append(iteration, 1.0, rows((0, iteration, 1)))
+    told = recent.iterations()
+    recent.append(20, 1.0, rows((0, 99, 1)))
+    assert [one.iteration for one in told] == list(range(4, 20))
+    assert told == tuple(told)
+    assert told[-1].tokens == (19,)
 
 
 def test_what_ran_before_devices_changed_is_forgotten() -> None:
