@@ -326,10 +326,13 @@ class TelemetryHandler:
             return
         await self._producer.send_all(outgoing)
         now_seconds = self._clock()
-        for frame in frames:
-            self._metrics.frames.labels("no" if frame.missing_ranks else "yes").inc()
-            self._metrics.missing_entries.inc(len(frame.missing_ranks))
-            self._metrics.frame_seconds.observe(max(0.0, now_seconds - frame.last_sample_at_seconds))
+        num_missing = [len(frame.missing_ranks) for frame in frames if frame.missing_ranks]
+        for complete, count in (("no", len(num_missing)), ("yes", len(frames) - len(num_missing))):
+            if count:
+                self._metrics.frames.labels(complete).inc(count)
+        self._metrics.missing_entries.inc(sum(num_missing))
+        for arrived_at_seconds in {frame.last_sample_at_seconds for frame in frames}:
+            self._metrics.frame_seconds.observe(max(0.0, now_seconds - arrived_at_seconds))
 
     def _keep_house(self, now_seconds: float) -> None:
         """Forgets idle jobs, ends idle windows, exports counts, tells of ranks that are behind."""

@@ -8,7 +8,14 @@ import structlog
 from contracts.topics import RECORDS
 from services.common.database import create_engine
 from services.common.health import Health, health_server, ready_file
-from services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
+from services.common.kafka import (
+    ConsumeLoop,
+    DeadLetters,
+    KafkaClientConfig,
+    KafkaConsumer,
+    KafkaProducer,
+    LoopConfig,
+)
 from services.common.kafka.tail import KafkaTail
 from services.common.lifecycle import run_service
 from services.common.metrics import KafkaMetrics, create_registry
@@ -21,6 +28,8 @@ from services.telemetry.settings import TelemetrySettings
 from services.telemetry.warm_up import warm_up
 
 SERVICE = "telemetry"
+# What a fetch brings of a partition, of the smallest records there are: some 50 ms of work, and one acknowledgement.
+_MOST_RECORDS = 16_384
 
 _log = structlog.get_logger(__name__)
 
@@ -84,6 +93,7 @@ async def serve(settings: TelemetrySettings) -> None:
             on_assigned=lambda partitions: health.report(
                 "consumer", ready=True, detail=f"{len(partitions)} partitions"
             ),
+            config=LoopConfig(max_records=_MOST_RECORDS),
             clock=clock,
         )
         async with asyncio.TaskGroup() as tasks:

@@ -35,7 +35,7 @@ class TelemetryMetrics:
         )
         self.frame_seconds = Histogram(
             "evenkeel_telemetry_frame_seconds",
-            "Arrival of a frame's last sample to its acknowledgement by Kafka",
+            "Arrival of a frame's last sample to its acknowledgement by Kafka, once for frames that came together",
             buckets=SHORT_SECONDS_BUCKETS,
             registry=registry,
         )

@@ -6,14 +6,17 @@ Images are built with it: ``python -m services.telemetry.warm_up``.
 
 import time
 
+import numpy as np
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from contracts.headers import record_headers
 from contracts.topics import RECORDS
 from services.common.kafka import ConsumedRecord, FetchedRecords, Partition
 from services.telemetry.adapters.observation_codec import observation_record, observation_records
+from services.telemetry.adapters.picked_run import PickedRun
 from services.telemetry.adapters.record_batch import RecordBatchDecoder
 from services.telemetry.domain.job_stream import JobStream
+from services.telemetry.domain.rollups import RollupAggregator
 from services.telemetry.domain.sequences import RecordSequences
 
 _NOWHERE = Partition(RECORDS.name, -1)
@@ -43,15 +46,17 @@ def warm_up() -> float:
     fetched = FetchedRecords.of(_NOWHERE, records)
     assert [*fetched] == records
     arrived = RecordBatchDecoder().decode(fetched)
-    stream, sequences = JobStream("job"), RecordSequences()
+    stream, sequences, rollups = JobStream("job"), RecordSequences(), RollupAggregator("job")
     for run in arrived.runs:
         sequences.add(run.numbers)
         numbered = stream.records(
             run.numbers[:, 0:2], run.num_samples, run.progress, arrived.block, run.first_row, run.stop_row, 1.0
         )
         observation_records("job", numbered, input_offset=0)
+        rollups.add(arrived.block, np.arange(run.first_row, run.stop_row), 1.0)
         for each in numbered:
             observation_record("job", each, input_offset=0)
+    PickedRun(arrived.block, np.arange(len(records)).reshape(-1, len(_RANKS)))
     return time.perf_counter() - began_seconds
 
 

@@ -20,6 +20,7 @@ from collections import Counter
 from enum import StrEnum
 
 from services.telemetry.domain.crowd import Crowd
+from services.telemetry.domain.frame_entries import FrameEntries
 from services.telemetry.domain.frame_rules import FrameRules
 from services.telemetry.domain.laggards import Laggards
 from services.telemetry.domain.late_run import LateRun
@@ -170,21 +171,44 @@ class FrameJoiner:
     def _add_crowd(self, crowd: Crowd, now_seconds: float) -> list[ClosedFrame]:
         self.outcomes[Outcome.JOINED] += len(crowd)
         self._late_run.joined(now_seconds)
+        closed: list[ClosedFrame] = []
         brought: dict[FrameKey, list[int]] = {}
+        num_members = len(self._members)
         for iteration, ranks in crowd.iterations.items():
             key, rows = (self._settled_epoch, iteration), crowd.rows[iteration]
+            if not self._open and len(ranks) == num_members:  # nobody waits for it, nor for one before it
+                closed.append(self._closed_at_once(key, crowd, now_seconds))
+                continue
             frame = self._open.get(key)
             if frame is None:
-                all_came = len(ranks) == len(self._members)
-                frame = self._open_frame(key, int(crowd.block.offsets[rows[0]]), now_seconds, waits=not all_came)
+                frame = self._open_frame(
+                    key, int(crowd.block.offsets[rows[0]]), now_seconds, waits=len(ranks) < num_members
+                )
             frame.entries.put_crowd(crowd.block, rows, crowd.longest_seconds[iteration])
             frame.last_at_seconds = now_seconds
             frame.absent.difference_update(ranks)
             frame.waiting.difference_update(ranks)
             brought[key] = ranks
         self._members.note_all(crowd.newest)
-        self._open.all_brought(brought)
-        return self._close_ready(now_seconds)
+        if brought:
+            self._open.all_brought(brought)
+            closed += self._close_ready(now_seconds)
+        return closed
+
+    def _closed_at_once(self, key: FrameKey, crowd: Crowd, now_seconds: float) -> ClosedFrame:
+        """A frame that is whole in a crowd, all members in it."""
+        entries = FrameEntries()
+        entries.put_crowd(crowd.block, crowd.rows[key[1]], crowd.longest_seconds[key[1]])
+        self._closed = key
+        self._learn_pace(entries)
+        return ClosedFrame(
+            epoch=key[0],
+            iteration=key[1],
+            entries=entries,
+            missing_ranks=(),
+            closed_at_seconds=now_seconds,
+            last_sample_at_seconds=now_seconds,
+        )
 
     def gone(self, rank: int, incarnation: int, now_seconds: float) -> list[ClosedFrame]:
         """A process ended: nobody waits for it any more. Returns the frames that this closes."""
@@ -332,7 +356,7 @@ class FrameJoiner:
                     last_sample_at_seconds=frame.last_at_seconds,
                 )
             )
-            self._learn_pace(frame)
+            self._learn_pace(frame.entries)
         return closed
 
     def _settle(self, key: FrameKey, frame: OpenFrame) -> None:
@@ -351,8 +375,8 @@ class FrameJoiner:
         else:
             self._members.miss(frame.absent, key[1])
 
-    def _learn_pace(self, frame: OpenFrame) -> None:
-        longest = frame.entries.longest_seconds()
+    def _learn_pace(self, entries: FrameEntries) -> None:
+        longest = entries.longest_seconds()
         if self._iteration_seconds == 0:
             self._iteration_seconds = longest
         else:  # follows within a few iterations; one long pause counts for four at most

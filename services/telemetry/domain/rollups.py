@@ -3,60 +3,47 @@
 A window starts at a multiple of its length, so that a replay cuts the same windows and a row is never there twice. It
 ends when its rank, or its job's idleness, shows that no more is to come. A row says how many iterations went in.
 
-Windows are rows of arrays, one a process, and samples come in blocks: a block is cut into runs, one a process and
-window, and the first runs of all processes are summed up at once, then the second ones.
+Samples come in blocks: a block is cut into runs, one a process and window, which one compiled step adds to the windows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from history.records import RollupRecord
-from numeric.arrays import Bools, Ints
-from services.telemetry.domain.sample_block import SECONDS, SampleBlock
+from numeric.arrays import Floats, Ints
+from services.telemetry.domain.rollup_windows import (
+    DEVICE,
+    EPOCH,
+    FIRST_OFFSET,
+    IS_NEW,
+    LOSS,
+    NODE,
+    NUM_ITERATIONS,
+    NUM_LOSSES,
+    OPENED_AT,
+    START,
+    STARTED_AT,
+    SUMS,
+    UPDATED_AT,
+    WALL,
+    WHOLE,
+    Runs,
+    Windows,
+    put,
+)
+from services.telemetry.domain.sample_block import COLUMNS, SECONDS, Names, SampleBlock
 from services.telemetry.domain.slots import Slots
 
-# Columns of ``_STATE``'s seconds.
-_SECONDS = tuple(
-    [f"{kind}_seconds" for kind in ("forward", "backward", "optimizer", "data")]
-    + [f"{kind}_wait_seconds" for kind in ("tensor", "pipeline", "gradient", "vote")]
-)
+_FIRST_PROCESSES = 8
 _LAST_WORDS_SECONDS = 2.0
 """What a process sent before its end is all there so long after it."""
 
-# Name, shape behind the row axis, type, value in a window that was just opened.
-_STATE: tuple[tuple[str, tuple[int, ...], Any, float], ...] = (
-    ("epoch", (), np.int64, 0),
-    ("start", (), np.int64, 0),
-    ("first_iteration", (), np.int64, 0),
-    ("newest_iteration", (), np.int64, -1),
-    ("num_iterations", (), np.int64, 0),
-    ("first_offset", (), np.int64, 0),
-    ("started_at_unix_seconds", (), np.float64, 0.0),
-    ("opened_at_seconds", (), np.float64, 0.0),
-    ("updated_at_seconds", (), np.float64, 0.0),
-    ("wall_seconds", (), np.float64, 0.0),
-    ("wall_seconds_min", (), np.float64, np.inf),
-    ("wall_seconds_max", (), np.float64, 0.0),
-    ("seconds", (8,), np.float64, 0.0),
-    ("tokens", (), np.int64, 0),
-    ("sum_of_squares", (), np.float64, 0.0),
-    ("loss", (), np.float64, 0.0),
-    ("num_losses", (), np.int64, 0),
-    ("peak_memory_bytes", (), np.float64, 0.0),
-)
-# These outlive a window: whether one is open, whether the process ended, and which window was written before its time.
-_LASTING: tuple[tuple[str, Any, float], ...] = (
-    ("open", np.bool_, False),
-    ("gone", np.bool_, False),
-    ("written_epoch", np.int64, -1),
-    ("written_start", np.int64, -1),
-)
+_Place = tuple[str, str]
 
 
 class FinishedWindow(NamedTuple):
@@ -86,25 +73,6 @@ class RollupHold:
     from_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Runs:
-    """Consecutive samples of one process in one window, process by process.
-
-    Attributes:
-        rows: Rows of the block, run after run.
-        firsts: Where each run starts in ``rows``.
-        slots: Process of each run.
-        starts: Start of its window.
-        turns: How many runs of the same process come before it.
-    """
-
-    rows: Ints
-    firsts: Ints
-    slots: Ints
-    starts: Ints
-    turns: Ints
-
-
 class RollupAggregator:
     """The open windows of one job."""
 
@@ -121,9 +89,10 @@ class RollupAggregator:
         self._idle_seconds = idle_seconds
         self._slots = Slots()
         self._processes: list[tuple[int, int]] = []
-        self._places: list[tuple[str, str]] = []
-        self._state: dict[str, npt.NDArray[Any]] = {}
-        self._grow(8)
+        # Node and device of each window that is open.
+        self._places: list[_Place] = []
+        self._windows = Windows(_FIRST_PROCESSES)
+        self._gone = np.zeros(_FIRST_PROCESSES, dtype=np.bool_)
 
     def add(self, block: SampleBlock, rows: Ints, now_seconds: float) -> list[FinishedWindow]:
         """Takes in samples of this job; returns the windows that they end.
@@ -133,21 +102,26 @@ class RollupAggregator:
             rows: Which rows, in the order in which they came.
             now_seconds: Unix seconds.
         """
-        finished: list[FinishedWindow] = []
-        runs = self._cut(block, rows)
-        lengths = np.diff(np.append(runs.firsts, len(runs.rows)))
-        for turn in range(int(runs.turns.max(initial=-1)) + 1):
-            which = np.flatnonzero(runs.turns == turn)
-            which = which[self._open_windows(block, runs, which, now_seconds, finished)]
-            if len(which):
-                self._sum_up(block, runs, which, lengths[which], now_seconds)
+        if not len(rows):
+            return []
+        runs, turns = self._cut(block, rows)
+        ended = put(self._windows, block, runs, now_seconds)
+        # The first windows of all processes, then the second ones: processes end theirs together.
+        order = np.argsort(turns[ended.runs], kind="stable")
+        slots, whole = ended.slots[order], ended.whole[order]
+        finished = self._finish(slots, whole, ended.sums[order], self._places_of(slots, whole, block.names))
+        new = np.flatnonzero(self._windows.whole[:, IS_NEW])
+        if len(new):
+            whole = self._windows.whole[new]
+            for slot, place in zip(new.tolist(), self._places_of(new, whole, block.names), strict=True):
+                self._places[slot] = place
+            self._windows.whole[new, IS_NEW] = 0
         return finished
 
     def finish_idle(self, now_seconds: float) -> list[FinishedWindow]:
         """Ends the windows to which nothing came lately; to be called now and then."""
-        state = self._state
-        limits = np.where(state["gone"], now_seconds - _LAST_WORDS_SECONDS, now_seconds - self._idle_seconds)
-        return self._end(np.flatnonzero(state["open"] & (state["updated_at_seconds"] < limits)))
+        limits = np.where(self._gone, now_seconds - _LAST_WORDS_SECONDS, now_seconds - self._idle_seconds)
+        return self._end(np.flatnonzero(self._windows.is_open & (self._windows.sums[:, UPDATED_AT] < limits)))
 
     def finish_process(self, rank: int, incarnation: int) -> list[FinishedWindow]:
         """Ends the window of a process that is gone, so that its last iterations are there at once.
@@ -156,30 +130,32 @@ class RollupAggregator:
         """
         [slot] = self._slots.of(np.array([rank]), np.array([incarnation])).tolist()
         self._make_room()
-        self._state["gone"][slot] = True
-        return self._end(np.flatnonzero(self._state["open"][slot : slot + 1]) + slot)
+        self._gone[slot] = True
+        return self._end(np.flatnonzero(self._windows.is_open[slot : slot + 1]) + slot)
 
     def finish_all(self) -> list[FinishedWindow]:
         """Ends all windows: the job is over, or its partition goes elsewhere."""
-        slots = np.flatnonzero(self._state["open"])
-        self._state["open"][:] = False
-        return self._finish(slots)
+        slots = np.flatnonzero(self._windows.is_open)
+        self._windows.is_open[:] = False
+        return self._finish_open(slots)
 
     def oldest_offset(self, hold: RollupHold) -> int | None:
         """Offset of the oldest record in an open window that a restart makes again; None if there is none."""
-        state = self._state
-        young = state["opened_at_seconds"] > hold.opened_after_seconds
-        offsets = state["first_offset"][state["open"] & (young | (state["first_offset"] >= hold.from_offset))]
+        windows = self._windows
+        young = windows.sums[:, OPENED_AT] > hold.opened_after_seconds
+        first_offsets = windows.whole[:, FIRST_OFFSET]
+        offsets = first_offsets[windows.is_open & (young | (first_offsets >= hold.from_offset))]
         return int(offsets.min()) if len(offsets) else None
 
     def _end(self, slots: Ints) -> list[FinishedWindow]:
         """Ends these windows before their time: what still comes for them goes to rows of its own."""
-        state = self._state
-        state["open"][slots] = False
-        state["written_epoch"][slots], state["written_start"][slots] = state["epoch"][slots], state["start"][slots]
-        return self._finish(slots)
+        windows = self._windows
+        windows.is_open[slots] = False
+        windows.written[slots] = windows.whole[slots][:, (EPOCH, START)]
+        return self._finish_open(slots)
 
-    def _cut(self, block: SampleBlock, rows: Ints) -> _Runs:
+    def _cut(self, block: SampleBlock, rows: Ints) -> tuple[Runs, Ints]:
+        """The runs, and how many of the same process come before each."""
         slots = self._slots.of(block.ranks[rows], block.incarnations[rows])
         self._make_room()
         order = np.argsort(slots, kind="stable")
@@ -189,118 +165,53 @@ class RollupAggregator:
         new_slot = np.diff(slots, prepend=-1) != 0
         firsts = np.flatnonzero(new_slot | (np.diff(starts, prepend=-1) != 0) | (np.diff(epochs, prepend=-1) != 0))
         number = np.arange(len(firsts))
-        begins = np.where(new_slot[firsts], number, 0)
-        turns = number - np.maximum.accumulate(begins)
-        return _Runs(rows=rows, firsts=firsts, slots=slots[firsts], starts=starts[firsts], turns=turns)
-
-    def _open_windows(
-        self, block: SampleBlock, runs: _Runs, which: Ints, now_seconds: float, finished: list[FinishedWindow]
-    ) -> Bools:
-        """Makes sure that some runs, of different processes, have their windows; False for those written long ago."""
-        state, slots, starts = self._state, runs.slots[which], runs.starts[which]
-        firsts = runs.rows[runs.firsts[which]]
-        epochs, is_open = block.epochs[firsts], state["open"][slots]
-        older = (epochs < state["epoch"][slots]) | (
-            (epochs == state["epoch"][slots]) & (starts < state["start"][slots])
-        )
-        late = is_open & older  # came twice, or far too late: its window is written
-        fits = is_open & (epochs == state["epoch"][slots]) & (starts == state["start"][slots])
-        finished.extend(self._finish(slots[is_open & ~fits & ~late]))
-        fresh = ~fits & ~late
-        if fresh.any():
-            rows, slots, starts, epochs = firsts[fresh], slots[fresh], starts[fresh], epochs[fresh]
-            for name, _, _, value in _STATE:
-                state[name][slots] = value
-            # What comes after an idle window was written is a row of its own, or it would be taken for a repetition.
-            again = (state["written_epoch"][slots] == epochs) & (state["written_start"][slots] == starts)
-            state["open"][slots] = True
-            state["epoch"][slots], state["start"][slots] = epochs, starts
-            state["first_iteration"][slots] = np.where(again, block.iterations[rows], starts)
-            state["first_offset"][slots] = block.offsets[rows]
-            state["started_at_unix_seconds"][slots] = block.numbers[rows, 0]
-            state["opened_at_seconds"][slots] = state["updated_at_seconds"][slots] = now_seconds
-            places = zip(slots.tolist(), block.node_of[rows].tolist(), block.device_of[rows].tolist(), strict=True)
-            for slot, node, device in places:
-                self._places[slot] = (block.names[node], block.names[device])
-        in_time: Bools = ~late
-        return in_time
-
-    def _sum_up(self, block: SampleBlock, runs: _Runs, which: Ints, lengths: Ints, now_seconds: float) -> None:
-        """Adds some runs, of different processes, to their windows; each iteration counts once."""
-        state, slots = self._state, runs.slots[which]
-        places = np.repeat(runs.firsts[which] - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))
-        rows, owners = runs.rows[places], np.repeat(np.arange(len(which)), lengths)
-        firsts = np.cumsum(lengths) - lengths
-        # Counted is what is beyond everything before it in the run, and beyond what the window has.
-        reached = owners * self._window_iterations + block.iterations[rows] - runs.starts[which][owners]
-        before = np.append(-1, np.maximum.accumulate(reached)[:-1])
-        counts = (reached > before) & (block.iterations[rows] > state["newest_iteration"][slots][owners])
-        if not counts.any():
-            return
-        numbers, walls = block.numbers[rows], block.numbers[rows, 1]
-        has_loss = counts & block.has_loss[rows]
-        tokens, squares = block.work[block.workload_of[rows]].T
-
-        def total(values: npt.NDArray[Any], mask: Bools) -> npt.NDArray[Any]:
-            kept = np.where(mask if values.ndim == 1 else mask[:, None], values, 0)
-            return np.add.reduceat(kept, firsts)
-
-        state["num_iterations"][slots] += total(np.ones(len(rows), dtype=np.int64), counts)
-        state["newest_iteration"][slots] = np.maximum(
-            state["newest_iteration"][slots], np.maximum.reduceat(block.iterations[rows], firsts)
-        )
-        state["wall_seconds"][slots] += total(walls, counts)
-        lowest, highest = np.where(counts, walls, np.inf), np.where(counts, walls, 0.0)
-        for name, extreme, values in (
-            ("wall_seconds_min", np.minimum, lowest),
-            ("wall_seconds_max", np.maximum, highest),
-            ("peak_memory_bytes", np.maximum, np.where(counts, numbers[:, 16], 0.0)),
-        ):
-            state[name][slots] = extreme(state[name][slots], extreme.reduceat(values, firsts))
-        state["seconds"][slots] += total(numbers[:, SECONDS], counts)
-        state["tokens"][slots] += total(tokens, counts).astype(np.int64)
-        state["sum_of_squares"][slots] += total(squares, counts)
-        state["loss"][slots] += total(numbers[:, 18], has_loss)
-        state["num_losses"][slots] += total(np.ones(len(rows), dtype=np.int64), has_loss)
-        state["updated_at_seconds"][slots[np.logical_or.reduceat(counts, firsts)]] = now_seconds
+        turns = number - np.maximum.accumulate(np.where(new_slot[firsts], number, 0))
+        runs = Runs(rows=rows, borders=np.append(firsts, len(rows)), slots=slots[firsts], starts=starts[firsts])
+        return runs, turns
 
     def _make_room(self) -> None:
         """For processes that are new."""
         new = range(len(self._processes), len(self._slots))
         self._processes.extend(map(self._slots.process, new))
         self._places.extend(repeat(("", ""), len(new)))
-        if len(self._slots) > len(self._state["open"]):
-            self._grow(2 * len(self._slots))
+        if len(self._slots) > len(self._gone):
+            self._windows = self._windows.grown(2 * len(self._slots))
+            gone, self._gone = self._gone, np.zeros(2 * len(self._slots), dtype=np.bool_)
+            self._gone[: len(gone)] = gone
 
-    def _grow(self, size: int) -> None:
-        for name, shape, kind, value in (*_STATE, *((name, (), kind, value) for name, kind, value in _LASTING)):
-            fresh = np.full((size, *shape), value, dtype=kind)
-            known = self._state.get(name, fresh[:0])
-            fresh[: len(known)] = known
-            self._state[name] = fresh
+    def _places_of(self, slots: Ints, whole: Ints, names: Names) -> list[_Place]:
+        """Node and device of windows: of those that a block opened by its names, else as they are known."""
+        told = zip(slots.tolist(), *whole[:, (IS_NEW, NODE, DEVICE)].T.tolist(), strict=True)
+        return [(names[node], names[device]) if new else self._places[slot] for slot, new, node, device in told]
 
-    def _finish(self, slots: Ints) -> list[FinishedWindow]:
+    def _finish_open(self, slots: Ints) -> list[FinishedWindow]:
+        places = [self._places[slot] for slot in slots.tolist()]
+        return self._finish(slots, self._windows.whole[slots], self._windows.sums[slots], places)
+
+    def _finish(self, slots: Ints, whole: Ints, sums: Floats, places: Sequence[_Place]) -> list[FinishedWindow]:
         """The rows of some windows."""
         if not len(slots):
             return []
-        state = {name: self._state[name][slots] for name, _, _, _ in _STATE}
-        counts, num_losses = state["num_iterations"], state["num_losses"].tolist()
-        processes, places = ([each[slot] for slot in slots.tolist()] for each in (self._processes, self._places))
-        losses = (state["loss"] / np.maximum(state["num_losses"], 1)).tolist()
-        seconds = (state["seconds"] / counts[:, None]).T.tolist()
+        counts, num_losses = whole[:, NUM_ITERATIONS], whole[:, NUM_LOSSES]
+        processes = [self._processes[slot] for slot in slots.tolist()]
+        losses = (sums[:, LOSS] / np.maximum(num_losses, 1)).tolist()
         columns: dict[str, Iterable[Any]] = {
-            **{name: state[name].tolist() for name in RollupRecord._fields if name in state},
-            **dict(zip(_SECONDS, seconds, strict=True)),
+            **{name: whole[:, column].tolist() for column, name in enumerate(WHOLE) if name in _RECORDED},
+            **{name: sums[:, column].tolist() for column, name in enumerate(SUMS) if name in _RECORDED},
+            **{name: (sums[:, SUMS.index(name)] / counts).tolist() for name in (*COLUMNS[SECONDS], SUMS[WALL])},
             "job_id": repeat(self._job_id),
             "rank": [rank for rank, _ in processes],
             "incarnation": [incarnation for _, incarnation in processes],
-            "stop_iteration": (state["start"] + self._window_iterations).tolist(),
+            "stop_iteration": (whole[:, START] + self._window_iterations).tolist(),
             "node": [node for node, _ in places],
             "device": [device for _, device in places],
-            "started_at": [datetime.fromtimestamp(each, UTC) for each in state["started_at_unix_seconds"].tolist()],
-            "wall_seconds": (state["wall_seconds"] / counts).tolist(),
-            "loss": [loss if count else None for loss, count in zip(losses, num_losses, strict=True)],
-            "peak_memory_bytes": state["peak_memory_bytes"].astype(np.int64).tolist(),
+            "started_at": [datetime.fromtimestamp(each, UTC) for each in sums[:, STARTED_AT].tolist()],
+            "loss": [loss if count else None for loss, count in zip(losses, num_losses.tolist(), strict=True)],
+            "peak_memory_bytes": sums[:, SUMS.index("peak_memory_bytes")].astype(np.int64).tolist(),
         }
         records = map(RollupRecord._make, zip(*(columns[name] for name in RollupRecord._fields), strict=False))
-        return list(map(FinishedWindow, records, state["first_offset"].tolist(), state["opened_at_seconds"].tolist()))
+        first_offsets, opened_at = whole[:, FIRST_OFFSET].tolist(), sums[:, OPENED_AT].tolist()
+        return list(map(FinishedWindow, records, first_offsets, opened_at))
+
+
+_RECORDED = frozenset(RollupRecord._fields)

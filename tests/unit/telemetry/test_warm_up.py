@@ -35,6 +35,12 @@ async def work():
         death = pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_DIED, rank=3)
         records.append(pb.Record(job_id="job", rank=-1, events=[death]))
         await service._take(records)
+    for several in ((0,), (1,), range(2, 12)):
+        await service._take([
+            pb.Record(job_id="burst", rank=rank, samples=[pb.Sample(iteration=iteration, wall_seconds=1.0)])
+            for iteration in several for rank in range(6)
+        ])
+    assert any(pb.Observation.FromString(each.value).HasField("run") for each in service.said.records)
     assert len(service.sent) > 8
     assert service.rollups.rows
 
