@@ -10,6 +10,8 @@
 - ``kafka 1``, ``kafka 4``: both services as processes with a real Kafka and PostgreSQL of their own, working off what
   has piled up, per second of wall time, everything on this machine, 1 or 4 samples a record; and what a rank-sample
   costs telemetry and detector in microseconds of CPU time;
+- ``kafka sdk``: the same with as many samples a record as the SDK would send if the job's ranks made 100,000 a second:
+  it looks every 20 ms for what is new, and sends 256 at most in one record;
 - ``p50``, ``p99``: from the acknowledgement of an iteration's last sample to a finding about it in a reader's hands.
 
 ``--no-kafka`` leaves out what needs servers. Numbers per second of CPU time suffer less from a busy machine than those
@@ -42,6 +44,8 @@ from services.telemetry.warm_up import warm_up as warm_telemetry
 RANKS = (8, 64, 512, 4096, 16_384)
 # A frame waits for the slowest rank: telemetry keeps eight open at most.
 _SAMPLES_PER_RECORD = (1, 4)
+_SDK, _SDK_LOOK_SECONDS, _SDK_MOST = 0, 0.02, 256
+_AIM_PER_SECOND = 100_000
 # Jobs side by side, iterations, seconds between two iterations: many findings of small jobs, fewer of large ones.
 _PACE = {8: (8, 80, 0.1), 64: (4, 80, 0.1), 512: (1, 100, 0.1), 4096: (1, 40, 0.4), 16_384: (1, 20, 1.2)}
 
@@ -110,14 +114,16 @@ async def _live(rows: Sequence[Row], folder: Path, num_samples: int) -> None:
 
 
 async def _measure_live(row: Row, at: Servers, services: Services, num_samples: int) -> None:
-    for samples_per_record in _SAMPLES_PER_RECORD:
+    as_sdk = min(_SDK_MOST, max(1, round(_AIM_PER_SECOND / row.num_ranks * _SDK_LOOK_SECONDS)))
+    for name in (*_SAMPLES_PER_RECORD, _SDK):
+        samples_per_record = name or as_sdk
         per_second, spent = await backlog_per_second(
             at, services, row.num_ranks, num_samples, samples_per_record=samples_per_record
         )
-        row.kafka_per_second[samples_per_record] = per_second
+        row.kafka_per_second[name] = per_second
         _tell(f"{row.num_ranks} ranks, {samples_per_record} samples a record: {per_second:.0f}/s, CPU seconds {spent}")
         done = max(8, num_samples // row.num_ranks) * row.num_ranks
-        row.cpu_microseconds[samples_per_record] = (1e6 * spent[0] / done, 1e6 * spent[1] / done)
+        row.cpu_microseconds[name] = (1e6 * spent[0] / done, 1e6 * spent[1] / done)
     num_jobs, num_iterations, interval_seconds = _PACE[row.num_ranks]
     delays = await finding_delays(
         at, row.num_ranks, num_jobs=num_jobs, num_iterations=num_iterations, interval_seconds=interval_seconds
@@ -141,8 +147,10 @@ def _print_table(rows: Sequence[Row]) -> None:
         "judge/s",
         "kafka 1/s",
         "kafka 4/s",
+        "kafka sdk/s",
         "CPU us 1",
         "CPU us 4",
+        "CPU us sdk",
         "p50 ms",
         "p99 ms",
     )
@@ -157,11 +165,11 @@ def _print_table(rows: Sequence[Row]) -> None:
             f"{row.judge_per_cpu_second:.0f}",
             *(
                 f"{row.kafka_per_second[each]:.0f}" if each in row.kafka_per_second else "-"
-                for each in _SAMPLES_PER_RECORD
+                for each in (*_SAMPLES_PER_RECORD, _SDK)
             ),
             *(
                 "{:.1f} + {:.1f}".format(*row.cpu_microseconds[each]) if each in row.cpu_microseconds else "-"
-                for each in _SAMPLES_PER_RECORD
+                for each in (*_SAMPLES_PER_RECORD, _SDK)
             ),
             *(
                 f"{1000 * delay:.0f}" if delay is not None else "-"

@@ -23,7 +23,8 @@ from services.telemetry.metrics import TelemetryMetrics
 from services.telemetry.warm_up import warm_up as warm_up_telemetry
 
 _WHERE = Partition(RECORDS.name, 0)
-_BATCH = 2000
+# What a fetch brings of small records.
+_BATCH = 8192
 _AT_ONCE = 64
 _WARM_FRAMES = 60
 # Making frames empties the caches: whoever takes only a few between has its work beside them again each time.

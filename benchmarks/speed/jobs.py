@@ -10,6 +10,7 @@ from services.detector.domain.observation import FrameObservation
 NUM_STAGES = 8
 _MICRO_BATCHES = 8
 _NOISE = 0.02
+_MOST_EVENTS = 4000
 
 
 class SyntheticJob:
@@ -82,6 +83,19 @@ class SyntheticJob:
                     # Ranks report where they are: silence of all of them is then taken for a line that is cut.
                     progress=[pb.Progress(operation="forward", operation_count=1)] if first == 0 else [],
                 ).SerializeToString()
+
+    def endings(self) -> Iterator[bytes]:
+        """Serialised records of the launcher, which say that all ranks have finished."""
+        for sequence, first in enumerate(range(0, self.num_ranks, _MOST_EVENTS)):
+            yield pb.Record(
+                job_id=self.job_id,
+                rank=-1,
+                sequence=sequence,
+                events=[
+                    pb.ProcessEvent(at_unix_seconds=1.7e9, kind=pb.PROCESS_EVENT_KIND_FINISHED, rank=rank)
+                    for rank in range(first, min(first + _MOST_EVENTS, self.num_ranks))
+                ],
+            ).SerializeToString()
 
     def frames(self, iterations: range) -> Iterator[FrameObservation]:
         """The frames as the detector's domain sees them."""

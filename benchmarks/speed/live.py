@@ -30,6 +30,7 @@ from stack.watchdog import Watchdog
 
 _MODULES = ("services.telemetry", "services.detector")
 _STANDSTILL_SECONDS = 45.0
+_LOOK_SECONDS, _IDLE_SHARE = 0.5, 0.2
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -77,6 +78,15 @@ class Services:
     def cpu_seconds(self) -> list[float]:
         """CPU time that each has used so far."""
         return [_cpu_seconds(process.pid) for process in self.processes]
+
+    async def settled(self) -> None:
+        """Returns when both have next to nothing to do."""
+        before, now = self.cpu_seconds(), [_STANDSTILL_SECONDS, 0.0]
+        async with asyncio.timeout(_STANDSTILL_SECONDS):
+            while sum(now) - sum(before) > _IDLE_SHARE * _LOOK_SECONDS:
+                before = self.cpu_seconds()
+                await asyncio.sleep(_LOOK_SECONDS)
+                now = self.cpu_seconds()
 
     async def num_judged(self) -> int:
         """Rank-samples that the detector has judged so far."""
@@ -142,6 +152,9 @@ async def backlog_per_second(
         await asyncio.sleep(0.05)
     seconds = time.perf_counter() - began_seconds
     spent = [after - before for before, after in zip(spent_before, services.cpu_seconds(), strict=True)]
+    # Of ranks that fall silent without a word pictures would be taken beside the next measurement.
+    await _send(at, job.job_id, list(job.endings()))
+    await services.settled()
     return num_ranks * num_iterations / seconds, spent
 
 

@@ -39,6 +39,7 @@ class ProcessWatch:
 
     def __init__(self) -> None:
         self._newest: dict[int, int] = {}
+        self._perhaps_alive: set[int] = set()
         self._up: dict[int, int] = {}
         self._ended: dict[int, int] = {}
         self._finished: dict[int, int] = {}
@@ -53,12 +54,21 @@ class ProcessWatch:
     @property
     def all_finished(self) -> bool:
         """Every rank's newest process has ended, and at least one as planned."""
-        return bool(self._finished) and all(self.is_dead(rank, newest) for rank, newest in self._newest.items())
+        if not self._finished:
+            return False
+        # Who has ended is looked at once, not again with each of thousands of ends.
+        while self._perhaps_alive:
+            rank = self._perhaps_alive.pop()
+            if not self.is_dead(rank, self._newest[rank]):
+                self._perhaps_alive.add(rank)
+                return False
+        return True
 
     def seen(self, rank: int, incarnation: int) -> None:
         """A process was heard of."""
         if incarnation > self._newest.get(rank, -1):
             self._newest[rank] = incarnation
+            self._perhaps_alive.add(rank)
 
     def place(self, rank: int, incarnation: int) -> tuple[str, str]:
         """Node and device of a process as its events told them; empty where they did not."""
@@ -175,6 +185,7 @@ class ProcessWatch:
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self._newest = dict(state["newest"])
+        self._perhaps_alive = set(self._newest)
         self._up = dict(state.get("up", state["newest"]))
         self._ended = dict(state["ended"])
         self._finished = dict(state["finished"])
