@@ -157,6 +157,7 @@ class Observations:
         self._consumer = consumer
         self._job_id = job_id
         self.all: list[pb.Observation] = []
+        self.num_runs = 0
 
     @property
     def frames(self) -> list[pb.Frame]:
@@ -176,7 +177,9 @@ class Observations:
                 for records in (await self._consumer.getmany(timeout_ms=50)).values():
                     for each in records:
                         if each.key == self._job_id.encode():
-                            self.all.extend(unrolled(pb.Observation.FromString(each.value)))
+                            told = [*unrolled(pb.Observation.FromString(each.value))]
+                            self.num_runs += len(told) > 1
+                            self.all.extend(told)
 
 
 def ranks_in(frame: pb.Frame) -> list[int]:

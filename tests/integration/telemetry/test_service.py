@@ -127,6 +127,33 @@ async def test_after_kill_9_the_stream_goes_on_without_hole_or_repetition(
 
 
 @pytest.mark.asyncio
+async def test_killed_in_the_middle_of_runs_of_frames_it_says_each_frame_once(
+    service: Service, kafka_bootstrap: str, job_id: str
+) -> None:
+    num_iterations = 2000
+    async with running(service, kafka_bootstrap, job_id) as (ranks, seen):
+        for iteration in range(3):
+            await ranks.iteration(iteration, range(8))
+        await seen.until(lambda: len(seen.frames) >= 3)
+        await service.kill()
+        samples = [ranks.samples(iteration, range(8)) for iteration in range(3, num_iterations)]
+        await ranks.send(*(record for each in samples for record in each))
+        for _ in range(3):
+            await service.start()
+            known = len(seen.frames)
+            await seen.until(lambda known=known: len(seen.frames) > known or known == num_iterations)  # type: ignore[misc]
+            await service.kill()
+        await service.start()
+        await seen.until(lambda: len(seen.frames) >= num_iterations)
+        await ranks.iteration(num_iterations, range(8))
+        await seen.until(lambda: seen.frames[-1].iteration == num_iterations)
+    assert [each.iteration for each in seen.frames] == list(range(num_iterations + 1))
+    assert all(len(ranks_in(each)) == 8 and not each.missing_ranks for each in seen.frames)
+    assert seen.num_runs > 1
+    assert_numbered_without_gap(seen)
+
+
+@pytest.mark.asyncio
 async def test_hostile_records_go_to_the_dead_letters_and_the_job_goes_on(
     service: Service, kafka_bootstrap: str, job_id: str
 ) -> None:
