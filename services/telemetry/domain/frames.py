@@ -171,6 +171,7 @@ class FrameJoiner:
     def _add_crowd(self, crowd: Crowd, now_seconds: float) -> list[ClosedFrame]:
         self.outcomes[Outcome.JOINED] += len(crowd)
         self._late_run.joined(now_seconds)
+        self._members.note_all(crowd.newest)
         closed: list[ClosedFrame] = []
         brought: dict[FrameKey, list[int]] = {}
         num_members = len(self._members)
@@ -189,8 +190,9 @@ class FrameJoiner:
             frame.absent.difference_update(ranks)
             frame.waiting.difference_update(ranks)
             brought[key] = ranks
-        self._members.note_all(crowd.newest)
-        if brought:
+            if not frame.waiting and key == self._open.oldest:  # those behind it need not be opened then
+                closed += self._close_ready(now_seconds)
+        if self._open:
             self._open.all_brought(brought)
             closed += self._close_ready(now_seconds)
         return closed
