@@ -23,10 +23,12 @@ from pipelines.search.balance import Balance, fits
 from pipelines.search.budget import DEFAULT_EVALUATIONS, Budget
 from pipelines.search.changes import balanced
 from pipelines.search.climb import Climber, Standing, climb, climber_of, ordered, standing_of
+from pipelines.search.head_sets import is_head_heavy
 from pipelines.search.heavy_layer import heavy_proposals
 from pipelines.search.improve import Ordering, improve
 from pipelines.search.network import network_of, plan_of, starts_of
 from pipelines.search.published import published_plans
+from pipelines.search.reheat import annealed
 from pipelines.search.reorder import SWAPS_A_SCHEDULE, reorder
 from pipelines.search.tables import stages_of, table_of
 
@@ -34,6 +36,9 @@ _LEADERS = (4, 2, 1)  # how many climb in each heat
 _HISTORY = (15, 150, 1 / 80)  # least, most, and as a part of the schedules that the search will make in all
 _HEAT_ENDS = (0.4, 0.7, 0.92)  # of the budget
 _STARTS_END = 0.1
+# Schedules from which on a search anneals too; those that climbing then has, and its least and most part.
+_LEAST_FOR_ANNEALING, _CLIMBED, _CLIMBING = 10_000, 30_000, (0.25, 0.6)
+_ANNEALING_ENDS = 0.96
 _START_PASSES = 20
 _RULES_END = 0.5  # of the time; without a deadline the rules are carried out to their end
 _NOISE = 0.01  # of the makespan
@@ -107,7 +112,8 @@ class _Search:
             )
         climbers = [climber_of(standing, self._history()) for standing in starts[: _LEADERS[0]]]
         begin, rest, is_small = self._budget.spent, list[Climber](), self._is_small()
-        ends = [end * (_SMALL_ENDS if is_small else 1.0) for end in _HEAT_ENDS]
+        climbing = _SMALL_ENDS if is_small else self._climbing()
+        ends = [end * climbing for end in _HEAT_ENDS]
         for count, end in zip(_LEADERS, ends, strict=True):
             rest = climbers[count:] + rest
             climbers = climbers[:count]
@@ -119,6 +125,10 @@ class _Search:
             if _makespan(climbers[0]) <= self._goal:
                 break
         finalists = [climber.best for climber in [*climbers, *rest * is_small]]
+        if climbing < 1 and not is_small and _makespan(climbers[0]) > self._goal:
+            standings = [climber.best for climber in [*climbers, *rest]]
+            until, generator = _ANNEALING_ENDS, self._generator
+            finalists = [annealed(self._table, standings, self._budget, until, self._goal, self.bound, generator)]
         polished = [self._polished(each, len(finalists) - index) for index, each in enumerate(finalists)]
         return min(polished, key=lambda standing: standing.ordering.makespan)
 
@@ -174,6 +184,15 @@ class _Search:
     def _expected(self) -> float:
         """How many schedules the search will make in all."""
         return self._budget.evaluations / max(self._budget.spent, 1e-9)
+
+    def _climbing(self) -> float:
+        """The part of the heats' time that they have: less where annealing is of use and has the time for it."""
+        table, expected = self._table, self._expected()
+        is_free = table.limit == inf and table.may_move and table.stages == 0 and self._case.stage_bias is None
+        if not is_free or not is_head_heavy(table) or expected < _LEAST_FOR_ANNEALING:
+            return 1.0
+        least, most = _CLIMBING
+        return float(min(max(least, _CLIMBED / expected), most))
 
     def _is_small(self) -> bool:
         kinds, edges = self._table.sums.shape
