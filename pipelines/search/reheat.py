@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 
 from pipelines.search.anneal import Dealt, Terms, anneal, standing_deal, within
+from pipelines.search.balance import window_loads
 from pipelines.search.budget import Budget
 from pipelines.search.climb import Standing, standing_of
 from pipelines.search.deals import Deal, deal_of, layers_of, stages_dealt
@@ -25,13 +26,13 @@ from pipelines.search.tables import Ints, Table, stages_of
 # Temperatures, of the makespan: of a molten plan, of reheats, and where both end.
 _MOLTEN, _REHEATS, _COLD = 0.0034, (0.0003, 0.0004, 0.0005, 0.0007), 0.00012
 # Schedules: of the first reheats, of a melt that tries a set, of a long one (least), of a reheat.
-_FIRST, _MELT, _LONG_MELT, _REHEAT = 8_000, 10_000, 50_000, (8_000, 16_000, 32_000)
+_FIRST, _MELT, _LONG_MELT, _REHEAT = 8_000, 10_000, 50_000, (8_000, 16_000)
 _SETS, _MAY = 3, 1.01  # how many are tried, and how far the end of one that may do is above the best of them
-_MELTS = 0.6  # of the budget left after the first reheats, if it is enough for a long melt
+_MELTS = 0.5  # of the budget left after the first reheats, if it is enough for a long melt
 _ROOM = 0.9925  # of the makespan: the cap of melts, so that they leave what stands
 _BASE = 0.96  # of the makespan, for the soft maximum
-_SECOND = (1.0, 1.03, 1.06)
-_SHARE = 0.85
+_SECOND = (1.03, 1.06, 1.12, 1.12)
+_SHARE, _REHEAT_SHARE = 0.85, 0.7
 _TRIES = 20_000  # changes that bring a plan below a cap
 _POOL = 6
 _LIGHTER, _LESS = 0.35, 0.015  # part of reheats with less work for the last device, and at most how much less
@@ -121,15 +122,22 @@ class _Reheats:
         return soft_end(best.total, self._table.speeds.shape[0], terms.base)
 
     def _reheat(self, until: float) -> None:
+        # What stands beside the head in some may rule out plans shorter than the shortest by now.
+        self._pool = [each for each in self._pool if self._window(each[0]) < self._makespan] or self._pool[:1]
         at = min(int(self._generator.exponential(1.2)), len(self._pool) - 1)
         parent, locked = self._pool[at]
-        terms = self._melting._replace(cap=self._makespan, second=self._generator.choice(_SECOND), locked=locked)
+        terms = self._melting._replace(
+            cap=self._makespan, second=self._generator.choice(_SECOND), share=_REHEAT_SHARE, locked=locked
+        )
         begin = parent
         if self._generator.random() < _LIGHTER:
             begin, locked = self._lighter(parent, terms)
             terms = terms._replace(locked=locked)
         schedules = self._generator.choice(_REHEAT)
         self._cool(begin, terms, self._generator.choice(_REHEATS), self._part(schedules, until))
+
+    def _window(self, dealt: Dealt) -> float:
+        return float(window_loads(self._table, *stages_dealt(dealt.deal)).max())
 
     def _lighter(self, parent: Dealt, terms: Terms) -> tuple[Dealt, Ints]:
         """A plan with a little less work for the device that ends last, which it keeps; or the same."""
