@@ -39,7 +39,8 @@ class ProcessWatch:
 
     def __init__(self) -> None:
         self._newest: dict[int, int] = {}
-        self._perhaps_alive: set[int] = set()
+        # Ranks; None until a process ends, as most of a job's time nobody asks.
+        self._perhaps_alive: set[int] | None = None
         self._up: dict[int, int] = {}
         self._ended: dict[int, int] = {}
         self._finished: dict[int, int] = {}
@@ -57,6 +58,8 @@ class ProcessWatch:
         if not self._finished:
             return False
         # Who has ended is looked at once, not again with each of thousands of ends.
+        if self._perhaps_alive is None:
+            self._perhaps_alive = set(self._newest)
         while self._perhaps_alive:
             rank = self._perhaps_alive.pop()
             if not self.is_dead(rank, self._newest[rank]):
@@ -68,7 +71,8 @@ class ProcessWatch:
         """A process was heard of."""
         if incarnation > self._newest.get(rank, -1):
             self._newest[rank] = incarnation
-            self._perhaps_alive.add(rank)
+            if self._perhaps_alive is not None:
+                self._perhaps_alive.add(rank)
 
     def place(self, rank: int, incarnation: int) -> tuple[str, str]:
         """Node and device of a process as its events told them; empty where they did not."""
@@ -185,7 +189,7 @@ class ProcessWatch:
     def restore(self, state: dict[str, Any]) -> None:
         """Takes over what ``to_state`` gave."""
         self._newest = dict(state["newest"])
-        self._perhaps_alive = set(self._newest)
+        self._perhaps_alive = None
         self._up = dict(state.get("up", state["newest"]))
         self._ended = dict(state["ended"])
         self._finished = dict(state["finished"])

@@ -13,9 +13,10 @@ from services.detector.domain.verdict import ProfiledIteration, ProfiledIteratio
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int16]
 
 _NOWHERE: Ints = np.zeros(0, dtype=np.int64)
-_NOTHING: Floats = np.zeros(0)
+_NOTHING: Shorts = np.zeros(0, dtype=np.int16)
 _MOST_ITERATIONS = 16
 _MOST_MICRO_BATCHES = 2048
 """In all iterations together: more would make records large and plans late, and tell no more."""
@@ -34,7 +35,7 @@ class RecentIterations:
         self._named = b""
         self._places: Ints = _NOWHERE
         # What was named last where that is whole: the next iteration mostly names the same.
-        self._indexes: Floats = _NOTHING
+        self._indexes: Shorts = _NOTHING
 
     def clear(self) -> None:
         """Another layout is in force."""
@@ -94,7 +95,7 @@ class RecentIterations:
             each, places = np.unique(indexes, return_index=True)
             is_whole = len(each) <= _MOST_MICRO_BATCHES and np.array_equal(each, np.arange(len(each)))
             self._named, self._places = named, places if is_whole else _NOWHERE
-            self._indexes = indexes.copy() if is_whole else _NOTHING
+            self._indexes = indexes.astype(np.int16) if is_whole else _NOTHING
         return self._places
 
     def to_state(self) -> list[Any]:
@@ -113,7 +114,7 @@ class RecentIterations:
 
 @compiled
 def _kept_again(
-    kept: Floats, named: Floats, places: Ints, micro_batches: Floats, iteration: int, wall_seconds: float
+    kept: Floats, named: Shorts, places: Ints, micro_batches: Floats, iteration: int, wall_seconds: float
 ) -> bool:
     """Keeps an iteration in place of the oldest one, where it names the same micro-batches as the one before.
 
