@@ -2,7 +2,8 @@
 
 Run ``python -m benchmarks.planning.pipelines [--seconds S] [--json FILE] [--only TEXT]``; prints Markdown tables. Each
 case gets S seconds of processor time on one thread (2.5 S from 8 devices on), so that a busy machine changes how long
-a run takes and not what it finds; tiny and SlackPipe cases are then proven. Unequal speeds
+a run takes and not what it finds; tiny and SlackPipe cases are then proven. ``--schedules N`` gives each that many
+schedules instead, and finds the same again with the same ``--seed``. Unequal speeds
 are the same profiled models with one device at half speed, or two at 0.8 and 0.6.
 """
 
@@ -78,12 +79,13 @@ def rows() -> Iterator[Row]:
             )
 
 
-def measure(row: Row, seconds: float) -> dict[str, Any]:
+def measure(row: Row, seconds: float, schedules: int | None = None, seed: int = 0) -> dict[str, Any]:
     """One line of the table."""
     case = row.case
     seconds *= 2.5 if case.devices >= 8 else 1.0
     began = time.process_time()
-    found = generate(case, Budget(10**9, deadline_seconds=seconds, clock=time.process_time))
+    timed = Budget(10**9, deadline_seconds=seconds, clock=time.process_time)
+    found = generate(case, timed if schedules is None else Budget(schedules), seed=seed)
     plan, is_optimal = found.plan, found.gap <= 1e-9
     spent = time.process_time() - began
     result: dict[str, Any] = {"group": row.group, "case": row.name, "lower_bound": work_bound(case)}
@@ -119,13 +121,15 @@ def main() -> None:
     """Measure all cases and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=12.0)
+    parser.add_argument("--schedules", type=int)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", default="")
     arguments = parser.parse_args()
     results: list[dict[str, Any]] = []
     for row in rows():
         if arguments.only in f"{row.group} {row.name}":
-            results.append(measure(row, arguments.seconds))
+            results.append(measure(row, arguments.seconds, arguments.schedules, arguments.seed))
             if arguments.json is not None:
                 arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     for group in dict.fromkeys(result["group"] for result in results):

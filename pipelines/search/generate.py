@@ -37,7 +37,7 @@ _HISTORY = (15, 150, 1 / 80)  # least, most, and as a part of the schedules that
 _HEAT_ENDS = (0.4, 0.7, 0.92)  # of the budget
 _STARTS_END = 0.1
 # Schedules from which on a search anneals too; those that climbing then has, and its least and most part.
-_LEAST_FOR_ANNEALING, _CLIMBED, _CLIMBING = 10_000, 60_000, (0.25, 0.8)
+_LEAST_FOR_ANNEALING, _CLIMBED, _CLIMBING = 10_000, 60_000, (0.05, 0.8)
 _ANNEALING_ENDS = 0.96
 _START_PASSES = 20
 _RULES_END = 0.5  # of the time; without a deadline the rules are carried out to their end

@@ -61,21 +61,38 @@ def _window(table: Table, beside: Ints) -> float:
 
 
 def with_set(layers: Layers, deal: Deal, chosen: Sequence[int], generator: np.random.Generator) -> Deal:
-    """A deal in which this set stands beside the last layer; what it needs is taken for what it has too much of."""
+    """A deal in which this set stands beside the last layer; whoever gives a layer of it gets one for it.
+
+    The set stands where the layers next to one another are such, at the first such place: the device then works before
+    the head's first pass, and micro-batches pass it once. Where there is none its layers are drawn.
+    """
     kinds, devices = layers.kinds[:-1], deal.devices.copy()
     head, placed = devices[-1], devices[:-1]
-    want, have = Counter(chosen), Counter(kinds[placed == head].tolist())
-    spare = [
-        generator.choice(np.flatnonzero((kinds == kind) & (placed == head)), count, replace=False)
-        for kind, count in (have - want).items()
-    ]
-    out = list(np.concatenate([_NONE, *spare]))
-    for kind in (want - have).elements():
-        taken = generator.choice(np.flatnonzero((kinds == kind) & (placed != head)))
-        if out:
-            placed[out.pop()] = placed[taken]
-        placed[taken] = head
+    beside = _in_a_row(kinds, chosen)
+    if not len(beside):
+        beside = np.concatenate(
+            [
+                generator.choice(np.flatnonzero(kinds == kind), count, replace=False)
+                for kind, count in sorted(Counter(chosen).items())
+            ]
+        )
+    out = np.setdiff1d(np.flatnonzero(placed == head), beside).tolist()
     others = np.unique(placed[placed != head])
+    for layer in np.setdiff1d(beside, np.flatnonzero(placed == head)).tolist():
+        same = [each for each in out if kinds[each] == kinds[layer]] or out
+        if same:
+            placed[same[0]] = placed[layer]
+            out.remove(same[0])
+        placed[layer] = head
     for layer in out:
         placed[layer] = generator.choice(others)
     return Deal(devices, np.zeros_like(deal.cuts))
+
+
+def _in_a_row(kinds: Ints, chosen: Sequence[int]) -> Ints:
+    """The first layers next to one another whose kinds are these, in any order; nothing where there are none."""
+    wanted, size = sorted(chosen), len(chosen)
+    for first in range(len(kinds) - size + 1):
+        if sorted(kinds[first : first + size].tolist()) == wanted:
+            return np.arange(first, first + size)
+    return _NONE

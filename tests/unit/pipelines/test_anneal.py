@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.case import Case
+from pipelines.case import Case, Layer
 from pipelines.case_file import case_from_json
 from pipelines.evaluate import evaluate
+from pipelines.exact import prove
 from pipelines.search.anneal import Dealt, Terms, anneal, standing_deal, within
 from pipelines.search.assignments import proposals
 from pipelines.search.balance import window_loads
@@ -188,6 +189,26 @@ def test_beside_a_heavy_head_stands_what_leaves_the_others_least() -> None:
         assert window_loads(table, *stages_dealt(deal)).max() <= 88_900.0
 
 
+@given(seed=st.integers(0, 2**32 - 1), first=st.integers(0, 50), size=st.integers(1, 4))
+def test_a_set_that_layers_in_a_row_make_stands_there_and_what_was_and_is_not_beside_the_head_does_not_move(
+    seed: int, first: int, size: int
+) -> None:
+    table, generator = table_of(NEMOTRON), np.random.default_rng(seed)
+    layers = layers_of(table)
+    chosen = layers.kinds[first : first + size].tolist()
+    before = Deal(generator.permutation(np.arange(len(layers.kinds)) % 8), np.zeros(len(layers.kinds), dtype=np.int64))
+    after = with_set(layers, before, chosen, generator)
+    head = after.devices[-1]
+    beside = np.flatnonzero(after.devices[:-1] == head)
+    assert beside.tolist() == list(range(beside[0], beside[0] + size))
+    assert beside[0] <= first
+    assert sorted(layers.kinds[beside].tolist()) == sorted(chosen)
+    kept = [np.count_nonzero(deal.devices != head) for deal in (before, after)]
+    assert kept[1] - kept[0] == np.count_nonzero(before.devices == head) - size - 1
+    elsewhere = (before.devices != head) & (after.devices != head)
+    assert (before.devices == after.devices)[elsewhere].all()
+
+
 def test_only_a_heavy_head_is_built_round() -> None:
     assert is_head_heavy(table_of(NEMOTRON))
     assert not is_head_heavy(table_of(replace(NEMOTRON, speeds=(1.0,) * 7 + (0.5,))))
@@ -211,3 +232,20 @@ def test_annealing_betters_a_plan_and_the_same_seed_gives_the_same() -> None:
     network = network_of(NEMOTRON, found[0].sizes.tolist(), found[0].devices.tolist())
     plan = plan_of(network, found[0].ordering.starts.tolist())
     assert evaluate(NEMOTRON, plan).makespan == found[0].ordering.makespan
+
+
+def test_melts_of_a_small_case_end_where_an_exact_search_does() -> None:
+    head, layer = (Layer(forward=n, backward_input=n, backward_weight=m) for n, m in ((12, 8), (3, 3)))
+    heavy, light = replace(layer, forward=4, backward_input=5), replace(layer, forward=2, backward_weight=2)
+    case = Case(name="small", devices=3, micro_batches=4, layers=(layer, heavy, light, layer, heavy, light, head))
+    table, generator, budget = table_of(case), np.random.default_rng(0), Budget(150_000)
+    assert is_head_heavy(table)
+    standing = ordered(table, np.array([1, 2, 4]), np.array([0, 1, 2]), 4, generator)
+    budget.charge(100)
+    found = annealed(table, [standing], budget, 1.0, 0.0, 1.0, generator)
+    assert found.ordering.makespan < standing.ordering.makespan
+    plan = plan_of(network_of(case, found.sizes.tolist(), found.devices.tolist()), found.ordering.starts.tolist())
+    assert evaluate(case, plan).makespan == found.ordering.makespan
+    proof = prove(case, plan, seconds_per_choice=20.0)
+    assert proof.is_optimal
+    assert found.ordering.makespan == evaluate(case, proof.plan).makespan
