@@ -28,7 +28,7 @@ from services.common.kafka import ConsumedRecord, Partition
 from services.detector.adapters.finding_codec import profile_to_proto
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.verdict import Profile
+from services.detector.domain.profile import Profile
 from services.scheduler.adapters.findings import decode_profile
 from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
 from services.scheduler.domain.profiles import JobProfile, on_profile

@@ -8,8 +8,9 @@ from contracts.headers import record_headers
 from contracts.topics import PROFILES, SUSPICIONS, VERDICTS, Topic
 from services.common.kafka import OutgoingRecord
 from services.detector.domain.detector import Finding
+from services.detector.domain.profile import Profile, RankThroughput, RankThroughputs
 from services.detector.domain.suspicion import Suspicion
-from services.detector.domain.verdict import Profile, RankThroughput, RankThroughputs, Verdict, VerdictKind
+from services.detector.domain.verdict import Verdict, VerdictKind
 
 SOURCE = "evenkeel/detector"
 

@@ -22,7 +22,8 @@ from services.detector.adapters.observation_codec import Arrived
 from services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
 from services.detector.domain.detector import Finding
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.verdict import Profile, Verdict
+from services.detector.domain.profile import Profile
+from services.detector.domain.verdict import Verdict
 from services.detector.metrics import DetectorMetrics
 
 _YIELD_SECONDS = 0.02

@@ -29,8 +29,9 @@ from services.detector.domain.observation import FrameObservation, LivenessObser
 from services.detector.domain.plain_pass import PROFILE_EVERY, PlainPass
 from services.detector.domain.probing import Probing
 from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
+from services.detector.domain.profile import Profile, RankThroughputs
 from services.detector.domain.suspicion import Suspicion
-from services.detector.domain.verdict import Profile, RankThroughputs, Verdict
+from services.detector.domain.verdict import Verdict
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -22,9 +22,9 @@ from services.detector.domain.frame_table import (
 from services.detector.domain.middle import median, middle_of
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.pipeline_grid import PipelineGrid, between_ranks
+from services.detector.domain.profile import Profile, RankThroughput
 from services.detector.domain.recent_iterations import RecentIterations
 from services.detector.domain.rolling import RollingRows
-from services.detector.domain.verdict import Profile, RankThroughput
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

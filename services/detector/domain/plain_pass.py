@@ -25,9 +25,9 @@ from services.detector.domain.noise import Noise
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.plain_groups import Devices, Grid, Kinds, Loop, Noises, Reported, Rolled, Tellings
 from services.detector.domain.plain_loop import ALL, JUDGED, PASSED, UNTOUCHED, pass_over
+from services.detector.domain.profile import Profile, RankThroughputs
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.suspicion import SUSPECT_AT
-from services.detector.domain.verdict import Profile, RankThroughputs
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

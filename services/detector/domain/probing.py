@@ -17,8 +17,9 @@ from services.detector.domain.link_report import link_probe_verdict, link_verdic
 from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport
 from services.detector.domain.link_watch import LinkFinding, LinkWatch
 from services.detector.domain.observation import FrameObservation
+from services.detector.domain.profile import RankThroughput
 from services.detector.domain.suspicion import SUSPECT_AT, Accusation, ProbeReport, Standing, Suspicion, SuspicionDesk
-from services.detector.domain.verdict import RankThroughput, Verdict
+from services.detector.domain.verdict import Verdict
 
 Ints = npt.NDArray[np.int64]
 

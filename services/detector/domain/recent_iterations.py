@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from numeric.compiled import compiled
-from services.detector.domain.verdict import ProfiledIteration, ProfiledIterations
+from services.detector.domain.profile import ProfiledIteration, ProfiledIterations
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -7,7 +7,8 @@ import numpy as np
 
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.verdict import REPORT_ONLY, Profile, Verdict, VerdictKind
+from services.detector.domain.profile import Profile
+from services.detector.domain.verdict import REPORT_ONLY, Verdict, VerdictKind
 
 Noise = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 Throughput = Callable[[int, int], float]

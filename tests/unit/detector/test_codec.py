@@ -13,7 +13,8 @@ from services.detector.adapters.finding_codec import record_of
 from services.detector.adapters.observation_codec import decode_observations
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.observation import FrameObservation, LivenessObservation
-from services.detector.domain.verdict import Profile, Verdict, VerdictKind
+from services.detector.domain.profile import Profile
+from services.detector.domain.verdict import Verdict, VerdictKind
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from
 from tests.unit.detector.wire import death, frame_to_proto
 

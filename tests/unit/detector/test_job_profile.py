@@ -10,7 +10,8 @@ from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.frame_table import table_of
 from services.detector.domain.job_profile import JobProfile
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.verdict import Profile, Verdict
+from services.detector.domain.profile import Profile
+from services.detector.domain.verdict import Verdict
 from tests.unit.detector.synthetic import SyntheticJob, VerdictKind, cube, slow_from
 
 ONSET, RECOVERY = 60, 90

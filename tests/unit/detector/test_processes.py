@@ -11,7 +11,8 @@ from services.detector.domain.observation import (
     ProcessEventKind,
     RankProgress,
 )
-from services.detector.domain.verdict import Profile, Verdict, VerdictKind
+from services.detector.domain.profile import Profile
+from services.detector.domain.verdict import Verdict, VerdictKind
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 
 

@@ -13,7 +13,8 @@ from layouts.routes import Route
 from layouts.timeline import timeline_of
 from services.detector.domain.detector import JobDetector
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.verdict import Profile, Verdict, VerdictKind
+from services.detector.domain.profile import Profile
+from services.detector.domain.verdict import Verdict, VerdictKind
 
 HOME = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=3, num_micro_batches=12)
 # Rank 1 (replica 0, stage 1) gives two of four away, rank 4 (replica 2, stage 0) one.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from services.detector.domain.detector import JobDetector
-from services.detector.domain.verdict import Profile
+from services.detector.domain.profile import Profile
 from tests.unit.detector.synthetic import (
     Noise,
     Place,

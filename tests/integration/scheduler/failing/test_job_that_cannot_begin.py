@@ -20,6 +20,7 @@ from history.vocabulary import JobState, PlanState, VerdictKind
 from services.scheduler.adapters.store import Store
 from services.scheduler.faults import JobAwayError
 from tests.integration.scheduler.conftest import (
+    Scheduler,
     World,
 )
 from tests.integration.scheduler.failing.restarts import start_again
@@ -61,14 +62,8 @@ async def test_a_job_that_cannot_go_on_from_its_history_can_be_finished(
     worlds: tuple[World, World], store: TrippingStore
 ) -> None:
     bad, good = worlds
-    await bad.say(VerdictKind.FAIL_STOP, 3)
-    store.forgets_layouts_of = bad.toys.job_id
-    scheduler = await start_again(store, bad, good)
-    await scheduler.coordinator.finish_job(bad.toys.job_id)
-    known = await store.get_job(bad.toys.job_id)
-    assert known is not None
-    assert known.state is JobState.FINISHED
-    (incident,) = await incidents_of(store, bad)
+    scheduler = await left_with_an_incident(store, bad, good)
+    incident = await finished(scheduler, store, bad)
     assert incident.resolved_at is not None
     assert not {plan.state for plan in await bad.plans()} & {PlanState.PROPOSED, PlanState.COMMITTED}
     store.forgets_layouts_of = ""
@@ -79,21 +74,28 @@ async def test_a_job_whose_open_incidents_cannot_be_settled_can_be_finished_all_
     worlds: tuple[World, World], store: TrippingStore
 ) -> None:
     bad, good = worlds
-    await bad.say(VerdictKind.FAIL_STOP, 3)
-    store.forgets_layouts_of = bad.toys.job_id
-    scheduler = await start_again(store, bad, good)
+    scheduler = await left_with_an_incident(store, bad, good)
     store.trips_before = lambda change: isinstance(change, IncidentEventRecord)
-    await scheduler.coordinator.finish_job(bad.toys.job_id)
-    known = await store.get_job(bad.toys.job_id)
-    assert known is not None
-    assert known.state is JobState.FINISHED
-    (incident,) = await incidents_of(store, bad)
+    incident = await finished(scheduler, store, bad)
     assert incident.resolved_at is None
 
 
-async def incidents_of(store: Store, world: World) -> tuple[IncidentState, ...]:
+async def left_with_an_incident(store: TrippingStore, bad: World, good: World) -> Scheduler:
+    """The service after it began again with a job that has an open incident and cannot go on."""
+    await bad.say(VerdictKind.FAIL_STOP, 3)
+    store.forgets_layouts_of = bad.toys.job_id
+    return await start_again(store, bad, good)
+
+
+async def finished(scheduler: Scheduler, store: Store, world: World) -> IncidentState:
+    """Finishes the job and gives its one incident."""
+    await scheduler.coordinator.finish_job(world.toys.job_id)
+    known = await store.get_job(world.toys.job_id)
+    assert known is not None
+    assert known.state is JobState.FINISHED
     page = await store.list_incidents(job_id=world.toys.job_id, page_size=10, page_token="")
-    return page.items
+    (incident,) = page.items
+    return incident
 
 
 async def set_layouts(engine: AsyncEngine, job_id: str, layout: str) -> None:
