@@ -11,7 +11,7 @@ from trainer_sdk.elastic.checkpoint_folder import CheckpointFolder, require_safe
 from trainer_sdk.elastic.checkpoint_manifest import training_identity
 from trainer_sdk.elastic.config import TrainingConfig, config_to_json
 from trainer_sdk.elastic.disk_copies import DiskCopies
-from trainer_sdk.elastic.model import parameter_specs
+from trainer_sdk.elastic.model import model_spec, parameter_specs
 from trainer_sdk.elastic.peer_copies import PeerCopies
 from trainer_sdk.elastic.restorer import Restorer
 from trainer_sdk.elastic.shard_state import ShardState
@@ -40,7 +40,7 @@ class Safekeeping:
     def __init__(self, config: TrainingConfig, rank: int, node_of: Callable[[int], str] | None) -> None:
         specs = parameter_specs(config.model)
         self._config = config
-        self._peers = PeerCopies(specs, rank, every_iterations=config.copies.every_iterations, node_of=node_of)
+        self._peers = PeerCopies(specs, model_spec(config), rank, config.copies, node_of)
         self._folder: CheckpointFolder | None = None
         self._disk: DiskCopies | None = None
         if config.checkpoint.directory:
