@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, combinations, pairwise
 
-from layouts.layout import Layout, Stage
-from layouts.model import ModelSpec
+from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.layouts.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Copies of ranks' slices in the memory of peers, and what a rank needs to go back to such a copy.
 
-A round is a step after which every rank whose slices have too few hosts (:mod:`layouts.copies`) sends them to its
+A round is a step after which every rank whose slices have too few hosts (:mod:`evenkeel.layouts.copies`) sends them to
+its
 keepers. It is sent behind the next iteration's compute and waited for before the next vote, so whoever saw that vote
 pass knows that the round is complete everywhere.
 Until then the round before it stays: a keeper has two buffers, and every rank can go back to the last round that is
@@ -16,17 +17,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layouts.copies import Placement, losses_not_survived, place_copies
-from layouts.layout import Layout
-from layouts.model import ModelSpec
-from layouts.rank_state import KeptCopy
-from trainer_sdk.elastic.config import CopiesConfig
-from trainer_sdk.elastic.flat_state import FlatState, flatten, num_elements, shapes_of
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.parameters import ParameterSpec
-from trainer_sdk.elastic.shard_state import ShardState
-from trainer_sdk.groups.builder import GroupSpec
-from trainer_sdk.groups.group import Group, Pending
+from evenkeel.layouts.copies import Placement, losses_not_survived, place_copies
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.rank_state import KeptCopy
+from evenkeel.trainer_sdk.elastic.config import CopiesConfig
+from evenkeel.trainer_sdk.elastic.flat_state import FlatState, flatten, num_elements, shapes_of
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState
+from evenkeel.trainer_sdk.groups.builder import GroupSpec
+from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 _log = logging.getLogger(__name__)
 

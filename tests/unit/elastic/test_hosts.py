@@ -3,11 +3,11 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.copies import place_copies
-from layouts.layout import Layout
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.extents import assign_writers, extents_of
-from trainer_sdk.elastic.model import model_spec, parameter_specs
+from evenkeel.layouts.copies import place_copies
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.extents import assign_writers, extents_of
+from evenkeel.trainer_sdk.elastic.model import model_spec, parameter_specs
 
 
 @given(data=st.data(), ranks_per_node=st.integers(1, 12))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.copies import losses_not_survived, place_copies
-from layouts.layout import Layout, Replica, Stage, uniform_layout
-from layouts.model import BlockCost, ModelSpec
+from evenkeel.layouts.copies import losses_not_survived, place_copies
+from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
 
 BLOCK = BlockCost(
     forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0, parameter_bytes=100, optimizer_bytes=200
