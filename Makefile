@@ -1,4 +1,4 @@
-# Everything that a person or CI runs. `make` alone lists it. Needs Python >= 3.11, Java 17 and Maven, nothing else:
+# Everything that a person or CI runs. `make` alone lists it. Needs Python >= 3.11, nothing else:
 # the tools come with the locked dependencies. Package indexes are whatever this machine's pip and uv are set up for.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -106,7 +106,8 @@ $(STAMP): requirements/dev.lock requirements/tools.lock pyproject.toml | $(UV)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Evenkeel needs Python 3.11 or newer: make setup PYTHON=/path/to/python3.11"; exit 1; }
 	[ -x $(VENV)/bin/python ] || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(VENV)
-	$(UV) pip sync --quiet --require-hashes requirements/dev.lock
+	@echo "installing the locked packages: some 5 GB, most of it torch"
+	$(UV) pip sync --require-hashes requirements/dev.lock
 	$(UV) pip install --quiet --no-deps --build-constraints requirements/tools.lock --editable .
 	@echo "compiling the services' inner loops, once: a minute or so"
 	@printf '%s\n' $(WARM_UPS) | xargs -P 4 -I {} $(VENV)/bin/python -m {} > /dev/null
