@@ -41,9 +41,7 @@ def running_stack(name: str, *, with_services: bool) -> StackState | None:
     return None
 
 
-def start_in_background(
-    name: str, *, with_services: bool, say: Callable[[str], None] = lambda _: None
-) -> StackState:
+def start_in_background(name: str, *, with_services: bool, say: Callable[[str], None] = lambda _: None) -> StackState:
     """Starts the stack in a process of its own and returns when it runs.
 
     Args:
