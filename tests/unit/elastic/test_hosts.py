@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from evenkeel.layouts.copies import place_copies
 from evenkeel.layouts.layout import Layout
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.extents import assign_writers, extents_of
-from evenkeel.trainer_sdk.elastic.model import model_spec, parameter_specs
+from evenkeel.trainer_sdk.elastic.model.model import model_spec, parameter_specs
+from evenkeel.trainer_sdk.elastic.state.extents import assign_writers, extents_of
 
 
 @given(data=st.data(), ranks_per_node=st.integers(1, 12))

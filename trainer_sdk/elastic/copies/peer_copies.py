@@ -1,0 +1,243 @@
+"""Copies of ranks' slices in the memory of peers, and what a rank needs to go back to such a copy.
+
+A round is a step after which every rank whose slices have too few hosts (:mod:`evenkeel.layouts.copies`) sends them to
+its
+keepers. It is sent behind the next iteration's compute and waited for before the next vote, so whoever saw that vote
+pass knows that the round is complete everywhere.
+Until then the round before it stays: a keeper has two buffers, and every rank can go back to the last round that is
+known to be complete. So after a failure there is always one step at which all survivors and all copies meet.
+
+In-memory checkpoints every iteration: Gemini (SOSP 2023) and ByteRobust (SOSP 2025, arXiv 2509.16293).
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from evenkeel.layouts.copies import Placement, losses_not_survived, place_copies
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.rank_state import KeptCopy
+from evenkeel.trainer_sdk.elastic.config import CopiesConfig
+from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.state.flat_state import FlatState, flatten, num_elements, shapes_of
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
+from evenkeel.trainer_sdk.groups.building.builder import GroupSpec
+from evenkeel.trainer_sdk.groups.group import Group, Pending
+
+_log = logging.getLogger(__name__)
+
+_MOST_TOLD = 8
+
+
+@dataclass(slots=True)
+class _Round:
+    """A round that this rank has begun and not yet waited for."""
+
+    mine: FlatState
+    arriving: list[FlatState]
+    pending: list[Pending]
+
+
+class PeerCopies:
+    """One rank's part in the copies. Training thread only.
+
+    Args:
+        specs: The model's parameters.
+        model: What its blocks weigh.
+        rank: This rank.
+        config: When there is a round, besides the one when an epoch begins, and how much may be kept.
+        node_of: Node of a rank; None when it is not known.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[ParameterSpec],
+        model: ModelSpec,
+        rank: int,
+        config: CopiesConfig,
+        node_of: Callable[[int], str] | None = None,
+    ) -> None:
+        self._specs = specs
+        self._model = model
+        self._rank = rank
+        self._config = config
+        self._node_of = node_of
+        self._placements: tuple[Placement, ...] = ()
+        self._placed: tuple[Layout, tuple[Placement, ...]] | None = None  # the newest that was worked out
+        self._layout: Layout | None = None
+        self._groups: Mapping[str, Group] = {}
+        self._kept: dict[tuple[int, int, int], FlatState] = {}
+        self._round: _Round | None = None
+        self._last: FlatState | None = None  # this rank at its newest finished round
+        self._safe: FlatState | None = None  # this rank at the newest round that is complete everywhere
+        self._spare: list[Tensor] = []
+
+    def groups_of(self, layout: Layout) -> tuple[GroupSpec, ...]:
+        """The groups that the copies of an epoch with this layout need."""
+        places = self._place(layout)
+        return tuple(GroupSpec(name=_group_name(place), ranks=(place.owner, place.keeper)) for place in places)
+
+    def enter(self, layout: Layout, groups: Mapping[str, Group], state: ShardState) -> None:
+        """An epoch begins: its first round goes out. What is kept of older epochs stays until its first vote."""
+        self._placements, self._layout, self._groups = self._place(layout), layout, groups
+        if self._rank == layout.ranks[0] and self._config.every_iterations:
+            self._tell_what_is_not_survived(layout)
+        self._begin(state)
+
+    def stepped(self, state: ShardState) -> None:
+        """A step was applied in an epoch that goes on: begin a round if one is due."""
+        if self._placements and state.steps_applied % self._config.every_iterations == 0:
+            self._begin(state)
+
+    def finish(self) -> None:
+        """Wait for the round on its way, if there is one; before every vote.
+
+        Raises:
+            Interrupted: The rank should park; the round is not used.
+            PeerLost: A peer is gone; likewise.
+        """
+        if self._round is None:
+            return
+        for pending in self._round.pending:
+            pending.wait()
+        done, self._round = self._round, None
+        for copy in done.arriving:
+            self._kept[copy.rank, copy.epoch, copy.steps_applied] = _rested(copy)
+        self._last = _rested(done.mine)
+
+    def voted(self) -> None:
+        """A vote passed: the last round is complete on every rank, and nothing older is needed."""
+        if not self._placements:
+            self.forget()
+            return
+        if self._last is None:
+            return
+        newest = self._last
+        if self._safe is not None:
+            self._spare.append(self._safe.buffer)
+        self._safe, self._last = newest, None
+        for key in [key for key in self._kept if key[1:] != (newest.epoch, newest.steps_applied)]:
+            self._spare.append(self._kept.pop(key).buffer)
+
+    @property
+    def partners(self) -> tuple[int, ...]:
+        """Who takes part in this rank's rounds: whom :meth:`finish` waits for."""
+        mine = [place for place in self._placements if self._rank in (place.owner, place.keeper)]
+        return tuple(sorted({place.owner + place.keeper - self._rank for place in mine}))
+
+    def give_up_round(self) -> None:
+        """The groups are abandoned. Their pending operations may still write, so the round's buffers are dropped."""
+        self._round = None
+        self._groups = {}
+
+    def forget(self) -> None:
+        """Nothing that is kept is needed any more."""
+        self._kept.clear()
+        self._round = self._last = self._safe = None
+        self._spare.clear()
+
+    @property
+    def kept(self) -> tuple[KeptCopy, ...]:
+        """The complete copies that this rank keeps."""
+        return tuple(
+            KeptCopy(owner=owner, epoch=epoch, steps_applied=steps) for owner, epoch, steps in sorted(self._kept)
+        )
+
+    def kept_state(self, owner: int, epoch: int, steps_applied: int, device: torch.device) -> ShardState | None:
+        """The copy of an owner's slices; None when this rank does not keep it."""
+        copy = self._kept.get((owner, epoch, steps_applied))
+        return None if copy is None else copy.as_state(device)
+
+    def steps_to_go_back_to(self, epoch: int) -> tuple[int, ...]:
+        """Steps at which this rank still has its own slices of an epoch."""
+        mine = [one for one in (self._safe, self._last) if one is not None and one.epoch == epoch]
+        return tuple(sorted(one.steps_applied for one in mine))
+
+    def own_state(self, epoch: int, steps_applied: int, device: torch.device) -> ShardState | None:
+        """This rank's own slices as they were, to be read only; None when they are not there any more."""
+        for one in (self._safe, self._last):
+            if one is not None and (one.epoch, one.steps_applied) == (epoch, steps_applied):
+                return one.as_state(device)
+        return None
+
+    # ---- inside
+
+    def _place(self, layout: Layout) -> tuple[Placement, ...]:
+        if not self._config.every_iterations:
+            return ()
+        if self._placed is None or self._placed[0] != layout:
+            budget_bytes = self._config.budget_bytes or float("inf")
+            self._placed = layout, place_copies(self._model, layout, self._nodes(layout), budget_bytes)
+        return self._placed[1]
+
+    def _nodes(self, layout: Layout) -> dict[int, str]:
+        return {rank: "" if self._node_of is None else self._node_of(rank) for rank in layout.ranks}
+
+    def _tell_what_is_not_survived(self, layout: Layout) -> None:
+        losses = losses_not_survived(layout, self._nodes(layout), self._placements)
+        if losses:
+            text = ", ".join(" + ".join(units) for units in losses[:_MOST_TOLD])
+            more = f" and {len(losses) - _MOST_TOLD} more" if len(losses) > _MOST_TOLD else ""
+            _log.warning("this layout cannot survive the loss of %s%s without a checkpoint on disk", text, more)
+
+    def _begin(self, state: ShardState) -> None:
+        """Send this rank's slices and prepare to receive others'; returns at once."""
+        if not self._placements:
+            return
+        assert self._layout is not None, "a round belongs to an epoch"
+        shapes = shapes_of(state)
+        some = next(iter(state.parameters.values())).value
+        mine = FlatState(
+            rank=self._rank,
+            epoch=state.epoch,
+            layout=self._layout,
+            steps_applied=state.steps_applied,
+            buffer=self._buffer(num_elements(shapes), some),
+            shapes=shapes,
+        )
+        flatten(state, mine.buffer)
+        pending, arriving = [], []
+        ownership = OwnershipMap(self._specs, self._layout)
+        for place in self._placements:
+            if place.owner == self._rank:
+                pending.append(self._groups[_group_name(place)].start_broadcast(mine.buffer, self._rank))
+            elif place.keeper == self._rank:
+                shapes = {
+                    name: ownership.specs[name].slice_shape(len(held))
+                    for name, held in ownership.held_by(place.owner).items()
+                }
+                copy = FlatState(
+                    rank=place.owner,
+                    epoch=state.epoch,
+                    layout=self._layout,
+                    steps_applied=state.steps_applied,
+                    buffer=self._buffer(num_elements(shapes), some),
+                    shapes=shapes,
+                )
+                pending.append(self._groups[_group_name(place)].start_broadcast(copy.buffer, place.owner))
+                arriving.append(copy)
+        self._round = _Round(mine, arriving, pending)
+
+    def _buffer(self, length: int, like: Tensor) -> Tensor:
+        for index, buffer in enumerate(self._spare):
+            if buffer.numel() == length and buffer.device == like.device:
+                return self._spare.pop(index)
+        self._spare.clear()
+        return torch.empty(length, dtype=like.dtype, device=like.device)
+
+
+def _group_name(place: Placement) -> str:
+    """A group of its own: broadcasts of one group must be issued in the same order at both ends."""
+    return f"copy/{place.owner}-{place.keeper}"
+
+
+def _rested(copy: FlatState) -> FlatState:
+    """Copies rest in host memory."""
+    if copy.buffer.device.type != "cpu":
+        copy.buffer = copy.buffer.cpu()
+    return copy
