@@ -31,6 +31,7 @@ from trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from trainer_sdk.emit.farewell import ending_error, farewell
 from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.record_builder import Source
+from trainer_sdk.identity import Identity, RankClaim
 from trainer_sdk.run import Run
 
 if TYPE_CHECKING:
@@ -60,7 +61,11 @@ def start(
     """
     global _run
     if _run is None:
-        _run = _join(os.environ if environment is None else environment, device, bind_host, advertise_host)
+        try:
+            _run = _join(os.environ if environment is None else environment, device, bind_host, advertise_host)
+        except Exception:
+            _logger.warning("the watch cannot begin: this process is not watched", exc_info=True)
+            _run = Run(emitter=NullEmitter(), device=device)
         atexit.register(stop)
     return _run
 
@@ -79,22 +84,11 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     fleet_address = settings.get("EVENKEEL_FLEET_ADDRESS", "")
     if not bootstrap_servers and not fleet_address:
         return Run(emitter=NullEmitter(), device=device)
-    numbers = {}
-    for name in ("RANK", "LOCAL_RANK", "TORCHELASTIC_RESTART_COUNT"):
-        text = settings.get(name) or "0"
-        if not text.isdecimal():
-            _logger.warning("%s is %r, not a number: this process is not watched", name, text)
-            return Run(emitter=NullEmitter(), device=device)
-        numbers[name] = int(text)
-    source = Source(
-        job_id=settings.get("EVENKEEL_JOB_ID", ""),
-        rank=numbers["RANK"],
-        incarnation=numbers["TORCHELASTIC_RESTART_COUNT"],
-        node=socket.gethostname(),
-        device=f"gpu-{numbers['LOCAL_RANK']}",
-    )
-    if not source.job_id:
-        _logger.warning("EVENKEEL_JOB_ID is not set: this process is not watched")
+    claim = RankClaim()
+    try:
+        source = _source(settings, claim)
+    except ValueError as error:
+        _logger.warning("%s: this process is not watched", error)
         return Run(emitter=NullEmitter(), device=device)
     cuda = "torch" in sys.modules and sys.modules["torch"].cuda.is_available()
     mailbox, close = None, _nothing
@@ -107,6 +101,7 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
             emitter.emit_event(event)
         emitter.close()
         close()
+        claim.release()
 
     return Run(
         emitter=emitter,
@@ -114,6 +109,26 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
         device=device or (CudaDevice() if cuda else CpuDevice()),
         torch_device="cuda" if cuda else "cpu",  # whichever the training thread has chosen when a probe runs
         close=end,
+    )
+
+
+def _source(settings: Mapping[str, str], claim: RankClaim) -> Source:
+    """Who this process is; from here on nobody else of this machine is."""
+    job_id = settings.get("EVENKEEL_JOB_ID", "")
+    if not job_id:
+        raise ValueError("EVENKEEL_JOB_ID is not set")
+    identity = Identity.of_this_process(settings)
+    if not claim.take(job_id, identity.rank, identity.incarnation):
+        raise ValueError(
+            f"another live process says that it is rank {identity.rank} of job {job_id}; each needs a RANK of its own, "
+            "or call start() after init_process_group()"
+        )
+    return Source(
+        job_id=job_id,
+        rank=identity.rank,
+        incarnation=identity.incarnation,
+        node=socket.gethostname(),
+        device=f"gpu-{identity.local_rank}",
     )
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.matrix_probe import MatrixProbe
 from trainer_sdk.devices.real_device import CpuDevice
-from trainer_sdk.emit.iteration import Iteration, check_mark, make_segments
+from trainer_sdk.emit.iteration import Iteration, known_mark, make_segments
 from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.phases import Phases
+from trainer_sdk.guard import say_once
 
 if TYPE_CHECKING:
     import torch
@@ -68,10 +69,7 @@ class Run:
             tokens: Tokens of this rank's batch.
             sum_of_squares: Sum of squared document lengths, if batches hold several documents or vary in length.
             index: Number of the iteration, for loops that resume; by default counted from 0.
-            mark: ``evaluation`` or ``checkpoint`` when such a pause falls into it.
-
-        Raises:
-            ValueError: Unknown mark.
+            mark: ``evaluation`` or ``checkpoint`` when such a pause falls into it; another is said once and ignored.
         """
         number = self._next_iteration if index is None else index
         self._next_iteration = number + 1
@@ -90,13 +88,9 @@ class Run:
         """A context around an evaluation or a checkpoint between two iterations: who is in it does not hang.
 
         Args:
-            mark: ``evaluation`` or ``checkpoint``.
-
-        Raises:
-            ValueError: Unknown mark.
+            mark: ``evaluation`` or ``checkpoint``; another is said once and ignored.
         """
-        check_mark(mark)
-        self._phases.pause(mark)
+        self._phases.pause(known_mark(mark))
         try:
             yield
         finally:
@@ -106,22 +100,32 @@ class Run:
         """Measure what this model computes in every iteration, and mark where it waits for other ranks.
 
         Knows models wrapped by ``DistributedDataParallel`` or ``fully_shard``, and models that wait for nobody. The
-        model's results stay as they are.
+        model's results stay as they are. Never raises: what cannot be watched is one line of warning.
 
         Args:
             model: As the loop calls it; more than one may be watched.
-            optimizer: Its optimizer, to be measured too.
-
-        Raises:
-            ValueError: Only modules in it are sharded, not the whole model.
+            optimizer: Its optimizer, to be measured too; one that a library has wrapped as well.
         """
-        from trainer_sdk.adapters.registry import adapter_for  # noqa: PLC0415 - the SDK loads without torch
+        from trainer_sdk.adapters.optimizer import watch_optimizer  # noqa: PLC0415 - the SDK loads without torch
+        from trainer_sdk.adapters.registry import adapter_for  # noqa: PLC0415
 
-        adapter_for(model).watch(model, self._phases)
+        self._try("the model", lambda: adapter_for(model).watch(model, self._phases))
         if optimizer is not None:
-            from trainer_sdk.adapters.optimizer import watch_optimizer  # noqa: PLC0415
+            self._try("the optimizer", lambda: watch_optimizer(optimizer, self._phases))
 
-            watch_optimizer(optimizer, self._phases)
+    @property
+    def num_errors(self) -> int:
+        """Errors of the watch that were kept from the loop so far; each kind of them was said once."""
+        return self._phases.guard.num_errors
+
+    def _try(self, what: str, watch: Callable[[], None]) -> None:
+        try:
+            watch()
+        except ValueError as error:
+            self._phases.guard.num_errors += 1
+            say_once(f"watch: {what}", "%s is not watched: %s", what, error)
+        except Exception as error:
+            self._phases.guard.note(f"watching {what}", error)
 
     def close(self) -> None:
         """Send what is queued, for at most a second, and end the background threads. At exit it happens by itself."""

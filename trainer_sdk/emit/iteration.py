@@ -3,6 +3,7 @@
 import resource
 import sys
 import time
+from contextlib import nullcontext
 from typing import Any, Protocol, Self
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
@@ -10,19 +11,18 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from trainer_sdk.devices.device import ComputeKind
 from trainer_sdk.emit.left_value import LeftValue
 from trainer_sdk.emit.phases import Phases
+from trainer_sdk.guard import say_once
 
 _MARKS = {"": pb.MARK_UNSPECIFIED, "evaluation": pb.MARK_EVALUATION, "checkpoint": pb.MARK_CHECKPOINT}
 _MAX_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
-def check_mark(mark: str) -> None:
-    """Refuse a mark that is not known.
-
-    Raises:
-        ValueError: Unknown mark.
-    """
-    if mark not in _MARKS:
-        raise ValueError(f"mark {mark!r}: use one of {', '.join(repr(known) for known in _MARKS)}")
+def known_mark(mark: str) -> str:
+    """The mark, or none for one that is not known, which is said once."""
+    if mark in _MARKS:
+        return mark
+    say_once("mark", "mark %r is not known and ignored: use one of %s", mark, ", ".join(map(repr, _MARKS)))
+    return ""
 
 
 class _Finished(Protocol):
@@ -42,9 +42,6 @@ class Iteration:
         phases: The run's; told when this iteration begins and ends.
         segments: Made once per run by :func:`make_segments`.
         finished: Called on leaving, on the training thread.
-
-    Raises:
-        ValueError: Unknown mark.
 
     Attributes:
         loss: Set it to the iteration's loss: a number or a tensor. A tensor counts as it is on leaving, and is read
@@ -80,13 +77,12 @@ class Iteration:
         segments: "Segments",
         finished: _Finished,
     ) -> None:
-        check_mark(mark)
         self.index = index
         self.loss: Any = None
         self.gradient_norm: Any = None
         self._tokens = tokens
         self._sum_of_squares = sum_of_squares
-        self._mark = mark
+        self._mark = known_mark(mark)
         self._phases = phases
         self._segments = segments
         self._finished = finished
@@ -104,24 +100,24 @@ class Iteration:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._wall_seconds = time.perf_counter() - self._started_seconds
-        self._compute_seconds, self._waiting_seconds = self._phases.end_iteration()
-        if kind is not None:
-            return
-        if self.loss is not None:
-            self.loss = LeftValue(self.loss)
-        if self.gradient_norm is not None:
-            self.gradient_norm = LeftValue(self.gradient_norm)
-        self._finished(self)
+        try:
+            self._compute_seconds, self._waiting_seconds = self._phases.end_iteration()
+            if kind is not None:
+                return
+            if self.loss is not None:
+                self.loss = LeftValue(self.loss)
+            if self.gradient_norm is not None:
+                self.gradient_norm = LeftValue(self.gradient_norm)
+            self._finished(self)
+        except Exception as error:
+            self._phases.guard.note("the end of an iteration", error)
 
-    def compute(self, kind: str) -> "Segment":
-        """A context for one compute segment: ``forward``, ``backward``, ``optimizer`` or ``data``.
-
-        Raises:
-            ValueError: Unknown kind.
-        """
+    def compute(self, kind: str) -> "Segment | nullcontext[None]":
+        """A context for one compute segment: ``forward``, ``backward``, ``optimizer`` or ``data``."""
         segment = self._segments.get(kind)
         if segment is None:
-            raise ValueError(f"compute kind {kind!r}: use one of {', '.join(self._segments)}")
+            say_once("kind", "compute kind %r is not measured: use one of %s", kind, ", ".join(self._segments))
+            return nullcontext()
         return segment
 
     def waiting(self, *ranks: int) -> "Waiting":

@@ -12,14 +12,17 @@ from collections.abc import Iterator
 import pytest
 
 import trainer_sdk as evenkeel
-from trainer_sdk.emit import left_value
+from trainer_sdk import guard
 from trainer_sdk.emit.iteration import Iteration
+
+JOB = {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job"}
 
 
 @pytest.fixture(autouse=True)
 def _one_run_per_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS", "EVENKEEL_FLEET_ADDRESS", "EVENKEEL_JOB_ID", "RANK"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(guard, "_said", set())
     evenkeel.stop()
     yield
     evenkeel.stop()
@@ -66,9 +69,11 @@ def test_without_addresses_nothing_runs_in_the_background() -> None:
     ("environment", "named"),
     [
         ({"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}, "EVENKEEL_JOB_ID"),
-        ({"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job", "RANK": "x"}, "RANK"),
-        ({"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "kafka:port", "EVENKEEL_JOB_ID": "job"}, "'kafka:port', not host:port"),
-        ({"EVENKEEL_FLEET_ADDRESS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job"}, "EVENKEEL_JOB_TOKEN"),
+        ({**JOB, "RANK": "x"}, "RANK is 'x', not a number"),
+        (JOB, "call start() after init_process_group(), or set RANK"),
+        ({**JOB, "RANK": "4", "WORLD_SIZE": "4"}, "rank 4 of 4 ranks"),
+        ({**JOB, "RANK": "0", "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "kafka:port"}, "'kafka:port', not host:port"),
+        ({"EVENKEEL_FLEET_ADDRESS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job", "RANK": "0"}, "EVENKEEL_JOB_TOKEN"),
     ],
 )
 def test_a_wrong_setting_is_named_in_one_line_and_the_loop_goes_on(
@@ -155,7 +160,6 @@ def test_what_is_no_number_is_left_out_of_the_sample_and_said_once(
 ) -> None:
     import torch  # noqa: PLC0415
 
-    monkeypatch.setattr(left_value, "_said", set())
     run = evenkeel.start()
     finished: list[Iteration] = []
     run._finished = finished.append  # type: ignore[method-assign]
@@ -174,7 +178,6 @@ def test_of_a_distributed_norm_only_what_is_whole_here_is_reported(
     from torch import distributed  # noqa: PLC0415
     from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, init_device_mesh  # noqa: PLC0415
 
-    monkeypatch.setattr(left_value, "_said", set())
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     try:
         mesh = init_device_mesh("cpu", (1,))
@@ -193,14 +196,18 @@ def test_of_a_distributed_norm_only_what_is_whole_here_is_reported(
     assert caplog.text.count("full_tensor()") == 1
 
 
-def test_unknown_marks_and_kinds_are_refused() -> None:
+def test_unknown_marks_and_kinds_are_said_once_and_end_no_training(caplog: pytest.LogCaptureFixture) -> None:
     run = evenkeel.start()
-    with pytest.raises(ValueError, match="use one of"):
-        run.iteration(tokens=1, mark="party")
-    with run.iteration(tokens=1) as iteration, pytest.raises(ValueError, match="sideways"):
-        iteration.compute("sideways")
-    with pytest.raises(ValueError, match="use one of"), run.pause("party"):
-        pass
+    for _ in range(2):
+        with run.iteration(tokens=1, mark="party") as iteration, iteration.compute("sideways"):
+            pass
+        with run.pause("party"):
+            pass
+    assert iteration.sample().mark == 0
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "mark 'party' is not known and ignored",
+        "compute kind 'sideways' is not measured",
+    ]
 
 
 def test_a_pause_is_the_operation_that_the_fleet_sees() -> None:
