@@ -26,7 +26,7 @@ from trainer_sdk.devices.device import ComputeKind
 from trainer_sdk.devices.real_device import CpuDevice
 from trainer_sdk.elastic.clock import Clock, WaitKind
 from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.report import iteration_sample
+from trainer_sdk.elastic.report import iteration_measured
 from trainer_sdk.elastic.runtime import EpochRuntime
 from trainer_sdk.elastic.shard_state import initial_state
 from trainer_sdk.elastic.traffic import Traffic
@@ -145,7 +145,7 @@ def engine(emitter: KafkaEmitter, num_iterations: int) -> list[float]:
         with watch.computing(ComputeKind.OPTIMIZER):
             pass
         emitter.emit_later(
-            iteration_sample(
+            iteration_measured(
                 runtime,
                 watch,
                 traffic,

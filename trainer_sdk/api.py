@@ -28,8 +28,8 @@ from evenkeel.telemetry.v1 import telemetry_pb2
 from layouts.rank_state import RankPhase
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.real_device import CpuDevice, CudaDevice
+from trainer_sdk.emit.emitter import NullEmitter
 from trainer_sdk.emit.farewell import ending_error, farewell
-from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.record_builder import Source
 from trainer_sdk.identity import Identity, RankClaim
 from trainer_sdk.run import Run

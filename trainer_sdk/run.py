@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from trainer_sdk.devices.device import Device
 from trainer_sdk.devices.matrix_probe import MatrixProbe
 from trainer_sdk.devices.real_device import CpuDevice
+from trainer_sdk.emit.emitter import Emitter
 from trainer_sdk.emit.iteration import Iteration, known_mark, make_segments
-from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.phases import Phases
 from trainer_sdk.guard import say_once
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import torch
 
     from trainer_sdk.control.mailbox import Mailbox
-    from trainer_sdk.emit.kafka_emitter import KafkaEmitter
 
 _PUBLISH_INTERVAL_SECONDS = 0.5  # nobody acts on a plain loop's step count; it is there to be looked at
 
@@ -38,7 +37,7 @@ class Run:
     def __init__(
         self,
         *,
-        emitter: "KafkaEmitter | NullEmitter",
+        emitter: "Emitter",
         mailbox: "Mailbox | None" = None,
         device: Device | None = None,
         torch_device: str = "cpu",
@@ -134,7 +133,7 @@ class Run:
         self._close()
 
     def _finished(self, iteration: Iteration) -> None:
-        self._emitter.emit_later(iteration.sample)
+        self._emitter.emit_later(iteration.measured)
         if self._mailbox is not None:
             self._mailbox.probes.serve(self._probe)
             now = time.monotonic()

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeVar
 
-from trainer_sdk.devices.device import ComputeKind, Device
+from trainer_sdk.devices.device import Computed, ComputeKind, Device
+from trainer_sdk.devices.process_usage import ProcessUsage, Usage
+from trainer_sdk.devices.wall_clock import WallClock
 from trainer_sdk.emit.progress import ProgressMark
-from trainer_sdk.emit.wall_clock import WallClock
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class Clock:
         self._stretches = {kind: Stretch(self, kind) for kind in ComputeKind}
         self._kind: ComputeKind | None = None
         self._flops = 0.0
+        self._usage = ProcessUsage()
         self._waited = _NOTHING_WAITED.copy()
         self._wall_clock = WallClock()
         self.began_at_unix_seconds = 0.0
@@ -88,9 +90,13 @@ class Clock:
         progress.newest = compute, (), resumed, progress.where
         return result
 
-    def take_compute(self) -> dict[ComputeKind, float]:
-        """Compute seconds by kind since the last take."""
-        return self._device.take_seconds()
+    def take_compute(self) -> Computed:
+        """What the device measured since the last take."""
+        return self._device.take()
+
+    def take_usage(self) -> Usage:
+        """What the process used since the last take."""
+        return self._usage.take()
 
     def take_waiting(self) -> dict[WaitKind, float]:
         """Waiting seconds by kind since the last take."""

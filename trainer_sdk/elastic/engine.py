@@ -27,7 +27,7 @@ from trainer_sdk.elastic.group_choice import group_builder
 from trainer_sdk.elastic.holdings import Holdings
 from trainer_sdk.elastic.link_probes import LinkProbes
 from trainer_sdk.elastic.optimizer import clip_scale
-from trainer_sdk.elastic.report import iteration_sample
+from trainer_sdk.elastic.report import iteration_measured
 from trainer_sdk.elastic.runtime import EpochRuntime
 from trainer_sdk.elastic.safekeeping import Safekeeping
 from trainer_sdk.elastic.shard_state import ShardState, initial_state
@@ -186,7 +186,7 @@ class Engine:
     ) -> None:
         """Tell of a step that was just applied."""
         self._emitter.emit_later(
-            iteration_sample(
+            iteration_measured(
                 runtime,
                 self._clock,
                 self._traffic,

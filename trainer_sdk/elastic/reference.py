@@ -5,7 +5,7 @@ import time
 import torch
 
 from layouts.layout import Layout, uniform_layout
-from trainer_sdk.devices.device import ComputeKind
+from trainer_sdk.devices.device import Computed, ComputeKind
 from trainer_sdk.elastic.clock import Clock
 from trainer_sdk.elastic.config import TrainingConfig
 from trainer_sdk.elastic.data import Dataset
@@ -26,9 +26,9 @@ class UnpacedDevice:
         """Only the time."""
         return time.perf_counter()
 
-    def take_seconds(self) -> dict[ComputeKind, float]:
+    def take(self) -> Computed:
         """Nothing was measured."""
-        return {}
+        return Computed({}, None, False)
 
 
 def single_layout(config: TrainingConfig) -> Layout:

@@ -1,7 +1,5 @@
 """One iteration of a plain training loop, measured: what ``with run.iteration(...)`` gives."""
 
-import resource
-import sys
 import time
 from contextlib import nullcontext
 from typing import Any, Protocol, Self
@@ -10,11 +8,11 @@ from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from trainer_sdk.devices.device import ComputeKind
 from trainer_sdk.emit.left_value import LeftValue
-from trainer_sdk.emit.phases import Phases
+from trainer_sdk.emit.measured import Measured
+from trainer_sdk.emit.phases import Phased, Phases
 from trainer_sdk.guard import say_once
 
 _MARKS = {"": pb.MARK_UNSPECIFIED, "evaluation": pb.MARK_EVALUATION, "checkpoint": pb.MARK_CHECKPOINT}
-_MAX_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
 def known_mark(mark: str) -> str:
@@ -32,7 +30,7 @@ class _Finished(Protocol):
 class Iteration:
     """Measures from entering to leaving; a body that raises is no finished iteration and is not reported.
 
-    The training thread only reads clocks and stores values; :meth:`sample` builds the message on another thread.
+    The training thread only reads clocks and stores values; :meth:`measured` sorts them on another thread.
 
     Args:
         index: Iteration, counted from 0.
@@ -50,16 +48,15 @@ class Iteration:
     """
 
     __slots__ = (
-        "_compute_seconds",
         "_finished",
         "_mark",
+        "_phased",
         "_phases",
         "_segments",
         "_started_seconds",
         "_started_unix_seconds",
         "_sum_of_squares",
         "_tokens",
-        "_waiting_seconds",
         "_wall_seconds",
         "gradient_norm",
         "index",
@@ -89,8 +86,7 @@ class Iteration:
         self._started_seconds = 0.0
         self._started_unix_seconds = 0.0
         self._wall_seconds = 0.0
-        self._compute_seconds: dict[ComputeKind, float] = {}
-        self._waiting_seconds = 0.0
+        self._phased: Phased | None = None
 
     def __enter__(self) -> Self:
         self._phases.begin_iteration(self.index, mark=self._mark)
@@ -101,7 +97,7 @@ class Iteration:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._wall_seconds = time.perf_counter() - self._started_seconds
         try:
-            self._compute_seconds, self._waiting_seconds = self._phases.end_iteration()
+            self._phased = self._phases.end_iteration()
             if kind is not None:
                 return
             if self.loss is not None:
@@ -130,30 +126,23 @@ class Iteration:
         """
         return Waiting(self._phases, ranks)
 
-    def sample(self) -> pb.Sample:
-        """The message; reads tensors, so it may wait for a GPU: never call it on the training thread."""
-        seconds = self._compute_seconds
-        sample = pb.Sample(
+    def measured(self) -> Measured:
+        """What was measured; values that were left on a device are still there."""
+        assert self._phased is not None, "it has ended"
+        computed, waited_seconds, usage = self._phased
+        measured = Measured(
             iteration=self.index,
             started_at_unix_seconds=self._started_unix_seconds,
             wall_seconds=self._wall_seconds,
-            compute=pb.ComputeSeconds(
-                forward=seconds.get(ComputeKind.FORWARD, 0.0),
-                backward=seconds.get(ComputeKind.BACKWARD, 0.0),
-                optimizer=seconds.get(ComputeKind.OPTIMIZER, 0.0),
-                data=seconds.get(ComputeKind.DATA, 0.0),
-            ),
-            waiting=pb.WaitingSeconds(gradient=self._waiting_seconds),
-            micro_batches=[pb.MicroBatch(index=0, tokens=self._tokens, sum_of_squares=self._sum_of_squares)],
-            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT_BYTES,
+            wait_gradient_seconds=waited_seconds,
+            tokens=self._tokens,
+            sum_of_squares=self._sum_of_squares,
+            loss=self.loss,
+            gradient_norm=self.gradient_norm,
             mark=_MARKS[self._mark],
         )
-        loss, norm = (None if left is None else left.read() for left in (self.loss, self.gradient_norm))
-        if loss is not None:
-            sample.loss = loss
-        if norm is not None:
-            sample.gradient_norm = norm
-        return sample
+        measured.add(computed, usage)
+        return measured
 
 
 class Segment:

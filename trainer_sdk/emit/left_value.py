@@ -42,6 +42,11 @@ class LeftValue:
             return None
 
 
+def number(value: LeftValue | float | None) -> float | None:
+    """The number of a value that may have been left; may wait for an accelerator."""
+    return value.read() if isinstance(value, LeftValue) else value
+
+
 def _local(value: Any) -> Any:
     """A distributed tensor's whole on this rank; None, said once, when it has only a part."""
     if all(placement.is_replicate() for placement in value.placements):

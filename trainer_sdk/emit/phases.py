@@ -2,12 +2,28 @@
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
-from trainer_sdk.devices.device import ComputeKind, Device
+from trainer_sdk.devices.device import Computed, ComputeKind, Device
+from trainer_sdk.devices.process_usage import ProcessUsage, Usage
 from trainer_sdk.emit.progress import ProgressMark
 from trainer_sdk.guard import Guard
 
 BETWEEN_ITERATIONS = "between iterations"
+
+
+class Phased(NamedTuple):
+    """An iteration as its phases were.
+
+    Attributes:
+        computed: What the device measured.
+        waited_seconds: Wall time of the thread in waits, so 0 where a GPU waits.
+        usage: Of the process, since the iteration before ended.
+    """
+
+    computed: Computed
+    waited_seconds: float
+    usage: Usage
 
 
 class Phases:
@@ -31,6 +47,7 @@ class Phases:
         "_computing",
         "_device",
         "_progress",
+        "_usage",
         "_waited_seconds",
         "_waiting_since",
         "guard",
@@ -41,6 +58,7 @@ class Phases:
         self._device = device
         self._progress = progress
         self._clock = clock
+        self._usage = ProcessUsage()
         self._active = False
         self._between = BETWEEN_ITERATIONS
         self._computing: ComputeKind | None = None
@@ -98,13 +116,13 @@ class Phases:
             except Exception as error:
                 self.guard.note("the end of a phase", error)
 
-    def end_iteration(self) -> tuple[dict[ComputeKind, float], float]:
-        """Seconds of compute by kind, and seconds of waiting: wall time of the thread, so 0 where a GPU waits."""
+    def end_iteration(self) -> Phased:
+        """What was measured of it."""
         self._leave()
         self._progress.enter(BETWEEN_ITERATIONS)
         self._active = False
         waited, self._waited_seconds = self._waited_seconds, 0.0
-        return self._device.take_seconds(), waited
+        return Phased(self._device.take(), waited, self._usage.take())
 
     def _leave(self) -> None:
         if self._computing is not None:

@@ -6,9 +6,8 @@ import time
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
-from trainer_sdk.emit.emitter import Emitter
+from trainer_sdk.emit.emitter import Emitter, NullEmitter
 from trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.record_builder import Source
 from trainer_sdk.launcher.job_spec import JobSpec
 from trainer_sdk.launcher.rank_process import EXIT_EVICTED

@@ -22,9 +22,8 @@ from trainer_sdk.devices.emulated_device import EmulatedDevice
 from trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
 from trainer_sdk.devices.real_device import CpuDevice, CudaDevice
 from trainer_sdk.devices.speeds import SpeedTable
-from trainer_sdk.emit.emitter import Emitter
+from trainer_sdk.emit.emitter import Emitter, NullEmitter
 from trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.record_builder import Source
 from trainer_sdk.launcher.context import RankContext
 from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec

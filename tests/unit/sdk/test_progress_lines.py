@@ -2,9 +2,9 @@ import math
 import threading
 from pathlib import Path
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from trainer_sdk.emit.null_emitter import NullEmitter
+from trainer_sdk.emit.emitter import NullEmitter
+from trainer_sdk.emit.left_value import LeftValue
+from trainer_sdk.emit.measured import Measured, Place
 from trainer_sdk.launcher.noting_emitter import NotingEmitter
 from trainer_sdk.launcher.progress_board import Note, ProgressBoard
 from trainer_sdk.launcher.progress_lines import ProgressLines
@@ -46,12 +46,12 @@ def test_a_rank_notes_its_newest_iteration_and_builds_no_sample_on_the_training_
     emitter = NotingEmitter(NullEmitter(), board, rank=2, interval_seconds=0.01)
     builders: list[str] = []
 
-    def sample(iteration: int) -> pb.Sample:
+    def measured(iteration: int) -> Measured:
         builders.append(threading.current_thread().name)
-        return pb.Sample(iteration=iteration, epoch=4, loss=2.5)
+        return Measured(iteration=iteration, place=Place(epoch=4), loss=LeftValue(2.5))
 
     for iteration in range(50):
-        emitter.emit_later(lambda iteration=iteration: sample(iteration))  # type: ignore[misc]
+        emitter.emit_later(lambda iteration=iteration: measured(iteration))  # type: ignore[misc]
     emitter.close(60.0)
     note = board.newest()
     assert note is not None
@@ -65,13 +65,13 @@ def test_a_sample_that_cannot_be_built_costs_only_its_note(tmp_path: Path) -> No
 
     tried = threading.Event()
 
-    def broken() -> pb.Sample:
+    def broken() -> Measured:
         tried.set()
         raise ValueError("no loss")
 
     emitter.emit_later(broken)
     assert tried.wait(60)
-    emitter.emit_sample(pb.Sample(iteration=7, loss=1.0))
+    emitter.emit_later(lambda: Measured(iteration=7, loss=1.0))
     emitter.close(60.0)
     note = board.newest()
     assert note is not None

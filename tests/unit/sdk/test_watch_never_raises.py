@@ -12,8 +12,8 @@ from torch.optim import SGD, Optimizer
 from trainer_sdk import guard
 from trainer_sdk.devices.device import ComputeKind
 from trainer_sdk.devices.real_device import CpuDevice
+from trainer_sdk.emit.emitter import NullEmitter
 from trainer_sdk.emit.iteration import Iteration
-from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.run import Run
 
 
@@ -71,10 +71,10 @@ def test_an_optimizer_is_measured_through_its_wrappers_or_named_as_not_measured(
     run.watch(model, optimizer)
     run.watch(model, optimizer)
     before = model.weight.detach().clone()
-    samples = [iteration.sample() for iteration in train(run, model, optimizer)]
+    measured = [iteration.measured() for iteration in train(run, model, optimizer)]
     assert not torch.equal(before, model.weight)
-    assert all(sample.compute.forward > 0 and sample.compute.backward > 0 for sample in samples)
-    assert all((sample.compute.optimizer > 0) == is_measured for sample in samples)
+    assert all(each.forward_seconds > 0 and each.backward_seconds > 0 for each in measured)
+    assert all((each.optimizer_seconds > 0) == is_measured for each in measured)
     said = [record.getMessage() for record in caplog.records if record.name == "evenkeel"]
     assert [each.partition("is no torch optimizer")[1] != "" for each in said] == [True] * (not is_measured)
 
