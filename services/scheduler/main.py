@@ -13,6 +13,7 @@ from services.common.lifecycle import run_service
 from services.common.metrics import KafkaMetrics, create_registry
 from services.common.settings import load_settings
 from services.common.steady_clock import SteadyClock
+from services.common.worker import Worker
 from services.scheduler.adapters.findings import DECODERS
 from services.scheduler.adapters.fleet_api_server import FleetServer, TlsFiles, fleet_server
 from services.scheduler.adapters.intake import Intake
@@ -83,6 +84,7 @@ async def serve(settings: SchedulerSettings) -> None:
                 decoders=DECODERS,
                 dead_letters=dead_letters,
                 metrics=metrics,
+                worker=Worker(),
                 # A verdict should not wait for a commit interval after a restart, nor a tick for the next poll.
                 config=LoopConfig(checkpoint_seconds=0.2),
                 clock=clock,

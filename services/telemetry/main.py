@@ -21,6 +21,7 @@ from services.common.lifecycle import run_service
 from services.common.metrics import KafkaMetrics, create_registry
 from services.common.settings import load_settings
 from services.common.steady_clock import SteadyClock
+from services.common.worker import Worker
 from services.telemetry.adapters.rollup_writer import RollupWriter
 from services.telemetry.handler import TelemetryHandler
 from services.telemetry.metrics import TelemetryMetrics
@@ -90,6 +91,7 @@ async def serve(settings: TelemetrySettings) -> None:
             decoders={RECORDS.name: None},
             dead_letters=DeadLetters(producer, kafka_metrics, group=settings.telemetry_group),
             metrics=kafka_metrics,
+            worker=Worker(),
             on_assigned=lambda partitions: health.report(
                 "consumer", ready=True, detail=f"{len(partitions)} partitions"
             ),

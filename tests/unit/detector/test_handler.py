@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from contracts.topics import OBSERVATIONS, VERDICTS
 from services.common.kafka import ConsumeLoop, DeadLetters, LoopConfig, OutgoingRecord, Partition
 from services.common.metrics import KafkaMetrics
+from services.common.worker import Worker
 from services.detector.adapters import guarded_detector
 from services.detector.adapters.handler import DetectorHandler
 from services.detector.adapters.observation_codec import decode_observations
@@ -69,10 +70,12 @@ class World:
         """A detector that is killed at the end: no last checkpoint."""
         registry = CollectorRegistry()
         producer, metrics = FakeProducer(self.broker), KafkaMetrics(registry)
+        worker = Worker()
         handler = DetectorHandler(
             producer,
             self.store,
             DetectorMetrics(registry),
+            worker,
             iterations_per_false_alarm=100_000,
             snapshot_seconds=snapshot_seconds,
             forget_finished_seconds=forget_finished_seconds,
@@ -84,6 +87,7 @@ class World:
             decoders={OBSERVATIONS.name: decode_observations},
             dead_letters=DeadLetters(producer, metrics, group="detector"),
             metrics=metrics,
+            worker=worker,
             config=LoopConfig(tick_seconds=0.005, max_records=7, checkpoint_seconds=0.0),
         )
         task = asyncio.create_task(loop.run())
