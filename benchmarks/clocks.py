@@ -27,9 +27,9 @@ from torch import nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer_sdk.emit.emitter import NullEmitter
-from trainer_sdk.emit.measured import Measured
-from trainer_sdk.run import Run
+from evenkeel.trainer_sdk.emit.emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.measured import Measured
+from evenkeel.trainer_sdk.run import Run
 
 _WIDTH = 768
 _SLEEP_SECONDS = 0.02

@@ -7,24 +7,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainer_sdk.devices.device import Device
-from trainer_sdk.devices.matrix_probe import MatrixProbe
-from trainer_sdk.devices.real_device import CpuDevice
-from trainer_sdk.emit.emitter import Emitter
-from trainer_sdk.emit.iteration import Iteration, known_mark, make_segments
-from trainer_sdk.emit.phases import Phases
-from trainer_sdk.guard import say_once
+from evenkeel.trainer_sdk.devices.device import Device
+from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
+from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.iteration import Iteration, known_mark, make_segments
+from evenkeel.trainer_sdk.emit.phases import Phases
+from evenkeel.trainer_sdk.guard import say_once
 
 if TYPE_CHECKING:
     import torch
 
-    from trainer_sdk.control.mailbox import Mailbox
+    from evenkeel.trainer_sdk.control.mailbox import Mailbox
 
 _PUBLISH_INTERVAL_SECONDS = 0.5  # nobody acts on a plain loop's step count; it is there to be looked at
 
 
 class Run:
-    """This process's part of a watched job. Made by :func:`trainer_sdk.api.start`; used by the training thread.
+    """This process's part of a watched job. Made by :func:`evenkeel.trainer_sdk.api.start`; used by the training thread.
 
     Args:
         emitter: Where samples go.
@@ -105,8 +105,8 @@ class Run:
             model: As the loop calls it; more than one may be watched.
             optimizer: Its optimizer, to be measured too; one that a library has wrapped as well.
         """
-        from trainer_sdk.adapters.optimizer import watch_optimizer  # noqa: PLC0415 - the SDK loads without torch
-        from trainer_sdk.adapters.registry import adapter_for  # noqa: PLC0415
+        from evenkeel.trainer_sdk.adapters.optimizer import watch_optimizer  # noqa: PLC0415 - the SDK loads without torch
+        from evenkeel.trainer_sdk.adapters.registry import adapter_for  # noqa: PLC0415
 
         self._try("the model", lambda: adapter_for(model).watch(model, self._phases))
         if optimizer is not None:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from trainer_sdk.devices.thread_times import ThreadSeconds
+from evenkeel.trainer_sdk.devices.thread_times import ThreadSeconds
 
 
 class ComputeKind(StrEnum):

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, Self
 
-from trainer_sdk.devices.device import WORK, Computed, ComputeKind
-from trainer_sdk.devices.thread_times import KernelThread, Thread, ThreadTimes
+from evenkeel.trainer_sdk.devices.device import WORK, Computed, ComputeKind
+from evenkeel.trainer_sdk.devices.thread_times import KernelThread, Thread, ThreadTimes
 
 
 class _Event(Protocol):

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeVar
 
-from trainer_sdk.devices.device import Computed, ComputeKind, Device
-from trainer_sdk.devices.process_usage import ProcessUsage, Usage
-from trainer_sdk.devices.wall_clock import WallClock
-from trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.devices.device import Computed, ComputeKind, Device
+from evenkeel.trainer_sdk.devices.process_usage import ProcessUsage, Usage
+from evenkeel.trainer_sdk.devices.wall_clock import WallClock
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 T = TypeVar("T")
 
@@ -45,7 +45,8 @@ class Clock:
 
     Attributes:
         began_at_unix_seconds: Start of the iteration in progress.
-        began_seconds: The same on ``time.perf_counter``, as the stamps of :mod:`trainer_sdk.groups.channel` are.
+        began_seconds: The same on ``time.perf_counter``, as the stamps of :mod:`evenkeel.trainer_sdk.groups.channel`
+            are.
     """
 
     def __init__(self, device: Device, progress: ProgressMark) -> None:

@@ -5,12 +5,11 @@ from contextlib import nullcontext
 from typing import Any, Protocol, Self
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.emit.left_value import LeftValue
-from trainer_sdk.emit.measured import Measured
-from trainer_sdk.emit.phases import Phased, Phases
-from trainer_sdk.guard import say_once
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.emit.left_value import LeftValue
+from evenkeel.trainer_sdk.emit.measured import Measured
+from evenkeel.trainer_sdk.emit.phases import Phased, Phases
+from evenkeel.trainer_sdk.guard import say_once
 
 _MARKS = {"": pb.MARK_UNSPECIFIED, "evaluation": pb.MARK_EVALUATION, "checkpoint": pb.MARK_CHECKPOINT}
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trainer_sdk.devices.device import Computed, ComputeKind
-from trainer_sdk.devices.process_usage import Usage
-from trainer_sdk.emit.left_value import LeftValue
+from evenkeel.trainer_sdk.devices.device import Computed, ComputeKind
+from evenkeel.trainer_sdk.devices.process_usage import Usage
+from evenkeel.trainer_sdk.emit.left_value import LeftValue
 
 
 class Stamps(NamedTuple):
@@ -61,7 +61,7 @@ class Listed:
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """One finished iteration of one rank; names and units are those of :mod:`contracts.columns`.
+    """One finished iteration of one rank; names and units are those of :mod:`evenkeel.contracts.columns`.
 
     What was not measured is None, never zero.
 

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from trainer_sdk.devices.device import Computed, ComputeKind, Device
-from trainer_sdk.devices.process_usage import ProcessUsage, Usage
-from trainer_sdk.emit.progress import ProgressMark
-from trainer_sdk.guard import Guard
+from evenkeel.trainer_sdk.devices.device import Computed, ComputeKind, Device
+from evenkeel.trainer_sdk.devices.process_usage import ProcessUsage, Usage
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.guard import Guard
 
 BETWEEN_ITERATIONS = "between iterations"
 

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from evenkeel.layouts.traffic import stamped_indices
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from layouts.traffic import stamped_indices
-from trainer_sdk.emit.left_value import number
-from trainer_sdk.emit.measured import NOWHERE, Listed, Measured, Stamps
+from evenkeel.trainer_sdk.emit.left_value import number
+from evenkeel.trainer_sdk.emit.measured import NOWHERE, Listed, Measured, Stamps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

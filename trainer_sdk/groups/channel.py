@@ -6,8 +6,8 @@ Two stamps an operation on the training thread, kept in plain lists; everything 
 import time
 from collections.abc import Callable
 
-from trainer_sdk.devices.links import Links
-from trainer_sdk.emit.measured import Stamps
+from evenkeel.trainer_sdk.devices.links import Links
+from evenkeel.trainer_sdk.emit.measured import Stamps
 
 
 class Channel:

@@ -20,13 +20,20 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from services.common.kafka.checkpoint import Checkpoint
-from services.common.kafka.dead_letters import DeadLetters
-from services.common.kafka.pace import MOST_RECORDS, BatchPace
-from services.common.kafka.ports import Consumer
-from services.common.kafka.records import Batch, ConsumedRecord, Message, Partition, RejectedRecordError, Rejection
-from services.common.metrics import KafkaMetrics
-from services.common.worker import Worker
+from evenkeel.services.common.kafka.checkpoint import Checkpoint
+from evenkeel.services.common.kafka.dead_letters import DeadLetters
+from evenkeel.services.common.kafka.pace import MOST_RECORDS, BatchPace
+from evenkeel.services.common.kafka.ports import Consumer
+from evenkeel.services.common.kafka.records import (
+    Batch,
+    ConsumedRecord,
+    Message,
+    Partition,
+    RejectedRecordError,
+    Rejection,
+)
+from evenkeel.services.common.metrics import KafkaMetrics
+from evenkeel.services.common.worker import Worker
 
 M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)

@@ -13,19 +13,19 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
-from services.common.kafka.ports import Producer
-from services.common.kafka.records import Message
-from services.common.worker import Worker
-from services.detector.adapters.finding_codec import record_of, to_be_told
-from services.detector.adapters.guarded_detector import GuardedDetector
-from services.detector.adapters.observation_codec import Arrived
-from services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
-from services.detector.domain.detector import Finding
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.profile import Profile
-from services.detector.domain.verdict import Verdict
-from services.detector.metrics import DetectorMetrics
+from evenkeel.services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
+from evenkeel.services.common.kafka.ports import Producer
+from evenkeel.services.common.kafka.records import Message
+from evenkeel.services.common.worker import Worker
+from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
+from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
+from evenkeel.services.detector.adapters.observation_codec import Arrived
+from evenkeel.services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
+from evenkeel.services.detector.domain.detector import Finding
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.metrics import DetectorMetrics
 
 _RETRY_SECONDS = 2.0
 # A healthy database is done by then, and the offsets go with this very commit.
@@ -59,7 +59,7 @@ class _Observed:
 
 
 class DetectorHandler:
-    """The consume loop's handler for observations; see :class:`services.common.kafka.Handler`.
+    """The consume loop's handler for observations; see :class:`evenkeel.services.common.kafka.Handler`.
 
     Args:
         producer: Publishes findings.

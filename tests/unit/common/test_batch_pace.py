@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.common.kafka.pace import FEWEST_RECORDS, MOST_RECORDS, TARGET_SECONDS, BatchPace
+from evenkeel.services.common.kafka.pace import FEWEST_RECORDS, MOST_RECORDS, TARGET_SECONDS, BatchPace
 
 BATCHES = st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.0, 1e4)), max_size=60)
 

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.common.kafka.ports import Consumer, Producer
-from services.common.kafka.records import ConsumedRecord, Partition
+from evenkeel.services.common.kafka.ports import Consumer, Producer
+from evenkeel.services.common.kafka.records import ConsumedRecord, Partition
 from tests.fakes.kafka import FakeBroker, FakeConsumer, FakeProducer
 from tests.fakes.kafka_contract import GROUP, Collector, KafkaContract, Rereading, numbers, reading, write
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-import trainer_sdk as evenkeel
-from trainer_sdk import guard
-from trainer_sdk.emit.iteration import Iteration
-from trainer_sdk.emit.left_value import number
+import evenkeel
+from evenkeel.trainer_sdk import guard
+from evenkeel.trainer_sdk.emit.iteration import Iteration
+from evenkeel.trainer_sdk.emit.left_value import number
 
 JOB = {"EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1", "EVENKEEL_JOB_ID": "job"}
 

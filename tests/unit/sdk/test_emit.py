@@ -1,12 +1,12 @@
 """The pure parts of the emit path."""
 
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from layouts.traffic import MAX_STAMPS
-from trainer_sdk.emit.measured import Measured, Stamps
-from trainer_sdk.emit.progress import ProgressMark, ProgressReports
-from trainer_sdk.emit.record_builder import RecordBuilder, Source
+from evenkeel.layouts.traffic import MAX_STAMPS
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.emit.measured import Measured, Stamps
+from evenkeel.trainer_sdk.emit.progress import ProgressMark, ProgressReports
+from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
 
 
 def test_records_are_numbered_and_say_who_where_and_what_was_dropped() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.devices.real_device import CpuDevice
-from trainer_sdk.devices.thread_times import KernelThread, ThreadTimes
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
+from evenkeel.trainer_sdk.devices.thread_times import KernelThread, ThreadTimes
 
 LEAST_SECONDS = 20e-6
 """Time off a core that is not worth a read: two borders of a span may each leave as much to the next reading."""

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from trainer_sdk import guard
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.devices.real_device import CpuDevice
-from trainer_sdk.emit.emitter import NullEmitter
-from trainer_sdk.emit.iteration import Iteration
-from trainer_sdk.run import Run
+from evenkeel.trainer_sdk import guard
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
+from evenkeel.trainer_sdk.emit.emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.iteration import Iteration
+from evenkeel.trainer_sdk.run import Run
 
 
 @pytest.fixture(autouse=True)
