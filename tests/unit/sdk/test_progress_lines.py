@@ -5,9 +5,9 @@ from pathlib import Path
 from evenkeel.trainer_sdk.emit.emitter import NullEmitter
 from evenkeel.trainer_sdk.emit.left_value import LeftValue
 from evenkeel.trainer_sdk.emit.measured import Measured, Place
-from evenkeel.trainer_sdk.launcher.noting_emitter import NotingEmitter
-from evenkeel.trainer_sdk.launcher.progress_board import Note, ProgressBoard
-from evenkeel.trainer_sdk.launcher.progress_lines import ProgressLines
+from evenkeel.trainer_sdk.launcher.progress.noting_emitter import NotingEmitter
+from evenkeel.trainer_sdk.launcher.progress.progress_board import Note, ProgressBoard
+from evenkeel.trainer_sdk.launcher.progress.progress_lines import ProgressLines
 
 
 class Clock:
