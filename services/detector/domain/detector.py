@@ -15,13 +15,11 @@ import numpy.typing as npt
 from services.detector.domain import report
 from services.detector.domain.compute_watch import ComputeWatch
 from services.detector.domain.culprits import Culprits
-from services.detector.domain.device_levels import HealthChange
 from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.frame_table import FrameTable, table_of
 from services.detector.domain.hang_watch import HangWatch
 from services.detector.domain.job_links import JobLinks
 from services.detector.domain.job_profile import JobProfile
-from services.detector.domain.kind import Look
 from services.detector.domain.kind_board import KindBoard, kind_verdict
 from services.detector.domain.loss_watch import LossWatch
 from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
@@ -144,15 +142,31 @@ class JobDetector:
             return found
         table = table_of(frame, self._layout, self._bank)
         rows = self._bank.located_rows if table.has_processes_of_before else self._locate(frame)
+        if self._layout is None or not table.has_layout_of_before:
+            self._layout = FrameLayout(frame)
         for rank, incarnation, iteration in self._hangs.moving_again(frame):
             found.append(report.moving_again_verdict(frame, self._culprits.of(rank, incarnation), iteration))
         of_losses = self._losses.observe(frame, table.ranges)
         found += [report.loss_verdict(frame, loss, self._culprits.of_all(loss.ranks)) for loss in of_losses]
-        # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
-        if table.is_planned:
-            return found
-        found += self._links.observe(frame)
-        found += self._on_unmarked_frame(frame, table, rows)
+        if not table.is_planned:
+            found += self._links.observe(frame)
+        usable = self._usable(frame, table, self._layout, rows)
+        counts = bool(np.count_nonzero(usable))
+        verdicts, expected = self._judged(frame, table, self._layout, rows, usable) if counts else ([], None)
+        found += verdicts
+        look = self._kinds.look(
+            frame,
+            self._layout,
+            usable=usable,
+            expected_seconds=expected,
+            bank=self._bank,
+            rows=rows,
+            ranges=table.ranges,
+        )
+        found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in self._kinds.observe(look)]
+        if counts:
+            found += self._probing.suspect(frame, rows, self._profile)
+            found += self._profiled(frame, table, self._layout, rows, usable, verdicts)
         return found
 
     def _go_back(self, iteration: int) -> None:
@@ -168,63 +182,44 @@ class JobDetector:
         self._links.begin_epoch()
         self._kinds.begin_epoch()
 
-    def _on_unmarked_frame(self, frame: FrameObservation, table: FrameTable, rows: Ints) -> list[Finding]:
-        """What devices, kinds and the profile have to say of a frame without marks."""
-        layout, bank = self._layout, self._bank
-        if layout is None or not table.has_layout_of_before:
-            layout = self._layout = FrameLayout(frame)
+    def _usable(self, frame: FrameObservation, table: FrameTable, layout: FrameLayout, rows: Ints) -> Bools:
+        """Entries of a frame whose times count; ``layout.everybody`` itself where all do."""
+        # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
+        if table.is_planned:
+            return np.zeros(len(frame), dtype=np.bool_)
         usable = layout.usable(frame, is_measured=table.is_measured)
-        skipped = bank.take_skips(rows)
+        skipped = self._bank.take_skips(rows)
         if skipped is not None:
             usable = usable & ~skipped
-        some = None if usable is layout.everybody or np.count_nonzero(usable) == len(usable) else usable
-        if some is not None and not np.count_nonzero(some):
-            return []
+        return layout.everybody if np.count_nonzero(usable) == len(usable) else usable
+
+    def _judged(
+        self, frame: FrameObservation, table: FrameTable, layout: FrameLayout, rows: Ints, usable: Bools
+    ) -> tuple[list[Verdict], Floats | None]:
+        """Whose throughput changed, and what the work of each entry should take; None while that is learned."""
         self._num_frames += 1
+        some = None if usable is layout.everybody else usable
         changes, expected = self._compute.judge(frame.iteration, table.numbers, layout, rows, some)
-        verdicts = self._on_changes(frame, rows, changes, expected)
-        found: list[Finding] = [*verdicts]
-        usable = layout.everybody if some is None else some
-        of_kinds = self._kinds.observe(self._look(frame, table, layout, usable, expected, rows))
-        found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in of_kinds]
-        found += self._probing.suspect(frame, rows, self._profile)
-        self._observe_profile(frame, table.numbers, layout, rows, some)
-        return found + self._profile_after(frame, rows, verdicts)
-
-    def _on_changes(
-        self, frame: FrameObservation, rows: Ints, changes: Sequence[HealthChange], expected: Floats | None
-    ) -> list[Verdict]:
-        """What is to be published of devices whose throughput changed."""
-        verdicts = []
-        if changes and expected is not None:
+        told: list[Verdict] = []
+        if expected is not None and changes:
             entry_of = {int(row): entry for entry, row in enumerate(rows)}
-            for change in changes:
-                entry = entry_of[change.row]
-                verdicts.append(self._probing.health_verdict(frame, entry, change, float(expected[entry])))
-        return self._kinds.revise(frame, verdicts)
+            of_changes = [(entry_of[change.row], change) for change in changes]
+            told += [self._probing.health_verdict(frame, at, change, float(expected[at])) for at, change in of_changes]
+        return self._kinds.revise(frame, told), expected
 
-    def _look(
+    def _profiled(
         self,
         frame: FrameObservation,
         table: FrameTable,
         layout: FrameLayout,
-        usable: Bools,
-        expected: Floats | None,
         rows: Ints,
-    ) -> Look:
-        """What kinds see of a frame."""
-        return self._kinds.look(
-            frame, layout, usable=usable, expected_seconds=expected, bank=self._bank, rows=rows, ranges=table.ranges
-        )
-
-    def _observe_profile(
-        self, frame: FrameObservation, numbers: Floats, layout: FrameLayout, rows: Ints, usable: Bools | None
-    ) -> None:
+        usable: Bools,
+        verdicts: Sequence[Verdict],
+    ) -> list[Finding]:
+        """Takes a frame into the profile, and tells that where it is due."""
+        some = None if usable is layout.everybody else usable
         healthy = ~self._bank.ill[rows] if np.count_nonzero(self._bank.ill) else None
-        self._profile.observe(frame, numbers, layout, usable=usable, healthy=healthy)
-
-    def _profile_after(self, frame: FrameObservation, rows: Ints, verdicts: Sequence[Verdict]) -> list[Finding]:
-        """The profile after a frame that it has taken, where it is to be told."""
+        self._profile.observe(frame, table.numbers, layout, usable=some, healthy=healthy)
         if verdicts:
             first = max(verdict.first_iteration for verdict in verdicts)
             self._profile.devices_changed(first, max(1, frame.iteration - first + 1))

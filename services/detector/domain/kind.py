@@ -1,8 +1,8 @@
 """What a kind of finding is: a watch over frames that says what it found, with facts and advice.
 
-Each kind is a file in :mod:`services.detector.domain.kinds`; a new one is found by being there. Kinds see the same
-frame and what is known of its devices, remember what they need, and report. They accuse no hardware: a sick device or
-link is found by its own test, and only those lead to a plan.
+Each kind is a file in :mod:`services.detector.domain.kinds`; a new one is found by being there. Kinds see every frame
+and what is known of its devices, take what concerns them, remember what they need, and report. They accuse no hardware:
+a sick device or link is found by its own test, and only those lead to a plan.
 """
 
 from abc import ABC, abstractmethod
@@ -84,10 +84,10 @@ class KindWatch(ABC):
 
     @abstractmethod
     def observe(self, look: Look) -> list[KindFinding]:
-        """Takes one frame."""
+        """Takes one frame: each that somebody reported in, once and in order, also planned and partial ones."""
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
-        """Takes what was found about devices in this frame, and says what of it is to be published."""
+        """Takes what was found about devices in a frame whose times count; says what of it is to be published."""
         del frame
         return verdicts
 
