@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from services.detector.adapters.snapshot import dump, load
-from services.detector.domain.detector import Finding, JobDetector
-from services.detector.domain.observation import Observation
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.observation import Observation
 
 _log = structlog.get_logger(__name__)
 

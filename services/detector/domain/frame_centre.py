@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.device_tables import (
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.device_tables import (
     HAS_OFFSET,
     ILL,
     OBSERVED,
@@ -16,8 +16,8 @@ from services.detector.domain.device_tables import (
     SINCE_CHANGE,
     TO_BASELINE,
 )
-from services.detector.domain.middle import middle_of, selected
-from services.detector.domain.state import DERIVED
+from evenkeel.services.detector.domain.middle import middle_of, selected
+from evenkeel.services.detector.domain.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.state import GIVEN
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.state import GIVEN
 
 Floats = npt.NDArray[np.float64]
 

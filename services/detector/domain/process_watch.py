@@ -8,8 +8,8 @@ nobody.
 
 from dataclasses import dataclass, field
 
-from services.detector.domain.observation import ProcessEvent, ProcessEventKind, RankProgress
-from services.detector.domain.state import DERIVED
+from evenkeel.services.detector.domain.observation import ProcessEvent, ProcessEventKind, RankProgress
+from evenkeel.services.detector.domain.state import DERIVED
 
 _SUPPORT_WINDOW_SECONDS = 5.0
 _SILENCE_SECONDS = 0.5

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.profile import ProfiledIteration, ProfiledIterations
-from services.detector.domain.state import DERIVED
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.profile import ProfiledIteration, ProfiledIterations
+from evenkeel.services.detector.domain.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.state import GIVEN
+from evenkeel.services.detector.domain.state import GIVEN
 
 Floats = npt.NDArray[np.float64]
 

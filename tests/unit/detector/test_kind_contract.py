@@ -9,12 +9,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from services.detector.adapters.snapshot import dump, load
-from services.detector.domain import kind_board
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.kind_board import known_kinds
-from services.detector.domain.observation import (
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain import kind_board
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.kind_board import known_kinds
+from evenkeel.services.detector.domain.observation import (
     FrameObservation,
     LivenessObservation,
     Observation,

@@ -5,12 +5,17 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.detector.adapters.snapshot import dump, load
-from services.detector.domain.detector import Finding, JobDetector
-from services.detector.domain.observation import LivenessObservation, Observation, ProcessEvent, ProcessEventKind
-from services.detector.domain.profile import Profile
-from services.detector.domain.suspicion import ProbeReport, Suspicion
-from services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.adapters.snapshot import dump, load
+from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.observation import (
+    LivenessObservation,
+    Observation,
+    ProcessEvent,
+    ProcessEventKind,
+)
+from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.suspicion import ProbeReport, Suspicion
+from evenkeel.services.detector.domain.verdict import Verdict
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 

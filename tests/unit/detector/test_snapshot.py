@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from services.detector.adapters.snapshot import SnapshotError, dump, load
-from services.detector.domain.state import DERIVED, GIVEN
+from evenkeel.services.detector.adapters.snapshot import SnapshotError, dump, load
+from evenkeel.services.detector.domain.state import DERIVED, GIVEN
 
 
 class Colour(StrEnum):
