@@ -1,20 +1,25 @@
 """Replicas of a training loop of the user's own: any of them may die, and comes back, while the others train."""
 
-import torch
+from collections.abc import Sequence
+
 from torch import nn
 
 from trainer_sdk.groups.builder import GroupBuilder, StoreGroupBuilder
 from trainer_sdk.groups.rendezvous import Rendezvous
 from trainer_sdk.groups.waiting import Waiter
 from trainer_sdk.replicas.buckets import local
-from trainer_sdk.replicas.director import AloneDirector, Director, LogDirector, new_token
+from trainer_sdk.replicas.epochs import Epochs
 from trainer_sdk.replicas.loop import Replicas
+from trainer_sdk.replicas.membership.director import AloneDirector, Director, LogDirector, new_token
 from trainer_sdk.replicas.place import Mates, Place
+from trainer_sdk.replicas.state import Kept, TrainingState
 
-__all__ = ["Place", "Replicas", "join_replicas"]
+__all__ = ["Kept", "Place", "Replicas", "join_replicas"]
 
 
-def join_replicas(place: Place, model: nn.Module, *, num_micro_batches: int = 0, seed: int = 0) -> Replicas:
+def join_replicas(
+    place: Place, model: nn.Module, *, num_micro_batches: int = 0, seed: int = 0, kept: Sequence[Kept] = ()
+) -> Replicas:
     """This process's part in a job of replicas; it meets the others at its first micro-batch.
 
     Args:
@@ -22,6 +27,7 @@ def join_replicas(place: Place, model: nn.Module, *, num_micro_batches: int = 0,
         model: Its model.
         num_micro_batches: Of a step, over all replicas; 0 = one for each replica.
         seed: Of the noise in micro-batches, such as dropout.
+        kept: What a newcomer needs beside model and optimizer; may be a list that grows until the first micro-batch.
 
     Raises:
         ValueError: The model cannot be used.
@@ -29,7 +35,6 @@ def join_replicas(place: Place, model: nn.Module, *, num_micro_batches: int = 0,
     parameters = [each for each in model.parameters() if each.requires_grad]
     if not parameters:
         raise ValueError(f"{type(model).__name__} has no parameter that needs a gradient: nothing can be trained")
-    num_micro_batches = num_micro_batches or place.num_replicas
     mates = Mates(place, new_token())
     director: Director = AloneDirector()
     builder: GroupBuilder | None = None
@@ -37,14 +42,21 @@ def join_replicas(place: Place, model: nn.Module, *, num_micro_batches: int = 0,
     if place.store_address:
         rendezvous = Rendezvous(place.store_address, place.job_id)
         mates.connect(place, rendezvous)
-        log = LogDirector(
+        director = log = LogDirector(
             rendezvous,
             replica=place.replica,
             index=place.index,
             token=mates.token,
             num_replicas=place.num_replicas,
         )
-        director, line = log, log.lines.address
-        device = torch.device(local(parameters[0]).device)
-        builder = StoreGroupBuilder(place.rank, rendezvous, device=device, waiter=Waiter(log.interrupted))
-    return Replicas(place, model, director, builder, mates, num_micro_batches=num_micro_batches, line=line, seed=seed)
+        line = log.lines.address
+        device, waiter = local(parameters[0]).device, Waiter(log.interrupted)
+        builder = StoreGroupBuilder(place.rank, rendezvous, device=device, waiter=waiter)
+    return Replicas(
+        model,
+        parameters,
+        TrainingState(model, parameters, kept),
+        Epochs(place, director, builder, mates, line),
+        num_micro_batches=num_micro_batches or place.num_replicas,
+        seed=seed,
+    )

@@ -27,7 +27,7 @@ class _Bucket:
 
     def __init__(self, indices: Sequence[int], sizes: Sequence[int]) -> None:
         self.indices = tuple(indices)
-        self.sizes = tuple(sizes)
+        self.sizes = list(sizes)
         self.num_due = 0
         self.flat: Tensor | None = None
         self.views: list[Tensor] = []

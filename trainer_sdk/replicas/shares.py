@@ -17,16 +17,18 @@ class Standing:
 
     Attributes:
         replica: Its replica.
+        index: Its rank within the replica.
         step: The step that it is in: that many votes have passed here, on every rank of the replica.
         done: Micro-batches of that step that are in its sums, and in nobody else's.
         complete: It holds the whole state.
-        synced: It holds the job's initial state, or a later one.
-        num_units: Pieces of the state that it has; of use where it is not complete.
+        synced: It has begun: it holds the job's initial state, or gets a later one.
+        num_units: Units of the state that it has; of use where it is not complete.
         last_vote: What the vote of step ``step - 1`` summed up; empty before the first, and where it was not heard.
     """
 
     replica: int
     step: int
+    index: int = 0
     done: tuple[int, ...] = ()
     complete: bool = True
     synced: bool = True
@@ -66,12 +68,11 @@ def settle(standings: Iterable[Standing], num_micro_batches: int, left: Iterable
         StateLostError: Nobody is complete.
     """
     standings = tuple(standings)
-    heard = (*standings, *left)
-    # The ranks of one replica never part, so the replica's newest is every one of its ranks'.
-    step = max(each.step for each in heard)
+    heard = (*(each for each in standings if each.synced or each.complete), *left)
     complete = tuple(sorted({each.replica for each in standings if each.complete}))
     if not complete:
         raise StateLostError("no replica that holds the whole state is left: start the job again from a checkpoint")
+    step = max(each.step for each in heard)
     done = {index for each in standings if each.step == step for index in each.done}
     return Settlement(
         step=step,

@@ -1,6 +1,6 @@
 """The step vote: a small sum over replicas, queued behind the gradients' buckets, so that its passing proves them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,7 +18,7 @@ class Said:
     Attributes:
         next_epoch: The newest epoch that it has heard of.
         complete: From the next step on it holds the whole state.
-        num_units: Pieces of the state that it has sent to a joiner.
+        num_units: Units of the state that it, a newcomer, has been sent before its donor voted.
         settings: Sum of the optimizer's numbers, such as learning rates: the same everywhere, or something is wrong.
     """
 
@@ -70,6 +70,7 @@ def ballot(
     used: Sequence[bool],
     said: Said,
     *,
+    sent: Mapping[int, int],
     place: int,
     num_replicas: int,
     device: torch.device,
@@ -80,18 +81,16 @@ def ballot(
         weight: Sum of the weights of the micro-batches that it ran.
         loss: Weighted sum of their losses, a scalar.
         used: For each parameter, whether they used it.
-        said: The rest.
+        said: The rest, but for ``num_units``.
+        sent: Units that this replica, a donor, has sent, by the newcomer's place.
         place: The replica's among those that vote.
         num_replicas: How many vote.
         device: Where the exchange's tensors live.
     """
     rows = [0.0] * (_NUM_SAID * num_replicas)
-    rows[_NUM_SAID * place : _NUM_SAID * (place + 1)] = [
-        float(said.next_epoch),
-        float(said.complete),
-        float(said.num_units),
-        said.settings,
-    ]
+    rows[_NUM_SAID * place : _NUM_SAID * (place + 1)] = [float(said.next_epoch), float(said.complete), 0, said.settings]
+    for newcomer, num_units in sent.items():
+        rows[_NUM_SAID * newcomer + 2] = float(num_units)
     made = torch.tensor([weight, 0.0, *map(float, used), *rows], dtype=torch.float64, device=device)
     made[1] = loss
     return made

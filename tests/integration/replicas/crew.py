@@ -53,24 +53,40 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 16))
 
 
+def make_deep_model() -> nn.Module:
+    """Of 24 parameters: as many units and two."""
+    torch.manual_seed(3)
+    return nn.Sequential(*[layer for _ in range(12) for layer in (nn.Linear(16, 16), nn.Tanh())])
+
+
 def batch_of(step: int, micro_batch: int) -> torch.Tensor:
     return torch.randn(4, 16, generator=torch.Generator().manual_seed(step * 100 + micro_batch))
 
 
-def train(run: Replicas, model: nn.Module, told: Callable[[str, Any], None], fate: Fate | None = None) -> None:
+def train(
+    run: Replicas,
+    model: nn.Module,
+    kept: list[Any],
+    told: Callable[[str, Any], None],
+    fate: Fate | None = None,
+    num_steps: int = NUM_STEPS,
+    pause_seconds: float = 0.0,
+) -> None:
     """A loop of a user's own."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1 + 0.1 * step))
+    kept.append(schedule)
     ran: list[int] = []
 
     def batches(step: int, micro_batch: int) -> torch.Tensor:
         ran.append(micro_batch)
         return batch_of(step, micro_batch)
 
-    while run.step < NUM_STEPS:
+    while run.step < num_steps:
         step = run.step
         for batch in run.micro_batches(batches):
             _meet(fate, "backward", step)
+            time.sleep(pause_seconds)  # a device that takes its time
             loss = (model(batch) - batch).square().mean()
             run.backward(loss)
         told("ran", (run.step - 1, list(ran)))
@@ -82,7 +98,7 @@ def train(run: Replicas, model: nn.Module, told: Callable[[str, Any], None], fat
         optimizer.zero_grad()
         told("loss", (run.step - 1, run.loss))
         _meet(fate, "border", step)
-    told("weights", [float(each) for each in nn.utils.parameters_to_vector(model.parameters()).detach()[:64]])
+    told("weights", nn.utils.parameters_to_vector(model.parameters()).tolist())
 
 
 def _meet(fate: Fate | None, moment: str, step: int) -> None:
@@ -119,7 +135,8 @@ class Crew:
     Args:
         num_replicas: How many.
         fates: By replica.
-        body: What each runs.
+        body: What each runs, and further arguments of it.
+        make: Makes its model.
     """
 
     def __init__(
@@ -128,11 +145,12 @@ class Crew:
         fates: dict[int, Fate] | None = None,
         body: Callable[..., None] = train,
         make: Callable[[], nn.Module] = make_model,
+        **options: Any,
     ) -> None:
         self.num_replicas = num_replicas
         self.fates = fates or {}
         self.reports: dict[int, Report] = {}
-        self._body, self._make = body, make
+        self._body, self._make, self._options = body, make, options
         self.store = KeptStore()
         self.pids: dict[int, int] = {}
         self._outputs: dict[int, Connection] = {}
@@ -164,10 +182,11 @@ class Crew:
         torch.set_num_threads(1)
         model = self._make()
         place = Place(store_address=self.store.address, replica=replica, num_replicas=self.num_replicas)
-        run = join_replicas(place, model, num_micro_batches=NUM_MICRO_BATCHES)
+        kept: list[Any] = []
+        run = join_replicas(place, model, num_micro_batches=NUM_MICRO_BATCHES, kept=kept)
         try:
             with _fated(fate):
-                self._body(run, model, lambda kind, value: writer.send((kind, value)), fate)
+                self._body(run, model, kept, lambda kind, value: writer.send((kind, value)), fate, **self._options)
         finally:
             run.close()
         return 0
@@ -215,7 +234,8 @@ def alone() -> Report:
     """What a failure-free process on its own does."""
     report = Report()
     model = make_model()
-    run = join_replicas(Place(), model, num_micro_batches=NUM_MICRO_BATCHES)
+    kept: list[Any] = []
+    run = join_replicas(Place(), model, num_micro_batches=NUM_MICRO_BATCHES, kept=kept)
 
     def told(kind: str, value: Any) -> None:
         if kind == "loss":
@@ -223,5 +243,5 @@ def alone() -> Report:
         elif kind == "weights":
             report.weights = value
 
-    train(run, model, told)
+    train(run, model, kept, told)
     return report

@@ -1,35 +1,15 @@
 """Replicas that die at any moment: the others go on with the same samples and the same loss."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-import torch
 
-from tests.integration.replicas.crew import NUM_MICRO_BATCHES, NUM_STEPS, Crew, Fate, Report, alone
+from tests.integration.replicas.crew import NUM_MICRO_BATCHES, NUM_STEPS, Crew, Fate, Report
 
 pytestmark = pytest.mark.integration
 
 MOMENTS = ("backward", "exchange", "voted", "border")
-
-
-@pytest.fixture
-def start_crew() -> Iterator[Callable[..., Crew]]:
-    torch.set_num_threads(1)
-    crews: list[Crew] = []
-
-    def start(*arguments: object, **options: object) -> Crew:
-        crews.append(Crew(*arguments, **options))  # type: ignore[arg-type]
-        return crews[-1]
-
-    yield start
-    for crew in crews:
-        crew.close()
-
-
-@pytest.fixture(scope="module")
-def failure_free() -> Report:
-    return alone()
 
 
 def check(crew: Crew, failure_free: Report, survivors: tuple[int, ...]) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_sdk.replicas.roster import Again, Entry, Gone, Ready, Roster, entry_from_text, entry_to_text
+from trainer_sdk.replicas.membership.roster import Again, Entry, Gone, Ready, Roster, entry_from_text, entry_to_text
 
 
 def ready(replica: int, token: str = "") -> Ready:
@@ -61,6 +61,19 @@ def test_when_nobody_is_left_the_job_begins_anew() -> None:
     roster.apply(ready(0, "new"))
     assert members(roster) == [(0, "new", True)]
     assert roster.epoch.number == roster.newest_abrupt == 2
+
+
+def test_whoever_has_read_more_goes_where_the_others_go() -> None:
+    roster = roster_of(2, ready(0), ready(1), ready(2), ready(3))
+    assert roster.next_epoch("t0", 1, at_border=False) is None
+    assert [roster.next_epoch(f"t{each}", 0, at_border=True).number for each in (2, 3)] == [2, 3]
+    assert roster.next_epoch("t0", 1, at_border=True).number == 2
+    roster.apply(gone(1))
+    assert {roster.next_epoch(f"t{each}", 1, at_border=False).number for each in (0, 2, 3)} == {4}
+    roster.apply(ready(1, "new"))
+    assert roster.next_epoch("t0", 1, at_border=False).number == 4
+    assert roster.next_epoch("new", 0, at_border=True).number == 5
+    assert roster.next_epoch("t1", 0, at_border=True) is None
 
 
 def test_groups_are_built_again_once() -> None:

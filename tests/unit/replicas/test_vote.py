@@ -23,6 +23,7 @@ def test_everybody_is_heard(voters: list[tuple[Said, list[bool]]]) -> None:
             torch.tensor(2.0 * place),
             used,
             said,
+            sent={(place + 1) % len(voters): voters[(place + 1) % len(voters)][0].num_units},
             place=place,
             num_replicas=len(voters),
             device=torch.device("cpu"),

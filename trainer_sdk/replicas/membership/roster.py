@@ -123,6 +123,24 @@ class Roster:
                 if self.epoch is not None and number == self.epoch.number:
                     self._go_on(abrupt=True)
 
+    def next_epoch(self, token: str, entered: int, *, at_border: bool) -> Epoch | None:
+        """Where a process goes from the epoch that it is in; the same wherever its peers have read on to.
+
+        The newest abrupt one, as everybody hears of it sooner or later. Those after it are entered one by one, each at
+        a border on which all members of the one before it agree; a newcomer waits in the first that it is part of.
+
+        Args:
+            token: The process.
+            entered: Number of the epoch that it is in; 0 = none.
+            at_border: Its peers have agreed to go on.
+        """
+        abrupt = self.newest_abrupt
+        numbers = [abrupt] if abrupt > entered else []
+        if at_border:
+            numbers += range(max(abrupt, entered) + 1, self._number + 1)
+        epochs = (self.epochs.get(number) for number in numbers)
+        return next((each for each in epochs if each and any(token == one.token for one in each.members)), None)
+
     def _came(self, entry: Ready) -> None:
         before = self._members.get(entry.replica)
         if entry.token in self.gone or (before is not None and before.token == entry.token):

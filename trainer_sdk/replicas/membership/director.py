@@ -14,8 +14,18 @@ from typing import Protocol
 
 from trainer_sdk.groups.c10d import c10d
 from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.replicas.lifelines import Lifelines, host_towards
-from trainer_sdk.replicas.roster import Again, Entry, Epoch, Gone, Member, Ready, Roster, entry_from_text, entry_to_text
+from trainer_sdk.replicas.membership.lifelines import Lifelines, host_towards
+from trainer_sdk.replicas.membership.roster import (
+    Again,
+    Entry,
+    Epoch,
+    Gone,
+    Member,
+    Ready,
+    Roster,
+    entry_from_text,
+    entry_to_text,
+)
 
 EXIT_EVICTED = 75
 _READ_SLICE_SECONDS = 1e6  # torch writes a warning whenever such a wait ends without its key
@@ -48,8 +58,8 @@ class Director(Protocol):
     def join(self, lines: tuple[str, ...]) -> None:
         """Say that this replica is ready; one of its ranks does it for all."""
 
-    def wait(self, beyond: int, timeout_seconds: float | None = None) -> Epoch | None:
-        """The newest epoch beyond one that this replica is in; None after the timeout.
+    def wait(self, entered: int, *, at_border: bool, timeout_seconds: float | None = None) -> Epoch | None:
+        """The epoch to go on in, see :meth:`Roster.next_epoch`, once there is one; None after the timeout.
 
         Raises:
             Evicted: The others go on without this replica.
@@ -88,7 +98,7 @@ class AloneDirector:
     def join(self, lines: tuple[str, ...]) -> None:
         """See :class:`Director`."""
 
-    def wait(self, beyond: int, timeout_seconds: float | None = None) -> Epoch | None:
+    def wait(self, entered: int, *, at_border: bool, timeout_seconds: float | None = None) -> Epoch | None:
         """See :class:`Director`."""
         return self.newest
 
@@ -155,15 +165,9 @@ class LogDirector:
         """See :class:`Director`."""
         self._later(Ready(replica=self._replica, token=self.token, lines=lines))
 
-    def wait(self, beyond: int, timeout_seconds: float | None = None) -> Epoch | None:
+    def wait(self, entered: int, *, at_border: bool, timeout_seconds: float | None = None) -> Epoch | None:
         """See :class:`Director`."""
-
-        def found() -> Epoch | None:
-            epoch = self._roster.epoch
-            is_in = epoch is not None and any(each.token == self.token for each in epoch.members)
-            return epoch if epoch is not None and is_in and epoch.number > beyond else None
-
-        return self._await(found, timeout_seconds)
+        return self._await(lambda: self._roster.next_epoch(self.token, entered, at_border=at_border), timeout_seconds)
 
     def epoch(self, number: int) -> Epoch:
         """See :class:`Director`."""
