@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from trainer_sdk.groups.builder import GroupBuilder, StoreGroupBuilder
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.groups.waiting import Waiter
-from trainer_sdk.replicas.buckets import local
-from trainer_sdk.replicas.epochs import Epochs
-from trainer_sdk.replicas.loop import Replicas
-from trainer_sdk.replicas.membership.director import AloneDirector, Director, LogDirector, new_token
-from trainer_sdk.replicas.place import Mates, Place
-from trainer_sdk.replicas.state import Kept, TrainingState
+from evenkeel.trainer_sdk.groups.builder import GroupBuilder, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.replicas.buckets import local
+from evenkeel.trainer_sdk.replicas.epochs import Epochs
+from evenkeel.trainer_sdk.replicas.loop import Replicas
+from evenkeel.trainer_sdk.replicas.membership.director import AloneDirector, Director, LogDirector, new_token
+from evenkeel.trainer_sdk.replicas.place import Mates, Place
+from evenkeel.trainer_sdk.replicas.state import Kept, TrainingState
 
 __all__ = ["Kept", "Place", "Replicas", "join_replicas"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_sdk.groups.group import Group, Pending
+from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 BUCKET_BYTES = 25 << 20
 _FIRST_BUCKET_BYTES = 1 << 20

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from trainer_sdk.groups.errors import Interrupted, PeerLost
-from trainer_sdk.groups.group import Group
-from trainer_sdk.groups.side_group import SideGroup
-from trainer_sdk.replicas.epochs import Epochs
-from trainer_sdk.replicas.shares import Standing
-from trainer_sdk.replicas.state import TrainingState
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.side_group import SideGroup
+from evenkeel.trainer_sdk.replicas.epochs import Epochs
+from evenkeel.trainer_sdk.replicas.shares import Standing
+from evenkeel.trainer_sdk.replicas.state import TrainingState
 
 _POLL_SECONDS = 0.002
 _LOOK_SECONDS = 0.02

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from trainer_sdk.groups.builder import GroupBuilder, GroupSpec
-from trainer_sdk.groups.errors import Interrupted, PeerLost
-from trainer_sdk.groups.group import Group
-from trainer_sdk.groups.side_group import SideGroup
-from trainer_sdk.replicas.membership.director import Director
-from trainer_sdk.replicas.membership.roster import Epoch
-from trainer_sdk.replicas.place import Mates, Place
-from trainer_sdk.replicas.shares import Standing, standing_from_text, standing_to_text
-from trainer_sdk.replicas.vote import Outcome
+from evenkeel.trainer_sdk.groups.builder import GroupBuilder, GroupSpec
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.side_group import SideGroup
+from evenkeel.trainer_sdk.replicas.membership.director import Director
+from evenkeel.trainer_sdk.replicas.membership.roster import Epoch
+from evenkeel.trainer_sdk.replicas.place import Mates, Place
+from evenkeel.trainer_sdk.replicas.shares import Standing, standing_from_text, standing_to_text
+from evenkeel.trainer_sdk.replicas.vote import Outcome
 
 _BROKEN_SECONDS = 1.0
 """How long after a broken connection to wait for word of a death, before the same ranks build new groups."""

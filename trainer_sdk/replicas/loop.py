@@ -11,13 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainer_sdk.groups.errors import Interrupted, PeerLost
-from trainer_sdk.replicas.buckets import Buckets, local
-from trainer_sdk.replicas.catch_up import CatchUp
-from trainer_sdk.replicas.epochs import Epochs
-from trainer_sdk.replicas.shares import Settlement, Standing, settle, share_out, standing_from_text, standing_to_text
-from trainer_sdk.replicas.state import TrainingState
-from trainer_sdk.replicas.vote import Outcome, Said, ballot
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.replicas.buckets import Buckets, local
+from evenkeel.trainer_sdk.replicas.catch_up import CatchUp
+from evenkeel.trainer_sdk.replicas.epochs import Epochs
+from evenkeel.trainer_sdk.replicas.shares import (
+    Settlement,
+    Standing,
+    settle,
+    share_out,
+    standing_from_text,
+    standing_to_text,
+)
+from evenkeel.trainer_sdk.replicas.state import TrainingState
+from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot
 
 _LARGEST_SEED = (1 << 63) - 1
 

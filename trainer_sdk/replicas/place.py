@@ -9,9 +9,9 @@ from typing import Self
 import torch
 from torch import distributed
 
-from trainer_sdk.groups.group import Group, Reduction, make_backend
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.groups.group import Group, Reduction, make_backend
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 _INNER_TIMEOUT = timedelta(days=1)  # whoever waits here waits for a peer's backward; a peer's end ends the process
 

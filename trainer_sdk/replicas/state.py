@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-from trainer_sdk.replicas.buckets import local
+from evenkeel.trainer_sdk.replicas.buckets import local
 
 
 class Kept(Protocol):

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from evenkeel.trainer_sdk.groups.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
+from evenkeel.trainer_sdk.replicas.loop import Replicas as _Loop
 from tests.integration.elastic.kept_store import KeptStore
-from trainer_sdk.groups.builder import StoreGroupBuilder
-from trainer_sdk.replicas import Place, Replicas, join_replicas
-from trainer_sdk.replicas.loop import Replicas as _Loop
 
 DEADLINE_SECONDS = 120.0
 NUM_MICRO_BATCHES = 6

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from evenkeel.trainer_sdk.replicas.state import TrainingState
 from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_deep_model
-from trainer_sdk.replicas.state import TrainingState
 
 pytestmark = pytest.mark.integration
 

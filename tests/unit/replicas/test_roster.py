@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_sdk.replicas.membership.roster import Again, Entry, Gone, Ready, Roster, entry_from_text, entry_to_text
+from evenkeel.trainer_sdk.replicas.membership.roster import (
+    Again,
+    Entry,
+    Gone,
+    Ready,
+    Roster,
+    entry_from_text,
+    entry_to_text,
+)
 
 
 def ready(replica: int, token: str = "") -> Ready:

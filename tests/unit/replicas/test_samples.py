@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_sdk.replicas.samples import batches_of, sample_indices
+from evenkeel.trainer_sdk.replicas.samples import batches_of, sample_indices
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 7), st.integers(1, 3))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_sdk.replicas.shares import (
+from evenkeel.trainer_sdk.replicas.shares import (
     Standing,
     StateLostError,
     settle,

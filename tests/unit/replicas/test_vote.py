@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_sdk.replicas.vote import Outcome, Said, ballot
+from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot
 
 SAID = st.builds(
     Said,

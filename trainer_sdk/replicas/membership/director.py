@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from trainer_sdk.groups.c10d import c10d
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.replicas.membership.lifelines import Lifelines, host_towards
-from trainer_sdk.replicas.membership.roster import (
+from evenkeel.trainer_sdk.groups.c10d import c10d
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.replicas.membership.lifelines import Lifelines, host_towards
+from evenkeel.trainer_sdk.replicas.membership.roster import (
     Again,
     Entry,
     Epoch,
