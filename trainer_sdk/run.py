@@ -29,7 +29,7 @@ def _no_batches(step: int, micro_batch: int) -> Any:
 
 
 class Run:
-    """This process's part of a watched job. Made by :func:`evenkeel.trainer_sdk.api.start`; used by the training thread.
+    """This process's part of a watched job. Made by :func:`~evenkeel.trainer_sdk.api.start`, for the training thread.
 
     Args:
         emitter: Where samples go.
