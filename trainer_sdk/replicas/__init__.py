@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from evenkeel.trainer_sdk.groups.builder import GroupBuilder, StoreGroupBuilder
-from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.replicas.buckets import local
 from evenkeel.trainer_sdk.replicas.epochs import Epochs

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from evenkeel.trainer_sdk.groups.builder import GroupBuilder, GroupSpec
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
+from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group
-from evenkeel.trainer_sdk.groups.side_group import SideGroup
 from evenkeel.trainer_sdk.replicas.membership.director import Director
 from evenkeel.trainer_sdk.replicas.membership.roster import Epoch
 from evenkeel.trainer_sdk.replicas.place import Mates, Place

@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 
 from evenkeel.trainer_sdk.groups.group import Group, Reduction, make_backend
-from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 _INNER_TIMEOUT = timedelta(days=1)  # whoever waits here waits for a peer's backward; a peer's end ends the process

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from evenkeel.trainer_sdk.groups.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
 from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
 from evenkeel.trainer_sdk.replicas.loop import Replicas as _Loop
 from tests.integration.elastic.kept_store import KeptStore

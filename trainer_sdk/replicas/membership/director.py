@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from evenkeel.trainer_sdk.groups.c10d import c10d
-from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.replicas.membership.lifelines import Lifelines, host_towards
 from evenkeel.trainer_sdk.replicas.membership.roster import (
     Again,
