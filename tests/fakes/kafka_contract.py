@@ -89,23 +89,6 @@ class Collector:
         await self._notify()
 
 
-class Rereading(Collector):
-    """Its snapshots know nothing: it begins each partition at its first record whenever it gets it."""
-
-    def __init__(self, changed: asyncio.Condition) -> None:
-        super().__init__(changed)
-        self.offsets: list[int] = []
-
-    async def assigned(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
-        self.offsets = []
-        self.starts = dict.fromkeys(partitions, 0)
-        return await super().assigned(partitions)
-
-    async def handle(self, batch: Batch[int]) -> Sequence[Rejection]:
-        self.offsets += [message.record.offset for message in batch.messages]
-        return await super().handle(batch)
-
-
 @contextlib.asynccontextmanager
 async def reading(
     harness: Harness,

@@ -279,9 +279,7 @@ def _observe(detectors: Sequence[GuardedDetector], of_jobs: Sequence[Sequence[Me
     """The work of a batch: what is there already of a job is taken together; nothing waits for more."""
     observed = _Observed()
     for detector, messages in zip(detectors, of_jobs, strict=True):
-        findings, refused = detector.observe_all(
-            [each for message in messages for each in message.content.observations]
-        )
+        findings, refused = detector.observe([each for message in messages for each in message.content.observations])
         observed.rejections += _set_aside(messages, refused)
         observed.findings += to_be_told(findings)
         observed.num_samples += sum(map(_num_samples, messages))
