@@ -8,6 +8,7 @@ from history.tables.fleet import (
     JobRow,
     JobSecretRow,
     NodeRow,
+    RankExitRow,
     RankMoveRow,
     RankRow,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "PlanAlternativeRow",
     "PlanEventRow",
     "PlanRow",
+    "RankExitRow",
     "RankMoveRow",
     "RankRollupRow",
     "RankRow",

@@ -1,7 +1,7 @@
 """Writes: idempotent by natural key, inside the caller's transaction, append-only except snapshots and the outbox."""
 
 from history.writes.incidents import append_incident_event, open_incident, record_verdict
-from history.writes.jobs import register_job, register_rank, set_job_state
+from history.writes.jobs import record_exit, register_job, register_ranks, set_job_state
 from history.writes.outbox import enqueue_outbox, take_outbox
 from history.writes.plans import append_plan_event, drop_plan, record_plan
 from history.writes.rollups import insert_rollups
@@ -16,10 +16,11 @@ __all__ = [
     "insert_rollups",
     "load_snapshots",
     "open_incident",
+    "record_exit",
     "record_plan",
     "record_verdict",
     "register_job",
-    "register_rank",
+    "register_ranks",
     "save_snapshot",
     "set_job_state",
     "take_outbox",

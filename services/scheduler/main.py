@@ -65,6 +65,7 @@ async def serve(settings: SchedulerSettings) -> None:
                     transition=TransitionCosts(
                         group_seconds=settings.plan_group_seconds, bytes_per_second=settings.plan_bytes_per_second
                     ),
+                    start_deadline_seconds=settings.start_deadline_seconds,
                     rank_tls=rank_tls,
                     clock=clock,
                 ),

@@ -30,6 +30,7 @@ class Parts:
         profile_seconds: How long anything but a recovery waits for a job's first profile: after a restart it is on its
             way, and without it only the ratios of predictions mean anything.
         ended_seconds: After all processes of a job that nobody can reshape are done, until the job counts as finished.
+        start_deadline_seconds: How long the first of a job's processes may take to register; then it is stuck.
         clock: Unix seconds.
         rank_tls: How ranks are talked to; None = plain.
     """
@@ -44,6 +45,7 @@ class Parts:
     registration_seconds: float = 30.0
     profile_seconds: float = 15.0
     ended_seconds: float = 60.0
+    start_deadline_seconds: float = 120.0
     clock: Callable[[], float] = time.time
     rank_tls: RankTls | None = None
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from evenkeel.telemetry.v1 import telemetry_pb2
 
 from layouts.rank_state import RankPhase
+from trainer_sdk.control.last_words import LastWords
 from trainer_sdk.control.mailbox import Mailbox
 from trainer_sdk.control.registration import RankIdentity, Registration
 from trainer_sdk.control.server import ControlServer
@@ -28,6 +29,7 @@ from trainer_sdk.emit.null_emitter import NullEmitter
 from trainer_sdk.emit.record_builder import Source
 from trainer_sdk.launcher.context import RankContext
 from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
+from trainer_sdk.launcher.left_words import leave
 from trainer_sdk.launcher.noting_emitter import NotingEmitter
 from trainer_sdk.launcher.progress_board import ProgressBoard
 
@@ -87,8 +89,9 @@ def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: tuple[st
                 node_of=spec.node_of,
             )
         )
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        leave(LastWords.of(error), spec.run_dir, rank, incarnation)
         status = EXIT_FAILED
     if status == EXIT_FINISHED:
         mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))

@@ -25,6 +25,7 @@ from history.records import (
     PlanEventRecord,
     PlanRecord,
     PlanStatus,
+    RankExitRecord,
     RankRecord,
     RestartRecord,
     VerdictRecord,
@@ -48,6 +49,7 @@ class JobStateRecord:
 Change = (
     JobRecord
     | RankRecord
+    | RankExitRecord
     | JobStateRecord
     | VerdictRecord
     | IncidentRecord
@@ -191,7 +193,9 @@ async def _apply(connection: AsyncConnection, change: Change) -> bool:
         case JobRecord():
             return await writes.register_job(connection, change)
         case RankRecord():
-            return await writes.register_rank(connection, change)
+            return (await writes.register_ranks(connection, [change]))[0]
+        case RankExitRecord():
+            return await writes.record_exit(connection, change)
         case JobStateRecord():
             return await writes.set_job_state(connection, change.job_id, change.state, change.at, change.detail)
         case VerdictRecord():

@@ -103,15 +103,19 @@ async def register(stub: scheduler_pb2_grpc.FleetServiceStub, toys: ToyJob) -> N
         timeout=100,
     )
     for toy in toys.ranks.values():
-        await stub.RegisterRank(
-            pb.RegisterRankRequest(
+        await stub.RegisterRanks(
+            pb.RegisterRanksRequest(
                 job_id=toys.job_id,
-                rank=toy.rank,
-                incarnation=0,
-                node="node-0",
-                device=f"gpu-{toy.rank}",
-                address=toy.server.address(),
-                process_id=1,
+                processes=[
+                    pb.RankProcess(
+                        rank=toy.rank,
+                        incarnation=0,
+                        node="node-0",
+                        device=f"gpu-{toy.rank}",
+                        address=toy.server.address(),
+                        process_id=1,
+                    )
+                ],
             ),
             metadata=metadata(toys.token),
             timeout=100,
