@@ -33,6 +33,7 @@ class Parts:
         start_deadline_seconds: How long the first of a job's processes may take to register; then it is stuck.
         clock: Unix seconds.
         rank_tls: How ranks are talked to; None = plain.
+        term: Of this scheduler among those that take turns; 0 = they do not.
     """
 
     store: Store
@@ -48,6 +49,7 @@ class Parts:
     start_deadline_seconds: float = 120.0
     clock: Callable[[], float] = time.time
     rank_tls: RankTls | None = None
+    term: int = 0
 
     def now(self) -> datetime:
         """What the clock says."""

@@ -57,7 +57,6 @@ class Safekeeping:
         self.restorer = Restorer(config, rank, self._peers, self._folder)
         self._looked_at_seconds = float("-inf")
         self._readable: tuple[int, ...] = ()
-        self._refused: tuple[int, str] = (0, "")
 
     # ---- while training
 
@@ -118,10 +117,6 @@ class Safekeeping:
         """This rank's own slices as they were; None when they are gone."""
         return self._peers.own_state(epoch, steps_applied, self.restorer.device)
 
-    def refuse(self, epoch: int, reason: str) -> None:
-        """This rank could not carry out the plan of an epoch."""
-        self._refused = epoch, reason
-
     def look(self) -> bool:
         """Look at the folder of checkpoints if that is due; whether something changed there."""
         if self._folder is None or time.monotonic() < self._looked_at_seconds + _LOOK_AGAIN_SECONDS:
@@ -134,7 +129,6 @@ class Safekeeping:
         """A rank's state with what it keeps and what it can go back to."""
         if state.phase in (RankPhase.PARKED, RankPhase.JOINING):
             self.look()
-        epoch, reason = self._refused
         return replace(
             state,
             copies=self._peers.kept,
@@ -144,6 +138,4 @@ class Safekeeping:
                 for steps in self._peers.steps_to_go_back_to(held)
             ),
             checkpoint_steps=self._readable,
-            refused_epoch=epoch,
-            refusal=reason,
         )

@@ -16,7 +16,8 @@ from typing import Any
 
 from evenkeel.telemetry.v1 import telemetry_pb2
 
-from trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from trainer_sdk.control.mailbox import Mailbox
+from trainer_sdk.control.standing import StaleBallotError
 from trainer_sdk.elastic.engine import Step
 from trainer_sdk.emit.progress import ProgressMark
 from trainer_sdk.groups.assembly import Assembly
@@ -59,7 +60,7 @@ def dying_in_a_reshape(fate: Fate | None, mailbox: Mailbox) -> Iterator[None]:
     method = getattr(owner, name)
 
     def deadly(*arguments: Any) -> Any:
-        if mailbox.state.promised_epoch == fate.epoch:
+        if mailbox.state.promised.epoch == fate.epoch:
             os.kill(os.getpid(), fate.signal)
         return method(*arguments)
 
@@ -225,5 +226,5 @@ def serve(mailbox: Mailbox, commands: Connection) -> None:
             return
         try:
             commands.send(handlers[name](*arguments))
-        except (StalePlanError, TimeoutError, RuntimeError) as error:
+        except (StaleBallotError, TimeoutError, RuntimeError) as error:
             commands.send(error)

@@ -218,7 +218,7 @@ def test_a_rank_that_cannot_carry_out_a_commit_says_why_and_the_next_plan_goes_o
     assert first.steps_applied == newer
 
     def somebody_refused() -> bool:
-        return any("were written" in process.call("status").refusal for process in fleet.ranks.values())
+        return any("were written" in process.call("status").failed_reason for process in fleet.ranks.values())
 
     fleet.pump_until(somebody_refused, "a refusal")
     second = recover(fleet, without(1), {0: FOUR, 1: without(1)})

@@ -28,8 +28,9 @@ GRPC_VERSION: str
 
 class RankControlServiceStub:
     """Served by every rank. Metadata "authorization: Bearer <job token>" is required. Handlers only enqueue; the
-    training thread applies at a safe point. Calls are idempotent by epoch: the same epoch and plan twice give the same
-    answer, an older epoch FAILED_PRECONDITION.
+    training thread applies at a safe point. A rank is an acceptor: it promises itself to the highest ballot (term, epoch)
+    that it was asked about. A higher one is always answered with the rank's whole state; the same call twice has one
+    effect. What a rank refuses it refuses with a Refusal, in the trailing metadata "evenkeel-refusal-bin".
     """
 
     @_typing.overload
@@ -56,8 +57,9 @@ class RankControlServiceStub:
 @_typing.type_check_only
 class RankControlServiceAsyncStub(RankControlServiceStub):
     """Served by every rank. Metadata "authorization: Bearer <job token>" is required. Handlers only enqueue; the
-    training thread applies at a safe point. Calls are idempotent by epoch: the same epoch and plan twice give the same
-    answer, an older epoch FAILED_PRECONDITION.
+    training thread applies at a safe point. A rank is an acceptor: it promises itself to the highest ballot (term, epoch)
+    that it was asked about. A higher one is always answered with the rank's whole state; the same call twice has one
+    effect. What a rank refuses it refuses with a Refusal, in the trailing metadata "evenkeel-refusal-bin".
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -80,8 +82,9 @@ class RankControlServiceAsyncStub(RankControlServiceStub):
 
 class RankControlServiceServicer(metaclass=_abc_1.ABCMeta):
     """Served by every rank. Metadata "authorization: Bearer <job token>" is required. Handlers only enqueue; the
-    training thread applies at a safe point. Calls are idempotent by epoch: the same epoch and plan twice give the same
-    answer, an older epoch FAILED_PRECONDITION.
+    training thread applies at a safe point. A rank is an acceptor: it promises itself to the highest ballot (term, epoch)
+    that it was asked about. A higher one is always answered with the rank's whole state; the same call twice has one
+    effect. What a rank refuses it refuses with a Refusal, in the trailing metadata "evenkeel-refusal-bin".
     """
 
     @_abc_1.abstractmethod
