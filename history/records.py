@@ -376,6 +376,16 @@ class SnapshotRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRecord:
+    """Who is in charge: ``term`` grows with each change of hands, ``address`` is where ``holder`` is found."""
+
+    name: str
+    term: int
+    holder: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxRecord:
     """A Kafka record to be sent when the transaction has committed; ``event_id`` becomes ``ce_id``."""
 

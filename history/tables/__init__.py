@@ -1,6 +1,7 @@
 """Every table of the history, typed. ``Base.metadata`` is what the migrations must add up to (a test compares them)."""
 
 from history.tables.base import Base
+from history.tables.control import IntakeOffsetRow, LeaseRow
 from history.tables.fleet import (
     DeviceRow,
     JobEventRow,
@@ -29,10 +30,12 @@ __all__ = [
     "IncidentCulpritRow",
     "IncidentEventRow",
     "IncidentRow",
+    "IntakeOffsetRow",
     "JobEventRow",
     "JobLayoutRow",
     "JobRow",
     "JobSecretRow",
+    "LeaseRow",
     "NodeRow",
     "OutboxRow",
     "PlanActionRow",

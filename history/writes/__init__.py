@@ -1,5 +1,14 @@
 """Writes: idempotent by natural key, inside the caller's transaction, append-only except snapshots and the outbox."""
 
+from history.writes.control import (
+    get_lease,
+    give_up_lease,
+    hold_lease,
+    load_offsets,
+    renew_lease,
+    save_offsets,
+    take_lease,
+)
 from history.writes.incidents import append_incident_event, open_incident, record_verdict
 from history.writes.jobs import record_exit, register_job, register_ranks, set_job_state
 from history.writes.outbox import enqueue_outbox, take_outbox
@@ -13,7 +22,11 @@ __all__ = [
     "delete_snapshots",
     "drop_plan",
     "enqueue_outbox",
+    "get_lease",
+    "give_up_lease",
+    "hold_lease",
     "insert_rollups",
+    "load_offsets",
     "load_snapshots",
     "open_incident",
     "record_exit",
@@ -21,7 +34,10 @@ __all__ = [
     "record_verdict",
     "register_job",
     "register_ranks",
+    "renew_lease",
+    "save_offsets",
     "save_snapshot",
     "set_job_state",
+    "take_lease",
     "take_outbox",
 ]

@@ -1,6 +1,6 @@
 """All jobs of this scheduler: where the fleet API, verdicts and profiles meet. Implements the fleet port.
 
-Not covered: jobs dealt out to several schedulers. One at a time works on a history (``adapters/sole.py``).
+Not covered: jobs dealt out to several schedulers. One at a time is in charge (``adapters/lease.py``).
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from services.scheduler.adapters.rank_tls import RankTls
 from services.scheduler.adapters.store import Store
 from services.scheduler.dispatch.two_phase import FlightTimes
+from services.scheduler.leadership import Alone, Leadership
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.planning.decision import DecisionRule
 from services.scheduler.planning.price import TransitionCosts
@@ -33,7 +34,7 @@ class Parts:
         start_deadline_seconds: How long the first of a job's processes may take to register; then it is stuck.
         clock: Unix seconds.
         rank_tls: How ranks are talked to; None = plain.
-        term: Of this scheduler among those that take turns; 0 = they do not.
+        leadership: Whether this scheduler is in charge, and in which term.
     """
 
     store: Store
@@ -49,7 +50,7 @@ class Parts:
     start_deadline_seconds: float = 120.0
     clock: Callable[[], float] = time.time
     rank_tls: RankTls | None = None
-    term: int = 0
+    leadership: Leadership = field(default_factory=Alone)
 
     def now(self) -> datetime:
         """What the clock says."""

@@ -259,7 +259,13 @@ class ServedJob:
         witness = Eyewitness(self._reports.stream_broken, tasks.spawn, clock=parts.clock)
         endings = Endings(lambda: self._finish(self._job_id), parts)
         processes = Processes(
-            self._job_id, token, witness.stream_broken, tasks.spawn, parts.rank_tls, ended=endings.ended
+            self._job_id,
+            token,
+            witness.stream_broken,
+            tasks.spawn,
+            parts.rank_tls,
+            leadership=parts.leadership,
+            ended=endings.ended,
         )
         actor = JobActor(job, processes, parts, self._news)
         witness.attend(actor, processes.board)

@@ -37,6 +37,7 @@ class FleetApi(pb_grpc.FleetServiceServicer):
         *,
         rank_tls: RankTls | None = None,
         now: Callable[[], datetime] = _now,
+        term: Callable[[], int] = lambda: 0,
     ) -> None:
         """Keeps what it is given; does no I/O.
 
@@ -45,7 +46,9 @@ class FleetApi(pb_grpc.FleetServiceServicer):
             history: What was.
             rank_tls: How the scheduler talks to ranks; others are refused.
             now: The time, with a zone.
+            term: Of the scheduler.
         """
+        self._term = term
         self._fleet = fleet
         self._history = history
         self._rank_tls = rank_tls
@@ -67,7 +70,7 @@ class FleetApi(pb_grpc.FleetServiceServicer):
         requests.check_register_ranks(request)
         self._check_security(request)
         await self._fleet.register_ranks(request.job_id, codec.ranks_from_request(request, self._now()))
-        return pb.RegisterRanksResponse()
+        return pb.RegisterRanksResponse(term=self._term())
 
     async def ReportExits(  # noqa: N802 - the contract's name
         self, request: pb.ReportExitsRequest, context: object
