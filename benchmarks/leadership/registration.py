@@ -15,8 +15,6 @@ from statistics import quantiles
 from typing import Any
 
 import grpc
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
 from benchmarks.leadership.schedulers import (
     CALL_SECONDS,
@@ -29,6 +27,8 @@ from benchmarks.leadership.schedulers import (
     until_answers,
 )
 from benchmarks.speed.live import Servers, servers
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
 COLUMNS = ("calls", "ranks", "p50_seconds", "p99_seconds", "max_seconds", "wall_seconds", "refused", "lost")
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from evenkeel.control.v1 import control_pb2 as control
-from evenkeel.control.v1 import control_pb2_grpc
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
 from benchmarks.planning.small_jobs import gpt
 from benchmarks.speed.live import Servers
-from layouts.codec import layout_to_proto, model_to_proto
-from layouts.layout import uniform_layout
+from evenkeel.control.v1 import control_pb2 as control
+from evenkeel.control.v1 import control_pb2_grpc
+from evenkeel.layouts.codec import layout_to_proto, model_to_proto
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
 FLEET_TOKEN = "a-token-for-loopback-only"  # noqa: S105 - guards nothing
 CALL_SECONDS = 60.0
@@ -51,7 +51,7 @@ async def scheduler(servers: Servers, folder: Path, name: str) -> AsyncIterator[
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "services.scheduler",
+            "evenkeel.services.scheduler",
             env={
                 **os.environ,
                 "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": servers.kafka,

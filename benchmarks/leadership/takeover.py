@@ -17,8 +17,6 @@ from statistics import median
 from typing import Any
 
 import grpc
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
 from benchmarks.leadership.schedulers import (
     CALL_SECONDS,
@@ -30,6 +28,8 @@ from benchmarks.leadership.schedulers import (
     until_answers,
 )
 from benchmarks.speed.live import Servers, servers
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
 COLUMNS = ("signal", "jobs", "runs", "p50_seconds", "max_seconds", "ready_seconds")
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped
 
-from history.tables.base import Base, Count, IntegerKey, TextKey
+from evenkeel.history.tables.base import Base, Count, IntegerKey, TextKey
 
 
 class LeaseRow(Base):

@@ -1,6 +1,6 @@
 """Writes: idempotent by natural key, inside the caller's transaction, append-only except snapshots and the outbox."""
 
-from history.writes.control import (
+from evenkeel.history.writes.control import (
     get_lease,
     give_up_lease,
     hold_lease,
@@ -9,12 +9,12 @@ from history.writes.control import (
     save_offsets,
     take_lease,
 )
-from history.writes.incidents import append_incident_event, open_incident, record_verdict
-from history.writes.jobs import record_exit, register_job, register_ranks, set_job_state
-from history.writes.outbox import enqueue_outbox, take_outbox
-from history.writes.plans import append_plan_event, drop_plan, record_plan
-from history.writes.rollups import insert_rollups
-from history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshot
+from evenkeel.history.writes.incidents import append_incident_event, open_incident, record_verdict
+from evenkeel.history.writes.jobs import record_exit, register_job, register_ranks, set_job_state
+from evenkeel.history.writes.outbox import enqueue_outbox, take_outbox
+from evenkeel.history.writes.plans import append_plan_event, drop_plan, record_plan
+from evenkeel.history.writes.rollups import insert_rollups
+from evenkeel.history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshot
 
 __all__ = [
     "append_incident_event",

@@ -10,9 +10,9 @@ from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.errors import DeposedError
-from history.records import LeaseRecord
-from history.tables import IntakeOffsetRow, LeaseRow
+from evenkeel.history.errors import DeposedError
+from evenkeel.history.records import LeaseRecord
+from evenkeel.history.tables import IntakeOffsetRow, LeaseRow
 
 _EXPIRES_AT = "clock_timestamp() + make_interval(secs => :seconds)"
 _BEGIN = text(f"""

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from layouts.rank_state import RankState
-from services.scheduler.dispatch.board import StateBoard
-from services.scheduler.domain.standing import Standing
-from services.scheduler.job_actor import JobActor
-from services.scheduler.processes import Spawn
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.domain.standing import Standing
+from evenkeel.services.scheduler.job_actor import JobActor
+from evenkeel.services.scheduler.processes import Spawn
 
 PAUSE_SECONDS = 0.2
 """A job's ranks change together: what they say meanwhile is told as one."""

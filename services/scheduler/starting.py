@@ -2,8 +2,8 @@
 
 import asyncio
 
-from services.scheduler.job_actor import JobActor
-from services.scheduler.parts import Parts
+from evenkeel.services.scheduler.job_actor import JobActor
+from evenkeel.services.scheduler.parts import Parts
 
 
 class Starting:

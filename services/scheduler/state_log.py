@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from history.vocabulary import JobState
-from services.scheduler.adapters.fleet_port import JobView
-from services.scheduler.adapters.store import Change, JobStateRecord
-from services.scheduler.domain.job_state import JobKnowledge
-from services.scheduler.news import Newsroom
-from services.scheduler.parts import Parts
+from evenkeel.history.vocabulary import JobState
+from evenkeel.services.scheduler.adapters.fleet_port import JobView
+from evenkeel.services.scheduler.adapters.store import Change, JobStateRecord
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.news import Newsroom
+from evenkeel.services.scheduler.parts import Parts
 
 
 class StateLog:

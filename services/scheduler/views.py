@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from history.vocabulary import JobState
-from layouts.rank_state import RankState
-from services.scheduler.adapters.fleet_port import JobView, RankView
-from services.scheduler.domain.job_state import JobKnowledge
-from services.scheduler.domain.standing import standing
+from evenkeel.history.vocabulary import JobState
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.services.scheduler.adapters.fleet_port import JobView, RankView
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.standing import standing
 
 
 def job_view(job: JobKnowledge, states: Mapping[int, RankState]) -> JobView:

@@ -14,8 +14,8 @@ reports. Whatever state a rank is in, a greater ballot gets an answer, so no ran
 
 from dataclasses import replace
 
-from layouts.rank_state import NO_BALLOT, Ballot, RankPhase, RankState
-from trainer_sdk.control.standing import (
+from evenkeel.layouts.rank_state import NO_BALLOT, Ballot, RankPhase, RankState
+from evenkeel.trainer_sdk.control.standing import (
     Committed,
     FinishedError,
     Idle,
@@ -29,7 +29,7 @@ from trainer_sdk.control.standing import (
     visible_commit,
     without_switch,
 )
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 MOST_EPOCHS_AHEAD = 1_000_000
 """An attempt at a plan uses one epoch up: nobody is so far ahead, and a rank that believed it would refuse the rest."""
@@ -44,7 +44,7 @@ _TAKEN_IN = {
 
 
 class Acceptor:
-    """One rank's. No clock, no lock, no wait: :class:`~trainer_sdk.control.mailbox.Mailbox` has these.
+    """One rank's. No clock, no lock, no wait: :class:`~evenkeel.trainer_sdk.control.mailbox.Mailbox` has these.
 
     Args:
         rank: This rank.

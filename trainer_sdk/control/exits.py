@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import grpc
+
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-
-from trainer_sdk.control.tls import fleet_channel
+from evenkeel.trainer_sdk.control.tls import fleet_channel
 
 CALL_TIMEOUT_SECONDS = 3.0
 

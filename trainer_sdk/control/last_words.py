@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-
-from trainer_sdk.emit.farewell import is_of_a_peer
+from evenkeel.trainer_sdk.emit.farewell import is_of_a_peer
 
 _LONGEST_LINE = 1000
 

@@ -1,4 +1,4 @@
-"""Where plans wait for the training thread: :class:`~trainer_sdk.control.acceptor.Acceptor` behind a lock.
+"""Where plans wait for the training thread: :class:`~evenkeel.trainer_sdk.control.acceptor.Acceptor` behind a lock.
 
 Handler threads call :meth:`~Mailbox.prepare`, :meth:`~Mailbox.commit`, :meth:`~Mailbox.abort`,
 :meth:`~Mailbox.interrupt` and :meth:`~Mailbox.wait_for_change`; the training thread calls the rest. All that is decided
@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from layouts.layout import Layout
-from layouts.rank_state import Ballot, RankState
-from trainer_sdk.control.acceptor import Acceptor
-from trainer_sdk.control.probe import ProbeDesk
-from trainer_sdk.control.state import Commit, Reshape
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import Ballot, RankState
+from evenkeel.trainer_sdk.control.acceptor import Acceptor
+from evenkeel.trainer_sdk.control.probe import ProbeDesk
+from evenkeel.trainer_sdk.control.state import Commit, Reshape
 
 
 class Mailbox:

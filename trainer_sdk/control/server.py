@@ -12,19 +12,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, TypeVar, cast
 
 import grpc
+
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
+from evenkeel.layouts.rank_codec import ballot_to_proto, rank_state_to_proto
+from evenkeel.layouts.rank_state import Ballot
 from evenkeel.scheduler.v1 import scheduler_pb2
-
-from layouts.rank_codec import ballot_to_proto, rank_state_to_proto
-from layouts.rank_state import Ballot
-from trainer_sdk.control import GRPC_CAME_FIRST
-from trainer_sdk.control.daemon_threads import DaemonThreads
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.probe import LinkProbe
-from trainer_sdk.control.standing import FinishedError, StaleBallotError
-from trainer_sdk.control.state import Reshape, commit_from_proto, reshape_from_proto
-from trainer_sdk.control.tls import ControllerTls, security_of
+from evenkeel.trainer_sdk.control import GRPC_CAME_FIRST
+from evenkeel.trainer_sdk.control.daemon_threads import DaemonThreads
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.probe import LinkProbe
+from evenkeel.trainer_sdk.control.standing import FinishedError, StaleBallotError
+from evenkeel.trainer_sdk.control.state import Reshape, commit_from_proto, reshape_from_proto
+from evenkeel.trainer_sdk.control.tls import ControllerTls, security_of
 
 _log = logging.getLogger(__name__)
 

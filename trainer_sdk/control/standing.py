@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from layouts.rank_state import Ballot
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.layouts.rank_state import Ballot
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 
 class StaleBallotError(Exception):

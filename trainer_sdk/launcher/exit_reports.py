@@ -6,10 +6,10 @@ import threading
 import time
 
 import grpc
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 
-from trainer_sdk.control.exits import CALL_TIMEOUT_SECONDS, report_exits
-from trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.trainer_sdk.control.exits import CALL_TIMEOUT_SECONDS, report_exits
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
 
 _TOGETHER_SECONDS = 0.03
 """An error of the program ends all ranks at about the same time: they are told in one call, as one incident."""

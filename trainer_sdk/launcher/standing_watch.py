@@ -4,11 +4,11 @@ import threading
 from collections.abc import Callable
 
 import grpc
+
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-
-from trainer_sdk.control.tls import fleet_channel
-from trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.control.tls import fleet_channel
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
 
 _AGAIN_SECONDS = 1.0
 

@@ -12,10 +12,16 @@ from typing import Protocol
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import UnknownTopicOrPartitionError
 
-from services.common.backoff import Backoff, Reachability, persist
-from services.common.kafka.client import KAFKA_AWAY, KAFKA_REFUSES, KafkaClientConfig, KafkaError, consumed_record
-from services.common.kafka.ports import AssignmentListener
-from services.common.kafka.records import ConsumedRecord, Partition
+from evenkeel.services.common.backoff import Backoff, Reachability, persist
+from evenkeel.services.common.kafka.client import (
+    KAFKA_AWAY,
+    KAFKA_REFUSES,
+    KafkaClientConfig,
+    KafkaError,
+    consumed_record,
+)
+from evenkeel.services.common.kafka.ports import AssignmentListener
+from evenkeel.services.common.kafka.records import ConsumedRecord, Partition
 
 _REQUEST_TIMEOUT_SECONDS = 5.0
 
@@ -33,7 +39,7 @@ class OffsetStore(Protocol):
 
 
 class AssignedConsumer:
-    """Reads topics as a whole; see :class:`~services.common.kafka.ports.Consumer`."""
+    """Reads topics as a whole; see :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
 
     def __init__(
         self,
@@ -61,7 +67,7 @@ class AssignedConsumer:
         self._ends = Backoff(first_seconds=0.25, longest_seconds=10.0)
 
     async def start(self, listener: AssignmentListener) -> None:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         self._listener = listener
         partitions = await persist(self._connect, transient=KAFKA_AWAY, reachability=self._reachability)
         self._known = await self._offsets.load_offsets()
@@ -87,7 +93,7 @@ class AssignedConsumer:
         return [Partition(topic, number) for topic, found in numbers.items() for number in sorted(found)]
 
     async def poll(self, *, timeout_seconds: float, max_records: int) -> Mapping[Partition, Sequence[ConsumedRecord]]:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         try:
             fetched = await self._started().getmany(timeout_ms=round(timeout_seconds * 1000), max_records=max_records)
         except KAFKA_REFUSES:
@@ -104,11 +110,11 @@ class AssignedConsumer:
         return {each: [consumed_record(each, one) for one in raw] for each, raw in by_partition.items()}
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         self._started().seek(TopicPartition(*partition), offset)
 
     async def start_offset(self, partition: Partition) -> int:
-        """See :class:`~services.common.kafka.ports.Consumer`; one whose records are gone begins at those left."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`; one whose records are gone begins at those left."""
         client, each = self._started(), TopicPartition(*partition)
 
         async def first() -> int:
@@ -121,11 +127,11 @@ class AssignedConsumer:
         )
 
     async def commit(self, offsets: Mapping[Partition, int]) -> bool:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         return not offsets or await self._offsets.save_offsets(offsets)
 
     async def unread(self) -> Mapping[Partition, int]:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         client = self._client
         if client is None:
             raise OSError("no client: it begins again")
@@ -141,7 +147,7 @@ class AssignedConsumer:
         return {Partition(*each): max(0, ends[each] - positions[each]) for each in assigned}
 
     async def stop(self) -> None:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         client, self._client = self._client, None
         if client is not None:
             with contextlib.suppress(TimeoutError, *KAFKA_AWAY, KafkaError):

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.common.completion import TASK_NAME
+from evenkeel.services.common.completion import TASK_NAME
 
 C = TypeVar("C")
 

@@ -14,10 +14,10 @@ from typing import TypeVar
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from history import writes
-from history.records import LeaseRecord
-from services.common.backoff import Reachability, persist
-from services.common.database import DATABASE_AWAY
+from evenkeel.history import writes
+from evenkeel.history.records import LeaseRecord
+from evenkeel.services.common.backoff import Reachability, persist
+from evenkeel.services.common.database import DATABASE_AWAY
 
 NAME = "scheduler"
 LEASE_SECONDS = 1.2

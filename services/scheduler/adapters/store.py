@@ -1,7 +1,7 @@
 """The scheduler's way to the history: records in, one transaction, all or nothing.
 
 A change of a plan's state takes the plan's message for Kafka along in the same transaction (``outbox``), so that the
-topic of plans and the table never disagree; :mod:`services.scheduler.adapters.store_outbox` sends it.
+topic of plans and the table never disagree; :mod:`evenkeel.services.scheduler.adapters.store_outbox` sends it.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from contracts.topics import PLANS
-from history import reads, writes
-from history.records import (
+from evenkeel.contracts.topics import PLANS
+from evenkeel.history import reads, writes
+from evenkeel.history.records import (
     IncidentEventRecord,
     IncidentRecord,
     IncidentState,
@@ -31,12 +31,12 @@ from history.records import (
     RestartRecord,
     VerdictRecord,
 )
-from history.vocabulary import JobState, PlanState
-from services.common.backoff import Reachability, persist
-from services.common.database import DATABASE_AWAY, DatabaseAwayError
-from services.common.kafka.records import Partition
-from services.scheduler.adapters.fleet_api_codec import plan_to_proto
-from services.scheduler.adapters.group_commit import GroupCommit
+from evenkeel.history.vocabulary import JobState, PlanState
+from evenkeel.services.common.backoff import Reachability, persist
+from evenkeel.services.common.database import DATABASE_AWAY, DatabaseAwayError
+from evenkeel.services.common.kafka.records import Partition
+from evenkeel.services.scheduler.adapters.fleet_api_codec import plan_to_proto
+from evenkeel.services.scheduler.adapters.group_commit import GroupCommit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Store:
         """Keeps what it is given; does no I/O.
 
         Args:
-            engine: From :func:`services.common.database.create_engine`; the caller disposes of it.
+            engine: From :func:`evenkeel.services.common.database.create_engine`; the caller disposes of it.
             timeout_seconds: Longest wait for one call; after it the database counts as away.
             reachability: Told whether the database answers; None = only the log is.
             fence: Of every transaction that writes; None = nobody else ever writes.
@@ -132,7 +132,7 @@ class Store:
         return await persist(lambda: self.save(changes), transient=DATABASE_AWAY, reachability=self._reachability)
 
     async def load_offsets(self) -> Mapping[Partition, int]:
-        """See :class:`services.common.kafka.assigned_consumer.OffsetStore`."""
+        """See :class:`evenkeel.services.common.kafka.assigned_consumer.OffsetStore`."""
 
         async def load() -> dict[tuple[str, int], int]:
             return await self._transaction(lambda connection: writes.load_offsets(connection, _READER))
@@ -141,7 +141,7 @@ class Store:
         return {Partition(*each): offset for each, offset in found.items()}
 
     async def save_offsets(self, offsets: Mapping[Partition, int]) -> bool:
-        """See :class:`services.common.kafka.assigned_consumer.OffsetStore`."""
+        """See :class:`evenkeel.services.common.kafka.assigned_consumer.OffsetStore`."""
         try:
             await self.save([OffsetsRecord(offsets=offsets)])
         except DATABASE_AWAY:

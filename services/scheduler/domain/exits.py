@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from contracts.verdict_ids import verdict_id
-from history.records import CulpritRecord, EvidenceRecord, IncidentEventRecord, RankExitRecord, VerdictRecord
-from history.vocabulary import IncidentEventKind, VerdictKind
-from services.scheduler.domain.job_state import JobKnowledge
-from services.scheduler.domain.stuck import Stuck, StuckReason
+from evenkeel.contracts.verdict_ids import verdict_id
+from evenkeel.history.records import CulpritRecord, EvidenceRecord, IncidentEventRecord, RankExitRecord, VerdictRecord
+from evenkeel.history.vocabulary import IncidentEventKind, VerdictKind
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 
 
 def exit_words(one: RankExitRecord) -> str:

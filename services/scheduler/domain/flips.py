@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from history.records import VerdictRecord
-from history.vocabulary import VerdictKind
-from services.scheduler.domain.job_state import SAME_THROUGHPUT, JobKnowledge
-from services.scheduler.domain.replacements import GONE
+from evenkeel.history.records import VerdictRecord
+from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, JobKnowledge
+from evenkeel.services.scheduler.domain.replacements import GONE
 
 FLIP_MEMORY_SECONDS = 900.0
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from layouts.rank_state import RankPhase, RankState
-from services.scheduler.domain.exits import program_errors
-from services.scheduler.domain.job_state import HEALTHY, JobKnowledge, RankInfo
-from services.scheduler.domain.stuck import Stuck
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.domain.exits import program_errors
+from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge, RankInfo
+from evenkeel.services.scheduler.domain.stuck import Stuck
 
 _MOST_NAMED = 8
 

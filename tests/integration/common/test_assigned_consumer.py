@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.common.kafka import (
+from evenkeel.services.common.kafka import (
     ConsumeLoop,
     DeadLetters,
     KafkaClientConfig,
@@ -16,8 +16,8 @@ from services.common.kafka import (
     OutgoingRecord,
     Partition,
 )
-from services.common.kafka.assigned_consumer import AssignedConsumer
-from services.common.metrics import KafkaMetrics
+from evenkeel.services.common.kafka.assigned_consumer import AssignedConsumer
+from evenkeel.services.common.metrics import KafkaMetrics
 from tests.fakes.kafka_contract import Collector, decode_number
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from layouts.layout import Layout
-from layouts.rank_state import RankPhase
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
 from tests.integration.elastic.test_reshape import UNIFORM, assert_as_if_nothing_happened, config, without
-from trainer_sdk.control.state import ApplyMode, Commit
 
 pytestmark = pytest.mark.integration
 

@@ -9,11 +9,11 @@ import pytest_asyncio
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from history.errors import UnknownJobError
-from history.vocabulary import JobState
-from services.common.database import create_engine
-from services.common.kafka import Partition
-from services.scheduler.adapters.store import JobStateRecord, Store
+from evenkeel.history.errors import UnknownJobError
+from evenkeel.history.vocabulary import JobState
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.kafka import Partition
+from evenkeel.services.scheduler.adapters.store import JobStateRecord, Store
 from tests.integration.history.seed import LLAMA_TOKEN, START, job, rank
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
-from layouts.rank_state import RankPhase
+from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.layouts.rank_state import RankPhase
 from tests.integration.scheduler.conftest import World
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]

@@ -11,12 +11,12 @@ import pytest_asyncio
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from history.errors import DeposedError
-from history.vocabulary import JobState
-from services.common.backoff import Reachability
-from services.common.database import create_engine
-from services.scheduler.adapters.lease import Lease
-from services.scheduler.adapters.store import JobStateRecord, Store
+from evenkeel.history.errors import DeposedError
+from evenkeel.history.vocabulary import JobState
+from evenkeel.services.common.backoff import Reachability
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.scheduler.adapters.lease import Lease
+from evenkeel.services.scheduler.adapters.store import JobStateRecord, Store
 from tests.integration.history.seed import LLAMA_TOKEN, START, job
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]

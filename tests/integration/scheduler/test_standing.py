@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import text
 
-from history.records import JobRecord, RankExitRecord
-from history.vocabulary import JobState, VerdictKind
-from services.scheduler.adapters.fleet_port import JobView
-from services.scheduler.domain.stuck import StuckReason
+from evenkeel.history.records import JobRecord, RankExitRecord
+from evenkeel.history.vocabulary import JobState, VerdictKind
+from evenkeel.services.scheduler.adapters.fleet_port import JobView
+from evenkeel.services.scheduler.domain.stuck import StuckReason
 from tests.integration.scheduler.conftest import HOME, World
 
 pytestmark = pytest.mark.integration

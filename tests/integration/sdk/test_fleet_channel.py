@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from trainer_sdk.control.tls import fleet_channel
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
+from evenkeel.trainer_sdk.control.tls import fleet_channel
 
 pytestmark = pytest.mark.integration
 

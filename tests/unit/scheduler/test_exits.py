@@ -5,15 +5,15 @@ from datetime import timedelta
 
 import pytest
 
-from history.records import CulpritRecord, RankExitRecord, VerdictRecord
-from history.vocabulary import IncidentEventKind, VerdictKind
-from services.scheduler.domain.advice import advice_on
-from services.scheduler.domain.exits import on_exits
-from services.scheduler.domain.job_state import JobKnowledge
-from services.scheduler.domain.standing import standing
-from services.scheduler.domain.stuck import Stuck, StuckReason
-from services.scheduler.domain.transitions import on_verdict
-from services.scheduler.planning.price import TransitionCosts
+from evenkeel.history.records import CulpritRecord, RankExitRecord, VerdictRecord
+from evenkeel.history.vocabulary import IncidentEventKind, VerdictKind
+from evenkeel.services.scheduler.domain.advice import advice_on
+from evenkeel.services.scheduler.domain.exits import on_exits
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.standing import standing
+from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
+from evenkeel.services.scheduler.domain.transitions import on_verdict
+from evenkeel.services.scheduler.planning.price import TransitionCosts
 from tests.unit.scheduler.test_standing import AT, exit_of, job
 
 LINE = "ZeroDivisionError: division by zero"

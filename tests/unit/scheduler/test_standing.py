@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from history.records import JobRecord, RankExitRecord
-from layouts.layout import uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from layouts.rank_state import RankPhase, RankState
-from services.scheduler.domain.exits import not_started
-from services.scheduler.domain.job_state import JobKnowledge, Newcomer, RankInfo
-from services.scheduler.domain.restart import new_job
-from services.scheduler.domain.standing import Standing, standing
-from services.scheduler.domain.stuck import Stuck, StuckReason
+from evenkeel.history.records import JobRecord, RankExitRecord
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.domain.exits import not_started
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, Newcomer, RankInfo
+from evenkeel.services.scheduler.domain.restart import new_job
+from evenkeel.services.scheduler.domain.standing import Standing, standing
+from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 BLOCK = BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0)

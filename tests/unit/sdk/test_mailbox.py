@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from layouts.layout import uniform_layout
-from layouts.rank_state import Ballot, RankPhase, RankState
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.probe import LinkProbe
-from trainer_sdk.control.standing import FinishedError, StaleBallotError
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.probe import LinkProbe
+from evenkeel.trainer_sdk.control.standing import FinishedError, StaleBallotError
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=2)
 

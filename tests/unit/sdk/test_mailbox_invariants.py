@@ -6,11 +6,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from layouts.layout import uniform_layout
-from layouts.rank_state import Ballot, RankPhase, RankState
-from trainer_sdk.control.acceptor import SAFE_PHASES, Acceptor
-from trainer_sdk.control.standing import StaleBallotError, Switching
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
+from evenkeel.trainer_sdk.control.acceptor import SAFE_PHASES, Acceptor
+from evenkeel.trainer_sdk.control.standing import StaleBallotError, Switching
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 LAYOUT = uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=1, num_micro_batches=1)
 TERMS = st.integers(min_value=0, max_value=1)
