@@ -7,13 +7,13 @@ import pytest
 
 from evenkeel.history.records import CulpritRecord, RankExitRecord, VerdictRecord
 from evenkeel.history.vocabulary import IncidentEventKind, VerdictKind
+from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.services.scheduler.domain.advice import advice_on
 from evenkeel.services.scheduler.domain.exits import on_exits
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.domain.standing import standing
 from evenkeel.services.scheduler.domain.stuck import Stuck, StuckReason
 from evenkeel.services.scheduler.domain.transitions import on_verdict
-from evenkeel.services.scheduler.planning.price import TransitionCosts
 from tests.unit.scheduler.test_standing import AT, exit_of, job
 
 LINE = "ZeroDivisionError: division by zero"
