@@ -9,7 +9,7 @@ import grpc
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.trainer_sdk.control.exits import CALL_TIMEOUT_SECONDS, report_exits
-from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 
 _TOGETHER_SECONDS = 0.03
 """An error of the program ends all ranks at about the same time: they are told in one call, as one incident."""

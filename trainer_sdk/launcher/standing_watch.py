@@ -8,7 +8,7 @@ import grpc
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.control.tls import fleet_channel
-from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 
 _AGAIN_SECONDS = 1.0
 

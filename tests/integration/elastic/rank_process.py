@@ -19,8 +19,8 @@ from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.standing import StaleBallotError
 from evenkeel.trainer_sdk.elastic.engine import Step
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.groups.assembly import Assembly
-from evenkeel.trainer_sdk.groups.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.assembly import Assembly
+from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
 from evenkeel.trainer_sdk.groups.delivery import Delivery
 
 DEADLINE_SECONDS = 150.0
