@@ -8,6 +8,7 @@ import pytest
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
+from tests.integration.elastic.test_copies import recover
 from tests.integration.elastic.test_reshape import UNIFORM, assert_as_if_nothing_happened, config, without
 
 pytestmark = pytest.mark.integration
@@ -39,7 +40,7 @@ def test_a_replacement_that_dies_before_its_first_step_locks_nobody_out(start_fl
     answers = fleet._ask((4, 5, 7), "prepare", fleet._reshape(ApplyMode.BOUNDARY, without(6)))
     for state in answers.values():
         assert (state.failed_epoch, state.phase) == (2, RankPhase.JOINING) or state.pending_epoch == 2, state
-    fleet.recover(without(6))
+    recover(fleet, without(6), {0: UNIFORM, 1: HALF, 2: UNIFORM, 3: HALF})
     fleet.finish()
     assert_as_if_nothing_happened(fleet, 16)
     assert {4, 5, 7} <= fleet.samples[15].keys()
