@@ -36,21 +36,21 @@ SMALL = ("--models", "llama2-7b")
 PARTS = {
     "hundred_thousand": Part(
         module="hundred_thousand",
-        full=("--days", "1", "--seeds", "4"),
-        quick=("--days", "0.1", "--mix-hours", "0.2", "--group-hours", "1", "--group-seconds", "1"),
+        full=("--days", "1", "--seeds", "2"),
+        quick=("--days", "0.1", "--stalls", "15"),
     ),
     "recurring": Part(module="recurring", quick=("--iterations", "300", "--intensities", "heavy")),
-    "table6": Part(
-        module="resihp", full=("--parts", "table6", "--seeds", "2"), quick=("--parts", "table6", "--seeds", "1", *SMALL)
-    ),
-    "fig9": Part(module="resihp", full=("--parts", "fig9"), quick=("--parts", "fig9", *SMALL)),
-    "fig10": Part(
-        module="resihp", full=("--parts", "fig10", "--seeds", "2"), quick=("--parts", "fig10", "--seeds", "1", *SMALL)
-    ),
+    "baselines": Part(module="baselines", quick=("--traces", "4", *SMALL)),
+    "resihp": Part(module="resihp", full=("--seeds", "1"), quick=("--parts", "table6", *SMALL)),
     "fig2": Part(module="amplification"),
     "availability": Part(module="availability", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
     "spare_domains": Part(module="spare_domains", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
     "half_lost": Part(module="half_lost", full=("--every", "32"), quick=("--every", "256")),
+    "half_lost_replicas": Part(
+        module="half_lost",
+        full=("--every", "32", "--victims", "replica"),
+        quick=("--every", "256", "--victims", "replica"),
+    ),
     "plan_time": Part(module="plan_time", quick=("--states", "10", "--large-states", "2")),
     "more_capacity": Part(module="more_capacity", full=("--states", "1000"), quick=("--states", "20")),
     "exact": Part(module="exact", full=("--states", "500"), quick=("--states", "20")),

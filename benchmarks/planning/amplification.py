@@ -22,7 +22,7 @@ from simulator.fleet.operation import Operation, operation_of, operation_seconds
 from simulator.fleet.strategy import Costs, Question
 from simulator.fleet.topology import Topology
 
-SYSTEMS = ("no mitigation", "Adaptra", "Greyhound", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
+SYSTEMS = ("no mitigation", "Greyhound", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
 PUBLISHED = {"no mitigation": (4.75, 19.13, 25.43), "ResiHP": (2.03, 8.72, 11.14)}
 SCOPES = ("tensor group", "replica", "job")
 

@@ -1,6 +1,5 @@
 """Published systems and ours behind one port, one file each: source and deviations are in each file's docstring."""
 
-from simulator.baselines.adaptra import Adaptra
 from simulator.baselines.checkpoint_restart import CheckpointRestart
 from simulator.baselines.drop_replica import DropReplica
 from simulator.baselines.evenkeel import Evenkeel, EvenkeelMix
@@ -33,7 +32,6 @@ STRATEGIES: dict[str, Strategy] = {
         Oobleck(),
         StrengthenedOobleck(),
         Greyhound(),
-        Adaptra(),
         NonuniformTensor(),
         NonuniformTensorPower(),
         ResiHP(),

@@ -39,6 +39,26 @@ class Conditions:
                 slowest = max(slowest, factor)
         return slowest
 
+    def group_factor(self, stage: Stage) -> float:
+        """Factor on the collectives of a stage's shards."""
+        inside = [factor for (a, b), factor in self.links.items() if a in stage.ranks and b in stage.ranks]
+        return max(inside, default=1.0)
+
+    def between_replicas(self, replicas: Sequence[Sequence[Stage | None]]) -> float:
+        """Factor on the exchange of gradients: links between devices that hold the same blocks in two replicas."""
+        if not self.links:
+            return 1.0
+        held = {
+            rank: (d, stage) for d, stages in enumerate(replicas) for stage in stages if stage for rank in stage.ranks
+        }
+        slowest = 1.0
+        for (a, b), factor in self.links.items():
+            if a in held and b in held and held[a][0] != held[b][0]:
+                one, other = held[a][1], held[b][1]
+                if one.first_block < other.stop_block and other.first_block < one.stop_block:
+                    slowest = max(slowest, factor)
+        return slowest
+
 
 IDEAL = Conditions()
 

@@ -15,8 +15,9 @@ import yaml
 
 from layouts.json_schema import complaint
 from layouts.layout import Layout, uniform_layout
-from services.scheduler.planning.cost_model import CostModel, Workload
+from services.scheduler.planning.cost_model import Workload
 from services.scheduler.planning.price import TransitionCosts
+from simulator.fleet.cost import NETWORK_BYTES_PER_SECOND, NODE_BYTES_PER_SECOND, FleetCost, fleet_cost
 from simulator.fleet.detection import DetectorModel
 from simulator.fleet.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
 from simulator.fleet.models import MODELS, TransformerShape
@@ -58,7 +59,7 @@ class Scenario:
     seed: int
     duration_seconds: float
     home: Layout
-    cost: CostModel
+    cost: FleetCost
     topology: Topology
     faults: tuple[Fault, ...]
     processes: tuple[FaultProcess, ...]
@@ -102,7 +103,7 @@ def _model(model: str | _Section) -> TransformerShape:
     return TransformerShape(**{"kv_heads": int(model["heads"]), **{name: int(each) for name, each in model.items()}})
 
 
-def _job(job: _Section, num_spares: int) -> tuple[Layout, CostModel]:
+def _job(job: _Section, num_spares: int) -> tuple[Layout, FleetCost]:
     spec = _model(job["model"]).spec()
     tensor, pipeline, data = (int(job[degree]) for degree in ("tensor", "pipeline", "data"))
     quota, num_ranks = int(job["micro_batches"]), tensor * pipeline * data
@@ -120,7 +121,12 @@ def _job(job: _Section, num_spares: int) -> tuple[Layout, CostModel]:
         fixed_seconds=float(job.get("fixed_seconds", 0.0)),
         transfer_seconds=float(job.get("transfer_seconds", 0.002)),
     )
-    return home, CostModel(spec, workload)
+    return home, fleet_cost(
+        spec,
+        workload,
+        node_bytes_per_second=float(job.get("node_bytes_per_second", NODE_BYTES_PER_SECOND)),
+        network_bytes_per_second=float(job.get("network_bytes_per_second", NETWORK_BYTES_PER_SECOND)),
+    )
 
 
 def _seconds(section: _Section, hours: float) -> dict[str, float]:

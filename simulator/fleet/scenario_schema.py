@@ -51,6 +51,8 @@ _JOB = _object(
         "flops_per_second": _number(1),
         "fixed_seconds": _number(0, 1e9),
         "transfer_seconds": _number(0, 1e9),
+        "node_bytes_per_second": _above(0),
+        "network_bytes_per_second": _above(0),
         "noise": _number(0, 1),
     },
     "model",

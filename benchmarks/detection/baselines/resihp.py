@@ -2,8 +2,8 @@
 
 The micro-batch time is ``alpha * N + beta * sum of squared lengths``, fitted once in warm-up; the iteration time is
 the longest path through the schedule with those costs. A change that the prediction explains is benign: its points
-leave the series, and the search for changes goes on from before them. Deviations: the pipeline simulator is ours (the same one that
-made the trace, which flatters it); validation is the simulator's probe.
+leave the series, and the search for changes goes on from before them. Deviations: the pipeline simulator is ours (the
+same one that made the trace, which flatters it); validation is the simulator's probe.
 """
 
 from collections import deque

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from layouts.traffic import ring_part
 from services.scheduler.domain.job_state import SAME_THROUGHPUT, AppliedPlan, JobKnowledge
 from services.scheduler.domain.losses import with_loss
 from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, with_transfers
@@ -146,10 +147,10 @@ def _per_block(job: JobKnowledge, profile: JobProfile) -> Workload:
         recent = ()
     if profile.epoch == job.epoch:
         sharded = [
-            sum(block.max_width > 1 for block in job.model.blocks[stage.first_block : stage.stop_block])
+            ring_part(len(stage.ranks))
+            * sum(block.max_width > 1 for block in job.model.blocks[stage.first_block : stage.stop_block])
             for replica in job.layout.replicas
             for stage in replica.stages
-            if len(stage.ranks) > 1
         ]
         if sum(sharded):
             known = profile.exchange_seconds * len(job.layout.replicas) / sum(sharded)
