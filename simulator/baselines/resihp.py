@@ -142,7 +142,7 @@ class ResiHP:
             found.append((operation_seconds(cost, plain, question.throughputs), plain))
         seconds = grid_seconds(cost, grid, question.throughputs)
         for delta in DELTAS:
-            routes, _ = migrated_routes(seconds, quotas, delta, cost.workload.transfer_seconds)
+            routes = migrated_routes(seconds, quotas, delta, cost.workload.transfer_seconds)
             operation = Operation(replicas=grid, quotas=quotas, routes=routes)
             found.append((operation_seconds(cost, operation, question.throughputs), operation))
         return found

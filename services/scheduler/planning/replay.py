@@ -14,13 +14,14 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from layouts.execution import cell_receiver, times
 from layouts.instructions import Instruction, Op, Program
 from layouts.layout import Layout, Stage
 from layouts.mix import Mix
 from layouts.model import ModelSpec
 from layouts.paths import Paths
 from layouts.schedules import SCHEDULES
-from layouts.timeline import cell_receiver, routed_stages, run_programs
+from layouts.timeline import routed_stages
 from services.scheduler.planning.cost_model import CostModel, block_slowness
 from services.scheduler.planning.virtual import programs_of
 
@@ -125,7 +126,7 @@ class Replay:
             return prices[instruction.stage].seconds(instruction.op, tokens, squares)  # type: ignore[return-value]
 
         transfer = self._cost.workload.transfer_seconds
-        stages = run_programs(programs, seconds_of, transfer, receiver_of, later=np.maximum)
+        stages = times(programs, seconds_of, transfer, receiver_of, later=np.maximum)
         ends: Floats = np.maximum.reduce([stage.end_seconds for stage in stages])
         return ends
 
