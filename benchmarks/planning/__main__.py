@@ -21,14 +21,12 @@ class Part:
         module: In ``benchmarks.planning``.
         full: Its arguments.
         quick: Its arguments for a small run.
-        data: Argument after which the data folder's part is named; empty = as the first one; None = it needs no data.
-        data_path: That part.
+        data_path: What it reads of the data folder, named to it first; empty = nothing.
     """
 
     module: str
     full: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()
-    data: str | None = None
     data_path: str = ""
 
 
@@ -62,10 +60,8 @@ PARTS = {
         module="sequence_mix",
         full=("--iterations", "25"),
         quick=("--iterations", "5"),
-        data="",
         data_path="sequence_lengths/squad_1_1_histogram.csv",
     ),
-    "shapes": Part(module="shapes", quick=("--repeats", "5"), data="--data"),
     "pipelines": Part(module="pipelines", full=("--seconds", "30"), quick=("--seconds", "2")),
 }
 
@@ -73,10 +69,10 @@ PARTS = {
 def command_of(part: Part, rows: Path, *, quick: bool, data: Path | None) -> list[str] | None:
     """The command of a part; None when it needs data that nobody named."""
     found = [sys.executable, "-m", f"benchmarks.planning.{part.module}"]
-    if part.data is not None:
+    if part.data_path:
         if data is None:
             return None
-        found += [*filter(None, [part.data]), str(data / part.data_path)]
+        found.append(str(data / part.data_path))
     return [*found, *(part.quick if quick else part.full), "--json", str(rows)]
 
 
@@ -101,7 +97,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="each part small")
     parser.add_argument("--again", action="store_true", help="also parts whose tables are there")
     parser.add_argument(
-        "--data", type=Path, help="folder of the published data sets; without it two parts are left out"
+        "--data", type=Path, help="folder of the published data sets; without it a part is left out"
     )
     parser.add_argument("--out", type=Path, default=Path("out/planning"))
     chosen = parser.parse_args()

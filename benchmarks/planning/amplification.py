@@ -137,7 +137,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--throughput", type=float, default=0.5)
-    parser.add_argument("--json", type=Path, default=Path("out/planning_amplification.json"))
+    parser.add_argument("--json", type=Path, default=Path("out/planning/amplification.json"))
     chosen = parser.parse_args()
     write_json(chosen.json, run(chosen.throughput))
 

@@ -166,7 +166,7 @@ def of_ntp(num_seeds: int) -> Iterator[Check]:
         kept = (
             availability.dropped(where, left),
             availability.nonuniform(where, left),
-            availability.nonuniform(where, left, availability.POWER.most_speed),
+            availability.nonuniform(where, left, availability.POWER_SPEED),
         )
         for way, throughput in zip(ways, kept, strict=True):
             found[way].append(100.0 * (1.0 - throughput))

@@ -3,12 +3,10 @@
 from simulator.baselines.checkpoint_restart import CheckpointRestart
 from simulator.baselines.drop_replica import DropReplica
 from simulator.baselines.evenkeel import Evenkeel, EvenkeelMix
-from simulator.baselines.evenkeel_power import EvenkeelPower
 from simulator.baselines.ft_hsdp import FtHsdp
 from simulator.baselines.greyhound import Greyhound
 from simulator.baselines.no_mitigation import NoMitigation
 from simulator.baselines.ntp import NonuniformTensor
-from simulator.baselines.ntp_power import NonuniformTensorPower
 from simulator.baselines.oobleck import Oobleck
 from simulator.baselines.recover import ReCoVer
 from simulator.baselines.recycle import ReCycle
@@ -33,11 +31,9 @@ STRATEGIES: dict[str, Strategy] = {
         StrengthenedOobleck(),
         Greyhound(),
         NonuniformTensor(),
-        NonuniformTensorPower(),
         ResiHP(),
         Evenkeel(),
         EvenkeelMix(),
-        EvenkeelPower(),
     )
 }
 

@@ -33,7 +33,6 @@ class Operation:
         routes: ``routes[d][m][s]``: the replica that executes stage s of micro-batch m of replica d; empty = its own.
         discipline: Order in which stages take work; only used when it is not plain 1F1B or when there are routes.
         batch_fraction: Part of the registered global batch that one iteration does.
-        boosts: (rank, factor on its speed) of devices that draw more power than designed.
     """
 
     replicas: Grid
@@ -42,7 +41,6 @@ class Operation:
     routes: Routes = ()
     discipline: Discipline = PLAIN
     batch_fraction: float = 1.0
-    boosts: tuple[tuple[int, float], ...] = ()
 
     @property
     def ranks(self) -> frozenset[int]:
@@ -130,8 +128,6 @@ def operation_seconds(
     Raises:
         ValueError: A rank that works is dead, or a stage is executed by nobody.
     """
-    if operation.boosts:
-        throughputs = {**throughputs, **{rank: throughputs[rank] * factor for rank, factor in operation.boosts}}
     seconds = cost.total(_pipeline_seconds(cost, operation, throughputs, conditions))
     if isinstance(cost, FleetCost):
         factor = conditions.between_replicas(operation.replicas)

@@ -21,7 +21,6 @@ from simulator.fleet.cost import NETWORK_BYTES_PER_SECOND, NODE_BYTES_PER_SECOND
 from simulator.fleet.detection import DetectorModel
 from simulator.fleet.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
 from simulator.fleet.models import MODELS, TransformerShape
-from simulator.fleet.power import PowerBoost
 from simulator.fleet.scenario_schema import MOST_DEVICES, scenario_schema
 from simulator.fleet.strategy import Costs
 from simulator.fleet.topology import Scope, Topology
@@ -191,7 +190,7 @@ def _process(section: _Section, hours: float) -> FaultProcess:
     )
 
 
-def _costs(section: _Section, power: PowerBoost | None) -> Costs:
+def _costs(section: _Section) -> Costs:
     return Costs(
         transition=TransitionCosts(
             **{"group_seconds": 2.0, "bytes_per_second": 1e10, **_numbers(section, "group_seconds", "bytes_per_second")}
@@ -200,7 +199,6 @@ def _costs(section: _Section, power: PowerBoost | None) -> Costs:
         checkpoint_seconds=float(section.get("checkpoint_seconds", 1800.0)),
         device_bytes=float(section.get("device_bytes", 64e9)),
         replacement_seconds=float(section.get("replacement_seconds", 0.0)),
-        power=power,
     )
 
 
@@ -223,14 +221,13 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
         raise ScenarioError(flaw)
     assert isinstance(data, Mapping)
     file: _Section = data
-    fleet, hours, drawn = file.get("fleet", {}), float(file["hours"]), file.get("power")
+    fleet, hours = file.get("fleet", {}), float(file["hours"])
     home, cost = _at("job", lambda: _job(file["job"], int(fleet.get("spares", 0))))
     topology = Topology(
         num_devices=len(home.ranks) + len(home.standbys),
         devices_per_node=int(fleet.get("devices_per_node", 8)),
         nodes_per_rack=int(fleet.get("nodes_per_rack", 4)),
     )
-    power = None if drawn is None else _at("power", lambda: PowerBoost(**_numbers(drawn, *drawn)))
 
     def each(key: str, build: Callable[[_Section], _T]) -> tuple[_T, ...]:
         found = enumerate(file.get(key, ()))
@@ -246,7 +243,7 @@ def scenario_of(data: object, known_strategies: Sequence[str]) -> Scenario:
         faults=each("faults", lambda one: _fault(one, topology, hours)),
         processes=each("processes", lambda one: _process(one, hours)),
         detector=_at("detector", lambda: _detector(file.get("detector", {}))),
-        costs=_costs(file.get("costs", {}), power),
+        costs=_costs(file.get("costs", {})),
         strategies=tuple(file.get("strategies", known_strategies)),
         link_faults=each("links", lambda one: _link_fault(one, topology, hours)),
         noise=float(file["job"].get("noise", 0.0)),

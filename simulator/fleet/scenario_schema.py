@@ -113,9 +113,6 @@ def scenario_schema(strategies: Sequence[str]) -> dict[str, Any]:
                     | {"estimate_error": _number(0, 10)}
                 ),
                 "costs": _object(_COSTS | {"bytes_per_second": _number(1e-3), "device_bytes": _number(1)}),
-                "power": _object(
-                    {"limit": _number(1, 10), "linear_loss": _number(), "quadratic_loss": _number()}, "limit"
-                ),
                 "strategies": _list({"enum": list(strategies)}, 1),
             },
             "hours",
