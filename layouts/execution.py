@@ -11,7 +11,7 @@ only in what they send one another: the gradient exchange is no part of it, and 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from layouts.instructions import Instruction, Op, Program
+from evenkeel.layouts.instructions import Instruction, Op, Program
 
 COMPUTES = frozenset((Op.FORWARD, Op.BACKWARD, Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT))
 RECEIVES = frozenset((Op.RECEIVE_ACTIVATION, Op.RECEIVE_GRADIENT))

@@ -1,13 +1,13 @@
-"""When each stage works and waits in one iteration of a layout: its programs, by :mod:`layouts.execution`."""
+"""When each stage works and waits in one iteration of a layout: its programs, by :mod:`evenkeel.layouts.execution`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from layouts.execution import PlaceTimes, cell_receiver, times
-from layouts.instructions import Instruction, Op
-from layouts.layout import Layout
-from layouts.paths import Paths
-from layouts.schedules import program_of, routed_program
+from evenkeel.layouts.execution import PlaceTimes, cell_receiver, times
+from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.schedules import program_of, routed_program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ def routed_stages(
         replicas: The replicas; whoever hosts a micro-batch of one of them is one of them too.
         seconds_of: Duration of a computing instruction of (replica, stage).
         transfer_seconds: From a send to the arrival at the next stage.
-        later: As in :func:`layouts.execution.times`.
+        later: As in :func:`evenkeel.layouts.execution.times`.
 
     Raises:
         ValueError: Unknown schedule.

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
+from evenkeel.numeric.compiled import compiled
 
 Singles = npt.NDArray[np.float32]
 

@@ -96,9 +96,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--quick", action="store_true", help="each part small")
     parser.add_argument("--again", action="store_true", help="also parts whose tables are there")
-    parser.add_argument(
-        "--data", type=Path, help="folder of the published data sets; without it a part is left out"
-    )
+    parser.add_argument("--data", type=Path, help="folder of the published data sets; without it a part is left out")
     parser.add_argument("--out", type=Path, default=Path("out/planning"))
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)

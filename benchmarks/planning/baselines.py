@@ -33,8 +33,8 @@ from benchmarks.planning.published import (
 )
 from benchmarks.planning.scenarios import Row, fail_slow_rows, fail_stop_rows, mixed_rows
 from benchmarks.planning.tables import span, table, write_json
-from simulator.fleet.faults import Spacing
-from simulator.fleet.topology import Topology
+from evenkeel.simulator.fleet.faults import Spacing
+from evenkeel.simulator.fleet.topology import Topology
 
 MOST_POINTS = 5.0
 ABOVE_BOUND = "the published figure is above the proportional bound of such a run, {:.1f}"

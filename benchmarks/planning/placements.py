@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from layouts.layout import Layout
-from simulator.fleet.faults import Fault
-from simulator.fleet.topology import Scope, Topology
+from evenkeel.layouts.layout import Layout
+from evenkeel.simulator.fleet.faults import Fault
+from evenkeel.simulator.fleet.topology import Scope, Topology
 
 PLACEMENTS: Mapping[str, str] = MappingProxyType(
     {

@@ -12,14 +12,14 @@ from typing import Any
 from benchmarks.planning.cases import Case, throughput_for_residual
 from benchmarks.planning.placements import deaths
 from benchmarks.planning.published import INTERVALS_SECONDS, SEVERITIES
-from services.scheduler.planning.price import TransitionCosts
-from simulator.baselines import STRATEGIES
-from simulator.fleet.detection import DetectorModel
-from simulator.fleet.faults import Fault
-from simulator.fleet.result import RunResult
-from simulator.fleet.simulation import FleetSimulation
-from simulator.fleet.strategy import Costs
-from simulator.fleet.topology import Topology
+from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.detection import DetectorModel
+from evenkeel.simulator.fleet.faults import Fault
+from evenkeel.simulator.fleet.result import RunResult
+from evenkeel.simulator.fleet.simulation import FleetSimulation
+from evenkeel.simulator.fleet.strategy import Costs
+from evenkeel.simulator.fleet.topology import Topology
 
 OURS = ("Evenkeel", "Evenkeel + sequence mix")
 FAIL_STOP = ("ReCycle", "Oobleck", "NTP", "ResiHP", *OURS)

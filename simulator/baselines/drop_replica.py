@@ -6,9 +6,9 @@ costs what a change of groups costs every system here; slow devices are not acte
 this with replicas of thousands of devices, is ``ft_hsdp.py``.
 """
 
-from simulator.baselines._cells import whole_replicas
-from simulator.fleet.operation import Operation
-from simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.baselines._cells import whole_replicas
+from evenkeel.simulator.fleet.operation import Operation
+from evenkeel.simulator.fleet.strategy import Answer, Question
 
 
 class DropReplica:

@@ -7,11 +7,11 @@ is not charged (published below 1 %, up to 4 % of backward); slow devices are no
 (NTP-PW) is in ``benchmarks/planning/availability.py``.
 """
 
-from layouts.layout import Stage
-from simulator.baselines._cells import balanced_quotas, equal_stage, live_ranks, spread
-from simulator.fleet.operation import Operation, operation_of
-from simulator.fleet.strategy import Answer, Question
-from simulator.fleet.transition import rollback_seconds
+from evenkeel.layouts.layout import Stage
+from evenkeel.simulator.baselines._cells import balanced_quotas, equal_stage, live_ranks, spread
+from evenkeel.simulator.fleet.operation import Operation, operation_of
+from evenkeel.simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.fleet.transition import rollback_seconds
 
 
 class NonuniformTensor:

@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from layouts.layout import Layout, Stage
-from layouts.model import ModelSpec
-from layouts.traffic import ring_part
-from services.scheduler.planning.cost_model import CostModel, Workload, block_slowness
+from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.traffic import ring_part
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload, block_slowness
 
 NODE_BYTES_PER_SECOND = 230e9
 """All-reduce within a node of eight A100: bus bandwidth of NVIDIA's nccl-tests over NVSwitch."""

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from numeric.radix_sort import radix_sorted
-from services.detector.domain.device_bank import WINDOW, DeviceBank
-from services.detector.domain.device_offsets import BASELINE_OBSERVATIONS, recentre
-from services.detector.domain.device_tables import HAS_OFFSET, ILL, SCALE, SUMS, TO_BASELINE
-from services.detector.domain.device_tests import NUM_TESTS
-from services.detector.domain.noise import (
+from evenkeel.numeric.compiled import compiled
+from evenkeel.numeric.radix_sort import radix_sorted
+from evenkeel.services.detector.domain.device_bank import WINDOW, DeviceBank
+from evenkeel.services.detector.domain.device_offsets import BASELINE_OBSERVATIONS, recentre
+from evenkeel.services.detector.domain.device_tables import HAS_OFFSET, ILL, SCALE, SUMS, TO_BASELINE
+from evenkeel.services.detector.domain.device_tests import NUM_TESTS
+from evenkeel.services.detector.domain.noise import (
     FEWEST_RESIDUALS,
     PRIOR_FREEDOM,
     PRIOR_SCALE,
@@ -20,7 +20,7 @@ from services.detector.domain.noise import (
     estimate_from,
     write_row_scales,
 )
-from services.detector.domain.strays import remember_means
+from evenkeel.services.detector.domain.strays import remember_means
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]

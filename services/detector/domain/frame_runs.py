@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from services.detector.domain.observation import FrameObservation, Observation
+from evenkeel.services.detector.domain.observation import FrameObservation, Observation
 
 MOST_FRAMES, MOST_SAMPLES = 64, 4096
 """A block of frames is of so many at most, and in each but the first of so many samples together."""

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from numeric.compiled import compiled
-from services.detector.domain.middle import RecentValues, median, middle_of, put
-from services.detector.domain.observation import Bools, Floats, FrameObservation, Ints
-from services.detector.domain.reported import Range
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.middle import RecentValues, median, middle_of, put
+from evenkeel.services.detector.domain.observation import Bools, Floats, FrameObservation, Ints
+from evenkeel.services.detector.domain.reported import Range
 
 # Short: a young loss falls fast, and a fall within the window looks like noise.
 _WINDOW = 32

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.device_frame import Judged
+from evenkeel.services.detector.domain.device_frame import Judged
 
 Floats = npt.NDArray[np.float64]
 Residuals = npt.NDArray[Any]

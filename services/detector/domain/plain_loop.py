@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.bank_noise import renew_and_remember
-from services.detector.domain.device_bank import WINDOW, begin_column
-from services.detector.domain.device_frame import Judged, judge, throughputs
-from services.detector.domain.device_health import NOISE_EVERY, QUIET
-from services.detector.domain.frame_table import (
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.bank_noise import renew_and_remember
+from evenkeel.services.detector.domain.device_bank import WINDOW, begin_column
+from evenkeel.services.detector.domain.device_frame import Judged, judge, throughputs
+from evenkeel.services.detector.domain.device_health import NOISE_EVERY, QUIET
+from evenkeel.services.detector.domain.frame_table import (
     DATA_SHARE,
     EXPECTED,
     GRADIENT_NORM,
@@ -28,22 +28,22 @@ from services.detector.domain.frame_table import (
     WALLS,
     FrameBlock,
 )
-from services.detector.domain.job_profile import TRANSFER, taken, write_medians
-from services.detector.domain.job_profile import WINDOW as PROFILED
-from services.detector.domain.kinds.corruption import FEWEST_REPORTS, are_alike
-from services.detector.domain.kinds.input_stall import WORTH_TELLING
-from services.detector.domain.kinds.jitter import DEVICES_FOR_BODY, EVERY, SMALLEST_EXCESS, may_stand_out
-from services.detector.domain.kinds.periodic_pause import compare
-from services.detector.domain.kinds.sequence_imbalance import is_no_news as is_no_news_of_lost
-from services.detector.domain.kinds.sequence_imbalance import lost
-from services.detector.domain.kinds.stage_imbalance import is_no_news as is_no_news_of_load
-from services.detector.domain.kinds.stage_imbalance import load_of
-from services.detector.domain.level import INTERVAL_SCALES
-from services.detector.domain.loss_watch import may_have_jumped
-from services.detector.domain.middle import middle_of, put
-from services.detector.domain.plain_groups import Devices, Grid, Kinds, Loop, Noises, Reported, Tellings
-from services.detector.domain.rolling import move_on
-from services.detector.domain.workload import Learning, foretell, learn_healthy, reach_of
+from evenkeel.services.detector.domain.job_profile import TRANSFER, taken, write_medians
+from evenkeel.services.detector.domain.job_profile import WINDOW as PROFILED
+from evenkeel.services.detector.domain.kinds.corruption import FEWEST_REPORTS, are_alike
+from evenkeel.services.detector.domain.kinds.input_stall import WORTH_TELLING
+from evenkeel.services.detector.domain.kinds.jitter import DEVICES_FOR_BODY, EVERY, SMALLEST_EXCESS, may_stand_out
+from evenkeel.services.detector.domain.kinds.periodic_pause import compare
+from evenkeel.services.detector.domain.kinds.sequence_imbalance import is_no_news as is_no_news_of_lost
+from evenkeel.services.detector.domain.kinds.sequence_imbalance import lost
+from evenkeel.services.detector.domain.kinds.stage_imbalance import is_no_news as is_no_news_of_load
+from evenkeel.services.detector.domain.kinds.stage_imbalance import load_of
+from evenkeel.services.detector.domain.level import INTERVAL_SCALES
+from evenkeel.services.detector.domain.loss_watch import may_have_jumped
+from evenkeel.services.detector.domain.middle import middle_of, put
+from evenkeel.services.detector.domain.plain_groups import Devices, Grid, Kinds, Loop, Noises, Reported, Tellings
+from evenkeel.services.detector.domain.rolling import move_on
+from evenkeel.services.detector.domain.workload import Learning, foretell, learn_healthy, reach_of
 
 Floats = npt.NDArray[np.float64]
 Residuals = npt.NDArray[Any]

@@ -6,28 +6,37 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.compute_watch import ComputeWatch
-from services.detector.domain.device_levels import HealthChange
-from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.frame_table import EXPECTED, LOG_RATIO, FrameBlock
-from services.detector.domain.job_profile import NUM_COLUMNS, JobProfile, priced_by
-from services.detector.domain.kind import Passed
-from services.detector.domain.kind_board import KindBoard
-from services.detector.domain.kinds.corruption import Corruption
-from services.detector.domain.kinds.input_stall import InputStall
-from services.detector.domain.kinds.intermittent import Intermittent
-from services.detector.domain.kinds.periodic_pause import PeriodicPause
-from services.detector.domain.kinds.sequence_imbalance import NUM_COLUMNS as COLUMNS_OF_LOST
-from services.detector.domain.kinds.sequence_imbalance import SequenceImbalance
-from services.detector.domain.kinds.stage_imbalance import StageImbalance
-from services.detector.domain.loss_watch import LossWatch
-from services.detector.domain.noise import Noise
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.plain_groups import Devices, Grid, Kinds, Loop, Noises, Reported, Rolled, Tellings
-from services.detector.domain.plain_loop import ALL, JUDGED, PASSED, UNTOUCHED, pass_over
-from services.detector.domain.profile import Profile, RankThroughputs
-from services.detector.domain.rolling import RollingRows
-from services.detector.domain.suspicion import SUSPECT_AT
+from evenkeel.services.detector.domain.compute_watch import ComputeWatch
+from evenkeel.services.detector.domain.device_levels import HealthChange
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
+from evenkeel.services.detector.domain.frame_table import EXPECTED, LOG_RATIO, FrameBlock
+from evenkeel.services.detector.domain.job_profile import NUM_COLUMNS, JobProfile, priced_by
+from evenkeel.services.detector.domain.kind import Passed
+from evenkeel.services.detector.domain.kind_board import KindBoard
+from evenkeel.services.detector.domain.kinds.corruption import Corruption
+from evenkeel.services.detector.domain.kinds.input_stall import InputStall
+from evenkeel.services.detector.domain.kinds.intermittent import Intermittent
+from evenkeel.services.detector.domain.kinds.periodic_pause import PeriodicPause
+from evenkeel.services.detector.domain.kinds.sequence_imbalance import NUM_COLUMNS as COLUMNS_OF_LOST
+from evenkeel.services.detector.domain.kinds.sequence_imbalance import SequenceImbalance
+from evenkeel.services.detector.domain.kinds.stage_imbalance import StageImbalance
+from evenkeel.services.detector.domain.loss_watch import LossWatch
+from evenkeel.services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.plain_groups import (
+    Devices,
+    Grid,
+    Kinds,
+    Loop,
+    Noises,
+    Reported,
+    Rolled,
+    Tellings,
+)
+from evenkeel.services.detector.domain.plain_loop import ALL, JUDGED, PASSED, UNTOUCHED, pass_over
+from evenkeel.services.detector.domain.profile import Profile, RankThroughputs
+from evenkeel.services.detector.domain.rolling import RollingRows
+from evenkeel.services.detector.domain.suspicion import SUSPECT_AT
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.excursions import Excursions
-from services.detector.domain.lingering import Lingering
-from services.detector.domain.noise import Noise
-from services.detector.domain.strays import Strays
+from evenkeel.services.detector.domain.excursions import Excursions
+from evenkeel.services.detector.domain.lingering import Lingering
+from evenkeel.services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.strays import Strays
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,7 +38,7 @@ class Wandering:
 
     @property
     def memory(self) -> tuple[Floats, Floats]:
-        """What :func:`~services.detector.domain.strays.remember_means` writes in a job of not so few ranks."""
+        """What :func:`~evenkeel.services.detector.domain.strays.remember_means` writes in a job of not so few ranks."""
         return self._strays.memory
 
     def remember(self, residuals: Floats, *, scale: float, num_new: int, few: bool) -> None:

@@ -15,11 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.expectation import ForgettingLeastSquares
-from services.detector.domain.frame_table import EXPECTED, FLOPS, LOG_RATIO, MICRO_BATCHES, SECONDS, SQUARE_FLOPS
-from services.detector.domain.least_squares import learn
-from services.detector.domain.middle import middle_of
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
+from evenkeel.services.detector.domain.frame_table import (
+    EXPECTED,
+    FLOPS,
+    LOG_RATIO,
+    MICRO_BATCHES,
+    SECONDS,
+    SQUARE_FLOPS,
+)
+from evenkeel.services.detector.domain.least_squares import learn
+from evenkeel.services.detector.domain.middle import middle_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -35,7 +42,8 @@ class Learning(NamedTuple):
     """What :func:`learn_healthy` works on.
 
     Attributes:
-        moments: As :func:`~services.detector.domain.least_squares.learn` takes them, like the next three; written.
+        moments: As :func:`~evenkeel.services.detector.domain.least_squares.learn` takes them, like the next three;
+            written.
         ridges: The same.
         reluctant: The same.
         weights: The same; written.

@@ -2,9 +2,9 @@
 
 A stage computes a micro-batch block by block. Tensor-parallel collectives inside each block make the shards wait for
 the slowest of them, so a block takes the maximum over its shards of (granules held / all granules) / throughput, with
-the same rounding rule as the engine (:func:`layouts.cut.cut`). The collectives' own time comes on top, per sharded
-block and by how many shards take part. Not modelled: shared links, memory limits. Micro-batches are taken to be
-alike here; :mod:`services.scheduler.planning.replay` takes them as they were.
+the same rounding rule as the engine (:func:`evenkeel.layouts.cut.cut`). The collectives' own time comes on top, per
+sharded block and by how many shards take part. Not modelled: shared links, memory limits. Micro-batches are taken to be
+alike here; :mod:`evenkeel.services.scheduler.planning.replay` takes them as they were.
 """
 
 import math
@@ -16,20 +16,20 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from layouts.cut import cut
-from layouts.layout import Layout, Replica, Stage
-from layouts.model import ModelSpec
-from layouts.schedules import SCHEDULES, SPLIT_BACKWARD
-from layouts.traffic import ring_part
-from services.scheduler.planning.makespan import pipeline_makespan
-from services.scheduler.planning.recent import RecentIteration
-from services.scheduler.planning.routed import slowest_routed
-from services.scheduler.planning.usual_shape import UsualShape
-from services.scheduler.planning.virtual import ordered_makespan, programs_of
+from evenkeel.layouts.cut import cut
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.schedules import SCHEDULES, SPLIT_BACKWARD
+from evenkeel.layouts.traffic import ring_part
+from evenkeel.services.scheduler.planning.makespan import pipeline_makespan
+from evenkeel.services.scheduler.planning.recent import RecentIteration
+from evenkeel.services.scheduler.planning.routed import slowest_routed
+from evenkeel.services.scheduler.planning.usual_shape import UsualShape
+from evenkeel.services.scheduler.planning.virtual import ordered_makespan, programs_of
 
 _MAX_PREFIXES = 16384
 SHORT_WAY = frozenset(("1f1b", "zb-h1"))
-"""Schedules that :mod:`services.scheduler.planning.makespan` knows."""
+"""Schedules that :mod:`evenkeel.services.scheduler.planning.makespan` knows."""
 
 _Floats = npt.NDArray[np.float64]
 
@@ -47,7 +47,7 @@ class Workload:
         transfers_in_line: How many of them followed one another in the iterations that they were told from: the more,
             the better are they known; 0 = not told from iterations.
         exchange_seconds: Tensor collectives of one block of two shards, per micro-batch, forward and backward together;
-            of more shards they take :func:`layouts.traffic.ring_part` of it.
+            of more shards they take :func:`evenkeel.layouts.traffic.ring_part` of it.
         recent: Newest iterations under the layout in force; none where their micro-batches are not known.
         measured: False for the assumed workload of a job that has no profile yet: only ratios mean anything then.
     """

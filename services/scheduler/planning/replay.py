@@ -14,16 +14,16 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from layouts.execution import cell_receiver, times
-from layouts.instructions import Instruction, Op, Program
-from layouts.layout import Layout, Stage
-from layouts.mix import Mix
-from layouts.model import ModelSpec
-from layouts.paths import Paths
-from layouts.schedules import SCHEDULES
-from layouts.timeline import routed_stages
-from services.scheduler.planning.cost_model import CostModel, block_slowness
-from services.scheduler.planning.virtual import programs_of
+from evenkeel.layouts.execution import cell_receiver, times
+from evenkeel.layouts.instructions import Instruction, Op, Program
+from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.layouts.mix import Mix
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.schedules import SCHEDULES
+from evenkeel.layouts.timeline import routed_stages
+from evenkeel.services.scheduler.planning.cost_model import CostModel, block_slowness
+from evenkeel.services.scheduler.planning.virtual import programs_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.observation import (
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.observation import (
     FrameObservation,
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
 )
-from services.detector.domain.state import state_from_bytes, state_to_bytes
-from services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
+from evenkeel.services.detector.domain.verdict import Verdict
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from, student
 
 NUM_RANKS, NUM_FRAMES = 8, 230

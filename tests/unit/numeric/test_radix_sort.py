@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from numeric.radix_sort import Singles, radix_sorted
+from evenkeel.numeric.radix_sort import Singles, radix_sorted
 
 NUMBERS = hnp.arrays(
     np.float32, st.integers(0, 300), elements=st.floats(width=32, allow_nan=False, allow_subnormal=True)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from layouts.layout import Stage, uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from services.scheduler.planning.cost_model import CostModel, Workload
-from simulator.fleet.conditions import Conditions
-from simulator.fleet.cost import fleet_cost
-from simulator.fleet.operation import Operation, operation_of, operation_seconds
+from evenkeel.layouts.layout import Stage, uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.simulator.fleet.conditions import Conditions
+from evenkeel.simulator.fleet.cost import fleet_cost
+from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
 
 BLOCK = BlockCost(
     forward_flops_per_token=1.0,

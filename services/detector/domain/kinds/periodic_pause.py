@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
-from services.detector.domain.kinds.jitter import FEWEST_TICKS, SHORTEST_PERIOD, SMALLEST_EXCESS, slow_iterations
-from services.detector.domain.middle import RecentValues, middle_distance, middle_of
-from services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
+from evenkeel.services.detector.domain.kinds.jitter import (
+    FEWEST_TICKS,
+    SHORTEST_PERIOD,
+    SMALLEST_EXCESS,
+    slow_iterations,
+)
+from evenkeel.services.detector.domain.middle import RecentValues, middle_distance, middle_of
+from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
 
