@@ -18,8 +18,8 @@ from typing import Any
 from benchmarks.planning.scenarios import STALLS_SECONDS
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.services.scheduler.planning.cost_model import Workload
-from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.planning.costs.cost_model import Workload
+from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.baselines.evenkeel import Evenkeel
 from evenkeel.simulator.baselines.ft_hsdp import REJOIN_SECONDS, STALL_SECONDS, FtHsdp
 from evenkeel.simulator.baselines.synchronous_restart import SynchronousRestart

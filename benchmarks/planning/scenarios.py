@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.planning.cases import Case, throughput_for_residual
 from benchmarks.planning.placements import deaths
 from benchmarks.planning.published import INTERVALS_SECONDS, SEVERITIES
-from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.fleet.detection import DetectorModel
 from evenkeel.simulator.fleet.faults import Fault

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from evenkeel.layouts.layout import Layout, Stage
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.traffic import ring_part
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload, block_slowness
+from evenkeel.planning.costs.cost_model import CostModel, Workload, block_slowness
 
 NODE_BYTES_PER_SECOND = 230e9
 """All-reduce within a node of eight A100: bus bandwidth of NVIDIA's nccl-tests over NVSwitch."""

@@ -15,8 +15,8 @@ import yaml
 
 from evenkeel.layouts.json_schema import complaint
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.services.scheduler.planning.cost_model import Workload
-from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.planning.costs.cost_model import Workload
+from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.fleet.cost import NETWORK_BYTES_PER_SECOND, NODE_BYTES_PER_SECOND, FleetCost, fleet_cost
 from evenkeel.simulator.fleet.detection import DetectorModel
 from evenkeel.simulator.fleet.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults

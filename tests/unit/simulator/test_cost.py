@@ -4,7 +4,7 @@ import pytest
 
 from evenkeel.layouts.layout import Stage, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.simulator.fleet.conditions import Conditions
 from evenkeel.simulator.fleet.cost import fleet_cost
 from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
