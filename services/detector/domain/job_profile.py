@@ -1,7 +1,7 @@
 """What a job's iterations are made of, from recent plain frames: the numbers a planner prices layouts with."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from evenkeel.services.detector.domain.pipeline_grid import PipelineGrid, betwee
 from evenkeel.services.detector.domain.profile import Profile, RankThroughput
 from evenkeel.services.detector.domain.recent_iterations import RecentIterations
 from evenkeel.services.detector.domain.rolling import RollingRows
+from evenkeel.services.detector.domain.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -34,22 +35,22 @@ WINDOW = 16
 _OF_SPEEDS = ("wall", "transfer")
 """What hangs on how fast all devices are; the rest is told by the healthy ones."""
 _COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer", "exchange")
-NUM_COLUMNS = len(_COLUMNS)
-_WALL, TRANSFER = _COLUMNS.index("wall"), _COLUMNS.index("transfer")
+_NUM_COLUMNS = len(_COLUMNS)
+_WALL, _TRANSFER = _COLUMNS.index("wall"), _COLUMNS.index("transfer")
 _EVERYBODY: Bools = np.zeros(0, dtype=np.bool_)
 
 
+@dataclass(slots=True, eq=False)
 class JobProfile:
     """Medians over the last plain frames of the epoch in force."""
 
-    def __init__(self) -> None:
-        self._epoch = -1
-        self.recent = RollingRows(WINDOW)
-        self._iterations = RecentIterations()
-        self._num_alike = 0
-        self._iteration_seconds = 0.0
-        self._transfer_before = 0.0
-        self._grid: PipelineGrid | None = None
+    _epoch: int = -1
+    recent: RollingRows = field(default_factory=lambda: RollingRows(WINDOW))
+    _iterations: RecentIterations = field(default_factory=RecentIterations)
+    _num_alike: int = 0
+    _iteration_seconds: float = 0.0
+    _transfer_before: float = 0.0
+    _grid: PipelineGrid | None = field(default=None, metadata=DERIVED)
 
     @property
     def epoch(self) -> int:
@@ -112,94 +113,44 @@ class JobProfile:
         if usable is not None:
             layout, table = FrameLayout(frame, usable), table.compress(usable, axis=1)
             healthy = None if healthy is None else healthy[usable]
-        grid = self.grid_of(layout)
-        found = taken(
+        grid = self._grid_of(layout)
+        found = _taken(
             table,
             grid.shares,
-            priced_by(layout, healthy),
+            _priced_by(layout, healthy),
             grid.cells,
             grid.num_stages,
             grid.counts,
             grid.rounds,
             grid.borders,
-            self.recent.prepare(NUM_COLUMNS),
+            self.recent.prepare(_NUM_COLUMNS),
             self.recent.stop,
-            self.num_alike_with_next,
+            num_alike := min(self._num_alike + 1, WINDOW),
         )
-        self.take(frame, found, usable=usable)
+        self._num_alike = num_alike
+        wall, self._iteration_seconds = found
+        rows = self.recent.take()
+        # Where stages of a replica ran different numbers of micro-batches, some were routed, and pipelines stall for
+        # one another, which is no transfer: what was found in the epoch before stands then, or what the others tell.
+        uneven = not grid.all_even and grid.is_piped
+        if uneven and (self._transfer_before > 0.0 or not grid.borders.any()):
+            rows[-1, _TRANSFER] = self._transfer_before
+        if usable is None and not frame.missing_ranks:
+            self._iterations.append(frame.iteration, wall, frame.micro_batches)
 
-    def grid_of(self, layout: FrameLayout) -> PipelineGrid:
+    def _grid_of(self, layout: FrameLayout) -> PipelineGrid:
         """Who shares a replica and a stage under a layout."""
         if self._grid is None or self._grid.layout is not layout:
             self._grid = PipelineGrid(layout)
         return self._grid
 
-    @property
-    def num_alike(self) -> int:
-        """Newest frames in which devices were as fast as now."""
-        return self._num_alike
-
-    @property
-    def num_alike_with_next(self) -> int:
-        """Newest frames in which devices were as fast as now, the next one included."""
-        return min(self._num_alike + 1, WINDOW)
-
-    def take(self, frame: FrameObservation, found: tuple[float, float], *, usable: Bools | None) -> None:
-        """Takes a frame of which :func:`taken` has written the next row, and what it found."""
-        self._num_alike = self.num_alike_with_next
-        wall, self._iteration_seconds = found
-        rows, instead = self.recent.take(), self.transfer_instead
-        if instead >= 0.0:
-            rows[-1, TRANSFER] = instead
-        if usable is None:
-            self.note(frame, wall)
-
-    @property
-    def transfer_instead(self) -> float:
-        """What stands in place of the seconds of a stage border that frames seem to tell; below 0 for nothing."""
-        grid = self._grid
-        # Where stages of a replica ran different numbers of micro-batches, some were routed, and pipelines stall for
-        # one another, which is no transfer: what was found in the epoch before stands then, or what the others tell.
-        uneven = grid is not None and not grid.all_even and grid.is_piped
-        if uneven and grid is not None and (self._transfer_before > 0.0 or not grid.borders.any()):
-            return self._transfer_before
-        return -1.0
-
-    def move_on(self, stop: int, count: int, num_alike: int, iteration_seconds: float) -> None:
-        """Counts frames of which all has been written; each is still to be noted.
-
-        Args:
-            stop: Where the next row goes.
-            count: How many there are.
-            num_alike: Newest frames in which devices were as fast as now.
-            iteration_seconds: Usual seconds of an iteration.
-        """
-        self.recent.stop, self.recent.count = stop, count
-        self._num_alike, self._iteration_seconds = num_alike, iteration_seconds
-
-    def note(self, frame: FrameObservation, wall_seconds: float) -> None:
-        """Keeps what a plain frame was made of, all entries of which count."""
-        if not frame.missing_ranks:
-            self._iterations.append(frame.iteration, wall_seconds, frame.micro_batches)
-
     def profile(self, job_id: str, iteration: int, throughputs: Sequence[RankThroughput]) -> Profile | None:
         """The profile now; None before the first plain frame of the epoch."""
         if not len(self.recent):
             return None
-        medians = np.empty((2, NUM_COLUMNS))
-        write_medians(self.recent.rows, self._num_alike, medians)
-        return self.profile_of(job_id, iteration, throughputs, *medians.tolist())
-
-    def profile_of(
-        self,
-        job_id: str,
-        iteration: int,
-        throughputs: Sequence[RankThroughput],
-        of_layout: Sequence[float],
-        of_speeds: Sequence[float],
-    ) -> Profile:
-        """The profile of an iteration after which these were the medians, as :func:`write_medians` finds them."""
-        _, seconds_per_flop, tokens, squares, fixed, _, exchange = of_layout
+        medians = np.empty((2, _NUM_COLUMNS))
+        _write_medians(self.recent.rows, self._num_alike, medians)
+        (_, seconds_per_flop, tokens, squares, fixed, _, exchange), of_speeds = medians.tolist()
         return Profile(
             job_id=job_id,
             iteration=iteration,
@@ -208,7 +159,7 @@ class JobProfile:
             tokens=tokens,
             sum_of_squares=squares,
             fixed_seconds=fixed,
-            transfer_seconds=of_speeds[TRANSFER],
+            transfer_seconds=of_speeds[_TRANSFER],
             iteration_seconds=of_speeds[_WALL],
             throughputs=throughputs,
             exchange_seconds=exchange,
@@ -219,30 +170,9 @@ class JobProfile:
         count = self._num_alike if column in _OF_SPEEDS else WINDOW
         return median(self.recent.rows[-count:, _COLUMNS.index(column)])
 
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {
-            "epoch": self._epoch,
-            "recent": self.recent.rows.tolist(),
-            "iterations": self._iterations.to_state(),
-            "iteration_seconds": self._iteration_seconds,
-            "transfer_before": self._transfer_before,
-            "num_alike": self._num_alike,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave, also that of a version that knew fewer columns."""
-        recent = [row for row in state["recent"] if len(row) == len(_COLUMNS)]
-        self._epoch = state["epoch"]
-        self.recent = RollingRows(WINDOW, recent)
-        self._iterations.restore(state.get("iterations", []))
-        self._num_alike = min(state.get("num_alike", WINDOW), len(recent))
-        self._iteration_seconds = state["iteration_seconds"]
-        self._transfer_before = state.get("transfer_before", 0.0)
-
 
 @compiled
-def write_medians(rows: Floats, num_alike: int, found: Floats) -> None:
+def _write_medians(rows: Floats, num_alike: int, found: Floats) -> None:
     """Writes what a profile tells.
 
     Args:
@@ -256,7 +186,7 @@ def write_medians(rows: Floats, num_alike: int, found: Floats) -> None:
         found[1, column] = middle_of(rows[first:, column].copy()) if first else found[0, column]
 
 
-def priced_by(layout: FrameLayout, healthy: Bools | None = None) -> Bools:
+def _priced_by(layout: FrameLayout, healthy: Bools | None = None) -> Bools:
     """Entries whose operations and seconds make the price: of healthy devices, if there are any; nothing for all."""
     if healthy is None:
         return _EVERYBODY if layout.all_priced else layout.has_flops
@@ -265,7 +195,7 @@ def priced_by(layout: FrameLayout, healthy: Bools | None = None) -> Bools:
 
 
 @compiled
-def taken(
+def _taken(
     table: Floats,
     shares: Floats,
     priced: Bools,

@@ -1,11 +1,13 @@
 """Medians of one row of numbers: numpy's, to the bit, at a fraction of its cost for the few numbers of a frame."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.state import GIVEN
 
 Floats = npt.NDArray[np.float64]
 
@@ -23,23 +25,19 @@ def median(values: Floats) -> float:
     return middle if count % 2 else (values.item(half - 1) + middle) / 2.0
 
 
+@dataclass(slots=True, eq=False)
 class RecentValues:
     """The newest so many numbers of a stream.
 
-    Args:
+    Attributes:
         most: How many are kept.
-        values: The first ones, oldest first; none may be NaN.
     """
 
-    __slots__ = ("_count", "_most", "_oldest", "_values")
-
-    def __init__(self, most: int, values: Iterable[float] = ()) -> None:
-        self._most = most
-        self._count = self._oldest = 0
-        # Round a ring, which is there from the first number on.
-        self._values: Floats = np.zeros(0)
-        for value in values:
-            self.append(value)
+    most: int = field(metadata=GIVEN)
+    _count: int = 0
+    _oldest: int = 0
+    # Round a ring, which is there from the first number on.
+    _values: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
         return self._count
@@ -51,26 +49,17 @@ class RecentValues:
     def append(self, value: float) -> None:
         """Takes the next number; the oldest one goes where there are too many."""
         if not len(self._values):
-            self._values = np.zeros(self._most)
-        self._count, self._oldest = put(self._values, self._count, self._oldest, value)
-
-    @property
-    def ring(self) -> tuple[Floats, int, int]:
-        """What :func:`put` works on: where numbers are kept (nothing before the first), their count, the oldest."""
-        return self._values, self._count, self._oldest
-
-    def move_on(self, count: int, oldest: int) -> None:
-        """Counts what :func:`put` has put in."""
-        self._count, self._oldest = count, oldest
+            self._values = np.zeros(self.most)
+        if self._count < self.most:
+            self._values[self._count] = value
+            self._count += 1
+        else:
+            self._values[self._oldest] = value
+            self._oldest = (self._oldest + 1) % self.most
 
     def clear(self) -> None:
         """Forgets all."""
         self._count = self._oldest = 0
-
-    @property
-    def kept(self) -> Floats:
-        """A view of them, in no order; it holds until the next one is taken."""
-        return self._values[: self._count]
 
     @property
     def median(self) -> float:
@@ -81,16 +70,6 @@ class RecentValues:
     def median_distance(self) -> float:
         """Median of the distances from the median."""
         return middle_distance(self._values[: self._count])
-
-
-@compiled
-def put(ring: Floats, count: int, oldest: int, value: float) -> tuple[int, int]:
-    """Puts the next number into a ring, in the place of the oldest one where it is full; count and oldest then."""
-    if count < len(ring):
-        ring[count] = value
-        return count + 1, oldest
-    ring[oldest] = value
-    return count, (oldest + 1) % len(ring)
 
 
 @compiled
