@@ -110,7 +110,7 @@ def last_ends(
     noise: float = 0.0,
     rng: np.random.Generator | None = None,
 ) -> Floats:
-    """When programs are through, as :func:`evenkeel.layouts.execution.times`: of several iterations when operations vary.
+    """When programs are through (:func:`evenkeel.layouts.execution.times`); of several iterations when operations vary.
 
     Args:
         programs: Of each place.
