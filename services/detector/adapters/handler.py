@@ -21,7 +21,7 @@ from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
 from evenkeel.services.detector.adapters.observation_codec import Arrived
 from evenkeel.services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
 from evenkeel.services.detector.domain.detector import Finding
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
 from evenkeel.services.detector.domain.profile import Profile
 from evenkeel.services.detector.domain.verdict import Verdict
 from evenkeel.services.detector.metrics import DetectorMetrics
@@ -131,9 +131,13 @@ class DetectorHandler:
                     verdicts.append(finding)
             self._metrics.rank_samples.inc(sum(map(_num_samples, messages)))
             watched.next_offset = max(watched.next_offset, last + 1)
-            if watched.first_unsaved is None:
+            # A picture says again what it says until that changes: unless it led to something, it is worth no snapshot,
+            # and those of a job that has ended do not keep it.
+            is_news = bool(findings) or not all(map(_is_picture, observations))
+            if is_news and watched.first_unsaved is None:
                 watched.first_unsaved = first
-            watched.last_seen_seconds = batch.received_at_seconds
+            if is_news or not watched.detector.finished:
+                watched.last_seen_seconds = batch.received_at_seconds
             if time.monotonic() - yielded_at > _YIELD_SECONDS:
                 await asyncio.sleep(0)
                 yielded_at = time.monotonic()
@@ -277,6 +281,10 @@ def _by_job(messages: Sequence[Message[Arrived]]) -> Iterator[tuple[str, list[Me
             yield from found.items()
             found, num_samples = {}, 0
     yield from found.items()
+
+
+def _is_picture(observation: Observation) -> bool:
+    return isinstance(observation, LivenessObservation) and observation.event is None
 
 
 def _num_samples(message: Message[Arrived]) -> int:
