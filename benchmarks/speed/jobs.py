@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 NUM_STAGES = 8

@@ -11,8 +11,8 @@ import numpy as np
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.middle import middle_of
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.memory.middle import middle_of
 from evenkeel.services.detector.domain.noise import estimate, row_scales
 from evenkeel.services.detector.domain.sequential_test import log_ratios
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb

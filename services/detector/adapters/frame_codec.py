@@ -13,7 +13,7 @@ from evenkeel.services.detector.adapters.frame_columns import rows_of_columns
 from evenkeel.services.detector.adapters.frame_entries import rows_of_entries
 from evenkeel.services.detector.adapters.frame_rows import FrameRows, joined, picked
 from evenkeel.services.detector.adapters.traffic_codec import traffic_from_protos
-from evenkeel.services.detector.domain.frame_arrays import (
+from evenkeel.services.detector.domain.frames.arrays import (
     COMPUTE_SECONDS,
     COUNTS,
     DATA_SECONDS,
@@ -39,7 +39,7 @@ from evenkeel.services.detector.domain.frame_arrays import (
     WORK_KEYS,
     empty_tables,
 )
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 RAW_FRAME = {"Frame": ["columns"]}

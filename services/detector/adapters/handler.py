@@ -8,27 +8,24 @@ away or slow delays commits and never verdicts: what is saved is taken between t
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from evenkeel.services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
 from evenkeel.services.common.kafka.ports import Producer
-from evenkeel.services.common.kafka.records import Message
+from evenkeel.services.detector.adapters.fetched import by_job, is_picture, num_samples, set_aside
 from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
 from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
 from evenkeel.services.detector.adapters.observation_codec import Arrived
 from evenkeel.services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
-from evenkeel.services.detector.domain.detector import Finding
-from evenkeel.services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.findings.verdict import Verdict
+from evenkeel.services.detector.domain.job import Finding
+from evenkeel.services.detector.domain.profile.profile import Profile
 from evenkeel.services.detector.metrics import DetectorMetrics
 
 _YIELD_SECONDS = 0.02
-# About 20 ms of a slow core, whatever the size of jobs.
-_SAMPLES_AT_ONCE = 8192
 _RETRY_SECONDS = 2.0
 # A healthy database is done by then, and the offsets go with this very commit.
 _SAVE_WAIT_SECONDS = 0.2
@@ -114,7 +111,7 @@ class DetectorHandler:
         rejections: list[Rejection] = []
         verdicts: list[Verdict] = []
         yielded_at = time.monotonic()
-        for job_id, messages in _by_job(batch.messages):
+        for job_id, messages in by_job(batch.messages):
             first, last = messages[0].record.offset, messages[-1].record.offset
             watched = jobs.get(job_id)
             if watched is None:
@@ -123,17 +120,17 @@ class DetectorHandler:
             # What is there already is taken together; nothing waits for more.
             observations = [each for message in messages for each in message.content.observations]
             findings, refused = watched.detector.observe(observations)
-            rejections += _set_aside(messages, refused)
+            rejections += set_aside(messages, refused)
             for finding in to_be_told(findings):
                 outgoing.append(record_of(finding))
                 self._count(finding)
                 if isinstance(finding, Verdict):
                     verdicts.append(finding)
-            self._metrics.rank_samples.inc(sum(map(_num_samples, messages)))
+            self._metrics.rank_samples.inc(sum(map(num_samples, messages)))
             watched.next_offset = max(watched.next_offset, last + 1)
             # A picture says again what it says until that changes: unless it led to something, it is worth no snapshot,
             # and those of a job that has ended do not keep it.
-            is_news = bool(findings) or not all(map(_is_picture, observations))
+            is_news = bool(findings) or not all(map(is_picture, observations))
             if is_news and watched.first_unsaved is None:
                 watched.first_unsaved = first
             if is_news or not watched.detector.finished:
@@ -268,38 +265,6 @@ class DetectorHandler:
 
     def _count_jobs(self) -> None:
         self._metrics.jobs.set(sum(len(jobs) for jobs in self._jobs.values()))
-
-
-def _by_job(messages: Sequence[Message[Arrived]]) -> Iterator[tuple[str, list[Message[Arrived]]]]:
-    """The observations of each job in their order, few enough at a time for the loop to have its turn."""
-    found: dict[str, list[Message[Arrived]]] = {}
-    num_samples = 0
-    for message in messages:
-        found.setdefault(message.content.observations[0].job_id, []).append(message)
-        num_samples += max(_num_samples(message), 1)
-        if num_samples >= _SAMPLES_AT_ONCE:
-            yield from found.items()
-            found, num_samples = {}, 0
-    yield from found.items()
-
-
-def _is_picture(observation: Observation) -> bool:
-    return isinstance(observation, LivenessObservation) and observation.event is None
-
-
-def _num_samples(message: Message[Arrived]) -> int:
-    """Of all of its frames, which have as many ranks each."""
-    observations = message.content.observations
-    return len(observations) * len(observations[0]) if isinstance(observations[0], FrameObservation) else 0
-
-
-def _set_aside(messages: Sequence[Message[Arrived]], refused: Sequence[tuple[int, Exception]]) -> list[Rejection]:
-    """The records of observations that nobody can take, each once."""
-    owners = [message.record for message in messages for _ in message.content.observations]
-    reasons = {owners[place].offset: (owners[place], repr(error)) for place, error in reversed(refused)}
-    return [
-        Rejection(record=record, error="not_observed", reason=reason) for _, (record, reason) in sorted(reasons.items())
-    ]
 
 
 def _log_verdict(verdict: Verdict) -> None:

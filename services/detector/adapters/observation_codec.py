@@ -10,15 +10,14 @@ from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
 from evenkeel.services.common.raw_fields import raw_message_class
 from evenkeel.services.detector.adapters.frame_codec import RAW_FRAME, frame_from_raw
 from evenkeel.services.detector.adapters.run_codec import RAW_RUN, frames_from_raw
-from evenkeel.services.detector.domain.link_suspicion import LinkProbeReport
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.domain.frames.observation import (
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
     RankProgress,
 )
-from evenkeel.services.detector.domain.suspicion import ProbeReport
+from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport, ProbeReport
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _EVENT_KINDS = {

@@ -10,7 +10,7 @@ from evenkeel.services.common.kafka import RejectedRecordError
 from evenkeel.services.detector.adapters.frame_codec import check_ranks, write_usable
 from evenkeel.services.detector.adapters.frame_columns import measured_of, seats_of
 from evenkeel.services.detector.adapters.packed_columns import read_columns
-from evenkeel.services.detector.domain.frame_arrays import (
+from evenkeel.services.detector.domain.frames.arrays import (
     COUNTS,
     EPOCHS,
     FIRST_OF_LAYOUT,
@@ -21,7 +21,7 @@ from evenkeel.services.detector.domain.frame_arrays import (
     RANKS,
     empty_tables,
 )
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 
 RAW_RUN = ("iterations", "closed_at_unix_seconds", "last_sample_at_unix_seconds", "columns")
 """Fields of a run that are taken as the bytes that they are."""

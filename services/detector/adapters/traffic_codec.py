@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.traffic import TrafficObservation, stamps_entered, stamps_took
+from evenkeel.services.detector.domain.frames.traffic import TrafficObservation, stamps_entered, stamps_took
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 Ints = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evenkeel.services.common.kafka import RejectedRecordError
 from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 # Measurements, and what a broken clock or counter may have made of them.

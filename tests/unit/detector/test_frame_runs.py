@@ -13,7 +13,7 @@ from evenkeel.contracts.unrolled import ONCE, unrolled
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.services.common.kafka import RejectedRecordError
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.unit.detector.test_codec import consumed
 from tests.unit.detector.test_frame_columns import FEW, NUMBERS, in_columns

@@ -11,14 +11,15 @@ from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
 from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import (
     FrameObservation,
     Observation,
 )
-from evenkeel.services.detector.domain.suspicion import ITERATIONS_BETWEEN_PROBES, Suspicion
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.probes.desk import ITERATIONS_BETWEEN_PROBES, Suspicion
+from evenkeel.services.detector.domain.probes.link_probes import LinkDesk, LinkStanding
 from evenkeel.telemetry.v1 import telemetry_pb2
 from tests.unit.detector.probed_run import probed_run
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
-from evenkeel.services.detector.domain.transfer_times import Transfers, TransferTimes
+from evenkeel.services.detector.domain.links.transfers.times import Transfers, TransferTimes
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 START = 1_700_000_000.0

@@ -2,7 +2,7 @@
 
 from evenkeel.contracts.topics import OBSERVATIONS
 from evenkeel.services.common.kafka import OutgoingRecord
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.unit.detector.synthetic import TOKENS
 

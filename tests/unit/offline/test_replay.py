@@ -15,7 +15,7 @@ from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.formats import RecordingFormat
 from evenkeel.offline.operations_file import read_operations
 from evenkeel.offline.samples_file import OBSERVATION_LINE, RECORD_LINE, read_messages, write_messages
-from evenkeel.services.detector.domain.verdict import VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import VerdictKind
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 from tests.unit.offline.replaying import run
