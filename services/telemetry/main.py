@@ -3,8 +3,6 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-import structlog
-
 from contracts.topics import RECORDS
 from services.common.database import create_engine
 from services.common.health import Health, health_server, ready_file
@@ -25,13 +23,10 @@ from services.telemetry.adapters.rollup_writer import RollupWriter
 from services.telemetry.handler import TelemetryHandler
 from services.telemetry.metrics import TelemetryMetrics
 from services.telemetry.settings import TelemetrySettings
-from services.telemetry.warm_up import warm_up
 
 SERVICE = "telemetry"
 # What a fetch brings of a partition, of the smallest records there are: some 50 ms of work, and one acknowledgement.
 _MOST_RECORDS = 16_384
-
-_log = structlog.get_logger(__name__)
 
 
 async def serve(settings: TelemetrySettings) -> None:
@@ -49,7 +44,6 @@ async def serve(settings: TelemetrySettings) -> None:
             health_server(health, registry, host=settings.metrics_host, port=settings.metrics_port)
         )
         await stack.enter_async_context(ready_file(settings.ready_file, metrics_port=port))
-        _log.info("what is compiled is ready", seconds=round(await asyncio.to_thread(warm_up), 2))
         engine = create_engine(
             settings.database_url.get_secret_value(), application_name=f"evenkeel-{SERVICE}", pool_size=2
         )
