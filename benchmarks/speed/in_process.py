@@ -46,8 +46,8 @@ class _Kept:
         return []
 
 
-def detector_per_second(num_ranks: int, *, seconds: float, in_blocks: bool) -> float:
-    """Rank-samples per second of CPU time through the pure detector; one frame at a time, or all that are there."""
+def detector_per_second(num_ranks: int, *, seconds: float) -> float:
+    """Rank-samples per second of CPU time through the pure detector."""
     job, detector = SyntheticJob("job", num_ranks), JobDetector("job")
     for frame in job.frames(range(_WARM_FRAMES)):
         detector.observe(frame)
@@ -55,11 +55,8 @@ def detector_per_second(num_ranks: int, *, seconds: float, in_blocks: bool) -> f
     while spent < seconds:
         frames = list(job.frames(range(done, done + max(8, _SAMPLES_AT_ONCE // num_ranks))))
         began_seconds = time.process_time()
-        if in_blocks:
-            detector.observe_all(frames)
-        else:
-            for frame in frames:
-                detector.observe(frame)
+        for frame in frames:
+            detector.observe(frame)
         spent += time.process_time() - began_seconds
         done += len(frames)
     return (done - _WARM_FRAMES) * num_ranks / spent
@@ -103,7 +100,8 @@ def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]
     for first in range(0, len(read), _AT_ONCE):
         decoded = [one for each in read[first : first + _AT_ONCE] for one in decode_observations(each).observations]
         num_judged += len(decoded)
-        num_found += len([record_of(finding) for finding in to_be_told(detector.observe_all(decoded))])
+        findings = [finding for one in decoded for finding in detector.observe(one)]
+        num_found += len([record_of(finding) for finding in to_be_told(findings)])
     judge_seconds = time.process_time() - began_seconds
     assert num_judged == num_iterations, num_judged
     return len(records) / telemetry_seconds, len(records) / judge_seconds

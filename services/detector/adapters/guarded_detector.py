@@ -35,27 +35,28 @@ class GuardedDetector:
         """See :class:`JobDetector`."""
         return self._detector.finished
 
-    def observe_all(self, observations: Sequence[Observation]) -> tuple[list[Finding], list[tuple[int, Exception]]]:
-        """Takes the job's next observations; a new detector takes them one by one where this one raises.
-
-        What is found twice by this has the same id both times.
+    def observe(self, observations: Sequence[Observation]) -> tuple[list[Finding], list[tuple[int, Exception]]]:
+        """Takes the job's next observations; where the detector raises, a new one goes on from that observation.
 
         Returns:
             What was found, and which observations even a detector that knows nothing cannot take, by their place.
         """
-        try:
-            return self._detector.observe_all(observations), []
-        except Exception as error:
-            self._failed(error)
         found: list[Finding] = []
         refused: list[tuple[int, Exception]] = []
         for place, observation in enumerate(observations):
             try:
-                found += self._detector.observe(observation)
+                found += self._observe(observation)
             except Exception as error:
                 self._failed(error)
                 refused.append((place, error))
         return found, refused
+
+    def _observe(self, observation: Observation) -> list[Finding]:
+        try:
+            return self._detector.observe(observation)
+        except Exception as error:
+            self._failed(error)
+        return self._detector.observe(observation)
 
     def restore(self, snapshot: bytes) -> None:
         """Takes over a snapshot; begins anew where that cannot be read."""

@@ -122,7 +122,7 @@ class DetectorHandler:
                 jobs[job_id] = watched
             # What is there already is taken together; nothing waits for more.
             observations = [each for message in messages for each in message.content.observations]
-            findings, refused = watched.detector.observe_all(observations)
+            findings, refused = watched.detector.observe(observations)
             rejections += _set_aside(messages, refused)
             for finding in to_be_told(findings):
                 outgoing.append(record_of(finding))

@@ -12,7 +12,7 @@ from services.detector.domain.frame_layout import FrameLayout
 from services.detector.domain.frame_table import LOG_RATIO, SECONDS
 from services.detector.domain.middle import median
 from services.detector.domain.observation import FrameObservation
-from services.detector.domain.workload import WorkExpectation, compare, reach_of
+from services.detector.domain.workload import WorkExpectation, compare
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ class ComputeWatch:
     @property
     def reach(self) -> float:
         """How far from what is usual a healthy entry may be that is learned from, log units of time."""
-        return reach_of(self.health.noise.scale)
+        return 5 * self.health.noise.scale + 0.1
 
     def locate(self, frame: FrameObservation) -> Ints:
         """The row of each entry of a frame whose processes are not those of the frame before."""

@@ -15,18 +15,14 @@ import numpy.typing as npt
 from services.detector.domain import report
 from services.detector.domain.compute_watch import ComputeWatch
 from services.detector.domain.culprits import Culprits
-from services.detector.domain.device_levels import HealthChange
 from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.frame_runs import frames_in_a_row
-from services.detector.domain.frame_table import FrameBlock, FrameTable, block_of
+from services.detector.domain.frame_table import FrameTable, table_of
 from services.detector.domain.hang_watch import HangWatch
 from services.detector.domain.job_links import JobLinks
 from services.detector.domain.job_profile import JobProfile
-from services.detector.domain.kind import Look
 from services.detector.domain.kind_board import KindBoard, kind_verdict
 from services.detector.domain.loss_watch import LossWatch
 from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
-from services.detector.domain.plain_pass import PROFILE_EVERY, PlainPass
 from services.detector.domain.probing import Probing
 from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
 from services.detector.domain.profile import Profile, RankThroughputs
@@ -37,6 +33,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Finding = Verdict | Profile | Suspicion
+
+PROFILE_EVERY = 5
+"""A profile is told in every so many frames without marks."""
 
 
 class JobDetector:
@@ -58,7 +57,6 @@ class JobDetector:
         self._losses = LossWatch()
         self._kinds = KindBoard(iterations_per_false_alarm=iterations_per_false_alarm)
         self._profile = JobProfile()
-        self._pass = PlainPass(job_id, self._compute, self._losses, self._kinds, self._profile)
         self._hangs = HangWatch()
         self._last_sequence = -1
         self._last_at = 0.0
@@ -87,29 +85,18 @@ class JobDetector:
         Returns:
             What was found, in the order it should be published.
         """
-        return self.observe_all((observation,))
-
-    def observe_all(self, observations: Sequence[Observation]) -> list[Finding]:
-        """Takes the job's next observations: the same as one after the other, in less time where many are frames."""
+        if self.has_taken(observation):
+            return []
         found: list[Finding] = []
-        place = 0
-        while place < len(observations):
-            observation = observations[place]
-            if self.has_taken(observation):
-                place += 1
-            elif isinstance(observation, FrameObservation):
-                frames = frames_in_a_row(observation, observations, place)
-                num_taken, of_frames = self._on_frames(frames)
-                self._seen(frames[num_taken - 1])
-                found += of_frames
-                place += num_taken
-            else:
-                self._seen(observation)
-                was_finished = self.finished
-                found += self._on_liveness(observation)
-                if self.finished and not was_finished:
-                    found.append(self._last_profile())
-                place += 1
+        if isinstance(observation, FrameObservation):
+            found += self._on_frame(observation)
+            self._seen(observation)
+            return found
+        was_finished = self.finished
+        found += self._on_liveness(observation)
+        self._seen(observation)
+        if self.finished and not was_finished:
+            found.append(self._last_profile())
         return found
 
     def _seen(self, observation: Observation) -> None:
@@ -140,9 +127,8 @@ class JobDetector:
             found.append(report.hang_verdict(self.job_id, hang, culprit, liveness.at_unix_seconds))
         return found
 
-    def _on_frames(self, frames: Sequence[FrameObservation]) -> tuple[int, list[Finding]]:
-        """Takes the first of some frames in a row, and as many of the others as are plain like that."""
-        frame = frames[0]
+    def _on_frame(self, frame: FrameObservation) -> list[Finding]:
+        """What everybody has to say of a frame, one after the other."""
         if frame.iteration <= self._iteration:
             self._go_back(frame.iteration)
         self._iteration = frame.iteration
@@ -153,86 +139,34 @@ class JobDetector:
             missing = self._processes.on_missing(frame.missing_ranks)
             found += [self._process_verdict(finding, frame.closed_at_unix_seconds) for finding in missing]
         if not len(frame):
-            return 1, found
-        block = block_of(frames, self._layout, self._bank)
-        num_taken = 0
-        while num_taken < block.num_alike and self._is_plain_time():
-            num_passed = self._pass_over(frames, block, num_taken, found)
-            if not num_passed:
-                break
-            num_taken += num_passed
-        if num_taken:
-            self._iteration = frames[num_taken - 1].iteration
-            return num_taken, found
-        return 1, found + self._on_other_frame(frame, block.table(0))
-
-    def _is_plain_time(self) -> bool:
-        """Nobody has to see a frame beside those for whom the compiled loop stands in."""
-        layout = self._layout
-        return (
-            layout is not None
-            and layout.all_at_work
-            and self._compute.has_learned
-            and not self._hangs.is_anybody_hung
-            and not self._bank.may_skip()
-        )
-
-    def _pass_over(
-        self, frames: Sequence[FrameObservation], block: FrameBlock, first: int, found: list[Finding]
-    ) -> int:
-        """Takes frames that are alike from the first one on, until one has something to tell; returns how many."""
-        layout, rows = self._layout, self._bank.located_rows
-        assert layout is not None
-        num_whole, stopped, profiles = self._pass.over(
-            frames,
-            block,
-            layout,
-            rows,
-            first=first,
-            num_to_profile=PROFILE_EVERY - self._num_frames % PROFILE_EVERY,
-            asks_from=self._probing.next_iteration,
-        )
-        num_taken = num_whole + (stopped is not None)
-        self._num_frames += num_taken
-        if self._links.have_nothing_to_say(frames[first : first + num_taken]):
-            found += map(self._told, profiles.values())
-        else:
-            for place in range(first, first + num_taken):
-                found += self._links.observe(frames[place])
-                if place in profiles:
-                    found.append(self._told(profiles[place]))
-        if stopped is not None:
-            frame = frames[first + num_whole]
-            verdicts = self._on_changes(frame, rows, stopped.changes, stopped.expected_seconds)
-            found += verdicts
-            passed, expected, table = stopped.passed, stopped.expected_seconds, block.table(first + num_whole)
-
-            def look() -> Look:
-                return self._look(frame, table, layout, layout.everybody, expected, rows)
-
-            of_kinds = self._kinds.observe(look()) if passed is None else self._kinds.pass_over(passed, look)
-            found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in of_kinds]
-            found += self._probing.suspect(frame, rows, self._profile)
-            if passed is not None:
-                self._profile.take(frame, stopped.iteration, usable=None)
-            else:
-                self._observe_profile(frame, table.numbers, layout, rows, None)
-            found += self._profile_after(frame, rows, verdicts)
-        return num_taken
-
-    def _on_other_frame(self, frame: FrameObservation, table: FrameTable) -> list[Finding]:
-        """What everybody has to say of a frame that is not plain, one after the other."""
-        found: list[Finding] = []
+            return found
+        table = table_of(frame, self._layout, self._bank)
         rows = self._bank.located_rows if table.has_processes_of_before else self._locate(frame)
+        if self._layout is None or not table.has_layout_of_before:
+            self._layout = FrameLayout(frame)
         for rank, incarnation, iteration in self._hangs.moving_again(frame):
             found.append(report.moving_again_verdict(frame, self._culprits.of(rank, incarnation), iteration))
         of_losses = self._losses.observe(frame, table.ranges)
         found += [report.loss_verdict(frame, loss, self._culprits.of_all(loss.ranks)) for loss in of_losses]
-        # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
-        if table.is_planned:
-            return found
-        found += self._links.observe(frame)
-        found += self._on_unmarked_frame(frame, table, rows)
+        if not table.is_planned:
+            found += self._links.observe(frame)
+        usable = self._usable(frame, table, self._layout, rows)
+        counts = bool(np.count_nonzero(usable))
+        verdicts, expected = self._judged(frame, table, self._layout, rows, usable) if counts else ([], None)
+        found += verdicts
+        look = self._kinds.look(
+            frame,
+            self._layout,
+            usable=usable,
+            expected_seconds=expected,
+            bank=self._bank,
+            rows=rows,
+            ranges=table.ranges,
+        )
+        found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in self._kinds.observe(look)]
+        if counts:
+            found += self._probing.suspect(frame, rows, self._profile)
+            found += self._profiled(frame, table, self._layout, rows, usable, verdicts)
         return found
 
     def _go_back(self, iteration: int) -> None:
@@ -248,63 +182,44 @@ class JobDetector:
         self._links.begin_epoch()
         self._kinds.begin_epoch()
 
-    def _on_unmarked_frame(self, frame: FrameObservation, table: FrameTable, rows: Ints) -> list[Finding]:
-        """What devices, kinds and the profile have to say of a frame without marks."""
-        layout, bank = self._layout, self._bank
-        if layout is None or not table.has_layout_of_before:
-            layout = self._layout = FrameLayout(frame)
+    def _usable(self, frame: FrameObservation, table: FrameTable, layout: FrameLayout, rows: Ints) -> Bools:
+        """Entries of a frame whose times count; ``layout.everybody`` itself where all do."""
+        # A planned pause or a reshape disturbs everybody's iteration, also of those who do not name it.
+        if table.is_planned:
+            return np.zeros(len(frame), dtype=np.bool_)
         usable = layout.usable(frame, is_measured=table.is_measured)
-        skipped = bank.take_skips(rows)
+        skipped = self._bank.take_skips(rows)
         if skipped is not None:
             usable = usable & ~skipped
-        some = None if usable is layout.everybody or np.count_nonzero(usable) == len(usable) else usable
-        if some is not None and not np.count_nonzero(some):
-            return []
+        return layout.everybody if np.count_nonzero(usable) == len(usable) else usable
+
+    def _judged(
+        self, frame: FrameObservation, table: FrameTable, layout: FrameLayout, rows: Ints, usable: Bools
+    ) -> tuple[list[Verdict], Floats | None]:
+        """Whose throughput changed, and what the work of each entry should take; None while that is learned."""
         self._num_frames += 1
+        some = None if usable is layout.everybody else usable
         changes, expected = self._compute.judge(frame.iteration, table.numbers, layout, rows, some)
-        verdicts = self._on_changes(frame, rows, changes, expected)
-        found: list[Finding] = [*verdicts]
-        usable = layout.everybody if some is None else some
-        of_kinds = self._kinds.observe(self._look(frame, table, layout, usable, expected, rows))
-        found += [kind_verdict(frame, one, self._culprits.of_all(one.ranks)) for one in of_kinds]
-        found += self._probing.suspect(frame, rows, self._profile)
-        self._observe_profile(frame, table.numbers, layout, rows, some)
-        return found + self._profile_after(frame, rows, verdicts)
-
-    def _on_changes(
-        self, frame: FrameObservation, rows: Ints, changes: Sequence[HealthChange], expected: Floats | None
-    ) -> list[Verdict]:
-        """What is to be published of devices whose throughput changed."""
-        verdicts = []
-        if changes and expected is not None:
+        told: list[Verdict] = []
+        if expected is not None and changes:
             entry_of = {int(row): entry for entry, row in enumerate(rows)}
-            for change in changes:
-                entry = entry_of[change.row]
-                verdicts.append(self._probing.health_verdict(frame, entry, change, float(expected[entry])))
-        return self._kinds.revise(frame, verdicts)
+            of_changes = [(entry_of[change.row], change) for change in changes]
+            told += [self._probing.health_verdict(frame, at, change, float(expected[at])) for at, change in of_changes]
+        return self._kinds.revise(frame, told), expected
 
-    def _look(
+    def _profiled(
         self,
         frame: FrameObservation,
         table: FrameTable,
         layout: FrameLayout,
-        usable: Bools,
-        expected: Floats | None,
         rows: Ints,
-    ) -> Look:
-        """What kinds see of a frame."""
-        return self._kinds.look(
-            frame, layout, usable=usable, expected_seconds=expected, bank=self._bank, rows=rows, ranges=table.ranges
-        )
-
-    def _observe_profile(
-        self, frame: FrameObservation, numbers: Floats, layout: FrameLayout, rows: Ints, usable: Bools | None
-    ) -> None:
+        usable: Bools,
+        verdicts: Sequence[Verdict],
+    ) -> list[Finding]:
+        """Takes a frame into the profile, and tells that where it is due."""
+        some = None if usable is layout.everybody else usable
         healthy = ~self._bank.ill[rows] if np.count_nonzero(self._bank.ill) else None
-        self._profile.observe(frame, numbers, layout, usable=usable, healthy=healthy)
-
-    def _profile_after(self, frame: FrameObservation, rows: Ints, verdicts: Sequence[Verdict]) -> list[Finding]:
-        """The profile after a frame that it has taken, where it is to be told."""
+        self._profile.observe(frame, table.numbers, layout, usable=some, healthy=healthy)
         if verdicts:
             first = max(verdict.first_iteration for verdict in verdicts)
             self._profile.devices_changed(first, max(1, frame.iteration - first + 1))

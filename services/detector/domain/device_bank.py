@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
 from services.detector.domain.device_tables import COUNTS, FLAGS, NUMBERS
 from services.detector.domain.device_tests import NUM_TESTS
 from services.detector.domain.observation import FrameObservation
@@ -240,14 +239,10 @@ class DeviceBank:
         np.maximum(self.num_to_skip, 1, out=self.num_to_skip)
         self._may_skip = True
 
-    def may_skip(self) -> bool:
-        """Whether somebody's next observation is to be left out."""
-        self._may_skip = self._may_skip and bool(np.count_nonzero(self.num_to_skip))
-        return self._may_skip
-
     def take_skips(self, rows: Ints) -> Bools | None:
         """True for the rows whose observation is to be left out, None for none; it is counted as left out."""
-        if not self.may_skip():
+        self._may_skip = self._may_skip and bool(np.count_nonzero(self.num_to_skip))
+        if not self._may_skip:
             return None
         skipped: Bools = self.num_to_skip[rows] > 0
         self.num_to_skip[rows[skipped]] -= 1
@@ -263,7 +258,12 @@ class DeviceBank:
         Returns:
             :attr:`window`, whose last row is to be written.
         """
-        self.stop = begin_column(self.wide, self.wide_iterations, self.stop, iteration)
+        if self.stop == len(self.wide):
+            for each in (self.wide, self.wide_iterations):
+                each[: WINDOW - 1] = each[1 - WINDOW :].copy()
+            self.stop = WINDOW - 1
+        self.wide_iterations[self.stop] = iteration
+        self.stop += 1
         return self.window
 
     def clear_tests(self, rows: Ints) -> None:
@@ -314,25 +314,3 @@ class DeviceBank:
         self.wide_iterations[:WINDOW] = state["iterations"]
         self.located, self._everyone = _NOBODY, None
         self._may_skip = True
-
-
-@compiled
-def begin_column(wide: Singles, iterations: Counts, stop: int, iteration: int) -> int:
-    """Begins the row of a window for an iteration, behind the others; at the end they move back to the beginning.
-
-    Args:
-        wide: One row an iteration, one column a device.
-        iterations: The iteration of each of its rows; written.
-        stop: Its first row that is not written yet.
-        iteration: The iteration.
-
-    Returns:
-        Its first row behind that of the iteration.
-    """
-    if stop == len(wide):
-        for place in range(WINDOW - 1):
-            wide[place] = wide[stop - WINDOW + 1 + place]
-            iterations[place] = iterations[stop - WINDOW + 1 + place]
-        stop = WINDOW - 1
-    iterations[stop] = iteration
-    return stop + 1

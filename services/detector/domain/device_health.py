@@ -29,7 +29,7 @@ Bools = npt.NDArray[np.bool_]
 QUIET = 0.25
 """Share of the way to a verdict up to which a healthy device's iterations are learned from."""
 
-NOISE_EVERY = 8
+_NOISE_EVERY = 8
 """The noise is found anew in every so many frames."""
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
@@ -88,7 +88,10 @@ class DeviceHealth:
             self._quiet, self._reached = None, np.inf
             return []
         bank = self.bank
-        limit, memory, few = self.begin(rows, work_keys)
+        self._quiet, self._reached = None, np.inf
+        if self._held[0] is not rows or self._held[1] is not work_keys:
+            self._take_work(rows, work_keys)
+        limit, memory, few = self._terms()
         marks, residuals = np.empty((2, len(rows)), dtype=np.bool_), np.empty(len(rows))
         judged = device_frame.judge(
             bank.numbers,
@@ -100,7 +103,7 @@ class DeviceHealth:
             bank.push(iteration)[-1],
             self.noise.scale,
             self.noise.freedom,
-            self.usual_centre,
+            self._centre.value,
             limit,
             QUIET * limit,
             memory,
@@ -108,67 +111,7 @@ class DeviceHealth:
             residuals,
             marks,
         )
-        return self.conclude(rows, judged, residuals, marks, num_frames=1)
-
-    @property
-    def usual_centre(self) -> float:
-        """Where what all devices have in common usually stands, log units of time."""
-        return self._centre.value
-
-    @property
-    def num_frames(self) -> int:
-        """Frames so far."""
-        return self._num_frames
-
-    @property
-    def renewal(self) -> tuple[float, Floats, Floats] | None:
-        """What :func:`renew_and_remember` needs beside the bank; None where a job is too small for it."""
-        if self._terms()[2]:
-            return None
-        return self._wandering.most_alike, *self._wandering.memory
-
-    @property
-    def num_to_noise(self) -> int:
-        """The noise is found anew with the so-manieth frame from now on."""
-        return NOISE_EVERY - self._num_frames % NOISE_EVERY
-
-    def begin(self, rows: Ints, work_keys: Floats) -> tuple[float, int, bool]:
-        """Begins a frame of at least one entry, or several of the same entries.
-
-        Args:
-            rows: As for :meth:`observe`, like the next.
-            work_keys: The same.
-
-        Returns:
-            The evidence of a verdict, the memory of offsets, whether ranks are few.
-        """
-        self._quiet, self._reached = None, np.inf
-        if self._held[0] is not rows or self._held[1] is not work_keys:
-            self._take_work(rows, work_keys)
-        return self._terms()
-
-    def conclude(
-        self,
-        rows: Ints,
-        judged: device_frame.Judged,
-        residuals: Floats,
-        marks: Bools,
-        *,
-        num_frames: int,
-        is_renewed: bool = False,
-    ) -> list[HealthChange]:
-        """Ends the frames that were begun, with what :func:`device_frame.judge` found of the last one and wrote.
-
-        Args:
-            rows: As for :meth:`observe`.
-            judged: What it returned.
-            residuals: See there, like the next.
-            marks: The same.
-            num_frames: How many frames; nothing is to be decided in those before the last one.
-            is_renewed: The noise was found anew wherever that was due; else it was not due before the last one.
-        """
-        self._num_frames += num_frames
-        is_noise_due = not is_renewed and self._num_frames % NOISE_EVERY == 0
+        self._num_frames += 1
         self._centre.value, first, second, num_waiting, highest, num_decided, num_ill = judged
         self._centre.pair = None if first < 0 else np.array((first, second))
         ready = _NONE
@@ -181,8 +124,9 @@ class DeviceHealth:
                 changes = self._decide(rows, marks[0])
                 self._follow(rows, residuals)
             else:
-                self._reached, self._quiet = highest / self._limit(), marks[1]
+                self._reached, self._quiet = highest / limit, marks[1]
         # After the tests: what has just come under suspicion is no noise.
+        is_noise_due = self._num_frames % _NOISE_EVERY == 0
         if is_noise_due or len(ready):
             self._renew_noise(ready, is_due=is_noise_due)
         return changes
@@ -247,7 +191,7 @@ class DeviceHealth:
         )
         if is_due:
             healthy = known if np.count_nonzero(settled) == len(settled) else known[settled]
-            self._wandering.remember(healthy, scale=self.noise.scale, num_new=NOISE_EVERY, few=self._terms()[2])
+            self._wandering.remember(healthy, scale=self.noise.scale, num_new=_NOISE_EVERY, few=self._terms()[2])
 
     def _take_work(self, rows: Ints, work_keys: Floats) -> None:
         bank = self.bank

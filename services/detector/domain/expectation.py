@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from river import base
 
-from services.detector.domain.least_squares import Learned, learn, solve
+from services.detector.domain.least_squares import learn, solve
 
 Floats = npt.NDArray[np.float64]
 
@@ -166,38 +166,23 @@ class ForgettingLeastSquares(base.Regressor):
         if self._names != tuple(names):
             self._meet(names)
             columns = self._arranged(names, columns)
-        moments, scores, ridges, reluctant, weights_now = self.insides()
-        learned = learn(
+        count, mass, *scores = learn(
             columns,
             _EQUAL if units is None else units,
             _EQUAL if weights is None else weights,
-            moments,
+            self._moments,
             self.forgetting,
             self.relative,
             self._mass > 0,
-            scores,
+            (self._spread, self._num_scored, self._half_width),
             self.coverage,
-            ridges,
-            reluctant,
-            weights_now,
+            self._ridges,
+            self._place_of_reluctant,
+            self._solved(),
         )
-        self._take(learned)
-
-    def insides(self) -> tuple[Floats, tuple[float, float, float], Floats, int, Floats]:
-        """What :func:`learn` works on: moments, scores, ridges, place of the reluctant feature, and weights."""
-        scores = self._spread, self._num_scored, self._half_width
-        return self._moments, scores, self._ridges, self._place_of_reluctant, self._solved()
-
-    def _take(self, learned: Learned) -> None:
-        count, mass, *scores = learned
-        if not count:
-            return
-        self.set_scores((scores[0], scores[1], scores[2]), self._mass * self.forgetting + mass)
-
-    def set_scores(self, scores: tuple[float, float, float], mass: float) -> None:
-        """What whoever worked on the insides in this one's place found: scores, and :attr:`mass`."""
-        self._spread, self._num_scored, self._half_width = scores
-        self._mass = mass
+        if count:
+            self._spread, self._num_scored, self._half_width = scores
+            self._mass = self._mass * self.forgetting + mass
 
     def _arranged(self, names: Sequence[Any], columns: Floats) -> Floats:
         """Columns as the moments stand; a feature that they lack is 0."""

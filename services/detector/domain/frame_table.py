@@ -1,8 +1,7 @@
 """A frame's columns as compiled code takes them: tables of numbers, each made in one pass that also looks them over."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +11,10 @@ from services.detector.domain.device_bank import DeviceBank
 from services.detector.domain.frame_arrays import (
     COMPUTE_SECONDS,
     COUNTS,
-    DATA_SECONDS,
     FIRST_OF_LAYOUT,
     FIRST_WAIT,
     FLOPS_OF_SQUARES,
     FLOPS_OF_TOKENS,
-    HAS_DATA,
     HAS_FLOPS,
     HAS_LOSS,
     HAS_NORM,
@@ -56,15 +53,6 @@ _NOBODY: Floats = np.zeros(0)
 _NO_COLUMNS: Ints = np.zeros((5, 0), dtype=np.int64)
 _NO_FLAGS: Bools = np.zeros(0, dtype=np.bool_)
 
-LOOK = (
-    *("has_processes_of_before", "has_layout_of_before", "is_planned", "is_measured", "data_share"),
-    *(f"{name}_{what}" for what in ("losses", "norms") for name in ("count", "all_finite", "lowest", "highest")),
-)
-"""What a look at a frame says, see :class:`FrameTable`."""
-
-DATA_SHARE, LOSSES, NORMS = LOOK.index("data_share"), LOOK.index("count_losses"), LOOK.index("count_norms")
-"""The last two: where their ranges begin."""
-
 
 class FrameTable(NamedTuple):
     """A frame's numbers, and what one look at them says.
@@ -75,7 +63,6 @@ class FrameTable(NamedTuple):
         has_layout_of_before: Everybody holds what it did under the known layout.
         is_planned: Some entry had a planned pause or a reshape.
         is_measured: All times are numbers, compute seconds above 0.
-        data_share: The largest share of the iteration that somebody's input took; below 0 where that is not known.
         ranges: Those of the losses and gradient norms that are reported.
     """
 
@@ -84,140 +71,34 @@ class FrameTable(NamedTuple):
     has_layout_of_before: bool
     is_planned: bool
     is_measured: bool
-    data_share: float
     ranges: tuple[Range, Range]
 
 
-class FrameBlock(NamedTuple):
-    """Tables of frames in a row, all of as many entries.
-
-    Attributes:
-        numbers: Frames by ``ROWS`` by entries.
-        looks: Frames by ``LOOK``.
-        iterations: Of each frame.
-        num_alike: The first so many have the processes and the layout of before, are measured, and not planned.
-    """
-
-    numbers: Floats
-    looks: Floats
-    iterations: Ints
-    num_alike: int
-
-    def table(self, place: int) -> FrameTable:
-        """The table of one of them."""
-        look = self.looks[place].tolist()
-        losses, norms = (
-            (int(count), bool(finite), lowest, highest)
-            for count, finite, lowest, highest in (look[LOSSES:NORMS], look[NORMS:])
-        )
-        same_processes, same_layout, planned, measured = map(bool, look[:DATA_SHARE])
-        return FrameTable(
-            self.numbers[place], same_processes, same_layout, planned, measured, look[DATA_SHARE], (losses, norms)
-        )
-
-
 def table_of(frame: FrameObservation, layout: FrameLayout | None = None, bank: DeviceBank | None = None) -> FrameTable:
-    """The table of a frame; arguments as for :func:`block_of`."""
-    return block_of([frame], layout, bank).table(0)
-
-
-def block_of(
-    frames: Sequence[FrameObservation], layout: FrameLayout | None = None, bank: DeviceBank | None = None
-) -> FrameBlock:
-    """Tables of some frames, up to the first that is not like those before.
+    """The table of a frame.
 
     Args:
-        frames: At least one, all of as many entries.
+        frame: The frame, of at least one entry.
         layout: The one that is known.
         bank: The devices, with the processes that they were located by last.
     """
-    known = layout if layout is not None and layout.epoch == frames[0].epoch else None
+    known = layout if layout is not None and layout.epoch == frame.epoch else None
     located = _NO_COLUMNS if bank is None else bank.located
     columns, work_keys, has_flops = (
         (_NO_COLUMNS, _NOBODY, _NO_FLAGS) if known is None else (known.columns, known.work_keys, known.has_flops)
     )
-    count, num_entries = len(frames), len(frames[0])
-    numbers, looks = np.empty((count, len(ROWS), num_entries)), np.empty((count, len(LOOK)))
-    num_alike = _look_over(
-        _one_behind_the_other([frame.numbers for frame in frames]),
-        _one_behind_the_other([frame.integers for frame in frames]),
-        _one_behind_the_other([frame.flags for frame in frames]),
-        located,
-        columns,
-        work_keys,
-        has_flops,
-        numbers,
-        looks,
+    numbers = np.empty((len(ROWS), len(frame)))
+    same_processes, same_layout, is_planned, is_measured = _look_at(
+        frame.numbers, frame.integers, frame.flags, located, columns, work_keys, has_flops, numbers
     )
-    if bank is not None:
-        num_alike = _num_in_place(frames, num_alike, looks, bank)
-    return FrameBlock(numbers, looks, np.array([frame.iteration for frame in frames]), num_alike)
-
-
-def _one_behind_the_other(tables: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Tables of as many rows and columns in one array, ``[tables, rows, columns]``; a single one is not copied."""
-    if len(tables) == 1:
-        return tables[0][np.newaxis]
-    return np.concatenate(tables).reshape(len(tables), *tables[0].shape)
-
-
-def _num_in_place(frames: Sequence[FrameObservation], num_alike: int, looks: Floats, bank: DeviceBank) -> int:
-    """How many of the frames that are alike have their processes where they were located; says so of the next, too."""
-    nodes: tuple[str, ...] | None = None
-    devices: tuple[str, ...] | None = None
-    for place, frame in enumerate(frames[: num_alike + 1]):
-        # Frames of a job share their names as long as nobody moves.
-        if frame.nodes is nodes and frame.devices is devices:
-            continue
-        if not bank.is_placed_as(frame):
-            looks[place, 0] = False
-            return min(place, num_alike)
-        nodes, devices = frame.nodes, frame.devices
-    return num_alike
-
-
-@compiled
-def _look_over(
-    numbers: Floats,
-    integers: Ints,
-    flags: Bools,
-    located: Ints,
-    known: Ints,
-    known_keys: Floats,
-    known_flops: Bools,
-    tables: Floats,
-    looks: Floats,
-) -> int:
-    """Writes tables, and what looks say, but for the nodes and devices of processes.
-
-    Args:
-        numbers: Those of frames one behind the other, like the next two.
-        integers: The same.
-        flags: The same.
-        located: Ranks and incarnations that were located last.
-        known: Replicas to epochs of the known layout, as :class:`FrameLayout` keeps them, like the next two.
-        known_keys: Its work keys.
-        known_flops: Its flags.
-        tables: Frames by ``ROWS`` by entries; written up to the first frame that is not like those before.
-        looks: Frames by ``LOOK``; written as far.
-
-    Returns:
-        How many have the processes and the layout of before, are measured, and not planned, before one that is not.
-    """
-    for place in range(len(tables)):
-        if not _look_at(
-            numbers[place],
-            integers[place],
-            flags[place],
-            located,
-            known,
-            known_keys,
-            known_flops,
-            tables[place],
-            looks[place],
-        ):
-            return place
-    return len(tables)
+    return FrameTable(
+        numbers,
+        same_processes and (bank is None or bank.is_placed_as(frame)),
+        same_layout,
+        is_planned,
+        is_measured,
+        (range_of(frame.losses, frame.has_loss), range_of(frame.gradient_norms, frame.has_gradient_norm)),
+    )
 
 
 @compiled
@@ -230,12 +111,11 @@ def _look_at(
     known_keys: Floats,
     known_flops: Bools,
     table: Floats,
-    look: Floats,
-) -> bool:
-    """One frame of :func:`_look_over`; whether it is like those before."""
+) -> tuple[bool, bool, bool, bool]:
+    """Writes a table; whether processes and layout are those that are known, it is planned, and it is measured."""
     count = numbers.shape[1]
     same_processes, same_layout = located.shape[1] == count, known.shape[1] == count
-    is_planned, measured, longest, most_input, knows_input = False, True, 0.0, 0.0, False
+    is_planned, measured = False, True
     for entry in range(count):
         if same_processes:
             same_processes = (
@@ -253,11 +133,6 @@ def _look_at(
         for row in range(NUM_WAITS):
             total += numbers[FIRST_WAIT + row, entry]
         measured &= seconds > 0.0 and math.isfinite(total)
-        longest = max(longest, wall)
-        if flags[HAS_DATA, entry]:
-            knows_input = True
-            if math.isfinite(numbers[DATA_SECONDS, entry]):
-                most_input = max(most_input, numbers[DATA_SECONDS, entry])
         table[SECONDS, entry] = seconds
         table[FLOPS, entry] = numbers[FLOPS_OF_TOKENS, entry] + square_flops
         table[SQUARE_FLOPS, entry] = square_flops
@@ -271,13 +146,4 @@ def _look_at(
         table[LOSS, entry] = numbers[LOSS_VALUES, entry] if flags[HAS_LOSS, entry] else math.nan
         table[GRADIENT_NORM, entry] = numbers[NORM_VALUES, entry] if flags[HAS_NORM, entry] else math.nan
     same_processes, same_layout = same_processes and count > 0, same_layout and count > 0
-    look[0], look[1], look[2], look[3] = same_processes, same_layout, is_planned, measured
-    look[DATA_SHARE] = most_input / max(longest, 1e-9) if knows_input else -1.0
-    _write_range(range_of(numbers[LOSS_VALUES], flags[HAS_LOSS]), look[LOSSES:NORMS])
-    _write_range(range_of(numbers[NORM_VALUES], flags[HAS_NORM]), look[NORMS:])
-    return same_processes and same_layout and measured and not is_planned
-
-
-@compiled
-def _write_range(known: Range, found: Floats) -> None:
-    found[0], found[1], found[2], found[3] = known
+    return same_processes, same_layout, is_planned, measured

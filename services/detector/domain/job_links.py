@@ -1,6 +1,5 @@
 """What a job's frames say of its links: nothing is kept of them where no rank measures transfers."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from services.detector.domain.link_watch import LinkWatch
@@ -24,10 +23,6 @@ class JobLinks:
         self._probing = probing
         self._iterations_per_false_alarm = iterations_per_false_alarm
         self._watch: LinkWatch | None = None
-
-    def have_nothing_to_say(self, frames: Sequence[FrameObservation]) -> bool:
-        """Nobody measures transfers, in these frames either."""
-        return self._watch is None and all(frame.traffic is None for frame in frames)
 
     def observe(self, frame: FrameObservation) -> list[Verdict | Suspicion]:
         """Takes the next frame; what is to be told of links, and whom to ask about them."""

@@ -34,8 +34,8 @@ WINDOW = 16
 _OF_SPEEDS = ("wall", "transfer")
 """What hangs on how fast all devices are; the rest is told by the healthy ones."""
 _COLUMNS = ("wall", "seconds_per_flop", "tokens", "squares", "fixed", "transfer", "exchange")
-NUM_COLUMNS = len(_COLUMNS)
-_WALL, TRANSFER = _COLUMNS.index("wall"), _COLUMNS.index("transfer")
+_NUM_COLUMNS = len(_COLUMNS)
+_WALL, _TRANSFER = _COLUMNS.index("wall"), _COLUMNS.index("transfer")
 _EVERYBODY: Bools = np.zeros(0, dtype=np.bool_)
 
 
@@ -112,94 +112,44 @@ class JobProfile:
         if usable is not None:
             layout, table = FrameLayout(frame, usable), table.compress(usable, axis=1)
             healthy = None if healthy is None else healthy[usable]
-        grid = self.grid_of(layout)
-        found = taken(
+        grid = self._grid_of(layout)
+        found = _taken(
             table,
             grid.shares,
-            priced_by(layout, healthy),
+            _priced_by(layout, healthy),
             grid.cells,
             grid.num_stages,
             grid.counts,
             grid.rounds,
             grid.borders,
-            self.recent.prepare(NUM_COLUMNS),
+            self.recent.prepare(_NUM_COLUMNS),
             self.recent.stop,
-            self.num_alike_with_next,
+            num_alike := min(self._num_alike + 1, WINDOW),
         )
-        self.take(frame, found, usable=usable)
+        self._num_alike = num_alike
+        wall, self._iteration_seconds = found
+        rows = self.recent.take()
+        # Where stages of a replica ran different numbers of micro-batches, some were routed, and pipelines stall for
+        # one another, which is no transfer: what was found in the epoch before stands then, or what the others tell.
+        uneven = not grid.all_even and grid.is_piped
+        if uneven and (self._transfer_before > 0.0 or not grid.borders.any()):
+            rows[-1, _TRANSFER] = self._transfer_before
+        if usable is None and not frame.missing_ranks:
+            self._iterations.append(frame.iteration, wall, frame.micro_batches)
 
-    def grid_of(self, layout: FrameLayout) -> PipelineGrid:
+    def _grid_of(self, layout: FrameLayout) -> PipelineGrid:
         """Who shares a replica and a stage under a layout."""
         if self._grid is None or self._grid.layout is not layout:
             self._grid = PipelineGrid(layout)
         return self._grid
 
-    @property
-    def num_alike(self) -> int:
-        """Newest frames in which devices were as fast as now."""
-        return self._num_alike
-
-    @property
-    def num_alike_with_next(self) -> int:
-        """Newest frames in which devices were as fast as now, the next one included."""
-        return min(self._num_alike + 1, WINDOW)
-
-    def take(self, frame: FrameObservation, found: tuple[float, float], *, usable: Bools | None) -> None:
-        """Takes a frame of which :func:`taken` has written the next row, and what it found."""
-        self._num_alike = self.num_alike_with_next
-        wall, self._iteration_seconds = found
-        rows, instead = self.recent.take(), self.transfer_instead
-        if instead >= 0.0:
-            rows[-1, TRANSFER] = instead
-        if usable is None:
-            self.note(frame, wall)
-
-    @property
-    def transfer_instead(self) -> float:
-        """What stands in place of the seconds of a stage border that frames seem to tell; below 0 for nothing."""
-        grid = self._grid
-        # Where stages of a replica ran different numbers of micro-batches, some were routed, and pipelines stall for
-        # one another, which is no transfer: what was found in the epoch before stands then, or what the others tell.
-        uneven = grid is not None and not grid.all_even and grid.is_piped
-        if uneven and grid is not None and (self._transfer_before > 0.0 or not grid.borders.any()):
-            return self._transfer_before
-        return -1.0
-
-    def move_on(self, stop: int, count: int, num_alike: int, iteration_seconds: float) -> None:
-        """Counts frames of which all has been written; each is still to be noted.
-
-        Args:
-            stop: Where the next row goes.
-            count: How many there are.
-            num_alike: Newest frames in which devices were as fast as now.
-            iteration_seconds: Usual seconds of an iteration.
-        """
-        self.recent.stop, self.recent.count = stop, count
-        self._num_alike, self._iteration_seconds = num_alike, iteration_seconds
-
-    def note(self, frame: FrameObservation, wall_seconds: float) -> None:
-        """Keeps what a plain frame was made of, all entries of which count."""
-        if not frame.missing_ranks:
-            self._iterations.append(frame.iteration, wall_seconds, frame.micro_batches)
-
     def profile(self, job_id: str, iteration: int, throughputs: Sequence[RankThroughput]) -> Profile | None:
         """The profile now; None before the first plain frame of the epoch."""
         if not len(self.recent):
             return None
-        medians = np.empty((2, NUM_COLUMNS))
-        write_medians(self.recent.rows, self._num_alike, medians)
-        return self.profile_of(job_id, iteration, throughputs, *medians.tolist())
-
-    def profile_of(
-        self,
-        job_id: str,
-        iteration: int,
-        throughputs: Sequence[RankThroughput],
-        of_layout: Sequence[float],
-        of_speeds: Sequence[float],
-    ) -> Profile:
-        """The profile of an iteration after which these were the medians, as :func:`write_medians` finds them."""
-        _, seconds_per_flop, tokens, squares, fixed, _, exchange = of_layout
+        medians = np.empty((2, _NUM_COLUMNS))
+        _write_medians(self.recent.rows, self._num_alike, medians)
+        (_, seconds_per_flop, tokens, squares, fixed, _, exchange), of_speeds = medians.tolist()
         return Profile(
             job_id=job_id,
             iteration=iteration,
@@ -208,7 +158,7 @@ class JobProfile:
             tokens=tokens,
             sum_of_squares=squares,
             fixed_seconds=fixed,
-            transfer_seconds=of_speeds[TRANSFER],
+            transfer_seconds=of_speeds[_TRANSFER],
             iteration_seconds=of_speeds[_WALL],
             throughputs=throughputs,
             exchange_seconds=exchange,
@@ -242,7 +192,7 @@ class JobProfile:
 
 
 @compiled
-def write_medians(rows: Floats, num_alike: int, found: Floats) -> None:
+def _write_medians(rows: Floats, num_alike: int, found: Floats) -> None:
     """Writes what a profile tells.
 
     Args:
@@ -256,7 +206,7 @@ def write_medians(rows: Floats, num_alike: int, found: Floats) -> None:
         found[1, column] = middle_of(rows[first:, column].copy()) if first else found[0, column]
 
 
-def priced_by(layout: FrameLayout, healthy: Bools | None = None) -> Bools:
+def _priced_by(layout: FrameLayout, healthy: Bools | None = None) -> Bools:
     """Entries whose operations and seconds make the price: of healthy devices, if there are any; nothing for all."""
     if healthy is None:
         return _EVERYBODY if layout.all_priced else layout.has_flops
@@ -265,7 +215,7 @@ def priced_by(layout: FrameLayout, healthy: Bools | None = None) -> Bools:
 
 
 @compiled
-def taken(
+def _taken(
     table: Floats,
     shares: Floats,
     priced: Bools,

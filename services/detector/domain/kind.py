@@ -1,12 +1,11 @@
 """What a kind of finding is: a watch over frames that says what it found, with facts and advice.
 
-Each kind is a file in :mod:`services.detector.domain.kinds`; a new one is found by being there. Kinds see the same
-frame and what is known of its devices, remember what they need, and report. They accuse no hardware: a sick device or
-link is found by its own test, and only those lead to a plan.
+Each kind is a file in :mod:`services.detector.domain.kinds`; a new one is found by being there. Kinds see every frame
+and what is known of its devices, take what concerns them, remember what they need, and report. They accuse no hardware:
+a sick device or link is found by its own test, and only those lead to a plan.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -51,34 +50,6 @@ class Look(NamedTuple):
     ranges: tuple[Range, Range]
 
 
-class Passed(NamedTuple):
-    """What the compiled pass over a plain frame has to say to kinds: nobody is ill, all entries count.
-
-    Attributes:
-        frame: The frame.
-        ranges: Those of the losses and gradient norms that are reported.
-        data_share: The largest share of the iteration that somebody's input took; below 0 where that is not known.
-        stands_out: Some device's newest residual may stand out of the body of the job's noise.
-        window_stands_out: The same of all residuals that are kept; only told of iterations in which somebody asks.
-        wall_log: Log of the longest iteration over the dearest work.
-        is_long: The iteration is much longer than its work explains.
-        lost: Mean part of the job's time that all wait for the dearest replica; below 0 where nobody asks.
-        heaviest: The stage of the highest mean load.
-        load: That load; below 0 where nobody asks.
-    """
-
-    frame: FrameObservation
-    ranges: tuple[Range, Range]
-    data_share: float
-    stands_out: bool
-    window_stands_out: bool
-    wall_log: float
-    is_long: bool
-    lost: float
-    heaviest: int
-    load: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindFinding:
     """What a kind found.
@@ -113,15 +84,10 @@ class KindWatch(ABC):
 
     @abstractmethod
     def observe(self, look: Look) -> list[KindFinding]:
-        """Takes one frame."""
-
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding] | None:
-        """Takes one plain frame of which the compiled pass has told; None where :meth:`observe` must see it instead."""
-        del passed
-        return None
+        """Takes one frame: each that somebody reported in, once and in order, also planned and partial ones."""
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
-        """Takes what was found about devices in this frame, and says what of it is to be published."""
+        """Takes what was found about devices in a frame whose times count; says what of it is to be published."""
         del frame
         return verdicts
 

@@ -4,9 +4,8 @@ import importlib
 import inspect
 import math
 import pkgutil
-from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from services.detector.domain import kinds
 from services.detector.domain.device_bank import DeviceBank
 from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
+from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.reported import Range
 from services.detector.domain.verdict import Culprit, Evidence, Verdict, verdict_id
@@ -22,7 +21,6 @@ from services.detector.domain.verdict import Culprit, Evidence, Verdict, verdict
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Kind = TypeVar("Kind", bound=KindWatch)
 
 
 @cache
@@ -105,28 +103,6 @@ class KindBoard:
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame, as :meth:`look` shows it."""
         return [finding for watch in self._watches for finding in watch.observe(look)]
-
-    def pass_over(self, passed: Passed, look: Callable[[], Look]) -> list[KindFinding]:
-        """Takes one frame of which the compiled pass has told.
-
-        Args:
-            passed: What it tells.
-            look: Makes what :meth:`observe` takes of the same frame; called only if some kind must see it.
-        """
-        found: list[KindFinding] = []
-        seen: Look | None = None
-        for watch in self._watches:
-            told = watch.pass_over(passed)
-            if told is None:
-                seen = seen or look()
-                told = watch.observe(seen)
-            if told:
-                found += told
-        return found
-
-    def watch(self, kind: type[Kind]) -> Kind:
-        """The watch of a kind."""
-        return next(watch for watch in self._watches if isinstance(watch, kind))
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
         """What of the verdicts about devices is to be published now."""

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from numeric.compiled import compiled
-from services.detector.domain.middle import RecentValues, median, middle_of, put
+from services.detector.domain.middle import RecentValues, median
 from services.detector.domain.observation import Bools, Floats, FrameObservation, Ints
 from services.detector.domain.reported import Range
 
@@ -73,10 +72,6 @@ class ReportedSeries:
 
     def complains(self, value: float) -> float | None:
         """Takes the next finite value; the usual one where it begins to be news."""
-        ring, count, oldest = self.recent.ring
-        if len(ring) and not may_have_jumped(ring, count, self.ratio, value):
-            self.move_on(*put(ring, count, oldest, value), 1)
-            return None
         usual = self.usual
         jumped = len(self.recent) >= _FEWEST and self.jumped(value, usual)
         certain = jumped and self.is_certain(value)
@@ -85,13 +80,6 @@ class ReportedSeries:
         if not jumped:
             self.num_calm += 1
         return usual if certain and self.rearm() else None
-
-    def move_on(self, count: int, oldest: int, num_values: int) -> None:
-        """Counts values that were put into the ring because they cannot have jumped."""
-        if num_values:
-            self.recent.move_on(count, oldest)
-            self.num_high = 0
-            self.num_calm += num_values
 
     def rearm(self) -> bool:
         """A bad value came: True where none was complained about shortly before."""
@@ -159,19 +147,3 @@ class LossWatch:
             one.recent = RecentValues(_WINDOW, state[name]["recent"])
             one.num_calm = state[name]["num_calm"]
             one.num_high = state[name].get("num_high", 0)
-
-
-@compiled
-def may_have_jumped(ring: Floats, count: int, ratio: float, value: float) -> bool:
-    """Whether a value is so far above the newest ones that their spread has to be asked.
-
-    Args:
-        ring: Where values are kept.
-        count: How many there are.
-        ratio: Over the usual value, below which no value is a jump.
-        value: A finite one.
-    """
-    if count < _FEWEST:
-        return False
-    middle = middle_of(ring[:count].copy())
-    return value > middle + (ratio - 1) * abs(middle)

@@ -52,25 +52,16 @@ class RecentValues:
         """Takes the next number; the oldest one goes where there are too many."""
         if not len(self._values):
             self._values = np.zeros(self._most)
-        self._count, self._oldest = put(self._values, self._count, self._oldest, value)
-
-    @property
-    def ring(self) -> tuple[Floats, int, int]:
-        """What :func:`put` works on: where numbers are kept (nothing before the first), their count, the oldest."""
-        return self._values, self._count, self._oldest
-
-    def move_on(self, count: int, oldest: int) -> None:
-        """Counts what :func:`put` has put in."""
-        self._count, self._oldest = count, oldest
+        if self._count < self._most:
+            self._values[self._count] = value
+            self._count += 1
+        else:
+            self._values[self._oldest] = value
+            self._oldest = (self._oldest + 1) % self._most
 
     def clear(self) -> None:
         """Forgets all."""
         self._count = self._oldest = 0
-
-    @property
-    def kept(self) -> Floats:
-        """A view of them, in no order; it holds until the next one is taken."""
-        return self._values[: self._count]
 
     @property
     def median(self) -> float:
@@ -81,16 +72,6 @@ class RecentValues:
     def median_distance(self) -> float:
         """Median of the distances from the median."""
         return middle_distance(self._values[: self._count])
-
-
-@compiled
-def put(ring: Floats, count: int, oldest: int, value: float) -> tuple[int, int]:
-    """Puts the next number into a ring, in the place of the oldest one where it is full; count and oldest then."""
-    if count < len(ring):
-        ring[count] = value
-        return count + 1, oldest
-    ring[oldest] = value
-    return count, (oldest + 1) % len(ring)
 
 
 @compiled

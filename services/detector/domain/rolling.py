@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-
 Floats = npt.NDArray[np.float64]
 
 
@@ -55,16 +53,11 @@ class RollingRows:
 
     def take(self) -> Floats:
         """Counts the row that was written where the next one goes, and returns all rows."""
-        self.stop, self.count = move_on(self.buffer, self._most, self.stop, self.count)
+        self.stop, self.count = self.stop + 1, min(self.count + 1, self._most)
+        if self.stop == len(self.buffer):
+            self.buffer[: self._most] = self.buffer[self.stop - self._most :].copy()
+            self.stop = self._most
         return self.rows
-
-    @property
-    def place(self) -> tuple[int, int, int]:
-        """What :func:`move_on` works on beside the buffer: how many are kept, where the next goes, how many there are.
-
-        :attr:`stop` and :attr:`count` are to be set to what it returns.
-        """
-        return self._most, self.stop, self.count
 
     def clear(self) -> None:
         """Forgets all."""
@@ -74,24 +67,3 @@ class RollingRows:
     def rows(self) -> Floats:
         """A view of them, oldest first; it holds until the next one is taken."""
         return self.buffer[self.stop - self.count : self.stop]
-
-
-@compiled
-def move_on(buffer: Floats, most: int, stop: int, count: int) -> tuple[int, int]:
-    """Counts the row that was written where the next one goes; moves all back to the beginning at the buffer's end.
-
-    Args:
-        buffer: One row each; written.
-        most: How many are kept.
-        stop: Where the next one went.
-        count: How many there were.
-
-    Returns:
-        Where the next one goes, and how many there are.
-    """
-    stop += 1
-    if stop == len(buffer):
-        for place in range(most):
-            buffer[place] = buffer[stop - most + place]
-        stop = most
-    return stop, min(count + 1, most)

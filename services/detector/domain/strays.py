@@ -48,11 +48,6 @@ class Strays:
         """
         remember_means(np.ascontiguousarray(residuals), scale, num_new, self._squares, self._counts)
 
-    @property
-    def memory(self) -> tuple[Floats, Floats]:
-        """What :func:`remember_means` writes."""
-        return self._squares, self._counts
-
     def over(self, length: int, *, share: float = 0.0) -> tuple[float, float]:
         """Root mean square of means over ``length`` iterations, and how many it rests on; (0.0, 0.0) for none.
 

@@ -36,11 +36,6 @@ class Wandering:
         share = None if self._closer is None else self._closer[0].share
         return 1.0 if share is None else share
 
-    @property
-    def memory(self) -> tuple[Floats, Floats]:
-        """What :func:`~services.detector.domain.strays.remember_means` writes in a job of not so few ranks."""
-        return self._strays.memory
-
     def remember(self, residuals: Floats, *, scale: float, num_new: int, few: bool) -> None:
         """Takes the oldest of some windows: whoever is ill has mostly been found by now, and is not taken for healthy.
 

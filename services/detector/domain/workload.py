@@ -10,7 +10,7 @@ be far off. So ``c`` is believed reluctantly, and is never below 0.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ import numpy.typing as npt
 from numeric.compiled import compiled
 from services.detector.domain.expectation import ForgettingLeastSquares
 from services.detector.domain.frame_table import EXPECTED, FLOPS, LOG_RATIO, MICRO_BATCHES, SECONDS, SQUARE_FLOPS
-from services.detector.domain.least_squares import learn
 from services.detector.domain.middle import middle_of
 
 Floats = npt.NDArray[np.float64]
@@ -28,33 +27,7 @@ Bools = npt.NDArray[np.bool_]
 _FEATURES = ("flops", "square_flops", "micro_batches")
 _SMALLEST_SHARE = 0.2
 _SHORTEST_SECONDS = 1e-12
-FORGETTING, COVERAGE = 0.998, 0.95
-
-
-class Learning(NamedTuple):
-    """What :func:`learn_healthy` works on.
-
-    Attributes:
-        moments: As :func:`~services.detector.domain.least_squares.learn` takes them, like the next three; written.
-        ridges: The same.
-        reluctant: The same.
-        weights: The same; written.
-        spread: Scores, like the next two.
-        num_scored: The same.
-        half_width: The same.
-        mass: Frames learned from, less what was forgotten.
-        seconds_per_flop: What an operation usually takes.
-    """
-
-    moments: Floats
-    ridges: Floats
-    reluctant: int
-    weights: Floats
-    spread: float
-    num_scored: float
-    half_width: float
-    mass: float
-    seconds_per_flop: float
+_FORGETTING, _COVERAGE = 0.998, 0.95
 
 
 class WorkExpectation:
@@ -62,11 +35,11 @@ class WorkExpectation:
 
     def __init__(self) -> None:
         self.model = ForgettingLeastSquares(
-            forgetting=FORGETTING,
+            forgetting=_FORGETTING,
             ridge=1e-3,
             primary="flops",
             reluctant="micro_batches",
-            coverage=COVERAGE,
+            coverage=_COVERAGE,
             relative=True,
         )
         self._seconds_per_flop = 0.0
@@ -115,17 +88,6 @@ class WorkExpectation:
         self.model.learn_columns(_FEATURES, columns, units=unit)
         self._follow(price)
 
-    @property
-    def learning(self) -> Learning:
-        """What :func:`learn_healthy` works on."""
-        moments, scores, ridges, reluctant, weights = self.model.insides()
-        return Learning(moments, ridges, reluctant, weights, *scores, self.model.mass, self._seconds_per_flop)
-
-    def take(self, spread: float, num_scored: float, half_width: float, mass: float, seconds_per_flop: float) -> None:
-        """Takes what :func:`learn_healthy` made of it."""
-        self.model.set_scores((spread, num_scored, half_width), mass)
-        self._seconds_per_flop = seconds_per_flop
-
     def _follow(self, price: float) -> None:
         self._seconds_per_flop = _followed(self._seconds_per_flop, price)
 
@@ -173,64 +135,6 @@ def foretell(table: Floats, weights: Floats, seconds_per_flop: float) -> float:
         table[EXPECTED, entry], table[LOG_RATIO, entry] = expected, value
         lowest, highest = min(lowest, value), max(highest, value)
     return highest - lowest
-
-
-@compiled
-def reach_of(noise_scale: float) -> float:
-    """How far from what is usual a healthy entry may be that is learned from, log units of time, for a job's noise."""
-    return 5 * noise_scale + 0.1
-
-
-@compiled
-def learn_healthy(
-    table: Floats, calm: Bools, all_calm: bool, apart: float, reach: float, learning: Learning
-) -> Learning:
-    """Learns the entries of a frame that are calm and not far off, by their relative errors.
-
-    Args:
-        table: With expected seconds and log ratios.
-        calm: Which entries are healthy and under no suspicion.
-        all_calm: All are.
-        apart: How far apart log ratios are at most.
-        reach: How far from the median they may be to be learned.
-        learning: What was known.
-
-    Returns:
-        What is known now.
-    """
-    units, count = table[EXPECTED], table.shape[1]
-    columns = table[:EXPECTED]
-    if not (all_calm and apart < reach):
-        middle, log_ratios, count = middle_of(table[LOG_RATIO].copy()), table[LOG_RATIO], 0
-        for entry in range(table.shape[1]):
-            count += calm[entry] and abs(log_ratios[entry] - middle) < reach
-        if count == 0:
-            return learning
-        columns, units, count = np.empty((EXPECTED, count)), np.empty(count), 0
-        for entry in range(table.shape[1]):
-            if calm[entry] and abs(log_ratios[entry] - middle) < reach:
-                columns[:, count], units[count] = table[:EXPECTED, entry], table[EXPECTED, entry]
-                count += 1
-    moments, ridges, reluctant, weights, spread, num_scored, half_width, mass, seconds_per_flop = learning
-    price = _usual_price(columns)
-    learned, added, spread, num_scored, half_width = learn(
-        columns,
-        units,
-        units[:0],
-        moments,
-        FORGETTING,
-        True,
-        True,
-        (spread, num_scored, half_width),
-        COVERAGE,
-        ridges,
-        reluctant,
-        weights,
-    )
-    if learned:
-        mass = mass * FORGETTING + added
-    seconds_per_flop = _followed(seconds_per_flop, price)
-    return Learning(moments, ridges, reluctant, weights, spread, num_scored, half_width, mass, seconds_per_flop)
 
 
 @compiled

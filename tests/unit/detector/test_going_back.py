@@ -44,7 +44,7 @@ def found_in(frames: Sequence[FrameObservation], *, at_once: int = 1) -> list[tu
     detector, found = JobDetector("job"), []
     for start in range(0, len(frames), at_once):
         block = frames[start : start + at_once]
-        found += [(block[-1].iteration, one) for one in detector.observe_all(block)]
+        found += [(block[-1].iteration, one) for each in block for one in detector.observe(each)]
         if start % 7 == 0:
             state = state_to_bytes(detector.to_state())
             detector = JobDetector("job")

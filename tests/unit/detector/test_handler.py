@@ -193,13 +193,11 @@ async def test_killed_while_a_snapshot_hangs_nothing_is_lost() -> None:
 class Failing(JobDetector):
     """Of one job: fails in iteration 30 if it has seen many others before, and in iteration 100 in any case."""
 
-    def observe_all(self, observations: Sequence[Observation]) -> list[Finding]:
-        for one in observations if self.job_id == "bad" else ():
-            if isinstance(one, FrameObservation) and (
-                one.iteration == 100 or (one.iteration == 30 and self._num_frames > 15)
-            ):
-                raise ValueError("math domain error")
-        return super().observe_all(observations)
+    def observe(self, observation: Observation) -> list[Finding]:
+        iteration = observation.iteration if isinstance(observation, FrameObservation) else -1
+        if self.job_id == "bad" and (iteration == 100 or (iteration == 30 and self._num_frames > 15)):
+            raise ValueError("math domain error")
+        return super().observe(observation)
 
 
 @pytest.mark.asyncio

@@ -17,7 +17,6 @@ from services.detector.domain import (
     middle,
     noise,
     pipeline_grid,
-    plain_loop,
     recent_iterations,
     reported,
     rolling,
@@ -44,7 +43,7 @@ MODULES = (
         recent_iterations,
     ),
     *(frame_codec, frame_columns, run_codec),
-    *(pipeline_grid, plain_loop, reported, rolling, strays, workload),
+    *(pipeline_grid, reported, rolling, strays, workload),
     *(jitter, periodic_pause, sequence_imbalance, stage_imbalance),
 )
 # Called by others that are compiled, and so a part of them.

@@ -4,19 +4,18 @@ Input is not compute, so a stall never speaks against a device; it is reported w
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
+from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.verdict import Evidence, VerdictKind
 
 _WINDOW = 12
 _STALLS = 3
-WORTH_TELLING = 0.05
+_WORTH_TELLING = 0.05
 """Input that takes this part of an iteration is a stall."""
-LEAST_LOST = 0.025
+_LEAST_LOST = 0.025
 """Stalls are told once they took this part of the last iterations: a busy machine's loader is late now and then."""
 _CALM_TO_REARM = 48
 _MOST_RANKS = 64
@@ -48,7 +47,7 @@ class InputStall(KindWatch):
         wall = float(np.max(frame.wall_seconds[look.usable]))
         known = look.usable & np.isfinite(frame.data_seconds)
         shares = np.where(known, frame.data_seconds, 0.0) / max(wall, 1e-9)
-        stalled = frame.ranks[shares > WORTH_TELLING].tolist()
+        stalled = frame.ranks[shares > _WORTH_TELLING].tolist()
         self._num_seen += 1
         stalls = [each for each in self._stalls if each[0] > self._num_seen - _WINDOW]
         if stalled:
@@ -56,28 +55,12 @@ class InputStall(KindWatch):
         self._stalls = stalls
         armed = self._num_calm >= _CALM_TO_REARM
         num_seen = min(self._num_seen, _WINDOW)
-        is_told = armed and len(stalls) >= _STALLS and _lost(stalls, num_seen) >= LEAST_LOST
+        is_told = armed and len(stalls) >= _STALLS and _lost(stalls, num_seen) >= _LEAST_LOST
         if is_told or (stalls and not armed):
             self._num_calm = 0
         elif not armed:
             self._num_calm += 1
         return [_finding(stalls, num_seen)] if is_told else []
-
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding] | None:
-        """Where there was no stall of late, and is none now, only the frame is counted."""
-        if passed.data_share > WORTH_TELLING or not self.is_calm:
-            return None
-        self.count(int(passed.data_share >= 0.0))
-        return ()
-
-    @property
-    def is_calm(self) -> bool:
-        """There was no stall of late: where there is none in a frame either, it is only to be counted."""
-        return not self._stalls and self._num_calm >= _CALM_TO_REARM
-
-    def count(self, num_frames: int) -> None:
-        """Counts frames without a stall in which somebody knew what input took."""
-        self._num_seen += num_frames
 
     def to_state(self) -> dict[str, Any]:
         """Everything remembered, as plain values."""

@@ -6,13 +6,12 @@ verdict names the onset of the newest spell; the ones before it are evidence. A 
 is no spell any more: the device is as slow as it is then.
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
+from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.observation import FrameObservation
 from services.detector.domain.spell_course import SpellCourse
 from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
@@ -29,11 +28,6 @@ class Intermittent(KindWatch):
     def __init__(self) -> None:
         self._courses: dict[int, SpellCourse] = {}
 
-    @property
-    def is_calm(self) -> bool:
-        """Nobody's spells are followed: frames without verdicts say nothing."""
-        return not self._courses
-
     def go_back(self, iteration: int) -> None:
         """Spells, and recoveries that are held back, began and ended by then."""
         for course in self._courses.values():
@@ -45,11 +39,6 @@ class Intermittent(KindWatch):
         """Frames say nothing that the verdicts about devices do not."""
         del look
         return []
-
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding]:
-        """The same."""
-        del passed
-        return ()
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
         """Holds recoveries back while a device comes and goes; one verdict then says how often it is slow."""

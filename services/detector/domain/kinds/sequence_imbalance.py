@@ -4,7 +4,6 @@ Judged from the work alone, by what the expectation says it costs on healthy dev
 Only where all replicas hold equal shares and quotas: uneven ones were given uneven work on purpose.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 
 from numeric.compiled import compiled
 from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
+from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Evidence, VerdictKind
 
@@ -63,10 +62,6 @@ class SequenceImbalance(KindWatch):
             look.expected_seconds, replicas.of, replicas.counts, look.frame.iteration, buffer, *self.recent.next_place
         )
         return self._conclude(mean)
-
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding]:
-        """The compiled pass has written the iteration down, where replicas can be compared."""
-        return () if passed.lost < 0.0 else self._conclude(passed.lost)
 
     def _conclude(self, mean: float) -> list[KindFinding]:
         """Counts an iteration that was written down, with which so much is lost in the mean."""

@@ -4,7 +4,6 @@ Compared within each replica, so unequal sequences cancel, and across replicas b
 not make its stage look heavy. While a slow verdict stands, layers may lie unevenly on purpose: nothing is said then.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 
 from numeric.compiled import compiled
 from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.kind import KindFinding, KindWatch, Look, Passed
+from services.detector.domain.kind import KindFinding, KindWatch, Look
 from services.detector.domain.middle import middle_of
 from services.detector.domain.rolling import RollingRows
 from services.detector.domain.verdict import Evidence, VerdictKind
@@ -64,10 +63,6 @@ class StageImbalance(KindWatch):
         seconds, buffer = look.frame.compute_seconds, self.recent.prepare(cells.num_stages)
         found = load_of(seconds, cells.divisors, cells.of, cells.counts, buffer, *self.recent.next_place)
         return self._conclude(look.frame.iteration, *found)
-
-    def pass_over(self, passed: Passed) -> Sequence[KindFinding]:
-        """The compiled pass has written the loads down, where stages can be compared and nothing was told yet."""
-        return () if passed.load < 0.0 else self._conclude(passed.frame.iteration, passed.heaviest, passed.load)
 
     def _conclude(self, iteration: int, heaviest: int, load: float) -> list[KindFinding]:
         """Counts an iteration that was written down, with which this stage has the highest mean load."""
