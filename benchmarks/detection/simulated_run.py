@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
+from contracts.frames import Frames
 from layouts.layout import Layout, uniform_layout
 from layouts.model import BlockCost, ModelSpec
+from services.detector.adapters.frame_reader import observations_of
+from services.detector.domain.observation import FrameObservation
 from simulator.hardware import Hardware
-from simulator.observations import NodeClock, observations
+from simulator.observations import NodeClock, frames
 from simulator.pipeline_run import RankTimes
 from simulator.workload import Workload, packed_workload
 
@@ -57,10 +59,14 @@ class SimulatedRun:
         """Iterations of the run."""
         return int(self.times.wall.shape[0])
 
-    def observations(self) -> Iterator[pb.Observation]:
-        """What the detector would read."""
-        return observations(
-            job_id=self.name,
+    def observations(self) -> Iterator[FrameObservation]:
+        """What the detector would look at."""
+        for number, frame in enumerate(self.frames()):
+            yield from observations_of(self.name, number, frame)
+
+    def frames(self) -> Iterator[Frames]:
+        """What it would read, iteration by iteration."""
+        return frames(
             model=self.model,
             layout=self.layout,
             hardware=self.hardware,

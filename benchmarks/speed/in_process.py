@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry
+from services.telemetry.warm_up import warm_up as warm_up_telemetry
 
 from benchmarks.speed.held import held_bytes
 from benchmarks.speed.jobs import SyntheticJob
@@ -20,7 +21,6 @@ from services.detector.warm_up import warm_up as warm_up_detector
 from services.telemetry.adapters.rollup_writer import RollupWriter
 from services.telemetry.handler import TelemetryHandler
 from services.telemetry.metrics import TelemetryMetrics
-from services.telemetry.warm_up import warm_up as warm_up_telemetry
 
 _WHERE = Partition(RECORDS.name, 0)
 # What a fetch brings of small records.

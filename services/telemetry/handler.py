@@ -182,7 +182,7 @@ class TelemetryHandler:
         return outgoing, rejections
 
     def _take(self, outgoing: _Outgoing, shard: _Shard, arrived: ArrivedJob, now_seconds: float) -> list[Rejection]:
-        """What one job brought; if its rules trip over it, record by record, and what they still trip over is buried."""
+        """What one job brought; if its rules trip over it, record by record; what they still trip over is buried."""
         job = self._job(shard, arrived.job_id, now_seconds)
         told = job.take(arrived.arrived, now_seconds)
         self._note(outgoing, shard, job, told)

@@ -86,14 +86,18 @@ def _add(batch: batch_pb2.Batch, sample: old.Sample) -> None:
         batch.listed_tokens.append(each.tokens)
         batch.listed_squares.append(each.sum_of_squares)
         batch.listed_kept.append(kept)
-    batch.channel_kind.extend(traffic.kinds)
+    batch.channel_kind.extend(batch_pb2.ChannelKind.ValueType(kind) for kind in traffic.kinds)
     batch.channel_party.extend(traffic.parties)
     batch.channel_num_members.extend(traffic.num_members)
     batch.channel_num_operations.extend(traffic.num_operations)
     batch.channel_bytes.extend(traffic.num_bytes)
     batch.channel_wait_microseconds.extend([0] * len(traffic.kinds))
     batch.channel_num_stamped.extend(traffic.num_stamped)
-    entered, took, sizes = iter(traffic.entered_microseconds), iter(traffic.took_microseconds), iter(traffic.stamped_bytes)
+    entered, took, sizes = (
+        iter(traffic.entered_microseconds),
+        iter(traffic.took_microseconds),
+        iter(traffic.stamped_bytes),
+    )
     for kind, count in zip(traffic.kinds, traffic.num_stamped, strict=True):
         sends = kind in (old.CHANNEL_KIND_ACTIVATION_SENT, old.CHANNEL_KIND_GRADIENT_SENT)
         for _ in range(count):

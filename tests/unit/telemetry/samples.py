@@ -20,14 +20,20 @@ class Sample(NamedTuple):
     incarnation: int = 0
     wall_seconds: float = 0.1
     offset: int = 0
+    forward_seconds: float = 0.0
     backward_seconds: float = 0.0
+    wait_vote_seconds: float = 0.0
     tokens: int = 0
+    sum_of_squares: float = 0.0
     loss: float | None = None
+    started_at_unix_seconds: float = 1.7e9
+    sequence: int = 0
+    num_dropped: int = 0
 
     def message(self, job_id: str = "job") -> pb.Batch:
         """The batch that brings it."""
         of_process = {"job_id": job_id, "node": f"node-{self.rank // 4}", "device": f"device-{self.rank}"}
-        of_iteration = {"flags": PRESENT, "loss": self.loss or 0.0, "started_at_unix_seconds": 1.7e9 + self.iteration}
+        of_iteration = {"flags": PRESENT, "loss": self.loss or 0.0}
         if self.loss is not None:
             of_iteration["flags"] |= HAS_LOSS
         values = {**self._asdict(), **of_process, **of_iteration, "num_iterations": 1}
