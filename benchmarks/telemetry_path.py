@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from services.telemetry.warm_up import warm_up as warm_telemetry
+from evenkeel.services.telemetry.warm_up import warm_up as warm_telemetry
 
 from benchmarks.speed.in_process import detector_bytes_per_rank, detector_per_second, services_per_second
 from benchmarks.speed.live import (
@@ -40,7 +40,7 @@ from benchmarks.speed.live import (
     running_services,
     servers,
 )
-from services.detector.warm_up import warm_up as warm_detector
+from evenkeel.services.detector.warm_up import warm_up as warm_detector
 
 RANKS = (8, 64, 512, 4096, 16_384)
 # A frame waits for the slowest rank: telemetry keeps eight open at most.

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from contracts.columns import ITERATION, PROCESS, READING
-from contracts.measured_arrays import (
+from evenkeel.contracts.columns import ITERATION, PROCESS, READING
+from evenkeel.contracts.measured_arrays import (
     COLUMNS,
     Floats,
     Ints,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from contracts.columns import ITERATION, MEMBER, PRESENT, READING
-from contracts.measured_arrays import (
+from evenkeel.contracts.columns import ITERATION, MEMBER, PRESENT, READING
+from evenkeel.contracts.measured_arrays import (
     COLUMNS,
     Bools,
     Floats,
@@ -26,7 +26,7 @@ _OF_RANKS = frozenset(column.name for column in ITERATION)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Members:
-    """R ranks of frames, ascending by rank; columns as in :mod:`contracts.columns`.
+    """R ranks of frames, ascending by rank; columns as in :mod:`evenkeel.contracts.columns`.
 
     Attributes:
         node_of: Place of its node in ``names``.
@@ -96,7 +96,7 @@ class Frames(MeasuredArrays):
         return self.has(PRESENT)
 
     def has(self, flag: int) -> Bools:
-        """[T, R] True where a flag of :mod:`contracts.columns` is set."""
+        """[T, R] True where a flag of :mod:`evenkeel.contracts.columns` is set."""
         found: Bools = (self.flags & flag) != 0
         return found
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from contracts.columns import CHANNEL, ITERATION, LISTED, OPERATION, STAMP, Column
+from evenkeel.contracts.columns import CHANNEL, ITERATION, LISTED, OPERATION, STAMP, Column
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -25,7 +25,7 @@ COLUMNS = (*ITERATION, *chain.from_iterable(group for _, group in LISTS), *STAMP
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredArrays:
-    """The columns of :mod:`contracts.columns` by their names and in their units, 64 bits a number; read only.
+    """The columns of :mod:`evenkeel.contracts.columns` by their names and in their units, 64 bits a number; read only.
 
     Those of iterations have one shape: [N] in batches, one behind the other; [T, R] in frames, but for ``iteration``,
     which is [T] there. Those of lists are flat, of one iteration and rank after the other.

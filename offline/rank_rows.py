@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from contracts.columns import HAS_FLOPS
-from contracts.frames import Frames
+from evenkeel.contracts.columns import HAS_FLOPS
+from evenkeel.contracts.frames import Frames
 
 _SECONDS = {
     **{name: f"{name}_seconds" for name in ("wall", "forward", "backward", "optimizer")},

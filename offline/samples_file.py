@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from google.protobuf.message import DecodeError
+
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.skipped import Skipped
+from evenkeel.services.telemetry.adapters.record_bridge import batches_of
 from evenkeel.telemetry.v1.telemetry_pb2 import Record
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.telemetry.v2.frames_pb2 import Observation
-from google.protobuf.message import DecodeError
-
-from offline.errors import RecordingError
-from offline.skipped import Skipped
-from services.telemetry.adapters.record_bridge import batches_of
 
 Message = Batch | Observation
 

@@ -8,11 +8,10 @@ stay where they belong.
 from collections.abc import Iterator
 from pathlib import Path
 
+from evenkeel.offline.samples_file import Message, job_of, read_messages
+from evenkeel.offline.skipped import Skipped
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.telemetry.v2.frames_pb2 import Observation
-
-from offline.samples_file import Message, job_of, read_messages
-from offline.skipped import Skipped
 
 _FAR_BACK = 16
 """Iterations that a batch may come after later ones without being out of place: a rank may be late."""

@@ -6,22 +6,21 @@ that any record so far has named, so frames close and silence counts as it did l
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from evenkeel.contracts.topics import BATCHES, FRAMES
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.samples_file import Message, job_of
+from evenkeel.offline.samples_order import newest_seconds
+from evenkeel.offline.skipped import Skipped
+from evenkeel.services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
+from evenkeel.services.detector.adapters.observation_codec import decode_observations
+from evenkeel.services.detector.domain.observation import Observation
+from evenkeel.services.telemetry.adapters.batch_reader import read_fetch
+from evenkeel.services.telemetry.adapters.observation_writer import observation_records
+from evenkeel.services.telemetry.domain.job_stream import JobStream
+from evenkeel.services.telemetry.domain.joiner import Outcome
+from evenkeel.services.telemetry.domain.observed import Numbered
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.telemetry.v2.frames_pb2 import Observation as Told
-
-from contracts.topics import BATCHES, FRAMES
-from offline.errors import RecordingError
-from offline.samples_file import Message, job_of
-from offline.samples_order import newest_seconds
-from offline.skipped import Skipped
-from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
-from services.detector.adapters.observation_codec import decode_observations
-from services.detector.domain.observation import Observation
-from services.telemetry.adapters.batch_reader import read_fetch
-from services.telemetry.adapters.observation_writer import observation_records
-from services.telemetry.domain.job_stream import JobStream
-from services.telemetry.domain.joiner import Outcome
-from services.telemetry.domain.observed import Numbered
 
 _LAST_FRAMES_SECONDS = 3600.0
 _LEFT_OUT = {

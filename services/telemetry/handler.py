@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from contracts.frames import Frames
-from services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
-from services.common.kafka.ports import Producer
-from services.common.kafka.tail import Tail
-from services.telemetry.adapters.batch_reader import ArrivedJob, read_fetch
-from services.telemetry.adapters.observation_writer import observation_records
-from services.telemetry.adapters.recovery import PartitionMemory, remember
-from services.telemetry.adapters.rollup_writer import RollupWriter
-from services.telemetry.domain.job_stream import RETURN_SECONDS, JobStream
-from services.telemetry.domain.observed import Picture
-from services.telemetry.domain.rollups import FinishedWindow, RollupHold
-from services.telemetry.job_runner import JobRunner, Told
-from services.telemetry.metrics import TelemetryMetrics
+from evenkeel.contracts.frames import Frames
+from evenkeel.services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
+from evenkeel.services.common.kafka.ports import Producer
+from evenkeel.services.common.kafka.tail import Tail
+from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob, read_fetch
+from evenkeel.services.telemetry.adapters.observation_writer import observation_records
+from evenkeel.services.telemetry.adapters.recovery import PartitionMemory, remember
+from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
+from evenkeel.services.telemetry.domain.job_stream import RETURN_SECONDS, JobStream
+from evenkeel.services.telemetry.domain.observed import Picture
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
+from evenkeel.services.telemetry.job_runner import JobRunner, Told
+from evenkeel.services.telemetry.metrics import TelemetryMetrics
 
 # A restart makes an unwritten rollup again if it is not older than this, or begins within so many newest records of its
 # partition. That bounds what is read again: 30 s of many ranks, or a second or two of work for windows of slow jobs.
@@ -54,7 +54,7 @@ class _Shard:
 
 
 class TelemetryHandler:
-    """The handler of the records' topic; see :class:`services.common.kafka.Handler`."""
+    """The handler of the records' topic; see :class:`evenkeel.services.common.kafka.Handler`."""
 
     def __init__(
         self,

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from services.telemetry.domain.job_stream import JobStream
-from services.telemetry.domain.joiner import Outcome
-from services.telemetry.domain.observed import Arrived, ArrivedEvent, EventKind, Numbered
-from services.telemetry.domain.rollups import FinishedWindow, RollupAggregator
-from services.telemetry.domain.sequences import BatchSequences
+from evenkeel.services.telemetry.domain.job_stream import JobStream
+from evenkeel.services.telemetry.domain.joiner import Outcome
+from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, EventKind, Numbered
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupAggregator
+from evenkeel.services.telemetry.domain.sequences import BatchSequences
 
 _ENDS = frozenset((EventKind.DIED, EventKind.FINISHED))
 

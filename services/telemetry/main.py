@@ -3,10 +3,10 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from contracts.topics import RECORDS
-from services.common.database import create_engine
-from services.common.health import Health, health_server, ready_file
-from services.common.kafka import (
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.health import Health, health_server, ready_file
+from evenkeel.services.common.kafka import (
     ConsumeLoop,
     DeadLetters,
     KafkaClientConfig,
@@ -14,15 +14,15 @@ from services.common.kafka import (
     KafkaProducer,
     LoopConfig,
 )
-from services.common.kafka.tail import KafkaTail
-from services.common.lifecycle import run_service
-from services.common.metrics import KafkaMetrics, create_registry
-from services.common.settings import load_settings
-from services.common.steady_clock import SteadyClock
-from services.telemetry.adapters.rollup_writer import RollupWriter
-from services.telemetry.handler import TelemetryHandler
-from services.telemetry.metrics import TelemetryMetrics
-from services.telemetry.settings import TelemetrySettings
+from evenkeel.services.common.kafka.tail import KafkaTail
+from evenkeel.services.common.lifecycle import run_service
+from evenkeel.services.common.metrics import KafkaMetrics, create_registry
+from evenkeel.services.common.settings import load_settings
+from evenkeel.services.common.steady_clock import SteadyClock
+from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
+from evenkeel.services.telemetry.handler import TelemetryHandler
+from evenkeel.services.telemetry.metrics import TelemetryMetrics
+from evenkeel.services.telemetry.settings import TelemetrySettings
 
 SERVICE = "telemetry"
 # What a fetch brings of a partition, of the smallest records there are: some 50 ms of work, and one acknowledgement.

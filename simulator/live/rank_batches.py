@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from evenkeel.contracts.columns import ITERATION, LISTED, MEMBER, PROCESS
+from evenkeel.contracts.frames import Frames
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.telemetry.v2 import process_pb2
-
-from contracts.columns import ITERATION, LISTED, MEMBER, PROCESS
-from contracts.frames import Frames
 
 _OF_MEMBERS = tuple(column.name for column in MEMBER if column in PROCESS and column.name != "incarnation")
 

@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 
-from layouts.layout import Layout
-from layouts.model import ModelSpec
-from layouts.rank_state import RankPhase
-from simulator.hardware import Hardware
-from simulator.live.rank_batches import add_news, batch_of, empty_batch
-from simulator.live.simulated_rank import SimulatedRank
-from simulator.noise import rank_noise
-from simulator.observations import frames
-from simulator.pipeline_run import RankTimes, run_pipeline
-from simulator.workload import Workload, length_histogram, packed_workload
-from trainer_sdk.control.state import ApplyMode
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.simulator.hardware import Hardware
+from evenkeel.simulator.live.rank_batches import add_news, batch_of, empty_batch
+from evenkeel.simulator.live.simulated_rank import SimulatedRank
+from evenkeel.simulator.noise import rank_noise
+from evenkeel.simulator.observations import frames
+from evenkeel.simulator.pipeline_run import RankTimes, run_pipeline
+from evenkeel.simulator.workload import Workload, length_histogram, packed_workload
+from evenkeel.telemetry.v2 import batch_pb2, process_pb2
+from evenkeel.trainer_sdk.control.state import ApplyMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

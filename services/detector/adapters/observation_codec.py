@@ -5,22 +5,22 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from evenkeel.telemetry.v2 import frames_pb2 as pb
-from evenkeel.telemetry.v2 import process_pb2
 from google.protobuf.message import DecodeError
 
-from contracts.frames import read_frames
-from services.common.kafka import ConsumedRecord, RejectedRecordError
-from services.detector.adapters.frame_reader import observations_of
-from services.detector.domain.link_suspicion import LinkProbeReport
-from services.detector.domain.observation import (
+from evenkeel.contracts.frames import read_frames
+from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
+from evenkeel.services.detector.adapters.frame_reader import observations_of
+from evenkeel.services.detector.domain.link_suspicion import LinkProbeReport
+from evenkeel.services.detector.domain.observation import (
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
     RankProgress,
 )
-from services.detector.domain.suspicion import ProbeReport
+from evenkeel.services.detector.domain.suspicion import ProbeReport
+from evenkeel.telemetry.v2 import frames_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2
 
 _EVENT_KINDS = {
     process_pb2.PROCESS_EVENT_KIND_STARTED: ProcessEventKind.STARTED,

@@ -9,22 +9,22 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from evenkeel.telemetry.v1.telemetry_pb2 import Record
-from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 from google.protobuf.message import DecodeError
 
-from contracts.batches import read_batches
-from contracts.mac import without_signature
-from services.common.kafka import ConsumedRecord, RejectedRecordError, Rejection
-from services.telemetry.adapters.record_bridge import batches_of
-from services.telemetry.domain.observed import Arrived, ArrivedEvent, ArrivedProgress, EventKind
-from services.telemetry.domain.validate import (
+from evenkeel.contracts.batches import read_batches
+from evenkeel.contracts.mac import without_signature
+from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError, Rejection
+from evenkeel.services.telemetry.adapters.record_bridge import batches_of
+from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, ArrivedProgress, EventKind
+from evenkeel.services.telemetry.domain.validate import (
     MAX_BATCH_BYTES,
     HostileBatchError,
     check_batches,
     check_event,
     check_progress,
 )
+from evenkeel.telemetry.v1.telemetry_pb2 import Record
+from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 
 _EXPECTED_HEADERS = {"content-type": b"application/protobuf", "ce_type": batch_pb2.Batch.DESCRIPTOR.full_name.encode()}
 _RECORD = Record.DESCRIPTOR.full_name.encode()

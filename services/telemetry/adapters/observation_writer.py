@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from evenkeel.contracts.frames import Frames, write_frames
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import FRAMES
+from evenkeel.services.common.kafka import ConsumedRecord, OutgoingRecord
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, Numbered, Picture
 from evenkeel.telemetry.v2 import frames_pb2 as pb
-
-from contracts.frames import Frames, write_frames
-from contracts.headers import record_headers
-from contracts.topics import FRAMES
-from services.common.kafka import ConsumedRecord, OutgoingRecord
-from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, Numbered, Picture
 
 INPUT_OFFSET_HEADER = "evenkeel-input-offset"
 SOURCE = "evenkeel/telemetry"

@@ -2,10 +2,9 @@
 
 from itertools import groupby
 
+from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT, HAS_LOSS, HAS_NORM, ITERATION, PRESENT
 from evenkeel.telemetry.v1 import telemetry_pb2 as old
 from evenkeel.telemetry.v2 import batch_pb2, process_pb2
-
-from contracts.columns import HAS_FLOPS, HAS_INPUT, HAS_LOSS, HAS_NORM, ITERATION, PRESENT
 
 
 def batches_of(record: old.Record) -> list[batch_pb2.Batch]:

@@ -6,16 +6,16 @@ we start to read again gives exactly those that a replay would repeat, and what 
 
 from dataclasses import dataclass, field
 
-from evenkeel.telemetry.v2 import frames_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from contracts.frames import Frames, read_frames
-from contracts.topics import FRAMES
-from services.common.kafka import Partition
-from services.common.kafka.tail import Tail
-from services.telemetry.adapters.batch_reader import event_from_proto
-from services.telemetry.adapters.observation_writer import input_offset_of
-from services.telemetry.domain.observed import ArrivedEvent
+from evenkeel.contracts.frames import Frames, read_frames
+from evenkeel.contracts.topics import FRAMES
+from evenkeel.services.common.kafka import Partition
+from evenkeel.services.common.kafka.tail import Tail
+from evenkeel.services.telemetry.adapters.batch_reader import event_from_proto
+from evenkeel.services.telemetry.adapters.observation_writer import input_offset_of
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent
+from evenkeel.telemetry.v2 import frames_pb2 as pb
 
 
 @dataclass(slots=True)

@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from contracts.batches import Batches
-from contracts.columns import ITERATION, PRESENT, READING
-from contracts.frames import Frames, Members
-from contracts.measured_arrays import Arrays, Ints, joined, picked
-from services.telemetry.domain.open_table import OpenTable
+from evenkeel.contracts.batches import Batches
+from evenkeel.contracts.columns import ITERATION, PRESENT, READING
+from evenkeel.contracts.frames import Frames, Members
+from evenkeel.contracts.measured_arrays import Arrays, Ints, joined, picked
+from evenkeel.services.telemetry.domain.open_table import OpenTable
 
 # Readings of a second each: of a job whose frames do not close, the newest are kept.
 _MAX_READINGS = 16_384
@@ -95,7 +95,7 @@ class _HeldRows:
         return np.arange(first, self._next)
 
     def take(self, numbers: Ints) -> Arrays:
-        """Their columns and lists, see :func:`contracts.measured_arrays.picked`; -1 is one that is not there."""
+        """Their columns and lists, see :func:`evenkeel.contracts.measured_arrays.picked`; -1 is one that is not there."""
         if len(self._parts) > 1:
             self._parts = [joined(self._parts)]
         return picked(self._parts[0], np.where(numbers < 0, -1, numbers - self._first))

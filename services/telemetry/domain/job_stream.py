@@ -3,11 +3,11 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from contracts.frames import Frames
-from services.telemetry.domain.joiner import FrameJoiner
-from services.telemetry.domain.observed import Arrived, ArrivedEvent, EventKind, Numbered, Observed
-from services.telemetry.domain.patience import FrameRules
-from services.telemetry.domain.progress import ProgressWatcher, WatchRules
+from evenkeel.contracts.frames import Frames
+from evenkeel.services.telemetry.domain.joiner import FrameJoiner
+from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, EventKind, Numbered, Observed
+from evenkeel.services.telemetry.domain.patience import FrameRules
+from evenkeel.services.telemetry.domain.progress import ProgressWatcher, WatchRules
 
 RETURN_SECONDS = 12.0
 """After a long cut every rank has so long to come back; a client's longest pause and attempt are in it."""

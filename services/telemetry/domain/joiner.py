@@ -21,13 +21,13 @@ from enum import StrEnum
 
 import numpy as np
 
-from contracts.batches import Batches
-from contracts.frames import Frames
-from contracts.measured_arrays import Ints
-from services.telemetry.domain.frame_builder import FrameBuilder
-from services.telemetry.domain.laggards import Laggards
-from services.telemetry.domain.open_table import OpenTable, Rows
-from services.telemetry.domain.patience import FrameRules, Patience
+from evenkeel.contracts.batches import Batches
+from evenkeel.contracts.frames import Frames
+from evenkeel.contracts.measured_arrays import Ints
+from evenkeel.services.telemetry.domain.frame_builder import FrameBuilder
+from evenkeel.services.telemetry.domain.laggards import Laggards
+from evenkeel.services.telemetry.domain.open_table import OpenTable, Rows
+from evenkeel.services.telemetry.domain.patience import FrameRules, Patience
 
 
 class Outcome(StrEnum):

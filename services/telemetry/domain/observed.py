@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from contracts.batches import Batches
-from contracts.frames import Frames
-from contracts.measured_arrays import Ints
+from evenkeel.contracts.batches import Batches
+from evenkeel.contracts.frames import Frames
+from evenkeel.contracts.measured_arrays import Ints
 
 
 class EventKind(StrEnum):

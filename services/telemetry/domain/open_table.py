@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contracts.measured_arrays import Bools, Floats, Ints
+from evenkeel.contracts.measured_arrays import Bools, Floats, Ints
 
 _BEYOND = np.iinfo(np.int64).max
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contracts.measured_arrays import Bools, Floats, Ints
-from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, EventKind, Picture, RankState
+from evenkeel.contracts.measured_arrays import Bools, Floats, Ints
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, EventKind, Picture, RankState
 
 _NEVER = -1
 """Operations of a rank that has not reported."""

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from contracts.batches import Batches
-from contracts.columns import HAS_LOSS
-from contracts.measured_arrays import Bools, Floats, Ints
-from history.records import RollupRecord
+from evenkeel.contracts.batches import Batches
+from evenkeel.contracts.columns import HAS_LOSS
+from evenkeel.contracts.measured_arrays import Bools, Floats, Ints
+from evenkeel.history.records import RollupRecord
 
 _LAST_WORDS_SECONDS = 2.0
 """What a process sent before its end is all there so long after it."""

@@ -1,6 +1,6 @@
 """Notices, by the numbers on a process's batches, which of them never came. Pure."""
 
-from contracts.batches import Batches
+from evenkeel.contracts.batches import Batches
 
 
 class BatchSequences:

@@ -1,6 +1,7 @@
 """What batches must look like before anything believes them. Pure.
 
-Protobuf already refuses bytes that are no message, and :func:`contracts.batches.read_batches` columns that do not fit
+Protobuf already refuses bytes that are no message, and :func:`evenkeel.contracts.batches.read_batches` columns that do
+not fit
 together. What is left are numbers that nobody can have measured: they would poison averages, hold frames open for ever,
 or take all memory.
 """
@@ -10,10 +11,10 @@ from typing import Protocol
 
 import numpy as np
 
-from contracts.batches import Batches
-from contracts.columns import PROCESS, READING
-from contracts.measured_arrays import COLUMNS
-from contracts.speakers import NO_RANK
+from evenkeel.contracts.batches import Batches
+from evenkeel.contracts.columns import PROCESS, READING
+from evenkeel.contracts.measured_arrays import COLUMNS
+from evenkeel.contracts.speakers import NO_RANK
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 MAX_RANK = 1_000_000

@@ -5,14 +5,14 @@ import json
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from evenkeel.telemetry.v2 import frames_pb2 as pb
 from typer.testing import CliRunner
 
 from benchmarks.detection.traces import make_trace
-from cli.errors import CommandError
-from cli.main import app
-from contracts.frames import write_frames
-from contracts.topics import FRAMES
+from evenkeel.cli.errors import CommandError
+from evenkeel.cli.main import app
+from evenkeel.contracts.frames import write_frames
+from evenkeel.contracts.topics import FRAMES
+from evenkeel.telemetry.v2 import frames_pb2 as pb
 
 pytestmark = pytest.mark.integration
 

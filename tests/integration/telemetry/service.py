@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from evenkeel.telemetry.v2 import batch_pb2, frames_pb2, process_pb2
 
-from contracts.frames import Frames, read_frames
-from contracts.headers import record_headers
-from contracts.topics import BATCHES, FRAMES
-from simulator.live.rank_batches import add_news, empty_batch
+from evenkeel.contracts.frames import Frames, read_frames
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import BATCHES, FRAMES
+from evenkeel.simulator.live.rank_batches import add_news, empty_batch
+from evenkeel.telemetry.v2 import batch_pb2, frames_pb2, process_pb2
 from tests.unit.telemetry.samples import Sample
 
 
@@ -43,7 +43,7 @@ class Service:
         self._ready_file.unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "services.telemetry", env=self._environment, stdout=log, stderr=log
+                sys.executable, "-m", "evenkeel.services.telemetry", env=self._environment, stdout=log, stderr=log
             )
         async with asyncio.timeout(200):
             while not self._ready_file.exists():

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from evenkeel.telemetry.v2 import frames_pb2, process_pb2
 from sqlalchemy import text
 
-from contracts.topics import BATCHES
-from services.common.database import create_engine
+from evenkeel.contracts.topics import BATCHES
+from evenkeel.services.common.database import create_engine
+from evenkeel.telemetry.v2 import frames_pb2, process_pb2
 from tests.integration.telemetry.service import Observations, Ranks, Service, observations_of, ranks_in, ranks_of
 from tests.unit.telemetry.samples import Sample
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from evenkeel.telemetry.v2 import batch_pb2 as pb
 from hypothesis import strategies as st
 
-from contracts.columns import CHANNEL, ITERATION, LISTED, OPERATION, PROCESS, READING, STAMP, Column
+from evenkeel.contracts.columns import CHANNEL, ITERATION, LISTED, OPERATION, PROCESS, READING, STAMP, Column
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 
 _HIGHEST = {"bool": 1, "enum": 3, "int32": 2**31 - 1, "sint32": 2**31 - 1, "uint32": 2**32 - 1}
 _TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from evenkeel.telemetry.v2 import batch_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.batches import Batches, read_batches, write_batches
-from contracts.columns import PROCESS, READING
-from contracts.measured_arrays import COLUMNS
+from evenkeel.contracts.batches import Batches, read_batches, write_batches
+from evenkeel.contracts.columns import PROCESS, READING
+from evenkeel.contracts.measured_arrays import COLUMNS
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 from tests.unit.contracts.measured import batch_messages
 
 _ALL = (*PROCESS, *COLUMNS, *READING)

@@ -4,13 +4,13 @@ import dataclasses
 import typing
 
 import pytest
-from evenkeel.telemetry.v2 import batch_pb2, frames_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from contracts.batches import Batches
-from contracts.columns import CHANNEL, ITERATION, LISTED, MEMBER, OPERATION, PROCESS, READING, STAMP, Column
-from contracts.frames import Frames, Members
-from contracts.measured_arrays import Floats, Ints, Texts
+from evenkeel.contracts.batches import Batches
+from evenkeel.contracts.columns import CHANNEL, ITERATION, LISTED, MEMBER, OPERATION, PROCESS, READING, STAMP, Column
+from evenkeel.contracts.frames import Frames, Members
+from evenkeel.contracts.measured_arrays import Floats, Ints, Texts
+from evenkeel.telemetry.v2 import batch_pb2, frames_pb2
 
 _MEASURED = (*ITERATION, *LISTED, *OPERATION, *CHANNEL, *STAMP)
 _WIRE_NAMES = ("double", "float", "bool", "enum", "string", "int32", "sint32", "int64", "uint32", "uint64")

@@ -4,13 +4,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evenkeel.telemetry.v2 import frames_pb2 as pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.columns import CHANNEL, HAS_LOSS, ITERATION, LISTED, MEMBER, OPERATION, PRESENT, READING, STAMP, Column
-from contracts.frames import Frames, read_frames, write_frames
-from contracts.measured_arrays import COLUMNS
+from evenkeel.contracts.columns import (
+    CHANNEL,
+    HAS_LOSS,
+    ITERATION,
+    LISTED,
+    MEMBER,
+    OPERATION,
+    PRESENT,
+    READING,
+    STAMP,
+    Column,
+)
+from evenkeel.contracts.frames import Frames, read_frames, write_frames
+from evenkeel.contracts.measured_arrays import COLUMNS
+from evenkeel.telemetry.v2 import frames_pb2 as pb
 from tests.unit.contracts.measured import values_of
 
 

@@ -1,11 +1,11 @@
 """Signatures of batches: what the job's key signed is believed, and nothing else."""
 
 import pytest
-from evenkeel.telemetry.v2 import batch_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.mac import TAIL_BYTES, JobKey, SignatureError, is_signed, signed, verified, without_signature
+from evenkeel.contracts.mac import TAIL_BYTES, JobKey, SignatureError, is_signed, signed, verified, without_signature
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 from tests.unit.contracts.measured import batch_messages
 
 _KEY = JobKey(3, b"k" * 32)

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from evenkeel.telemetry.v2 import batch_pb2 as pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.frames import Frames, frames_of, members_of
-from services.detector.adapters.frame_reader import observations_of
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.transfer_times import Transfers, TransferTimes
+from evenkeel.contracts.frames import Frames, frames_of, members_of
+from evenkeel.services.detector.adapters.frame_reader import observations_of
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.transfer_times import Transfers, TransferTimes
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 
 START = 1_700_000_000.0
 TRANSFER = 2e-3

@@ -3,14 +3,14 @@
 from typing import Any
 
 import numpy as np
+
+from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT, HAS_LOSS
+from evenkeel.contracts.frames import Frames, frames_of, members_of, write_frames
+from evenkeel.contracts.topics import FRAMES
+from evenkeel.services.common.kafka import OutgoingRecord
+from evenkeel.services.detector.domain.observation import FrameObservation
 from evenkeel.telemetry.v2 import frames_pb2 as pb
 from evenkeel.telemetry.v2 import process_pb2
-
-from contracts.columns import HAS_FLOPS, HAS_INPUT, HAS_LOSS
-from contracts.frames import Frames, frames_of, members_of, write_frames
-from contracts.topics import FRAMES
-from services.common.kafka import OutgoingRecord
-from services.detector.domain.observation import FrameObservation
 from tests.unit.detector.synthetic import TOKENS
 
 BACKWARD_MULTIPLE = 2.0

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from evenkeel.telemetry.v2 import batch_pb2, frames_pb2
 from typer.testing import CliRunner
 
-from attribution import Operations
-from cli.errors import CommandError
-from cli.main import app
-from contracts.columns import HAS_FLOPS, HAS_INPUT
-from contracts.frames import frames_of, members_of, read_frames, write_frames
-from offline.errors import RecordingError
-from offline.formats import RecordingFormat
-from offline.operations_file import read_operations
-from offline.samples_file import BATCH_LINE, OBSERVATION_LINE, read_messages, write_messages
-from services.detector.domain.verdict import VerdictKind
-from simulator.live.rank_batches import batch_of
+from evenkeel.attribution import Operations
+from evenkeel.cli.errors import CommandError
+from evenkeel.cli.main import app
+from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT
+from evenkeel.contracts.frames import frames_of, members_of, read_frames, write_frames
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.operations_file import read_operations
+from evenkeel.offline.samples_file import BATCH_LINE, OBSERVATION_LINE, read_messages, write_messages
+from evenkeel.services.detector.domain.verdict import VerdictKind
+from evenkeel.simulator.live.rank_batches import batch_of
+from evenkeel.telemetry.v2 import batch_pb2, frames_pb2
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 from tests.unit.offline.replaying import run
 

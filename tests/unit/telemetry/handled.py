@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from evenkeel.telemetry.v2 import batch_pb2, frames_pb2
 from prometheus_client import CollectorRegistry
 
-from contracts.columns import PROCESS
-from contracts.frames import Frames, read_frames
-from contracts.topics import BATCHES
-from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
-from services.telemetry.domain.rollups import FinishedWindow, RollupHold
-from services.telemetry.handler import TelemetryHandler
-from services.telemetry.metrics import TelemetryMetrics
+from evenkeel.contracts.columns import PROCESS
+from evenkeel.contracts.frames import Frames, read_frames
+from evenkeel.contracts.topics import BATCHES
+from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
+from evenkeel.services.telemetry.handler import TelemetryHandler
+from evenkeel.services.telemetry.metrics import TelemetryMetrics
+from evenkeel.telemetry.v2 import batch_pb2, frames_pb2
 from tests.unit.telemetry.joining import Seen, seen
 from tests.unit.telemetry.samples import Sample
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from contracts.frames import Frames
-from services.telemetry.domain.joiner import FrameJoiner
-from services.telemetry.domain.patience import FrameRules
+from evenkeel.contracts.frames import Frames
+from evenkeel.services.telemetry.domain.joiner import FrameJoiner
+from evenkeel.services.telemetry.domain.patience import FrameRules
 from tests.unit.telemetry.samples import Sample, batches_of, sample
 
 

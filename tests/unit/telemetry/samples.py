@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from evenkeel.telemetry.v2 import batch_pb2 as pb
 
-from contracts.batches import Batches, read_batches
-from contracts.columns import HAS_LOSS, ITERATION, PRESENT, PROCESS
-from services.telemetry.domain.observed import Arrived, ArrivedEvent, ArrivedProgress, EventKind
+from evenkeel.contracts.batches import Batches, read_batches
+from evenkeel.contracts.columns import HAS_LOSS, ITERATION, PRESENT, PROCESS
+from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, ArrivedProgress, EventKind
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 
 
 class Sample(NamedTuple):

@@ -5,17 +5,17 @@ import math
 from collections.abc import Callable
 
 import pytest
-from evenkeel.telemetry.v2 import batch_pb2 as pb
-from evenkeel.telemetry.v2 import process_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.columns import PRESENT
-from contracts.headers import record_headers
-from contracts.mac import JobKey, signed
-from contracts.topics import BATCHES, VERDICTS
-from services.common.kafka import ConsumedRecord, Partition
-from services.telemetry.adapters.batch_reader import read_fetch
+from evenkeel.contracts.columns import PRESENT
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.mac import JobKey, signed
+from evenkeel.contracts.topics import BATCHES, VERDICTS
+from evenkeel.services.common.kafka import ConsumedRecord, Partition
+from evenkeel.services.telemetry.adapters.batch_reader import read_fetch
+from evenkeel.telemetry.v2 import batch_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2
 from tests.unit.contracts.measured import batch_messages
 from tests.unit.telemetry.samples import Sample
 

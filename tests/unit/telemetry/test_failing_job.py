@@ -1,15 +1,15 @@
 """A job whose samples cannot be joined, by a mistake of ours, ends nothing for the others."""
 
 import pytest
-from evenkeel.telemetry.v2 import batch_pb2 as pb
 
-from contracts.batches import Batches
-from contracts.frames import Frames
-from contracts.measured_arrays import Ints
-from services.telemetry.domain import job_stream
-from services.telemetry.domain.job_stream import JobStream
-from services.telemetry.domain.joiner import FrameJoiner
-from services.telemetry.domain.observed import EventKind
+from evenkeel.contracts.batches import Batches
+from evenkeel.contracts.frames import Frames
+from evenkeel.contracts.measured_arrays import Ints
+from evenkeel.services.telemetry.domain import job_stream
+from evenkeel.services.telemetry.domain.job_stream import JobStream
+from evenkeel.services.telemetry.domain.joiner import FrameJoiner
+from evenkeel.services.telemetry.domain.observed import EventKind
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 from tests.unit.telemetry.handled import PARTITION, Service
 from tests.unit.telemetry.samples import arrived, event, sample
 

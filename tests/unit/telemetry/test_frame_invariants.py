@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.telemetry.domain.joiner import FrameJoiner
+from evenkeel.services.telemetry.domain.joiner import FrameJoiner
 from tests.unit.telemetry.joining import Seen, add, add_all, seen, settled_joiner
 from tests.unit.telemetry.samples import Sample, sample
 

@@ -1,7 +1,7 @@
 import pytest
 
-from services.telemetry.domain.joiner import FrameJoiner, Outcome
-from services.telemetry.domain.patience import FrameRules
+from evenkeel.services.telemetry.domain.joiner import FrameJoiner, Outcome
+from evenkeel.services.telemetry.domain.patience import FrameRules
 from tests.unit.telemetry.joining import Seen, add, add_all, seen, settled_joiner
 from tests.unit.telemetry.samples import sample
 

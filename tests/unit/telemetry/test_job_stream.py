@@ -1,9 +1,9 @@
 import pytest
 
-from contracts.frames import Frames
-from services.telemetry.domain.job_stream import JobStream
-from services.telemetry.domain.joiner import FrameJoiner
-from services.telemetry.domain.observed import EventKind, Numbered, Picture
+from evenkeel.contracts.frames import Frames
+from evenkeel.services.telemetry.domain.job_stream import JobStream
+from evenkeel.services.telemetry.domain.joiner import FrameJoiner
+from evenkeel.services.telemetry.domain.observed import EventKind, Numbered, Picture
 from tests.unit.telemetry.joining import Seen, seen
 from tests.unit.telemetry.samples import arrived, event, progress, sample
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.telemetry.domain.rollups import FinishedWindow, RollupAggregator, RollupHold
-from services.telemetry.domain.sequences import BatchSequences
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupAggregator, RollupHold
+from evenkeel.services.telemetry.domain.sequences import BatchSequences
 from tests.unit.telemetry.samples import Sample, batches_of
 
 
