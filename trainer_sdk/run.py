@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
     from evenkeel.trainer_sdk.control.mailbox import Mailbox
     from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
+    from evenkeel.trainer_sdk.replicas.loop import Replicas
 
 _PUBLISH_INTERVAL_SECONDS = 0.5  # nobody acts on a plain loop's step count; it is there to be looked at
+
+
+def _no_batches(step: int, micro_batch: int) -> Any:
+    raise RuntimeError("call run.micro_batches(source) first")
 
 
 class Run:
@@ -53,6 +58,10 @@ class Run:
         self._close = close
         self._next_iteration = 0
         self._process_id = os.getpid()
+        self._replicas: Replicas | None = None
+        self._source: Any = None
+        self._batches: Callable[[int, int], Any] = _no_batches
+        self._seed = 0
 
     @property
     def asked_to_leave(self) -> bool:
@@ -123,10 +132,93 @@ class Run:
 
             watch_optimizer(optimizer, self._phases)
 
+    def replicate(self, model: "torch.nn.Module", *, num_micro_batches: int = 0, seed: int = 0) -> "torch.nn.Module":
+        """Make this process's model one of several replicas, any of which may die; see docs/on_your_loop.md.
+
+        Args:
+            model: Plain, or ``fully_shard``-ed over this replica's ranks. It is returned as it is.
+            num_micro_batches: Of a step, over all replicas; 0 = one for each replica.
+            seed: Of the noise in micro-batches and the order of samples.
+
+        Raises:
+            ValueError: The model or the environment cannot be used; the message says why.
+        """
+        from evenkeel.trainer_sdk.replicas import Place, join_replicas  # noqa: PLC0415 - the SDK loads without torch
+
+        self._seed = seed
+        self._replicas = join_replicas(Place.from_environment(), model, num_micro_batches=num_micro_batches, seed=seed)
+        return model
+
+    @property
+    def replicas(self) -> "Replicas":
+        """What :meth:`replicate` made of this process.
+
+        Raises:
+            RuntimeError: It was not called.
+        """
+        if self._replicas is None:
+            raise RuntimeError("call run.replicate(model) first")
+        return self._replicas
+
+    @property
+    def step(self) -> int:
+        """Steps that this replica has finished; set it when a checkpoint was loaded, before the first micro-batch."""
+        return self.replicas.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self.replicas.step = step
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of the newest step, over all micro-batches of all replicas."""
+        return self.replicas.loss
+
+    def micro_batches(
+        self,
+        source: Any,
+        *,
+        batch_size: int = 1,
+        collate: "Callable[[Sequence[Any]], Any] | None" = None,
+    ) -> Iterator[Any]:
+        """This replica's share of a step, more of it when a peer's falls to it; ends when the step is voted.
+
+        Args:
+            source: A map-style dataset, whose samples are each taken once a pass; or a function of (step, micro-batch).
+            batch_size: Samples of a micro-batch, of a dataset.
+            collate: Makes a batch of samples; torch's by default.
+
+        Raises:
+            TypeError: The source cannot be read twice.
+            RuntimeError: :meth:`replicate` was not called, or the loop's body is not one of steps.
+        """
+        from evenkeel.trainer_sdk.replicas.samples import batches_of  # noqa: PLC0415 - the SDK loads without torch
+
+        replicas = self.replicas
+        if source is not self._source:
+            per_step = replicas.num_micro_batches
+            self._batches = batches_of(source, per_step=per_step, size=batch_size, seed=self._seed, collate=collate)
+            self._source = source
+        return replicas.micro_batches(self._batches)
+
+    def backward(self, loss: "torch.Tensor", weight: float = 1.0) -> None:
+        """A micro-batch's backward, in place of ``loss.backward()``.
+
+        Args:
+            loss: Its loss, a mean.
+            weight: Over how much: 1 where micro-batches count the same, its tokens where the mean is over tokens.
+
+        Raises:
+            RuntimeError: :meth:`replicate` was not called, or there is no micro-batch that waits for its backward.
+        """
+        self.replicas.backward(loss, weight)
+
     def close(self) -> None:
         """Send what is queued, for at most a second, and end the background threads. At exit it happens by itself."""
         if os.getpid() != self._process_id:
             return  # a forked child has none of the threads
+        if self._replicas is not None:
+            self._replicas.close()
         self._close()
 
     def _finished(self, iteration: Iteration) -> None:

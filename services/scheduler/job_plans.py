@@ -25,6 +25,7 @@ from evenkeel.services.scheduler.dispatch.protocol import (
     Decision,
     RankAwayError,
     RankRefusedError,
+    StaleBallotError,
 )
 from evenkeel.services.scheduler.dispatch.two_phase import Flight
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
@@ -187,16 +188,16 @@ class JobPlans:
             decision: What was decided on it before a restart; None = it is new.
         """
         job = self.job
-        concerned = {*job.layout.ranks, *flight.layout.ranks, *(decision.from_layout.ranks if decision else ())}
-        calls = self._processes.calls(job.ranks[rank] for rank in sorted(concerned) if job.ranks[rank].alive)
+        calls = self._processes.calls(info for info in job.ranks.values() if info.alive)
+        dispatch = dispatch_of(job, flight, calls, self._processes.board, self._parts)
         self.job = replace(job, flight=flight, top_epoch=max(job.top_epoch, flight.epoch), stuck="")
         self.must_recover = False
         airborne = self._airborne = Airborne(
             flight,
             record,
-            dispatch_of(job, flight, calls, self._processes.board, self._parts),
+            dispatch,
             self.log,
-            participants=[job.ranks[rank] for rank in calls],
+            participants=[job.ranks[rank] for rank in dispatch.calls],
             proposal=self._parts.spawn(self.log.proposed(record, self.states.changes(self.job)))
             if decision is None
             else None,
@@ -253,13 +254,16 @@ class JobPlans:
                 return
             self._airborne, flight = None, airborne.flight
             _log.warning("plan failed", job_id=self.job.job_id, plan_id=flight.plan_id, error=str(error))
-            highest = max([flight.epoch, *(state.newest_epoch for state in self._processes.board.states.values())])
+            promised = error.promised.epoch if isinstance(error, StaleBallotError) else 0
+            known = (state.newest_epoch for state in self._processes.board.states.values())
+            highest = max([flight.epoch, promised, *known])
             self.job = replace(self.job, flight=None, changed=True, top_epoch=max(self.job.top_epoch, highest))
             if isinstance(error, CannotReshapeError):
                 self.job = self.job.with_rank(replace(self.job.ranks[error.rank], can_reshape=False))
             # A boundary that some ranks wait for and others refuse never comes: only a recovery gets past it.
-            self.must_recover = airborne.is_decided or isinstance(error, RecoveryNeededError)
-            if isinstance(error, NoAgreementError) and flight.mode is PlanMode.RECOVER:
+            recovers = flight.mode is PlanMode.RECOVER
+            self.must_recover = airborne.is_decided or recovers or isinstance(error, RecoveryNeededError)
+            if isinstance(error, NoAgreementError) and recovers:
                 self.job = replace(self.job, stuck=str(error))
             notes = [note_of(flight, str(error), at=self._parts.now())] if flight.incident_id and self.job.stuck else []
             await airborne.take_back(str(error), notes)
@@ -267,7 +271,8 @@ class JobPlans:
             if self.job.stuck:
                 await self._take_newcomers()
             if not self.job.stuck:
-                self._parts.spawn(self._look_again(self._retries.next_seconds()))
+                # Beyond the promise it is answered: nothing to wait for.
+                self._parts.spawn(self._look_again(0.0 if promised else self._retries.next_seconds()))
 
     async def _go_on_when_possible(self, dispatch: Flight, stuck: str) -> None:
         """Some slice is nowhere: parked ranks wait, and so does this, until a copy or a checkpoint turns up."""

@@ -32,6 +32,7 @@ class Parts:
         ended_seconds: After all processes of a job that nobody can reshape are done, until the job counts as finished.
         clock: Unix seconds.
         rank_tls: How ranks are talked to; None = plain.
+        term: Of this scheduler among those that take turns; 0 = they do not.
     """
 
     store: Store
@@ -46,6 +47,7 @@ class Parts:
     ended_seconds: float = 60.0
     clock: Callable[[], float] = time.time
     rank_tls: RankTls | None = None
+    term: int = 0
 
     def now(self) -> datetime:
         """What the clock says."""

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
@@ -16,7 +17,7 @@ from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
+from evenkeel.trainer_sdk.control.state import Commit
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.links import Links, RealLinks
 from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
@@ -43,6 +44,8 @@ from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _PARKED_POLL_SECONDS = 0.25
 _FAREWELL_SECONDS = 60.0
@@ -172,10 +175,8 @@ class Engine:
         if self._on_step is not None:
             self._on_step(Step(iteration=iteration, epoch=self._epoch, loss=outcome.loss))
         if outcome.committed_epoch > self._epoch:
-            commit = self._mailbox.take_commit(mode=ApplyMode.BOUNDARY)
-            if commit is None:
+            if not self._follow_plan(outcome.committed_epoch):
                 raise Interrupted  # a recovery is being prepared: it comes first, on every rank
-            self._switch(commit)
         else:
             self._link_probes.heard(outcome.armed)
             self._safekeeping.send(self._holdings[self._epoch])
@@ -212,10 +213,10 @@ class Engine:
 
     # ---- parking and plans
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _guarded(self, action: Callable[[], T]) -> T | None:
         """Run something that waits for peers; park when it cannot go on."""
         try:
-            action()
+            return action()
         except Interrupted:
             self._park()
         except PeerLost as lost:
@@ -230,6 +231,7 @@ class Engine:
                 )
             )
             self._park()
+        return None
 
     def _park(self) -> None:
         self._abandon_groups()
@@ -238,9 +240,7 @@ class Engine:
         self._publish(RankPhase.PARKED if self._holdings.epochs else RankPhase.JOINING)
 
     def _wait_for_plan(self) -> None:
-        commit = self._mailbox.wait_for_commit(_PARKED_POLL_SECONDS)
-        if commit is not None:
-            self._guarded(lambda: self._switch(commit))
+        if self._guarded(lambda: self._follow_plan(timeout_seconds=_PARKED_POLL_SECONDS)):
             return
         if self._safekeeping.look():
             self._publish(self._phase)
@@ -253,6 +253,22 @@ class Engine:
                 self._publish(RankPhase.FINISHED)
 
     # ---- from epoch to epoch
+
+    def _follow_plan(self, epoch: int | None = None, timeout_seconds: float = 0.0) -> bool:
+        """Whether there was a plan to follow; see :meth:`Mailbox.switching`.
+
+        Raises:
+            Interrupted, PeerLost: It cannot be carried out now.
+        """
+        try:
+            with self._mailbox.switching(epoch, timeout_seconds) as commit:
+                if commit is not None:
+                    self._switch(commit)
+                return commit is not None
+        except MissingSliceError as error:
+            _log.error("rank %d parks: a plan cannot be carried out: %s", self._rank, error)
+            self._park()
+            return True
 
     def _begin(self) -> None:
         layout = self._initial_layout
@@ -267,25 +283,23 @@ class Engine:
         self._holdings.begin(state)
         self._steps_applied = steps
         self._epoch, self._layout = 0, layout
-        self._publish(RankPhase.RESHAPING)
-        self._groups = self._transition.begin(layout)
-        self._enter(0, Arrival(groups=self._groups, state=state), state)
+        with self._mailbox.beginning():
+            self._groups = self._transition.begin(layout)
+            self._enter(0, Arrival(groups=self._groups, state=state), state)
 
     def _switch(self, commit: Commit) -> None:
-        """Go over to the epoch of a committed plan."""
+        """Go over to the epoch of a committed plan.
+
+        Raises:
+            MissingSliceError: A slice that it needs is nowhere where the plan says; nothing has changed.
+            Interrupted, PeerLost: It cannot be carried out now.
+        """
         epoch, layout = commit.reshape.epoch, commit.reshape.to_layout
         self._after_reshape = True
         self._emitter.progress.enter("reshaping")
-        self._publish(RankPhase.RESHAPING)
-        try:
-            self._catch_up(commit)
-            self._abandon_groups()
-            arrival = self._transition.follow(commit, *self._holdings.readable(commit))
-        except MissingSliceError as error:
-            _log.error("rank %d parks: plan %s cannot be carried out: %s", self._rank, commit.reshape.plan_id, error)
-            self._safekeeping.refuse(epoch, str(error))
-            self._park()
-            return
+        self._catch_up(commit)
+        self._abandon_groups()
+        arrival = self._transition.follow(commit, *self._holdings.readable(commit))
         self._groups = arrival.groups
         if arrival.state is None:
             self._stand_by(epoch, layout)
@@ -330,7 +344,6 @@ class Engine:
         self._traffic.attach(self._layout, self._groups)
         self._link_probes.enter(epoch, self._groups)
         self._safekeeping.enter(self._layout, epoch, self._groups, state)
-        self._mailbox.applied(epoch)
         self._publish(RankPhase.TRAINING)
 
     def _stand_by(self, epoch: int, layout: Layout) -> None:
@@ -338,7 +351,6 @@ class Engine:
         self._abandon_groups()
         self._runtime = None
         self._epoch, self._layout, self._leaving_epoch = epoch, layout, epoch
-        self._mailbox.applied(epoch)
         self._emitter.progress.enter("standby")
         self._publish(RankPhase.JOINING)
 

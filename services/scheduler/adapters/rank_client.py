@@ -9,7 +9,7 @@ from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.codec import layout_to_proto
-from evenkeel.layouts.rank_codec import rank_state_from_proto
+from evenkeel.layouts.rank_codec import ballot_from_proto, rank_state_from_proto
 from evenkeel.layouts.rank_state import RankState
 from evenkeel.services.scheduler.adapters.rank_tls import RankTls, tls_advice
 from evenkeel.services.scheduler.dispatch.protocol import (
@@ -20,10 +20,10 @@ from evenkeel.services.scheduler.dispatch.protocol import (
     RankRefusedError,
     RankTimeoutError,
     Reshape,
+    StaleBallotError,
 )
 
-# In these words since the first version of the SDK.
-_CANNOT_RESHAPE = "training loop cannot be reshaped"
+_REFUSAL_KEY = "evenkeel-refusal-bin"
 _MODES = {PlanMode.BOUNDARY: pb.APPLY_MODE_BOUNDARY, PlanMode.RECOVER: pb.APPLY_MODE_RECOVER}
 _AWAY = frozenset(
     (
@@ -57,6 +57,7 @@ def _reshape_to_proto(reshape: Reshape) -> pb.Reshape:
         epoch=reshape.epoch,
         mode=_MODES[reshape.mode],
         to_layout=layout_to_proto(reshape.to_layout),
+        term=reshape.term,
     )
 
 
@@ -110,7 +111,7 @@ class RankClient:
 
     async def abort(self, reshape: Reshape, timeout_seconds: float) -> RankState:
         """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
-        request = pb.AbortRequest(job_id=self._job_id, plan_id=reshape.plan_id, epoch=reshape.epoch)
+        request = pb.AbortRequest(job_id=self._job_id, plan_id=reshape.plan_id, epoch=reshape.epoch, term=reshape.term)
         answer = await self._answer(self._stub.Abort(request, timeout=timeout_seconds, metadata=self._metadata))
         return self._checked(answer.state)
 
@@ -184,9 +185,17 @@ class RankClient:
         text = f"{who}: {error.code().name}: {details}"
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return RankTimeoutError(text)
-        if error.code() is grpc.StatusCode.FAILED_PRECONDITION and details.endswith(_CANNOT_RESHAPE):
-            return CannotReshapeError(self.rank, text)
+        for key, value in error.trailing_metadata() or ():
+            if key == _REFUSAL_KEY and isinstance(value, bytes):
+                return self._refusal(pb.Refusal.FromString(value), text)
         return RankAwayError(text) if error.code() in _AWAY else RankRefusedError(text)
+
+    def _refusal(self, refusal: pb.Refusal, text: str) -> RankRefusedError:
+        if refusal.reason == pb.REFUSAL_REASON_CANNOT_RESHAPE:
+            return CannotReshapeError(self.rank, text)
+        if refusal.reason == pb.REFUSAL_REASON_STALE_BALLOT:
+            return StaleBallotError(ballot_from_proto(refusal.promised), text)
+        return RankRefusedError(text)
 
     async def _answer(self, call: Awaitable[Answer]) -> Answer:
         try:

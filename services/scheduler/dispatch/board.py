@@ -38,12 +38,12 @@ class StateBoard:
         if self.on_post is not None:
             self.on_post(state)
 
-    def refusal(self, ranks: Iterable[int], epoch: int) -> str:
-        """Why some of ``ranks`` could not carry out the plan of ``epoch``; empty when none said so."""
+    def failure(self, ranks: Iterable[int], epoch: int) -> str:
+        """Why some of ``ranks`` could not apply the plan of ``epoch``; empty when none said so."""
         said = [
-            f"rank {rank}: {state.refusal}"
+            f"rank {rank}: {state.failed_reason}"
             for rank in ranks
-            if (state := self._states.get(rank)) is not None and state.refusal and state.refused_epoch == epoch
+            if (state := self._states.get(rank)) is not None and state.failed_epoch == epoch
         ]
         return "; ".join(said)
 

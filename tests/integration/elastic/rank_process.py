@@ -15,7 +15,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from evenkeel.telemetry.v1 import telemetry_pb2
-from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.standing import StaleBallotError
 from evenkeel.trainer_sdk.elastic.engine import Step
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
@@ -58,7 +59,7 @@ def dying_in_a_reshape(fate: Fate | None, mailbox: Mailbox) -> Iterator[None]:
     method = getattr(owner, name)
 
     def deadly(*arguments: Any) -> Any:
-        if mailbox.state.promised_epoch == fate.epoch:
+        if mailbox.state.promised.epoch == fate.epoch:
             os.kill(os.getpid(), fate.signal)
         return method(*arguments)
 
@@ -224,5 +225,5 @@ def serve(mailbox: Mailbox, commands: Connection) -> None:
             return
         try:
             commands.send(handlers[name](*arguments))
-        except (StalePlanError, TimeoutError, RuntimeError) as error:
+        except (StaleBallotError, TimeoutError, RuntimeError) as error:
             commands.send(error)
