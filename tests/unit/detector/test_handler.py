@@ -12,6 +12,7 @@ from evenkeel.contracts.topics import FRAMES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, LoopConfig, OutgoingRecord, Partition
 from evenkeel.services.common.metrics import KafkaMetrics
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters import guarded_detector
 from evenkeel.services.detector.adapters.handler import DetectorHandler
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
@@ -32,7 +33,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.kept: dict[tuple[Partition, str], JobSnapshot] = {}
         self.away = False
-        self.num_failed = 0
+        self.num_failed = self.num_saved = 0
         self.answers = asyncio.Event()
         self.answers.set()
 
@@ -42,6 +43,7 @@ class FakeStore:
     async def save(self, snapshots: Sequence[JobSnapshot]) -> None:
         self._check()
         await self.answers.wait()
+        self.num_saved += len(snapshots)
         for snapshot in snapshots:
             known = self.kept.get((snapshot.partition, snapshot.job_id))
             if known is not None and known.next_offset > snapshot.next_offset:
@@ -70,10 +72,12 @@ class World:
         """A detector that is killed at the end: no last checkpoint."""
         registry = CollectorRegistry()
         producer, metrics = FakeProducer(self.broker), KafkaMetrics(registry)
+        worker = Worker()
         handler = DetectorHandler(
             producer,
             self.store,
             DetectorMetrics(registry),
+            worker,
             iterations_per_false_alarm=100_000,
             snapshot_seconds=snapshot_seconds,
             forget_finished_seconds=forget_finished_seconds,
@@ -85,6 +89,7 @@ class World:
             decoders={FRAMES.name: decode_observations},
             dead_letters=DeadLetters(producer, metrics, group="detector"),
             metrics=metrics,
+            worker=worker,
             config=LoopConfig(tick_seconds=0.005, max_records=7, checkpoint_seconds=0.0),
         )
         task = asyncio.create_task(loop.run())
@@ -315,13 +320,36 @@ async def test_the_last_frame_of_a_job_that_ended_does_not_make_deaths_of_its_en
     assert [verdict.kind for verdict in world.verdicts()] == [detector_pb2.VERDICT_KIND_REJOINED]
 
 
+def picture(sequence: int, *, job_id: str = "job") -> pb.Observation:
+    """Nobody is anywhere else than before."""
+    message = pb.Observation(job_id=job_id, sequence=sequence)
+    message.liveness.at_unix_seconds = 1_200.0 + sequence
+    return message
+
+
 @pytest.mark.asyncio
-async def test_a_job_that_ended_is_forgotten() -> None:
-    world, messages = World(), ended_story()
+async def test_a_job_that_ended_is_forgotten_whatever_pictures_still_come() -> None:
+    world, messages, sequence = World(), ended_story(), 28
+    async with world.detector(forget_finished_seconds=0.05):
+        await world.tell(*messages)
+        await world.until_committed(len(messages))
+        async with asyncio.timeout(20):
+            while world.store.kept or not world.store.num_saved:
+                await world.tell(picture(sequence))
+                sequence += 1
+                await asyncio.sleep(0.005)
+        await world.until_committed(sequence)
+    assert world.verdicts() == []
+    assert world.store.kept == {}
+
+
+@pytest.mark.asyncio
+async def test_pictures_that_say_nothing_new_are_read_and_cost_no_snapshot() -> None:
+    world, messages = World(), story()
     async with world.detector():
         await world.tell(*messages)
         await world.until_committed(len(messages))
-        async with asyncio.timeout(100):
-            while world.store.kept:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-    assert world.verdicts() == []
+        num_saved = world.store.num_saved
+        await world.tell(*map(picture, range(len(messages), len(messages) + 20)))
+        await world.until_committed(len(messages) + 20)
+    assert world.store.num_saved == num_saved > 0
