@@ -26,5 +26,5 @@ def test_headers_name_type_and_keep_the_natural_id():
     headers = dict(record_headers(BATCHES, "evenkeel/test", event_id="job/3"))
     assert headers["content-type"] == b"application/protobuf"
     assert headers["ce_id"] == b"job/3"
-    assert headers["ce_type"] == b"evenkeel.telemetry.v1.Record"
+    assert headers["ce_type"] == b"evenkeel.telemetry.v2.Batch"
     assert headers["ce_specversion"] == b"1.0"

@@ -73,7 +73,7 @@ def test_a_plan_at_the_boundary_is_applied_after_the_next_step(job):
 def test_a_death_that_is_told_parks_the_survivors_until_a_plan_recovers_them(job):
     step(job)
     (told,) = job.kill(5, NOW, silent=False)
-    assert (told.rank, told.events[0].rank) == (-1, 5)
+    assert ([*told.rank], told.events[0].rank) == ([-1], 5)
     assert not job.can_iterate
     records = job.wait_for_plan(NOW)
     assert {record.progress[0].operation for record in records} == {"parked"}
