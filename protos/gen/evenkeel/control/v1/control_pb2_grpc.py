@@ -98,7 +98,7 @@ class RankControlServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Abort(self, request, context):
-        """Forget a prepared plan that was not committed.
+        """Forget a prepared plan that was not committed; its Prepare, should it come after this, is stale.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

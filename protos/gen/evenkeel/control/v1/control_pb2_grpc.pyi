@@ -44,7 +44,7 @@ class RankControlServiceStub:
     (mode BOUNDARY), or at once (mode RECOVER).
     """
     Abort: _grpc.UnaryUnaryMultiCallable[_control_pb2.AbortRequest, _control_pb2.AbortResponse]
-    """Forget a prepared plan that was not committed."""
+    """Forget a prepared plan that was not committed; its Prepare, should it come after this, is stale."""
     Interrupt: _grpc.UnaryUnaryMultiCallable[_control_pb2.InterruptRequest, _control_pb2.InterruptResponse]
     """Stop waiting for peers and park at the safe point; or leave the job for good."""
     Probe: _grpc.UnaryUnaryMultiCallable[_control_pb2.ProbeRequest, _control_pb2.ProbeResponse]
@@ -70,7 +70,7 @@ class RankControlServiceAsyncStub(RankControlServiceStub):
     (mode BOUNDARY), or at once (mode RECOVER).
     """
     Abort: _aio.UnaryUnaryMultiCallable[_control_pb2.AbortRequest, _control_pb2.AbortResponse]  # type: ignore[assignment]
-    """Forget a prepared plan that was not committed."""
+    """Forget a prepared plan that was not committed; its Prepare, should it come after this, is stale."""
     Interrupt: _aio.UnaryUnaryMultiCallable[_control_pb2.InterruptRequest, _control_pb2.InterruptResponse]  # type: ignore[assignment]
     """Stop waiting for peers and park at the safe point; or leave the job for good."""
     Probe: _aio.UnaryUnaryMultiCallable[_control_pb2.ProbeRequest, _control_pb2.ProbeResponse]  # type: ignore[assignment]
@@ -111,7 +111,7 @@ class RankControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.AbortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.AbortResponse, _abc.Awaitable[_control_pb2.AbortResponse]]:
-        """Forget a prepared plan that was not committed."""
+        """Forget a prepared plan that was not committed; its Prepare, should it come after this, is stale."""
 
     @_abc_1.abstractmethod
     def Interrupt(
