@@ -28,8 +28,8 @@ import numpy as np
 
 from benchmarks.detection.probed_rank import CONTROLLER_TOKEN
 from evenkeel.demo.job import ITERATION_SECONDS, MainJob, main_job
-from evenkeel.services.detector.domain.link_watch import PROBE_SECONDS
-from evenkeel.services.detector.domain.suspicion import matrix_size_for
+from evenkeel.services.detector.domain.links.watch import PROBE_SECONDS
+from evenkeel.services.detector.domain.probes.desk import matrix_size_for
 from evenkeel.services.scheduler.adapters.rank_client import RankClient
 from evenkeel.services.scheduler.dispatch.protocol import LinkProbe
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion
