@@ -30,14 +30,15 @@ from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.detector.adapters.finding_codec import profile_to_proto
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.profile.profile import Profile
 from evenkeel.services.scheduler.adapters.findings import decode_profile
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.restart import new_job
 from evenkeel.services.scheduler.domain.transitions import on_applied
+from evenkeel.services.telemetry.adapters.record_bridge import batches_of
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
@@ -206,7 +207,9 @@ def rows_of(job: MainJob, segments: Sequence[Segment], samples: Mapping[int, Map
     detector, epoch = JobDetector(job.config.job_id), 0
     predicted = measured = settled = 0.0
     found: Mapping[int, float] = {}
-    for observation in observations_of(records_of(job.config.job_id, samples)):
+    for observation in observations_of(
+        batch for record in records_of(job.config.job_id, samples) for batch in batches_of(record)
+    ):
         if isinstance(observation, FrameObservation) and observation.epoch != epoch:
             if epoch:
                 yield Row(

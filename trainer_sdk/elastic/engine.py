@@ -27,7 +27,7 @@ from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
 from evenkeel.trainer_sdk.elastic.gradients.step_vote import StepVote
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
 from evenkeel.trainer_sdk.elastic.measure.link_probes import LinkProbes
-from evenkeel.trainer_sdk.elastic.measure.report import iteration_sample
+from evenkeel.trainer_sdk.elastic.measure.report import iteration_measured
 from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
@@ -186,7 +186,7 @@ class Engine:
     ) -> None:
         """Tell of a step that was just applied."""
         self._emitter.emit_later(
-            iteration_sample(
+            iteration_measured(
                 runtime,
                 self._clock,
                 self._traffic,
