@@ -28,6 +28,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from evenkeel.services.telemetry.warm_up import warm_up as warm_telemetry
+
 from benchmarks.speed.in_process import detector_bytes_per_rank, detector_per_second, services_per_second
 from benchmarks.speed.live import (
     Servers,
@@ -39,7 +41,6 @@ from benchmarks.speed.live import (
     servers,
 )
 from evenkeel.services.detector.warm_up import warm_up as warm_detector
-from evenkeel.services.telemetry.warm_up import warm_up as warm_telemetry
 
 RANKS = (8, 64, 512, 4096, 16_384)
 # A frame waits for the slowest rank: telemetry keeps eight open at most.

@@ -5,6 +5,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from evenkeel.services.telemetry.warm_up import warm_up as warm_up_telemetry
 from prometheus_client import CollectorRegistry
 
 from benchmarks.speed.held import held_bytes
@@ -20,7 +21,6 @@ from evenkeel.services.detector.warm_up import warm_up as warm_up_detector
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
-from evenkeel.services.telemetry.warm_up import warm_up as warm_up_telemetry
 
 _WHERE = Partition(RECORDS.name, 0)
 # What a fetch brings of small records.

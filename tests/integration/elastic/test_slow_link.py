@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
 
 from evenkeel.contracts.topics import RECORDS, SUSPICIONS
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.services.detector.adapters.finding_codec import record_of
-from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
 from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
 from evenkeel.services.detector.domain.detector import Finding, JobDetector
 from evenkeel.services.detector.domain.suspicion import Suspicion

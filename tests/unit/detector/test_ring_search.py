@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
-from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
 from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.detector import Finding, JobDetector
 from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
@@ -218,7 +217,7 @@ def story() -> tuple[tuple[int, ...], tuple[FrameObservation, ...]]:
     """Transfers of a run in which one link of a tensor parallel group of four is slow: the group as a whole is."""
     trace = make_link_trace(SEED, shape="4x2x2", victim=Victim.GROUP, slowdown_percent=100.0, num_iterations=150)
     assert trace.fault is not None
-    frames = tuple(frame_from_proto(one.job_id, one.sequence, one.frame) for one in trace.observations())
+    frames = tuple(trace.observations())
     return tuple(sorted(trace.fault.ranks)), frames
 
 

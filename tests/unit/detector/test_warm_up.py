@@ -2,7 +2,6 @@
 
 from numba.core.dispatcher import Dispatcher
 
-from evenkeel.services.detector.adapters import frame_codec, frame_columns, run_codec
 from evenkeel.services.detector.domain import (
     bank_noise,
     device_bank,
@@ -42,7 +41,6 @@ MODULES = (
         noise,
         recent_iterations,
     ),
-    *(frame_codec, frame_columns, run_codec),
     *(pipeline_grid, reported, rolling, strays, workload),
     *(jitter, periodic_pause, sequence_imbalance, stage_imbalance),
 )

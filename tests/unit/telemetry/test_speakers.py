@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 
+from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.contracts.topics import RECORDS
-from evenkeel.numeric.arrays import Ints
 from evenkeel.services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
-from evenkeel.services.telemetry.adapters.record_batch import RecordBatchDecoder
-from evenkeel.services.telemetry.domain.sequences import RecordSequences
+from evenkeel.services.telemetry.adapters.batch_reader import read_fetch
+from evenkeel.services.telemetry.domain.sequences import BatchSequences
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
 
@@ -27,7 +26,7 @@ class Kept:
         self.values += [record.value or b"" for record in records]
 
 
-def numbers_of(values: Sequence[bytes]) -> Ints:
+def batches_of(values: Sequence[bytes]) -> Batches:
     records = [
         ConsumedRecord(
             partition=Partition(RECORDS.name, 0),
@@ -39,9 +38,9 @@ def numbers_of(values: Sequence[bytes]) -> Ints:
         )
         for offset, value in enumerate(values)
     ]
-    batch = RecordBatchDecoder().decode(records)
-    assert not batch.rejections
-    return np.concatenate([run.numbers for run in batch.runs])
+    [job], rejections = read_fetch(records)
+    assert not rejections
+    return job.arrived.batches
 
 
 @pytest.mark.asyncio
@@ -53,9 +52,9 @@ async def test_what_launcher_and_scheduler_say_is_counted_apart() -> None:
         await scheduler.stream_broken(rank, 0, "it broke")
     told = [launcher.build(events=[pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_DIED, rank=rank)]) for rank in range(9)]
     first, *_, last = [record.SerializeToString() for record in told]
-    sequences = RecordSequences()
+    sequences = BatchSequences()
     # Of the launcher's nine records seven are lost, and the scheduler's three lie between the two that are not.
-    missing, _ = sequences.add(numbers_of([first, *producer.values, last]))
+    missing, _ = sequences.add(batches_of([first, *producer.values, last]))
     assert missing == 7
 
 
