@@ -20,7 +20,7 @@ from evenkeel.trainer_sdk.control.standing import StaleBallotError
 from evenkeel.trainer_sdk.elastic.engine import Step
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
+from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
 from evenkeel.trainer_sdk.groups.delivery import Delivery
@@ -106,7 +106,7 @@ class PipeEmitter:
 
     def __init__(self, connection: Connection, fate: Fate | None) -> None:
         self.progress = FatefulMark(connection, fate)
-        self._builder = RecordBuilder(Source(job_id="job", rank=0))
+        self._builder = BatchBuilder(Source(job_id="job", rank=0))
         self._connection = connection
 
     def emit_later(self, build: Callable[[], Measured]) -> None:

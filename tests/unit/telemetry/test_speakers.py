@@ -13,7 +13,7 @@ from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.telemetry.adapters.batch_reader import read_fetch
 from evenkeel.services.telemetry.domain.sequences import BatchSequences
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
+from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
 
 
 class Kept:
@@ -45,7 +45,7 @@ def batches_of(values: Sequence[bytes]) -> Batches:
 
 @pytest.mark.asyncio
 async def test_what_launcher_and_scheduler_say_is_counted_apart() -> None:
-    launcher = RecordBuilder(Source(job_id="job", rank=NO_RANK, incarnation=LAUNCHER_INCARNATION, node="node-0"))
+    launcher = BatchBuilder(Source(job_id="job", rank=NO_RANK, incarnation=LAUNCHER_INCARNATION, node="node-0"))
     producer = Kept()
     scheduler = JobEvents(producer, "job", clock=lambda: 5.0)
     for rank in range(3):
