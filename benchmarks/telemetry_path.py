@@ -28,8 +28,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from evenkeel.services.telemetry.warm_up import warm_up as warm_telemetry
-
 from benchmarks.speed.in_process import detector_bytes_per_rank, detector_per_second, services_per_second
 from benchmarks.speed.live import (
     Servers,
@@ -76,7 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=RANKS, choices=RANKS, help="job sizes")
     options = parser.parse_args(arguments)
     load_before = os.getloadavg()[0]
-    warm_telemetry()
     warm_detector()
     rows = [_in_process(num_ranks, options.samples, options.endurance) for num_ranks in options.ranks]
     if not options.no_kafka:

@@ -2,7 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from evenkeel.contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
+import numpy as np
+
+from evenkeel.contracts.batches import Batches, read_batches
+from evenkeel.contracts.columns import HAS_LOSS
+from evenkeel.contracts.topics import BATCHES, PLANS, PROFILES, VERDICTS
 from evenkeel.demo.run_log import (
     ActionSeen,
     AlternativeSeen,
@@ -19,7 +23,8 @@ from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
+from evenkeel.telemetry.v2.batch_pb2 import MARK_RESHAPE, Batch
 
 
 def add_message(log: RunLog, topic: str, value: bytes, received_at: float) -> None:
@@ -29,12 +34,14 @@ def add_message(log: RunLog, topic: str, value: bytes, received_at: float) -> No
         google.protobuf.message.DecodeError: The bytes are not the topic's message.
         layouts.layout.LayoutError: A plan carries an impossible layout.
     """
-    if topic == RECORDS.name:
-        record = telemetry_pb2.Record.FromString(value)
-        if record.job_id == log.job_id:
-            log.num_dropped[record.rank, record.incarnation] = record.num_dropped
-            log.extend(_samples(record))
-            log.extend(_processes(record, received_at))
+    if topic == BATCHES.name:
+        message = Batch.FromString(value)
+        if log.job_id in message.job_id:
+            batches = read_batches(message)
+            for rank, incarnation, count in zip(message.rank, message.incarnation, message.num_dropped, strict=True):
+                log.num_dropped[rank, incarnation] = count
+            log.extend(_samples(batches))
+            log.extend(_processes(message, received_at))
     elif topic == VERDICTS.name:
         verdict = detector_pb2.Verdict.FromString(value)
         if verdict.job_id == log.job_id:
@@ -49,42 +56,47 @@ def add_message(log: RunLog, topic: str, value: bytes, received_at: float) -> No
             log.add_plan(plan_seen(plan, received_at))
 
 
-def _samples(record: telemetry_pb2.Record) -> Iterator[RankSample]:
-    for sample in record.samples:
-        position = sample.position
-        forward_flops = sum(
-            position.forward_flops_per_token * batch.tokens
-            + position.forward_flops_per_squared_length * batch.sum_of_squares
-            for batch in sample.micro_batches
+def _samples(batches: Batches) -> Iterator[RankSample]:
+    ends = np.cumsum(batches.num_listed).tolist()
+    for row, owner in enumerate(batches.process_of.tolist()):
+        listed = range(ends[row] - int(batches.num_listed[row]), ends[row])
+        forward_flops = (
+            batches.forward_flops_per_token[owner] * batches.tokens[row]
+            + batches.forward_flops_per_squared_length[owner] * batches.sum_of_squares[row]
         )
         yield RankSample(
-            rank=record.rank,
-            incarnation=record.incarnation,
-            iteration=sample.iteration,
-            epoch=sample.epoch,
-            started_at=sample.started_at_unix_seconds,
-            wall_seconds=sample.wall_seconds,
-            compute_seconds=sample.compute.forward + sample.compute.backward,
-            flops=forward_flops * (1 + position.backward_multiple),
-            replica=position.replica,
-            stage=position.stage,
-            shard=position.shard,
-            micro_batches=_batches(sample.micro_batches),
-            kept_micro_batches=_batches(sample.kept_micro_batches),
-            loss=sample.loss if sample.HasField("loss") else None,
-            reshaped=sample.mark == telemetry_pb2.MARK_RESHAPE,
+            rank=int(batches.rank[owner]),
+            incarnation=int(batches.incarnation[owner]),
+            iteration=int(batches.iteration[row]),
+            epoch=int(batches.epoch[owner]),
+            started_at=float(batches.started_at_unix_seconds[row]),
+            wall_seconds=float(batches.wall_seconds[row]),
+            compute_seconds=float(batches.forward_seconds[row] + batches.backward_seconds[row]),
+            flops=float(forward_flops * (1 + batches.backward_multiple[owner])),
+            replica=int(batches.replica[owner]),
+            stage=int(batches.stage[owner]),
+            shard=int(batches.shard[owner]),
+            micro_batches=_micro_batches(batches, [k for k in listed if not batches.listed_kept[k]]),
+            kept_micro_batches=_micro_batches(batches, [k for k in listed if batches.listed_kept[k]]),
+            loss=float(batches.loss[row]) if batches.flags[row] & HAS_LOSS else None,
+            reshaped=bool(batches.mark[row] == MARK_RESHAPE),
         )
 
 
-def _batches(batches: Iterable[telemetry_pb2.MicroBatch]) -> tuple[MicroBatchSeen, ...]:
+def _micro_batches(batches: Batches, listed: Iterable[int]) -> tuple[MicroBatchSeen, ...]:
     return tuple(
-        MicroBatchSeen(index=batch.index, tokens=batch.tokens, sum_of_squares=batch.sum_of_squares) for batch in batches
+        MicroBatchSeen(
+            index=int(batches.listed_index[k]),
+            tokens=int(batches.listed_tokens[k]),
+            sum_of_squares=float(batches.listed_squares[k]),
+        )
+        for k in listed
     )
 
 
-def _processes(record: telemetry_pb2.Record, received_at: float) -> Iterator[ProcessSeen]:
-    for event in record.events:
-        name = telemetry_pb2.ProcessEventKind.Name(event.kind)
+def _processes(message: Batch, received_at: float) -> Iterator[ProcessSeen]:
+    for event in message.events:
+        name = process_pb2.ProcessEventKind.Name(event.kind)
         yield ProcessSeen(
             kind=name.removeprefix("PROCESS_EVENT_KIND_").lower(),
             rank=event.rank,

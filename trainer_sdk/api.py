@@ -96,7 +96,11 @@ def _join(settings: Mapping[str, str], device: Device | None, bind_host: str, ad
     emitter = _emitter(bootstrap_servers, source)
 
     def end() -> None:
-        for event in farewell(source.rank, source.incarnation, ending_error()):
+        error = ending_error()
+        if error is not None and mailbox is not None:
+            # First: what a death is taken for depends on whether its cause is known.
+            _tell_error(source, fleet_address, settings, error)
+        for event in farewell(source.rank, source.incarnation, error):
             emitter.emit_event(event)
         emitter.close()
         close()
@@ -187,6 +191,19 @@ def _control(
         server.stop()
 
     return mailbox, close
+
+
+def _tell_error(source: Source, fleet_address: str, settings: Mapping[str, str], error: BaseException) -> None:
+    from evenkeel.trainer_sdk.control.exits import report_exits  # noqa: PLC0415 - gRPC loads only where it is wanted
+    from evenkeel.trainer_sdk.control.last_words import LastWords  # noqa: PLC0415
+
+    report_exits(
+        fleet_address,
+        settings.get("EVENKEEL_FLEET_CA_FILE", ""),
+        source.job_id,
+        settings.get("EVENKEEL_JOB_TOKEN", ""),
+        [LastWords.of(error).as_exit(source.rank, source.incarnation, code=1)],
+    )
 
 
 def _emitter(bootstrap_servers: str, source: Source) -> "KafkaEmitter | NullEmitter":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from evenkeel.trainer_sdk.control.mailbox import Mailbox
     from evenkeel.trainer_sdk.replicas.loop import Replicas
+    from evenkeel.trainer_sdk.replicas.state import Kept
 
 _PUBLISH_INTERVAL_SECONDS = 0.5  # nobody acts on a plain loop's step count; it is there to be looked at
 
@@ -59,6 +60,7 @@ class Run:
         self._next_iteration = 0
         self._process_id = os.getpid()
         self._replicas: Replicas | None = None
+        self._kept: list[Kept] = []
         self._source: Any = None
         self._batches: Callable[[int, int], Any] = _no_batches
         self._seed = 0

@@ -22,7 +22,7 @@ from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
 from evenkeel.services.detector.adapters.observation_codec import Arrived
 from evenkeel.services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
 from evenkeel.services.detector.domain.detector import Finding
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
 from evenkeel.services.detector.domain.profile import Profile
 from evenkeel.services.detector.domain.verdict import Verdict
 from evenkeel.services.detector.metrics import DetectorMetrics
@@ -55,6 +55,7 @@ class _Observed:
     findings: list[Finding] = field(default_factory=list)
     outgoing: list[OutgoingRecord] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
+    has_found: list[bool] = field(default_factory=list)
     num_samples: int = 0
 
 
@@ -124,8 +125,10 @@ class DetectorHandler:
         # A snapshot may be written beside the work: what it lacks is noted before, and on the loop's thread alone.
         watched = [self._begin_batch(batch, job_id, messages) for job_id, messages in by_job.items()]
         observed = await self._worker.run(_observe, [each.detector for each in watched], list(by_job.values()))
-        for each, messages in zip(watched, by_job.values(), strict=True):
+        for each, messages, has_found in zip(watched, by_job.values(), observed.has_found, strict=True):
             each.next_offset = max(each.next_offset, messages[-1].record.offset + 1)
+            if has_found:
+                _note_news(each, batch, messages)
         if observed.outgoing:
             await self._producer.send_all(observed.outgoing)
         for finding in observed.findings:
@@ -141,9 +144,13 @@ class DetectorHandler:
         watched = jobs.get(job_id)
         if watched is None:
             jobs[job_id] = watched = self._begin(job_id, first)
-        if watched.first_unsaved is None:
-            watched.first_unsaved = first
-        watched.last_seen_seconds = batch.received_at_seconds
+        # A picture says again what it says until that changes: unless it leads to something, it is worth no snapshot,
+        # and those of a job that has ended do not keep it.
+        is_news = not all(_is_picture(each) for message in messages for each in message.content.observations)
+        if is_news:
+            _note_news(watched, batch, messages)
+        elif not watched.detector.finished:
+            watched.last_seen_seconds = batch.received_at_seconds
         return watched
 
     async def tick(self, now_seconds: float) -> None:
@@ -282,9 +289,21 @@ def _observe(detectors: Sequence[GuardedDetector], of_jobs: Sequence[Sequence[Me
         findings, refused = detector.observe([each for message in messages for each in message.content.observations])
         observed.rejections += _set_aside(messages, refused)
         observed.findings += to_be_told(findings)
+        observed.has_found.append(bool(findings))
         observed.num_samples += sum(map(_num_samples, messages))
     observed.outgoing = [record_of(finding) for finding in observed.findings]
     return observed
+
+
+def _note_news(watched: _Watched, batch: Batch[Arrived], messages: Sequence[Message[Arrived]]) -> None:
+    """What the next snapshot of a job has to hold."""
+    if watched.first_unsaved is None:
+        watched.first_unsaved = messages[0].record.offset
+    watched.last_seen_seconds = batch.received_at_seconds
+
+
+def _is_picture(observation: Observation) -> bool:
+    return isinstance(observation, LivenessObservation) and observation.event is None
 
 
 def _num_samples(message: Message[Arrived]) -> int:

@@ -1,15 +1,17 @@
-"""What the scheduler itself sees of a job's processes, as telemetry records: the detector has one stream to read."""
+"""What the scheduler itself sees of processes, as batches of events alone: the detector has one stream to read."""
 
 import time
 from collections.abc import Callable
 
+from evenkeel.contracts.columns import PROCESS
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
-from evenkeel.contracts.topics import RECORDS
+from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import OutgoingRecord
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2 as pb
+from evenkeel.telemetry.v2.batch_pb2 import Batch
 
 _LONGEST_DETAIL = 500
 
@@ -53,20 +55,23 @@ class JobEvents:
 
     async def _report(self, event: pb.ProcessEvent) -> None:
         event.at_unix_seconds = self._clock()
-        record = pb.Record(
-            job_id=self._job_id,
-            rank=NO_RANK,
-            incarnation=SCHEDULER_INCARNATION,
-            sequence=self._sequence,
-            node="scheduler",
-            events=[event],
-        )
+        batch = Batch(events=[event])
+        values = {
+            "job_id": self._job_id,
+            "node": "scheduler",
+            "rank": NO_RANK,
+            "incarnation": SCHEDULER_INCARNATION,
+            "sequence": self._sequence,
+            "num_events": 1,
+        }
+        for column in PROCESS:
+            getattr(batch, column.name).append(values.get(column.name, "" if column.dtype == "str" else 0))
         self._sequence += 1
-        headers = record_headers(RECORDS, "evenkeel/scheduler")
+        headers = record_headers(BATCHES, "evenkeel/scheduler")
         await self._producer.send_all(
             [
                 OutgoingRecord(
-                    topic=RECORDS.name, key=self._job_id.encode(), value=record.SerializeToString(), headers=headers
+                    topic=BATCHES.name, key=self._job_id.encode(), value=batch.SerializeToString(), headers=headers
                 )
             ]
         )

@@ -95,7 +95,7 @@ class _HeldRows:
         return np.arange(first, self._next)
 
     def take(self, numbers: Ints) -> Arrays:
-        """Their columns and lists, see :func:`evenkeel.contracts.measured_arrays.picked`; -1 is one that is not there."""
+        """Their columns and lists; -1 is one that is not there."""
         if len(self._parts) > 1:
             self._parts = [joined(self._parts)]
         return picked(self._parts[0], np.where(numbers < 0, -1, numbers - self._first))

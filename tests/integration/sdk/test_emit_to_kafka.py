@@ -18,9 +18,9 @@ from evenkeel.contracts.topics import BATCHES
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.stack.kafka import Kafka
 from evenkeel.telemetry.v2 import batch_pb2 as pb
+from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.emit.measured import Measured
-from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 

@@ -33,7 +33,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.kept: dict[tuple[Partition, str], JobSnapshot] = {}
         self.away = False
-        self.num_failed = 0
+        self.num_failed = self.num_saved = 0
         self.answers = asyncio.Event()
         self.answers.set()
 
@@ -43,6 +43,7 @@ class FakeStore:
     async def save(self, snapshots: Sequence[JobSnapshot]) -> None:
         self._check()
         await self.answers.wait()
+        self.num_saved += len(snapshots)
         for snapshot in snapshots:
             known = self.kept.get((snapshot.partition, snapshot.job_id))
             if known is not None and known.next_offset > snapshot.next_offset:
@@ -319,13 +320,36 @@ async def test_the_last_frame_of_a_job_that_ended_does_not_make_deaths_of_its_en
     assert [verdict.kind for verdict in world.verdicts()] == [detector_pb2.VERDICT_KIND_REJOINED]
 
 
+def picture(sequence: int, *, job_id: str = "job") -> pb.Observation:
+    """Nobody is anywhere else than before."""
+    message = pb.Observation(job_id=job_id, sequence=sequence)
+    message.liveness.at_unix_seconds = 1_200.0 + sequence
+    return message
+
+
 @pytest.mark.asyncio
-async def test_a_job_that_ended_is_forgotten() -> None:
-    world, messages = World(), ended_story()
+async def test_a_job_that_ended_is_forgotten_whatever_pictures_still_come() -> None:
+    world, messages, sequence = World(), ended_story(), 28
+    async with world.detector(forget_finished_seconds=0.05):
+        await world.tell(*messages)
+        await world.until_committed(len(messages))
+        async with asyncio.timeout(20):
+            while world.store.kept or not world.store.num_saved:
+                await world.tell(picture(sequence))
+                sequence += 1
+                await asyncio.sleep(0.005)
+        await world.until_committed(sequence)
+    assert world.verdicts() == []
+    assert world.store.kept == {}
+
+
+@pytest.mark.asyncio
+async def test_pictures_that_say_nothing_new_are_read_and_cost_no_snapshot() -> None:
+    world, messages = World(), story()
     async with world.detector():
         await world.tell(*messages)
         await world.until_committed(len(messages))
-        async with asyncio.timeout(100):
-            while world.store.kept:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-    assert world.verdicts() == []
+        num_saved = world.store.num_saved
+        await world.tell(*map(picture, range(len(messages), len(messages) + 20)))
+        await world.until_committed(len(messages) + 20)
+    assert world.store.num_saved == num_saved > 0

@@ -32,7 +32,9 @@ from evenkeel.trainer_sdk.emit.readings import HostReadings, Reading
 def test_batches_are_numbered_and_say_who_where_and_what_was_dropped() -> None:
     builder = BatchBuilder(Source(job_id="job", rank=3, incarnation=2, node="node-1", device="gpu-0"))
     [first] = builder.build(measured=[Measured(iteration=1), Measured(iteration=2)])
-    [second] = builder.build(progress=pb.Progress(iteration=3), readings=[Reading(9.0, 1.0, 2.0, 3.0, 4.0)], num_dropped=7)
+    [second] = builder.build(
+        progress=pb.Progress(iteration=3), readings=[Reading(9.0, 1.0, 2.0, 3.0, 4.0)], num_dropped=7
+    )
     read = read_batches(batch_pb2.Batch.FromString(first.SerializeToString() + second.SerializeToString()))
     assert read.sequence.tolist() == [0, 1]
     assert read.iteration.tolist() == [1, 2]
@@ -43,6 +45,7 @@ def test_batches_are_numbered_and_say_who_where_and_what_was_dropped() -> None:
     assert (read.throttled_seconds.tolist(), read.reading_process_of.tolist()) == ([1.0], [1])
 
 
+COUNT = st.integers(0, 9)
 PLACES = [Place(), Place(epoch=1, forward_flops_per_token=2.0), Place(epoch=1, stage=1, forward_flops_per_token=2.0)]
 MEASURED = st.builds(
     Measured,
@@ -57,7 +60,9 @@ MEASURED = st.builds(
     loss=st.none() | st.floats(-9, 9) | st.floats(-9, 9).map(LeftValue),
     gradient_norm=st.none() | st.floats(0, 9),
     place=st.sampled_from(PLACES),
-    listed=st.lists(st.builds(Listed, st.integers(0, 9), st.integers(0, 9), st.floats(0, 9), st.booleans()), max_size=3),
+    listed=st.lists(
+        st.builds(Listed, st.integers(0, 9), st.integers(0, 9), st.floats(0, 9), st.booleans()), max_size=3
+    ),
 )
 FLAGS = {
     "loss": HAS_LOSS,

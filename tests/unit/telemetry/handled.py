@@ -8,6 +8,7 @@ from evenkeel.contracts.columns import PROCESS
 from evenkeel.contracts.frames import Frames, read_frames
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
@@ -87,6 +88,7 @@ class Service:
             first_offset,
             self.rollups,  # type: ignore[arg-type]
             TelemetryMetrics(self.registry),
+            Worker(),
             rollup_iterations=10,
             job_idle_seconds=600.0,
             clock=lambda: self.now,
