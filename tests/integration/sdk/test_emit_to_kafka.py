@@ -18,6 +18,7 @@ from evenkeel.contracts.topics import BATCHES
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.stack.kafka import Kafka
 from evenkeel.telemetry.v2 import batch_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.emit.measured import Measured
@@ -157,9 +158,9 @@ def test_a_plain_loop_reaches_kafka(kafka_bootstrap: str, job_id: str) -> None:
     records = decoded(
         read_until(kafka_bootstrap, job_id, lambda records: len(iterations(records)) == len(events(records)) == 2)
     )
-    losses = [sample.loss for record in records for sample in record.samples]
+    losses = [loss for record in records for loss in record.loss]
     assert losses == [3.0, 8.0]
-    assert events(records) == [(pb.PROCESS_EVENT_KIND_STARTED, 5, 0), (pb.PROCESS_EVENT_KIND_FINISHED, 5, 0)]
+    assert events(records) == [(process_pb2.PROCESS_EVENT_KIND_STARTED, 5, 0), (process_pb2.PROCESS_EVENT_KIND_FINISHED, 5, 0)]
 
 
 def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
@@ -174,7 +175,7 @@ def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
         kafka_bootstrap_servers=kafka_bootstrap,
         restart_delay_seconds=0.0,
     )
-    started, died = pb.PROCESS_EVENT_KIND_STARTED, pb.PROCESS_EVENT_KIND_DIED
+    started, died = process_pb2.PROCESS_EVENT_KIND_STARTED, process_pb2.PROCESS_EVENT_KIND_DIED
     exits: queue.Queue[tuple[int, int, int]] = queue.Queue()
     with Launcher(spec, on_exit=lambda *ended: exits.put(ended)) as launcher:
         both = {(started, 0, 0), (started, 1, 0)}
@@ -182,7 +183,7 @@ def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
         os.kill(launcher.pids[1], signal.SIGKILL)
         after = both | {(died, 1, 0), (started, 1, 1)}
         messages = read_until(kafka_bootstrap, job_id, lambda records: after <= set(events(records)))
-    told = [(record.rank, event) for record in decoded(messages) for event in record.events]
+    told = [(record.rank[0], event) for record in decoded(messages) for event in record.events]
     death = next(event for speaker, event in told if event.kind == died and speaker == -1)
     back = next(event for _, event in told if (event.kind, event.rank, event.incarnation) == (started, 1, 1))
     assert death.detail == "killed by SIGKILL"
