@@ -23,6 +23,8 @@ from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2
+from evenkeel.services.telemetry.adapters.record_bridge import batches_of
+from evenkeel.telemetry.v1.telemetry_pb2 import Record
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.telemetry.v2.batch_pb2 import MARK_RESHAPE, Batch
 
@@ -35,13 +37,11 @@ def add_message(log: RunLog, topic: str, value: bytes, received_at: float) -> No
         layouts.layout.LayoutError: A plan carries an impossible layout.
     """
     if topic == BATCHES.name:
-        message = Batch.FromString(value)
-        if log.job_id in message.job_id:
-            batches = read_batches(message)
-            for rank, incarnation, count in zip(message.rank, message.incarnation, message.num_dropped, strict=True):
-                log.num_dropped[rank, incarnation] = count
-            log.extend(_samples(batches))
-            log.extend(_processes(message, received_at))
+        for batch in _batches_in(value):
+            if list(batch.job_id) == [log.job_id]:
+                log.num_dropped[batch.rank[0], batch.incarnation[0]] = batch.num_dropped[0]
+                log.extend(_samples(batch))
+                log.extend(_processes(batch, received_at))
     elif topic == VERDICTS.name:
         verdict = detector_pb2.Verdict.FromString(value)
         if verdict.job_id == log.job_id:
@@ -56,46 +56,53 @@ def add_message(log: RunLog, topic: str, value: bytes, received_at: float) -> No
             log.add_plan(plan_seen(plan, received_at))
 
 
-def _samples(batches: Batches) -> Iterator[RankSample]:
-    ends = np.cumsum(batches.num_listed).tolist()
-    for row, owner in enumerate(batches.process_of.tolist()):
-        listed = range(ends[row] - int(batches.num_listed[row]), ends[row])
-        forward_flops = (
-            batches.forward_flops_per_token[owner] * batches.tokens[row]
-            + batches.forward_flops_per_squared_length[owner] * batches.sum_of_squares[row]
-        )
+def _batches_in(value: bytes) -> list[Batch]:
+    batch = Batch.FromString(value)
+    return [batch] if batch.num_iterations else batches_of(Record.FromString(value))
+
+
+def _samples(batch: Batch) -> Iterator[RankSample]:
+    told = read_batches(batch)
+    per_token, per_square, multiple = (
+        float(getattr(told, name)[0])
+        for name in ("forward_flops_per_token", "forward_flops_per_squared_length", "backward_multiple")
+    )
+    ends = np.cumsum(told.num_listed).tolist()
+    for row, end in enumerate(ends):
+        listed = range(end - int(told.num_listed[row]), end)
+        forward_flops = per_token * float(told.tokens[row]) + per_square * float(told.sum_of_squares[row])
         yield RankSample(
-            rank=int(batches.rank[owner]),
-            incarnation=int(batches.incarnation[owner]),
-            iteration=int(batches.iteration[row]),
-            epoch=int(batches.epoch[owner]),
-            started_at=float(batches.started_at_unix_seconds[row]),
-            wall_seconds=float(batches.wall_seconds[row]),
-            compute_seconds=float(batches.forward_seconds[row] + batches.backward_seconds[row]),
-            flops=float(forward_flops * (1 + batches.backward_multiple[owner])),
-            replica=int(batches.replica[owner]),
-            stage=int(batches.stage[owner]),
-            shard=int(batches.shard[owner]),
-            micro_batches=_micro_batches(batches, [k for k in listed if not batches.listed_kept[k]]),
-            kept_micro_batches=_micro_batches(batches, [k for k in listed if batches.listed_kept[k]]),
-            loss=float(batches.loss[row]) if batches.flags[row] & HAS_LOSS else None,
-            reshaped=bool(batches.mark[row] == MARK_RESHAPE),
+            rank=int(told.rank[0]),
+            incarnation=int(told.incarnation[0]),
+            iteration=int(told.iteration[row]),
+            epoch=int(told.epoch[0]),
+            started_at=float(told.started_at_unix_seconds[row]),
+            wall_seconds=float(told.wall_seconds[row]),
+            compute_seconds=float(told.forward_seconds[row] + told.backward_seconds[row]),
+            flops=forward_flops * (1 + multiple),
+            replica=int(told.replica[0]),
+            stage=int(told.stage[0]),
+            shard=int(told.shard[0]),
+            micro_batches=_listed(told, [place for place in listed if not told.listed_kept[place]]),
+            kept_micro_batches=_listed(told, [place for place in listed if told.listed_kept[place]]),
+            loss=float(told.loss[row]) if told.flags[row] & HAS_LOSS else None,
+            reshaped=bool(told.mark[row] == MARK_RESHAPE),
         )
 
 
-def _micro_batches(batches: Batches, listed: Iterable[int]) -> tuple[MicroBatchSeen, ...]:
+def _listed(told: Batches, places: Iterable[int]) -> tuple[MicroBatchSeen, ...]:
     return tuple(
         MicroBatchSeen(
-            index=int(batches.listed_index[k]),
-            tokens=int(batches.listed_tokens[k]),
-            sum_of_squares=float(batches.listed_squares[k]),
+            index=int(told.listed_index[place]),
+            tokens=int(told.listed_tokens[place]),
+            sum_of_squares=float(told.listed_squares[place]),
         )
-        for k in listed
+        for place in places
     )
 
 
-def _processes(message: Batch, received_at: float) -> Iterator[ProcessSeen]:
-    for event in message.events:
+def _processes(batch: Batch, received_at: float) -> Iterator[ProcessSeen]:
+    for event in batch.events:
         name = process_pb2.ProcessEventKind.Name(event.kind)
         yield ProcessSeen(
             kind=name.removeprefix("PROCESS_EVENT_KIND_").lower(),

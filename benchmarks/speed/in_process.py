@@ -121,7 +121,7 @@ async def _through_telemetry(records: FetchedRecords) -> tuple[list[OutgoingReco
         from_the_start,
         RollupWriter(engine, metrics, max_rows=100_000),
         metrics,
-        Worker(),
+        worker=Worker(),
         rollup_iterations=16,
         job_idle_seconds=3600.0,
     )

@@ -64,8 +64,8 @@ class TelemetryHandler:
         start_offset: StartOffset,
         rollup_writer: RollupWriter,
         metrics: TelemetryMetrics,
-        worker: Worker,
         *,
+        worker: Worker,
         rollup_iterations: int,
         job_idle_seconds: float,
         clock: Callable[[], float] = time.time,
@@ -78,7 +78,7 @@ class TelemetryHandler:
             start_offset: Where reading of an input partition starts.
             rollup_writer: Takes the rollups.
             metrics: Counts.
-            worker: Takes fetches in.
+            worker: Does all that takes the CPU longer than a moment.
             rollup_iterations: Length of a rollup's window.
             job_idle_seconds: When a silent job is forgotten.
             clock: Unix seconds.
@@ -148,17 +148,7 @@ class TelemetryHandler:
             return
         if self._was_deaf:
             self._excuse_silence(now_seconds)
-        await self._send(await self._worker.run(self._tick, now_seconds))
-
-    def _tick(self, now_seconds: float) -> _Outgoing:
-        outgoing = _Outgoing()
-        for shard in self._shards.values():
-            for job in shard.jobs.values():
-                self._note(outgoing, shard, job, job.tick(now_seconds))
-        if now_seconds - self._housekept_at_seconds > _HOUSEKEEPING_SECONDS:
-            self._housekept_at_seconds = now_seconds
-            self._keep_house(outgoing, now_seconds)
-        return outgoing
+        await self._send(await self._worker.run(self._pass_time, now_seconds))
 
     async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
         """Nothing to write; what may be committed is what no open frame and no unwritten rollup needs."""
@@ -183,13 +173,24 @@ class TelemetryHandler:
         self._count_jobs()
 
     def _take_fetch(self, batch: Batch[object]) -> tuple[_Outgoing, list[Rejection]]:
-        """All that the CPU has to do with a fetch: no I/O, one step for each job."""
+        """All that the CPU has to do with a fetch, one step for each job. No I/O; the worker's thread."""
         shard, now_seconds, outgoing = self._shards[batch.partition.number], batch.received_at_seconds, _Outgoing()
         shard.newest_offset = batch.next_offset - 1
         arrived, rejections = read_fetch(batch.records)
         for each in arrived:
             rejections += self._take(outgoing, shard, each, now_seconds)
         return outgoing, rejections
+
+    def _pass_time(self, now_seconds: float) -> _Outgoing:
+        """What the passing of time alone leads to. The worker's thread."""
+        outgoing = _Outgoing()
+        for shard in self._shards.values():
+            for job in shard.jobs.values():
+                self._note(outgoing, shard, job, job.tick(now_seconds))
+        if now_seconds - self._housekept_at_seconds > _HOUSEKEEPING_SECONDS:
+            self._housekept_at_seconds = now_seconds
+            self._keep_house(outgoing, now_seconds)
+        return outgoing
 
     def _take(self, outgoing: _Outgoing, shard: _Shard, arrived: ArrivedJob, now_seconds: float) -> list[Rejection]:
         """What one job brought; if its rules trip over it, record by record; what they still trip over is buried."""

@@ -76,7 +76,7 @@ async def serve(settings: TelemetrySettings) -> None:
             consumer.start_offset,
             rollup_writer,
             metrics,
-            worker,
+            worker=worker,
             rollup_iterations=settings.rollup_iterations,
             job_idle_seconds=settings.job_idle_seconds,
             clock=clock,

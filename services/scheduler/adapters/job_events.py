@@ -1,9 +1,9 @@
-"""What the scheduler itself sees of processes, as batches of events alone: the detector has one stream to read."""
+"""What the scheduler itself sees of a job's processes, as batches of telemetry: the detector has one stream to read."""
 
 import time
 from collections.abc import Callable
 
-from evenkeel.contracts.columns import PROCESS
+from evenkeel.contracts.columns import tell_process
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
 from evenkeel.contracts.topics import BATCHES
@@ -20,7 +20,7 @@ class JobEvents:
     """Reports about one job, on behalf of no rank. Event loop's thread.
 
     Args:
-        producer: Where records go.
+        producer: Where batches go.
         job_id: The job.
         clock: Unix seconds.
     """
@@ -56,22 +56,17 @@ class JobEvents:
     async def _report(self, event: pb.ProcessEvent) -> None:
         event.at_unix_seconds = self._clock()
         batch = Batch(events=[event])
-        values = {
-            "job_id": self._job_id,
-            "node": "scheduler",
-            "rank": NO_RANK,
-            "incarnation": SCHEDULER_INCARNATION,
-            "sequence": self._sequence,
-            "num_events": 1,
-        }
-        for column in PROCESS:
-            getattr(batch, column.name).append(values.get(column.name, "" if column.dtype == "str" else 0))
+        tell_process(
+            batch,
+            job_id=self._job_id,
+            node="scheduler",
+            rank=NO_RANK,
+            incarnation=SCHEDULER_INCARNATION,
+            sequence=self._sequence,
+            num_events=1,
+        )
         self._sequence += 1
-        headers = record_headers(BATCHES, "evenkeel/scheduler")
+        headers, value = record_headers(BATCHES, "evenkeel/scheduler"), batch.SerializeToString()
         await self._producer.send_all(
-            [
-                OutgoingRecord(
-                    topic=BATCHES.name, key=self._job_id.encode(), value=batch.SerializeToString(), headers=headers
-                )
-            ]
+            [OutgoingRecord(topic=BATCHES.name, key=self._job_id.encode(), value=value, headers=headers)]
         )
