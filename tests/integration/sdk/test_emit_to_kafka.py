@@ -160,7 +160,8 @@ def test_a_plain_loop_reaches_kafka(kafka_bootstrap: str, job_id: str) -> None:
     )
     losses = [loss for record in records for loss in record.loss]
     assert losses == [3.0, 8.0]
-    assert events(records) == [(process_pb2.PROCESS_EVENT_KIND_STARTED, 5, 0), (process_pb2.PROCESS_EVENT_KIND_FINISHED, 5, 0)]
+    started, finished = process_pb2.PROCESS_EVENT_KIND_STARTED, process_pb2.PROCESS_EVENT_KIND_FINISHED
+    assert events(records) == [(started, 5, 0), (finished, 5, 0)]
 
 
 def test_the_launcher_reports_a_killed_rank_and_the_ranks_report_their_starts(
