@@ -13,7 +13,7 @@ from evenkeel.offline.samples_order import newest_seconds
 from evenkeel.offline.skipped import Skipped
 from evenkeel.services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
-from evenkeel.services.detector.domain.observation import Observation
+from evenkeel.services.detector.domain.frames.observation import Observation
 from evenkeel.services.telemetry.adapters.batch_reader import read_fetch
 from evenkeel.services.telemetry.adapters.observation_writer import observation_records
 from evenkeel.services.telemetry.domain.job_stream import JobStream

@@ -15,8 +15,8 @@ from statistics import median
 from benchmarks.detection.link_traces import LinkTrace, Victim, make_link_trace
 from benchmarks.detection.score import at_least_percent, at_most
 from benchmarks.detection.simulated_run import SHAPES
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
 
 LINES = Path("out/benchmarks/detection/communication.jsonl")
 SLOWDOWNS = (10.0, 25.0, 50.0, 100.0)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.detection.traces import Trace
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.simulator.hardware import shard_work
 
 STARTED_AT_UNIX_SECONDS = 1_700_000_000.0

@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks.detection.score import at_least_percent
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.offline.samples_stream import observations_of
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
 from evenkeel.services.telemetry.adapters.record_bridge import batches_of
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 

@@ -10,7 +10,7 @@ from evenkeel.contracts.frames import Frames
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.services.detector.adapters.frame_reader import observations_of
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.simulator.hardware import Hardware
 from evenkeel.simulator.observations import NodeClock, frames
 from evenkeel.simulator.pipeline_run import RankTimes

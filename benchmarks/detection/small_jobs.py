@@ -14,7 +14,7 @@ from scipy.signal import lfilter
 
 from evenkeel.services.detector.domain.device_bank import DeviceBank
 from evenkeel.services.detector.domain.device_health import DeviceHealth
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]

@@ -30,9 +30,9 @@ from evenkeel.planning.search.solver import solve
 from evenkeel.planning.situation import Situation
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.detector.adapters.finding_codec import profile_to_proto
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.profile.profile import Profile
 from evenkeel.services.scheduler.adapters.findings import decode_profile
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile

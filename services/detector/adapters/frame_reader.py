@@ -8,9 +8,9 @@ import numpy as np
 from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT, HAS_LOSS, HAS_NORM
 from evenkeel.contracts.frames import Frames
 from evenkeel.contracts.measured_arrays import Bools, Floats, Ints
-from evenkeel.services.detector.domain import frame_arrays as tables
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.traffic import ChannelKind, TrafficObservation
+from evenkeel.services.detector.domain.frames import arrays as tables
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.traffic import ChannelKind, TrafficObservation
 
 _MICROSECOND = 1e-6
 # Beyond any seconds or operations there are, and far from where their products overflow.

@@ -10,15 +10,14 @@ from google.protobuf.message import DecodeError
 from evenkeel.contracts.frames import read_frames
 from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
 from evenkeel.services.detector.adapters.frame_reader import observations_of
-from evenkeel.services.detector.domain.link_suspicion import LinkProbeReport
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.domain.frames.observation import (
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
     RankProgress,
 )
-from evenkeel.services.detector.domain.suspicion import ProbeReport
+from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport, ProbeReport
 from evenkeel.telemetry.v2 import frames_pb2 as pb
 from evenkeel.telemetry.v2 import process_pb2
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from evenkeel.services.detector.domain.device_tables import COUNTS, FLAGS, NUMBERS
 from evenkeel.services.detector.domain.device_tests import NUM_TESTS
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.state import DERIVED
-from evenkeel.services.detector.domain.table_row import TableRow
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.memory.state import DERIVED
+from evenkeel.services.detector.domain.memory.table_row import TableRow
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]

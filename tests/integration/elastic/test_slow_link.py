@@ -17,10 +17,10 @@ from evenkeel.layouts.layout import uniform_layout
 from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.frame_reader import observations_of
 from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.suspicion import Suspicion
-from evenkeel.services.detector.domain.verdict import Evidence, Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.probes.desk import Suspicion
 from evenkeel.services.scheduler.adapters.findings import decode_suspicion
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.dispatch import protocol

@@ -10,17 +10,17 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain import kind_board
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.kind_board import known_kinds
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.domain.frames.observation import (
     FrameObservation,
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
 )
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.kinds import board as kind_board
+from evenkeel.services.detector.domain.kinds.board import known_kinds
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from, student
 
 NUM_RANKS, NUM_FRAMES = 8, 1000

@@ -10,14 +10,15 @@ from evenkeel.detector.v1 import detector_pb2
 from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import (
     FrameObservation,
     Observation,
 )
-from evenkeel.services.detector.domain.suspicion import ITERATIONS_BETWEEN_PROBES, Suspicion
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.probes.desk import ITERATIONS_BETWEEN_PROBES, Suspicion
+from evenkeel.services.detector.domain.probes.link_probes import LinkDesk, LinkStanding
 from evenkeel.telemetry.v2 import frames_pb2, process_pb2
 from tests.unit.detector.probed_run import probed_run
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.verdict import VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import JobDetector
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 
 

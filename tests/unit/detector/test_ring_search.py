@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import (
     FrameObservation,
     Observation,
 )
-from evenkeel.services.detector.domain.ring_search import (
+from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.probes.desk import Suspicion
+from evenkeel.services.detector.domain.probes.link_probes import LinkDesk, LinkStanding
+from evenkeel.services.detector.domain.probes.ring import (
     LONG_RING,
     STANDS_OUT,
     GroupStanding,
@@ -23,8 +26,6 @@ from evenkeel.services.detector.domain.ring_search import (
     RingSearch,
     ring_of,
 )
-from evenkeel.services.detector.domain.suspicion import Suspicion
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 from tests.unit.detector.probed_run import probed_run
 
 Ends = tuple[int, int]

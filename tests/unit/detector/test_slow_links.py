@@ -7,11 +7,12 @@ import pytest
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.link_bank import LinkBank
-from evenkeel.services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkChange, LinkHealth
-from evenkeel.services.detector.domain.link_watch import LinkFinding, LinkWatch
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.ties import Tie
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.links.bank import LinkBank
+from evenkeel.services.detector.domain.links.complaint import LinkChange, LinkFinding
+from evenkeel.services.detector.domain.links.health import REFERENCE_OBSERVATIONS, LinkHealth
+from evenkeel.services.detector.domain.links.ties import Tie
+from evenkeel.services.detector.domain.links.watch import LinkWatch
 
 ITERATIONS = 130
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from evenkeel.contracts.frames import Frames, frames_of, members_of
 from evenkeel.services.detector.adapters.frame_reader import observations_of
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.transfer_times import Transfers, TransferTimes
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.links.transfers.times import Transfers, TransferTimes
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 
 START = 1_700_000_000.0

@@ -8,7 +8,7 @@ from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT, HAS_LOSS
 from evenkeel.contracts.frames import Frames, frames_of, members_of, write_frames
 from evenkeel.contracts.topics import FRAMES
 from evenkeel.services.common.kafka import OutgoingRecord
-from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.telemetry.v2 import frames_pb2 as pb
 from evenkeel.telemetry.v2 import process_pb2
 from tests.unit.detector.synthetic import TOKENS

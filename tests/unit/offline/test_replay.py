@@ -17,7 +17,7 @@ from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.formats import RecordingFormat
 from evenkeel.offline.operations_file import read_operations
 from evenkeel.offline.samples_file import BATCH_LINE, OBSERVATION_LINE, read_messages, write_messages
-from evenkeel.services.detector.domain.verdict import VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import VerdictKind
 from evenkeel.simulator.live.rank_batches import batch_of
 from evenkeel.telemetry.v2 import batch_pb2, frames_pb2
 from tests.unit.attribution.synthetic import pipeline, replayed_with
