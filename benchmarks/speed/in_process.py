@@ -13,6 +13,7 @@ from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.topics import BATCHES, FRAMES
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.kafka import Batch, ConsumedRecord, FetchedRecords, OutgoingRecord, Partition
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
 from evenkeel.services.detector.domain.job import JobDetector
@@ -120,6 +121,7 @@ async def _through_telemetry(records: FetchedRecords) -> tuple[list[OutgoingReco
         from_the_start,
         RollupWriter(engine, metrics, max_rows=100_000),
         metrics,
+        worker=Worker(),
         rollup_iterations=16,
         job_idle_seconds=3600.0,
     )

@@ -7,21 +7,29 @@ from itertools import count
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
-from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
 
-from evenkeel.contracts.topics import RECORDS, SUSPICIONS
+from evenkeel.contracts.batches import read_batches
+from evenkeel.contracts.topics import BATCHES, SUSPICIONS
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.services.detector.adapters.finding_codec import record_of
+from evenkeel.services.detector.adapters.frame_reader import observations_of
 from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
 from evenkeel.services.detector.domain.findings.verdict import Evidence, Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.job import Finding, JobDetector
 from evenkeel.services.detector.domain.probes.desk import Suspicion
 from evenkeel.services.scheduler.adapters.findings import decode_suspicion
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.scheduler.dispatch import protocol
 from evenkeel.services.scheduler.probing import Prober
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.services.telemetry.adapters.record_bridge import batches_of
+from evenkeel.services.telemetry.domain.joiner import FrameJoiner
+from evenkeel.telemetry.v1 import telemetry_pb2 as old
+from evenkeel.telemetry.v2 import batch_pb2 as pb
+from evenkeel.telemetry.v2.frames_pb2 import Liveness
+from evenkeel.telemetry.v2.process_pb2 import ProcessEvent
 from evenkeel.trainer_sdk.control.probe import LinkProbe
 from evenkeel.trainer_sdk.devices.links import EmulatedLinks, LinkTable, RealLinks
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
@@ -46,18 +54,24 @@ ONSET = 40
 FACTOR = 6.0
 
 
-def frames(fleet: Fleet) -> Iterator[pb.Frame]:
-    """The samples as the telemetry service would join them; each replica on a node of its own."""
-    for iteration in sorted(fleet.samples):
-        yield frame_of(fleet, iteration)
+def frames(fleet: Fleet) -> Iterator[FrameObservation]:
+    """The iterations as the telemetry service would join them; each replica on a node of its own."""
+    return (frame_of(fleet, iteration, iteration) for iteration in sorted(fleet.samples))
 
 
-def frame_of(fleet: Fleet, iteration: int) -> pb.Frame:
-    entries = [
-        pb.FrameEntry(rank=rank, node=f"node-{rank // 2}", device="gpu-0", sample=sample)
+def frame_of(fleet: Fleet, iteration: int, sequence: int) -> FrameObservation:
+    batches = [
+        batch.SerializeToString()
         for rank, sample in sorted(fleet.samples[iteration].items())
+        for batch in batches_of(
+            old.Record(job_id="job", rank=rank, node=f"node-{rank // 2}", device="gpu-0", samples=[sample])
+        )
     ]
-    return pb.Frame(iteration=iteration, closed_at_unix_seconds=1e9 + iteration, entries=entries)
+    joiner, told = FrameJoiner(), read_batches(pb.Batch.FromString(b"".join(batches)))
+    assert joiner.add(told, np.arange(len(told)), 1e9 + iteration) == []
+    [joined] = joiner.tick(2e9)
+    [frame] = observations_of(CONFIG.job_id, sequence, joined)
+    return frame
 
 
 def test_a_link_that_takes_six_times_as_long_is_named_as_the_slowest(
@@ -72,8 +86,7 @@ def test_a_link_that_takes_six_times_as_long_is_named_as_the_slowest(
     fleet.finish()
     found: list[Verdict] = []
     detector = JobDetector(CONFIG.job_id)
-    for frame in frames(fleet):
-        observation = frame_from_proto(CONFIG.job_id, frame.iteration, frame)
+    for observation in frames(fleet):
         found += [one for one in detector.observe(observation) if isinstance(one, Verdict)]
     slow = [one for one in found if one.kind is VerdictKind.COMMUNICATION_SLOW and one.first_iteration >= ONSET]
     mine = [one.throughput for one in slow if {culprit.rank for culprit in one.culprits} == {0, 1}]
@@ -138,17 +151,17 @@ class PipedRank:
 
 def watched(fleet: Fleet, iteration: int, detector: JobDetector, sequence: Iterator[int]) -> list[Finding]:
     """What the detector finds in an iteration, with the answers of all probes that it asks for."""
-    frame = frame_from_proto(CONFIG.job_id, next(sequence), frame_of(fleet, iteration))
+    frame = frame_of(fleet, iteration, next(sequence))
     found = list(detector.observe(frame))
     for one in found.copy():
         if isinstance(one, Suspicion) and one.link is not None:
-            liveness = pb.Liveness(at_unix_seconds=frame.closed_at_unix_seconds)
+            liveness = Liveness(at_unix_seconds=frame.closed_at_unix_seconds)
             liveness.event.CopyFrom(asyncio.run(answered(one, fleet)))
             found += detector.observe(liveness_from_proto(CONFIG.job_id, next(sequence), liveness))
     return found
 
 
-async def answered(suspicion: Suspicion, fleet: Fleet) -> pb.ProcessEvent:
+async def answered(suspicion: Suspicion, fleet: Fleet) -> ProcessEvent:
     """The event in which the scheduler tells what the probe took, with every message as it goes over the wire."""
     producer = FakeProducer(broker := FakeBroker())
     await producer.send_all([record_of(suspicion)])
@@ -156,8 +169,8 @@ async def answered(suspicion: Suspicion, fleet: Fleet) -> pb.ProcessEvent:
     calls = {rank: cast(protocol.RankCalls, PipedRank(process)) for rank, process in fleet.ranks.items()}
     outcome = await Prober(JobEvents(producer, CONFIG.job_id).probed).answer(decode_suspicion(asked), calls)
     assert outcome is not None, "the probe had no answer"
-    (told,) = broker.records(RECORDS.name)
-    return pb.Record.FromString(told.value or b"").events[0]
+    (told,) = broker.records(BATCHES.name)
+    return pb.Batch.FromString(told.value or b"").events[0]
 
 
 def test_a_suspected_link_is_probed_while_the_job_trains_and_its_verdict_says_what_was_found(

@@ -7,12 +7,13 @@ import pytest
 from evenkeel.contracts.batches import Batches
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
-from evenkeel.contracts.topics import RECORDS
+from evenkeel.contracts.topics import BATCHES, RECORDS
 from evenkeel.services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
 from evenkeel.services.scheduler.adapters.job_events import JobEvents
 from evenkeel.services.telemetry.adapters.batch_reader import read_fetch
 from evenkeel.services.telemetry.domain.sequences import BatchSequences
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
 
 
@@ -20,23 +21,16 @@ class Kept:
     """A producer that keeps what it is given."""
 
     def __init__(self) -> None:
-        self.values: list[bytes] = []
+        self.records: list[OutgoingRecord] = []
 
     async def send_all(self, records: Sequence[OutgoingRecord]) -> None:
-        self.values += [record.value or b"" for record in records]
+        self.records += records
 
 
-def batches_of(values: Sequence[bytes]) -> Batches:
+def batches_of(outgoing: Sequence[OutgoingRecord]) -> Batches:
     records = [
-        ConsumedRecord(
-            partition=Partition(RECORDS.name, 0),
-            offset=offset,
-            timestamp_seconds=0.0,
-            key=b"job",
-            value=value,
-            headers=record_headers(RECORDS, "test"),
-        )
-        for offset, value in enumerate(values)
+        ConsumedRecord(Partition(BATCHES.name, 0), offset, 0.0, one.key, one.value, one.headers)
+        for offset, one in enumerate(outgoing)
     ]
     [job], rejections = read_fetch(records)
     assert not rejections
@@ -51,10 +45,15 @@ async def test_what_launcher_and_scheduler_say_is_counted_apart() -> None:
     for rank in range(3):
         await scheduler.stream_broken(rank, 0, "it broke")
     told = [launcher.build(events=[pb.ProcessEvent(kind=pb.PROCESS_EVENT_KIND_DIED, rank=rank)]) for rank in range(9)]
-    first, *_, last = [record.SerializeToString() for record in told]
+    first, *_, last = [
+        OutgoingRecord(
+            topic=RECORDS.name, key=b"job", value=record.SerializeToString(), headers=record_headers(RECORDS, "test")
+        )
+        for record in told
+    ]
     sequences = BatchSequences()
     # Of the launcher's nine records seven are lost, and the scheduler's three lie between the two that are not.
-    missing, _ = sequences.add(batches_of([first, *producer.values, last]))
+    missing, _ = sequences.add(batches_of([first, *producer.records, last]))
     assert missing == 7
 
 
@@ -62,6 +61,6 @@ async def test_what_launcher_and_scheduler_say_is_counted_apart() -> None:
 async def test_a_stream_that_broke_is_told_of_the_rank_and_the_process_that_it_led_to() -> None:
     producer = Kept()
     await JobEvents(producer, "job", clock=lambda: 5.0).stream_broken(6, 2, "x" * 5000)
-    (event,) = pb.Record.FromString(producer.values[0]).events
+    (event,) = Batch.FromString(producer.records[0].value or b"").events
     assert (event.rank, event.incarnation, event.at_unix_seconds) == (6, 2, 5.0)
     assert len(event.detail) < 5000
