@@ -94,16 +94,17 @@ class TelemetryHandler:
         self._clock = clock
         self._shards: dict[int, _Shard] = {}
         self._housekept_at_seconds = 0.0
-        self._deaf = False
+        self._deaf = self._was_deaf = False
         self._all_back_at_seconds = 0.0
 
     def kafka_changed(self, reachable: bool) -> None:
         """While Kafka is away nothing can be heard: no clock runs against any rank."""
-        if self._deaf and reachable:
-            self._excuse_silence(self._clock())
+        # Only noted: the client tells of it while the worker may be in the middle of a job.
+        self._was_deaf = self._was_deaf or self._deaf
         self._deaf = not reachable
 
     def _excuse_silence(self, now_seconds: float) -> None:
+        self._was_deaf = False
         self._all_back_at_seconds = now_seconds + RETURN_SECONDS
         for shard in self._shards.values():
             for job in shard.jobs.values():
@@ -130,7 +131,7 @@ class TelemetryHandler:
 
     async def handle(self, batch: Batch[object]) -> Sequence[Rejection]:
         """Takes in records; returns when Kafka has acknowledged what follows from them."""
-        if self._deaf:  # the first records come before anybody has noticed that Kafka is back
+        if self._deaf or self._was_deaf:  # the first records may come before anybody has noticed that Kafka is back
             self._excuse_silence(batch.received_at_seconds)
         outgoing, rejections = await self._worker.run(self._take_fetch, batch)
         await self._send(outgoing)
@@ -145,6 +146,8 @@ class TelemetryHandler:
         """Closes what is overdue and takes pictures."""
         if self._deaf:
             return
+        if self._was_deaf:
+            self._excuse_silence(now_seconds)
         await self._send(await self._worker.run(self._pass_time, now_seconds))
 
     async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
