@@ -237,7 +237,7 @@ class World:
             process_id=1,
             registered_at=self.now(),
         )
-        self._until_taken(lambda actor: actor.take_rank(record), 0.02, lambda: rank.alive)
+        self._until_taken(lambda actor: actor.take_ranks([record]), 0.02, lambda: rank.alive)
 
     def tell(self, kind: VerdictKind, rank: SimulatedRank, seconds: float, throughput: float) -> None:
         culprit = CulpritRecord(
