@@ -192,7 +192,7 @@ def _frame(
     nothing, nowhere = np.zeros(count), np.zeros(count, dtype=np.int64)
     unknown, no = np.full(count, np.nan), np.zeros(count, dtype=np.bool_)
     missing = np.setdiff1d(np.arange(len(ranks)), there)
-    return FrameObservation.of_columns(
+    return FrameObservation(
         job_id=job_id,
         sequence=sequence,
         iteration=iteration,

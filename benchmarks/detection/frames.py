@@ -52,7 +52,7 @@ def frames_of(trace: Trace) -> Iterator[FrameObservation]:
         losses = nothing if signals is None else signals.losses[i]
         norms = nothing if signals is None else signals.gradient_norms[i]
         data = np.zeros(count) if signals is None else signals.data_seconds[i]
-        yield FrameObservation.of_columns(
+        yield FrameObservation(
             job_id=trace.name,
             sequence=i,
             iteration=i,

@@ -80,7 +80,7 @@ def num_accused(noise: Floats, work_keys: tuple[float, ...]) -> int:
 def _located(bank: DeviceBank, count: int) -> npt.NDArray[np.int64]:
     """Rows of so many ranks that were just met."""
     none, nothing, zeros = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_), np.zeros(count)
-    frame = FrameObservation.of_columns(
+    frame = FrameObservation(
         job_id="job",
         sequence=0,
         iteration=0,

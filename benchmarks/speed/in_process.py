@@ -12,7 +12,8 @@ from benchmarks.speed.jobs import SyntheticJob
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.topics import BATCHES, FRAMES
 from evenkeel.services.common.database import create_engine
-from evenkeel.services.common.kafka import Batch, ConsumedRecord, FetchedRecords, OutgoingRecord, Partition
+from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
 from evenkeel.services.detector.domain.job import JobDetector
@@ -82,9 +83,7 @@ def consumed(values: Iterable[bytes], topic: str, *, key: bytes) -> list[Consume
 def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]:
     """Rank-samples per second of CPU time through telemetry, and through the detector; no Kafka, no PostgreSQL."""
     num_iterations = max(4, num_samples // num_ranks)
-    records = FetchedRecords.of(
-        _WHERE, consumed(SyntheticJob("job", num_ranks).records(range(num_iterations)), BATCHES.name, key=b"job")
-    )
+    records = consumed(SyntheticJob("job", num_ranks).records(range(num_iterations)), BATCHES.name, key=b"job")
     warm_up_detector()
     gc.collect()
     gc.freeze()
@@ -106,7 +105,7 @@ def services_per_second(num_ranks: int, num_samples: int) -> tuple[float, float]
     return done / telemetry_seconds, done / judge_seconds
 
 
-async def _through_telemetry(records: FetchedRecords) -> tuple[list[OutgoingRecord], float]:
+async def _through_telemetry(records: Sequence[ConsumedRecord]) -> tuple[list[OutgoingRecord], float]:
     kept, partition = _Kept(), _WHERE
     metrics = TelemetryMetrics(CollectorRegistry())
     engine = create_engine("postgresql://nobody@127.0.0.1:1/none", application_name="benchmark")
@@ -120,6 +119,7 @@ async def _through_telemetry(records: FetchedRecords) -> tuple[list[OutgoingReco
         from_the_start,
         RollupWriter(engine, metrics, max_rows=100_000),
         metrics,
+        worker=Worker(),
         rollup_iterations=16,
         job_idle_seconds=3600.0,
     )

@@ -121,7 +121,7 @@ class SyntheticJob:
         for iteration in iterations:
             counts = self._random.integers(16_000, 48_000, -(-size // NUM_STAGES))
             tokens = np.repeat(counts, NUM_STAGES)[:size].astype(np.float64)
-            yield FrameObservation.of_columns(
+            yield FrameObservation(
                 job_id=self.job_id,
                 sequence=iteration,
                 iteration=iteration,

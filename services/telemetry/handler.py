@@ -14,6 +14,7 @@ from evenkeel.contracts.frames import Frames
 from evenkeel.services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.tail import Tail
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.batch_reader import ArrivedJob, read_fetch
 from evenkeel.services.telemetry.adapters.observation_writer import observation_records
 from evenkeel.services.telemetry.adapters.recovery import PartitionMemory, remember
@@ -64,6 +65,7 @@ class TelemetryHandler:
         rollup_writer: RollupWriter,
         metrics: TelemetryMetrics,
         *,
+        worker: Worker,
         rollup_iterations: int,
         job_idle_seconds: float,
         clock: Callable[[], float] = time.time,
@@ -76,6 +78,7 @@ class TelemetryHandler:
             start_offset: Where reading of an input partition starts.
             rollup_writer: Takes the rollups.
             metrics: Counts.
+            worker: Does all that takes the CPU longer than a moment.
             rollup_iterations: Length of a rollup's window.
             job_idle_seconds: When a silent job is forgotten.
             clock: Unix seconds.
@@ -85,21 +88,23 @@ class TelemetryHandler:
         self._start_offset = start_offset
         self._rollup_writer = rollup_writer
         self._metrics = metrics
+        self._worker = worker
         self._rollup_iterations = rollup_iterations
         self._job_idle_seconds = job_idle_seconds
         self._clock = clock
         self._shards: dict[int, _Shard] = {}
         self._housekept_at_seconds = 0.0
-        self._deaf = False
+        self._deaf = self._was_deaf = False
         self._all_back_at_seconds = 0.0
 
     def kafka_changed(self, reachable: bool) -> None:
         """While Kafka is away nothing can be heard: no clock runs against any rank."""
-        if self._deaf and reachable:
-            self._excuse_silence(self._clock())
+        # Only noted: the client tells of it while the worker may be in the middle of a job.
+        self._was_deaf = self._was_deaf or self._deaf
         self._deaf = not reachable
 
     def _excuse_silence(self, now_seconds: float) -> None:
+        self._was_deaf = False
         self._all_back_at_seconds = now_seconds + RETURN_SECONDS
         for shard in self._shards.values():
             for job in shard.jobs.values():
@@ -126,9 +131,9 @@ class TelemetryHandler:
 
     async def handle(self, batch: Batch[object]) -> Sequence[Rejection]:
         """Takes in records; returns when Kafka has acknowledged what follows from them."""
-        if self._deaf:  # the first records come before anybody has noticed that Kafka is back
+        if self._deaf or self._was_deaf:  # the first records may come before anybody has noticed that Kafka is back
             self._excuse_silence(batch.received_at_seconds)
-        outgoing, rejections = self._take_fetch(batch)
+        outgoing, rejections = await self._worker.run(self._take_fetch, batch)
         await self._send(outgoing)
         # So long this service worked instead of reading: what it has not read yet is nobody's delay.
         worked_seconds = max(0.0, self._clock() - batch.received_at_seconds)
@@ -141,14 +146,9 @@ class TelemetryHandler:
         """Closes what is overdue and takes pictures."""
         if self._deaf:
             return
-        outgoing = _Outgoing()
-        for shard in self._shards.values():
-            for job in shard.jobs.values():
-                self._note(outgoing, shard, job, job.tick(now_seconds))
-        if now_seconds - self._housekept_at_seconds > _HOUSEKEEPING_SECONDS:
-            self._housekept_at_seconds = now_seconds
-            self._keep_house(outgoing, now_seconds)
-        await self._send(outgoing)
+        if self._was_deaf:
+            self._excuse_silence(now_seconds)
+        await self._send(await self._worker.run(self._pass_time, now_seconds))
 
     async def checkpoint(self, positions: Mapping[Partition, int]) -> Mapping[Partition, int]:
         """Nothing to write; what may be committed is what no open frame and no unwritten rollup needs."""
@@ -173,13 +173,24 @@ class TelemetryHandler:
         self._count_jobs()
 
     def _take_fetch(self, batch: Batch[object]) -> tuple[_Outgoing, list[Rejection]]:
-        """All that the CPU has to do with a fetch: no I/O, one step for each job."""
+        """All that the CPU has to do with a fetch, one step for each job. No I/O; the worker's thread."""
         shard, now_seconds, outgoing = self._shards[batch.partition.number], batch.received_at_seconds, _Outgoing()
         shard.newest_offset = batch.next_offset - 1
         arrived, rejections = read_fetch(batch.records)
         for each in arrived:
             rejections += self._take(outgoing, shard, each, now_seconds)
         return outgoing, rejections
+
+    def _pass_time(self, now_seconds: float) -> _Outgoing:
+        """What the passing of time alone leads to. The worker's thread."""
+        outgoing = _Outgoing()
+        for shard in self._shards.values():
+            for job in shard.jobs.values():
+                self._note(outgoing, shard, job, job.tick(now_seconds))
+        if now_seconds - self._housekept_at_seconds > _HOUSEKEEPING_SECONDS:
+            self._housekept_at_seconds = now_seconds
+            self._keep_house(outgoing, now_seconds)
+        return outgoing
 
     def _take(self, outgoing: _Outgoing, shard: _Shard, arrived: ArrivedJob, now_seconds: float) -> list[Rejection]:
         """What one job brought; if its rules trip over it, record by record; what they still trip over is buried."""

@@ -69,12 +69,14 @@ async def serve(settings: TelemetrySettings) -> None:
                 "database", ready=True, detail="" if up else f"away: {problem}"
             ),
         )
+        worker = Worker()
         handler = TelemetryHandler(
             producer,
             tail,
             consumer.start_offset,
             rollup_writer,
             metrics,
+            worker=worker,
             rollup_iterations=settings.rollup_iterations,
             job_idle_seconds=settings.job_idle_seconds,
             clock=clock,
@@ -85,7 +87,7 @@ async def serve(settings: TelemetrySettings) -> None:
             decoders={RECORDS.name: None},
             dead_letters=DeadLetters(producer, kafka_metrics, group=settings.telemetry_group),
             metrics=kafka_metrics,
-            worker=Worker(),
+            worker=worker,
             on_assigned=lambda partitions: health.report(
                 "consumer", ready=True, detail=f"{len(partitions)} partitions"
             ),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from evenkeel.contracts.columns import ITERATION, LISTED, MEMBER, PROCESS
+from evenkeel.contracts.columns import ITERATION, LISTED, MEMBER, PROCESS, tell_process
 from evenkeel.contracts.frames import Frames
 from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.telemetry.v2 import process_pb2
@@ -48,8 +48,7 @@ def batch_of(frame: Frames, place: int, *, job_id: str, incarnation: int, sequen
 def empty_batch(**told: Any) -> pb.Batch:
     """A batch that says who speaks, of no iterations unless they are told of; what is not told is zero."""
     batch = pb.Batch()
-    for column in PROCESS:
-        getattr(batch, column.name).append(told.get(column.name, "" if column.dtype == "str" else 0))
+    tell_process(batch, **told)
     return batch
 
 

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from evenkeel.contracts.columns import HAS_FLOPS, HAS_INPUT, HAS_LOSS, HAS_NORM
 from evenkeel.contracts.frames import Frames
-from evenkeel.contracts.measured_arrays import Bools, Floats, Ints
-from evenkeel.services.detector.domain.frames import arrays as tables
+from evenkeel.contracts.measured_arrays import Floats, Ints
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 from evenkeel.services.detector.domain.frames.traffic import ChannelKind, TrafficObservation
 
@@ -26,23 +26,31 @@ def observations_of(job_id: str, sequence: int, frames: Frames) -> Iterator[Fram
         sequence: Number of the first one.
         frames: The frames.
     """
-    members, num_frames = frames.members, len(frames)
-    numbers, integers, flags = tables.empty_tables(len(members), num_frames)
-    integers[:, tables.RANKS], integers[:, tables.INCARNATIONS] = members.rank, members.incarnation
-    integers[:, tables.EPOCHS] = frames.epoch
-    for row, column in enumerate((members.replica, members.stage, members.shard), start=tables.FIRST_OF_LAYOUT):
-        integers[:, row] = column
-    flags[:, tables.PLANNED] = frames.mark != 0
-    flags[:, tables.HAS_LOSS], flags[:, tables.HAS_NORM] = frames.has(HAS_LOSS), frames.has(HAS_NORM)
-    flags[:, tables.HAS_DATA] = frames.has(HAS_INPUT)
-    _write_seconds(numbers, frames)
-    _write_work(numbers, integers, flags, frames)
-    numbers[:, tables.LOSS_VALUES] = np.where(frames.has(HAS_LOSS), frames.loss, np.nan)
-    numbers[:, tables.NORM_VALUES] = np.where(frames.has(HAS_NORM), frames.gradient_norm, np.nan)
-    nodes, devices = members.nodes, members.devices
+    members = frames.members
+    whose: dict[str, Any] = {
+        "ranks": members.rank,
+        "incarnations": members.incarnation,
+        "replicas": members.replica,
+        "stages": members.stage,
+        "shards": members.shard,
+        "epochs": np.full(len(members), frames.epoch),
+    }
+    columns: dict[str, Any] = {
+        "planned": frames.mark != 0,
+        "losses": np.where(frames.has(HAS_LOSS), frames.loss, np.nan),
+        "has_loss": frames.has(HAS_LOSS),
+        "gradient_norms": np.where(frames.has(HAS_NORM), frames.gradient_norm, np.nan),
+        "has_gradient_norm": frames.has(HAS_NORM),
+        **_seconds(frames),
+        **_work(frames),
+    }
+    nodes, devices, has_input = members.nodes, members.devices, frames.has(HAS_INPUT)
     for place, frame in enumerate(frames.each()):
         here = np.flatnonzero(frame.present[0])
         whole = len(here) == len(members)
+        told = {name: values[place] for name, values in columns.items()} | whose
+        told = told if whole else {name: values[here] for name, values in told.items()}
+        data_seconds = told.pop("data_seconds")
         yield FrameObservation(
             job_id=job_id,
             sequence=sequence + place,
@@ -52,28 +60,28 @@ def observations_of(job_id: str, sequence: int, frames: Frames) -> Iterator[Fram
             missing_ranks=() if whole else tuple(members.rank[~frame.present[0]].tolist()),
             nodes=nodes if whole else tuple(nodes[one] for one in here.tolist()),
             devices=devices if whole else tuple(devices[one] for one in here.tolist()),
-            numbers=numbers[place] if whole else np.ascontiguousarray(numbers[place][:, here]),
-            integers=integers[place] if whole else np.ascontiguousarray(integers[place][:, here]),
-            flags=flags[place] if whole else np.ascontiguousarray(flags[place][:, here]),
+            data_seconds=data_seconds if has_input[place][here].any() else None,
             micro_batches=_micro_batches(frame),
             traffic=_traffic(frame, here),
+            **told,
         )
 
 
-def _write_seconds(numbers: Floats, frames: Frames) -> None:
+def _seconds(frames: Frames) -> dict[str, Floats]:
     """Seconds, NaN where they cannot be: one rank's nonsense must not spoil its frame."""
     columns = {
-        tables.COMPUTE_SECONDS: frames.forward_seconds + frames.backward_seconds,
-        tables.OTHER_SECONDS: frames.optimizer_seconds + frames.input_seconds,
-        tables.WALL_SECONDS: frames.wall_seconds,
-        tables.DATA_SECONDS: frames.input_seconds,
-        **{tables.FIRST_WAIT + place: getattr(frames, name) for place, name in enumerate(_WAITS)},
+        "compute_seconds": frames.forward_seconds + frames.backward_seconds,
+        "other_seconds": frames.optimizer_seconds + frames.input_seconds,
+        "wall_seconds": frames.wall_seconds,
+        "data_seconds": frames.input_seconds,
+        "wait_seconds": np.stack([getattr(frames, name) for name in _WAITS], axis=-1),
     }
-    for row, values in columns.items():
-        numbers[:, row] = np.where((values >= 0.0) & (values < _LARGEST_NUMBER), values, np.nan)
+    return {
+        name: np.where((values >= 0.0) & (values < _LARGEST_NUMBER), values, np.nan) for name, values in columns.items()
+    }
 
 
-def _write_work(numbers: Floats, integers: Ints, flags: Bools, frames: Frames) -> None:
+def _work(frames: Frames) -> dict[str, Any]:
     """Work, all 0 where a part of it cannot be.
 
     A loop that does not say what its model costs has tokens in place of operations; where it does not say those either,
@@ -89,20 +97,22 @@ def _write_work(numbers: Floats, integers: Ints, flags: Bools, frames: Frames) -
         )
         of_squares = np.where(known, members.forward_flops_per_squared_length * squares * passes, 0.0)
         keys = np.where(known, passes * price, -1.0 - members.stage)
-    counts = np.where(known | (tokens > 0), frames.num_micro_batches, np.maximum(frames.num_micro_batches, 1))
+    columns = {
+        "token_flops": of_tokens,
+        "square_flops": of_squares,
+        "tokens": tokens,
+        "sums_of_squares": squares,
+        "work_keys": keys,
+    }
     can_be = np.ones(known.shape, dtype=np.bool_)
-    for values in (of_tokens, of_squares, tokens, squares, keys):
+    for values in columns.values():
         can_be &= np.abs(values) < _LARGEST_NUMBER
-    for row, values in (
-        (tables.FLOPS_OF_TOKENS, of_tokens),
-        (tables.FLOPS_OF_SQUARES, of_squares),
-        (tables.TOKEN_SUMS, tokens),
-        (tables.SQUARE_SUMS, squares),
-        (tables.WORK_KEYS, keys),
-    ):
-        numbers[:, row] = np.where(can_be, values, 0.0)
-    integers[:, tables.COUNTS] = np.where(can_be, counts, 0)
-    flags[:, tables.HAS_FLOPS] = can_be & known
+    counts = np.where(known | (tokens > 0), frames.num_micro_batches, np.maximum(frames.num_micro_batches, 1))
+    return {
+        **{name: np.where(can_be, values, 0.0) for name, values in columns.items()},
+        "num_micro_batches": np.where(can_be, counts, 0),
+        "has_flops": can_be & known,
+    }
 
 
 def _micro_batches(frame: Frames) -> Floats | None:

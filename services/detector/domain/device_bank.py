@@ -215,7 +215,7 @@ class DeviceBank:
                 nodes[row] = node
                 devices[row] = device
             rows[entry] = row
-        self.located, self._located_rows = frame.integers[:2].copy(), rows
+        self.located, self._located_rows = np.stack((frame.ranks, frame.incarnations)), rows
         self._places = frame.nodes, frame.devices
         self._everyone = rows if np.array_equal(rows, np.arange(len(self))) else None
         # Shared with the frame where they are the same.

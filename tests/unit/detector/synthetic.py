@@ -118,7 +118,7 @@ class SyntheticJob:
             )
             seconds = seconds * factor / speed * np.exp(noise[number] + self.drift(iteration))
             wall = np.full(count, seconds.max() + 0.01)
-            yield FrameObservation.of_columns(
+            yield FrameObservation(
                 job_id="job",
                 sequence=self.epoch * 10_000_000 + iteration,
                 iteration=iteration,

@@ -35,7 +35,7 @@ def run_of(
     for number, (start, stop) in enumerate(parts):
         for frame in job.frames(start, stop):
             processes = np.full(len(frame), number if new_processes else 0)
-            frames.append(replace(frame, sequence=len(frames)).with_columns(incarnations=processes))
+            frames.append(replace(frame, sequence=len(frames), incarnations=processes))
     return frames
 
 

@@ -1,5 +1,7 @@
 """Input stalls are told once, if they cost something."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ def _look(iteration: int, share: float, rank: int = 2) -> Look:
     frame = next(iter(job.frames(iteration, iteration + 1)))
     count = len(frame.ranks)
     wall_seconds = np.ones(count)
-    frame = frame.with_columns(wall_seconds=wall_seconds, data_seconds=np.where(frame.ranks == rank, share, 0.0))
+    frame = replace(frame, wall_seconds=wall_seconds, data_seconds=np.where(frame.ranks == rank, share, 0.0))
     everybody, nothing = np.ones(count, bool), np.zeros(count, bool)
     return Look(
         frame=frame,

@@ -53,7 +53,7 @@ def test_who_begins_an_iteration_first_waits_for_the_others_and_that_is_no_trans
         profile = JobProfile()
         for frame in JOB.frames(0, 16):
             walls = np.full(len(frame.ranks), frame.wall_seconds.max()) + early_seconds * np.isin(frame.ranks, early)
-            one = frame.with_columns(wall_seconds=walls)
+            one = replace(frame, wall_seconds=walls)
             profile.observe(one, table_of(one).numbers, FrameLayout(one), usable=None, healthy=None)
         found = profile.profile("job", 15, ())
         assert found is not None

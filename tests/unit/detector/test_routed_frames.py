@@ -63,7 +63,7 @@ def frames(
         counts = np.array([len(hosted[rank]) for rank in ranks])
         sums = np.array([squares[list(hosted[rank])].sum() for rank in ranks])
         count = len(ranks)
-        yield FrameObservation.of_columns(
+        yield FrameObservation(
             job_id="job",
             sequence=iteration,
             iteration=iteration,

@@ -4,10 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry
 
-from evenkeel.contracts.columns import PROCESS
+from evenkeel.contracts.columns import tell_process
 from evenkeel.contracts.frames import Frames, read_frames
 from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
@@ -57,9 +58,8 @@ class Rollups:
 
 def batch_of_nothing(rank: int, incarnation: int = 0) -> batch_pb2.Batch:
     """A batch without iterations."""
-    batch, told = batch_pb2.Batch(), {"job_id": "job", "rank": rank, "incarnation": incarnation}
-    for column in PROCESS:
-        getattr(batch, column.name).append(told.get(column.name, "" if column.dtype == "str" else 0))
+    batch = batch_pb2.Batch()
+    tell_process(batch, job_id="job", rank=rank, incarnation=incarnation)
     return batch
 
 
@@ -87,6 +87,7 @@ class Service:
             first_offset,
             self.rollups,  # type: ignore[arg-type]
             TelemetryMetrics(self.registry),
+            worker=Worker(),
             rollup_iterations=10,
             job_idle_seconds=600.0,
             clock=lambda: self.now,

@@ -3,7 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.frames.arrays import FIRST_OF_LAYOUT
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
@@ -22,7 +21,7 @@ class FrameLayout:
 
     Attributes:
         epoch: Epoch of its frames.
-        columns: ``WHOLE``, from ``FIRST_OF_LAYOUT`` on, by entries.
+        columns: Replica, stage, shard, micro-batches and epoch by entries.
         work_keys: What share of the model each entry holds.
         has_flops: Whether it knows what that costs.
         all_at_work: Every entry had micro-batches, under the epoch of the frame.
@@ -37,7 +36,7 @@ class FrameLayout:
         # Copies: a frame's column may be a view that keeps all of its frame alive.
         self.epoch = frame.epoch
         some = slice(None) if entries is None else entries
-        self.columns: Ints = np.array(frame.integers[FIRST_OF_LAYOUT:, some], order="C")
+        self.columns: Ints = np.stack([column[some] for column in _columns_of(frame)])
         self.work_keys: Floats = np.array(frame.work_keys[some])
         self.has_flops: Bools = np.array(frame.has_flops[some])
         at_work = (self.num_micro_batches > 0) & (self.columns[4] == frame.epoch)
@@ -45,6 +44,16 @@ class FrameLayout:
         self.all_priced = bool(np.count_nonzero(self.has_flops) == len(at_work))
         self.alike = bool(np.ptp(self.num_micro_batches) == 0)
         self.everybody: Bools = np.ones(len(at_work), dtype=np.bool_)
+
+    def is_of(self, frame: FrameObservation) -> bool:
+        """Whether everybody in a frame holds what this layout says."""
+        return (
+            self.epoch == frame.epoch
+            and len(self.work_keys) == len(frame)
+            and bool((self.columns == np.stack(_columns_of(frame))).all())
+            and np.array_equal(self.work_keys, frame.work_keys)
+            and np.array_equal(self.has_flops, frame.has_flops)
+        )
 
     @property
     def replicas(self) -> Ints:
@@ -84,3 +93,7 @@ class FrameLayout:
         usable &= np.isfinite(frame.wait_seconds).all(axis=1)
         usable &= (frame.num_micro_batches > 0) & (frame.epochs == frame.epoch)
         return usable
+
+
+def _columns_of(frame: FrameObservation) -> tuple[Ints, ...]:
+    return frame.replicas, frame.stages, frame.shards, frame.num_micro_batches, frame.epochs

@@ -3,40 +3,23 @@
 Arrays, not objects, because a frame may hold thousands of ranks and is worked on as a whole.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.frames import arrays as rows
 from evenkeel.services.detector.domain.frames.probe_reports import LinkProbeReport, ProbeReport
 from evenkeel.services.detector.domain.frames.traffic import TrafficObservation
-from evenkeel.services.detector.domain.memory.table_row import TableRow
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-def _number(row: int) -> TableRow[Floats]:
-    return TableRow("numbers", row)
-
-
-def _integer(row: int) -> TableRow[Ints]:
-    return TableRow("integers", row)
-
-
-def _flag(row: int) -> TableRow[Bools]:
-    return TableRow("flags", row)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FrameObservation:
     """All ranks' samples of one iteration: one entry a rank in every column, ascending by rank.
-
-    Columns are the rows of three tables, so that a frame is taken as three arrays and not as twenty-five.
 
     Attributes:
         job_id: Job observed.
@@ -47,18 +30,14 @@ class FrameObservation:
         missing_ranks: Ranks that had not reported.
         nodes: Node that each entry ran on.
         devices: Device it ran on.
-        numbers: ``REPORTED`` by entries, C-contiguous like the next two.
-        integers: ``WHOLE`` by entries.
-        flags: ``FLAGS`` by entries.
-        micro_batches: One row each time that somebody names one: index, tokens, sum of squares; None where not known.
-        traffic: Operations between ranks; None where nobody measures them.
-        ranks: Rank of each entry; like all that follow a view of a table.
+        ranks: Rank of each entry.
         incarnations: Its incarnation.
         epochs: Epoch of each sample.
         planned: True where the iteration held a planned pause (evaluation, checkpoint) or a reshape.
         compute_seconds: Forward and backward, waiting excluded.
         other_seconds: Optimizer and input.
         wall_seconds: Whole iteration.
+        wait_seconds: One row an entry: tensor, pipeline, gradient, vote.
         token_flops: Floating-point operations, backward included, that grow with tokens, all micro-batches.
         square_flops: The same for those that grow with the sum of squared lengths.
         has_flops: False where the rank does not know what its share of the model costs; tokens stand in then.
@@ -73,6 +52,9 @@ class FrameObservation:
         has_loss: True where a loss was reported, finite or not.
         gradient_norms: NaN where not measured.
         has_gradient_norm: True where one was reported.
+        data_seconds: Fetching and packing input, part of ``other_seconds``; None where nobody knows it.
+        micro_batches: One row each time that somebody names one: index, tokens, sum of squares; None where not known.
+        traffic: Operations between ranks; None where nobody measures them.
     """
 
     job_id: str
@@ -83,92 +65,31 @@ class FrameObservation:
     missing_ranks: tuple[int, ...] = ()
     nodes: tuple[str, ...]
     devices: tuple[str, ...]
-    numbers: Floats
-    integers: Ints
-    flags: Bools
+    ranks: Ints
+    incarnations: Ints
+    epochs: Ints
+    planned: Bools
+    compute_seconds: Floats
+    other_seconds: Floats
+    wall_seconds: Floats
+    wait_seconds: Floats
+    token_flops: Floats
+    square_flops: Floats
+    has_flops: Bools
+    num_micro_batches: Ints
+    tokens: Floats
+    sums_of_squares: Floats
+    work_keys: Floats
+    replicas: Ints
+    stages: Ints
+    shards: Ints
+    losses: Floats
+    has_loss: Bools
+    gradient_norms: Floats
+    has_gradient_norm: Bools
+    data_seconds: Floats | None = None
     micro_batches: Floats | None = None
     traffic: TrafficObservation | None = None
-
-    ranks = _integer(rows.RANKS)
-    incarnations = _integer(rows.INCARNATIONS)
-    replicas, stages, shards = (_integer(row) for row in range(rows.FIRST_OF_LAYOUT, rows.COUNTS))
-    num_micro_batches = _integer(rows.COUNTS)
-    epochs = _integer(rows.EPOCHS)
-    planned = _flag(rows.PLANNED)
-    has_flops = _flag(rows.HAS_FLOPS)
-    has_loss = _flag(rows.HAS_LOSS)
-    has_gradient_norm = _flag(rows.HAS_NORM)
-    compute_seconds = _number(rows.COMPUTE_SECONDS)
-    other_seconds = _number(rows.OTHER_SECONDS)
-    wall_seconds = _number(rows.WALL_SECONDS)
-    token_flops = _number(rows.FLOPS_OF_TOKENS)
-    square_flops = _number(rows.FLOPS_OF_SQUARES)
-    tokens = _number(rows.TOKEN_SUMS)
-    sums_of_squares = _number(rows.SQUARE_SUMS)
-    work_keys = _number(rows.WORK_KEYS)
-    losses = _number(rows.LOSS_VALUES)
-    gradient_norms = _number(rows.NORM_VALUES)
-
-    @classmethod
-    def of_columns(
-        cls,
-        *,
-        job_id: str,
-        sequence: int,
-        iteration: int,
-        epoch: int,
-        closed_at_unix_seconds: float,
-        nodes: tuple[str, ...],
-        devices: tuple[str, ...],
-        missing_ranks: tuple[int, ...] = (),
-        micro_batches: Floats | None = None,
-        traffic: TrafficObservation | None = None,
-        data_seconds: Floats | None = None,
-        **columns: npt.NDArray[Any],
-    ) -> Self:
-        """A frame of columns that are made one by one: all of them, but for ``data_seconds`` where it is not known.
-
-        Raises:
-            ValueError: One is missing.
-            KeyError: There is no such column.
-        """
-        if len(columns) != rows.NUM_COLUMNS:
-            raise ValueError(f"a frame has {rows.NUM_COLUMNS} columns beside data_seconds, here are {len(columns)}")
-        tables = rows.empty_tables(len(columns["ranks"]))
-        numbers, integers, flags = rows.write_columns(tables, {**columns, "data_seconds": data_seconds})
-        return cls(
-            job_id=job_id,
-            sequence=sequence,
-            iteration=iteration,
-            epoch=epoch,
-            closed_at_unix_seconds=closed_at_unix_seconds,
-            missing_ranks=missing_ranks,
-            nodes=nodes,
-            devices=devices,
-            numbers=numbers,
-            integers=integers,
-            flags=flags,
-            micro_batches=micro_batches,
-            traffic=traffic,
-        )
-
-    def with_columns(self, **columns: npt.NDArray[Any] | None) -> Self:
-        """The same frame, but for these columns."""
-        tables = self.numbers.copy(), self.integers.copy(), self.flags.copy()
-        numbers, integers, flags = rows.write_columns(tables, columns)
-        return replace(self, numbers=numbers, integers=integers, flags=flags)
-
-    @property
-    def wait_seconds(self) -> Floats:
-        """One row an entry: tensor, pipeline, gradient, vote."""
-        waits: Floats = self.numbers[rows.FIRST_WAIT : rows.FIRST_WAIT + rows.NUM_WAITS].T
-        return waits
-
-    @property
-    def data_seconds(self) -> Floats | None:
-        """Fetching and packing input, part of ``other_seconds``; None where nobody knows it."""
-        known: Floats | None = self.numbers[rows.DATA_SECONDS] if self.flags[rows.HAS_DATA].any() else None
-        return known
 
     @property
     def at_unix_seconds(self) -> float:
@@ -176,8 +97,7 @@ class FrameObservation:
         return self.closed_at_unix_seconds
 
     def __len__(self) -> int:
-        count: int = self.integers.shape[1]
-        return count
+        return len(self.ranks)
 
 
 class ProcessEventKind(StrEnum):

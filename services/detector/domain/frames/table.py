@@ -1,4 +1,4 @@
-"""A frame's columns as compiled code takes them: tables of numbers, each made in one pass that also looks them over."""
+"""A frame's numbers in one table, and what one look at them says."""
 
 import math
 from typing import NamedTuple
@@ -6,32 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.numeric.compiled import compiled
-from evenkeel.services.detector.domain.frames.arrays import (
-    COMPUTE_SECONDS,
-    COUNTS,
-    FIRST_OF_LAYOUT,
-    FIRST_WAIT,
-    FLOPS_OF_SQUARES,
-    FLOPS_OF_TOKENS,
-    HAS_FLOPS,
-    HAS_LOSS,
-    HAS_NORM,
-    INCARNATIONS,
-    LOSS_VALUES,
-    NORM_VALUES,
-    NUM_WAITS,
-    OTHER_SECONDS,
-    PLANNED,
-    RANKS,
-    SQUARE_SUMS,
-    TOKEN_SUMS,
-    WALL_SECONDS,
-    WORK_KEYS,
-)
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.frames.reported import Range, range_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -48,9 +24,10 @@ SECONDS, FLOPS, SQUARE_FLOPS, MICRO_BATCHES, EXPECTED, LOG_RATIO = range(6)
 OTHERS, WALLS, TENSOR_WAIT, GRADIENT_WAIT, VOTE_WAIT, TOKENS, SQUARES, LOSS, GRADIENT_NORM = range(6, len(ROWS))
 
 _TENSOR, _GRADIENT, _VOTE = 0, 2, 3
-_NOBODY: Floats = np.zeros(0)
-_NO_COLUMNS: Ints = np.zeros((5, 0), dtype=np.int64)
-_NO_FLAGS: Bools = np.zeros(0, dtype=np.bool_)
+_NOBODY: Ints = np.zeros((2, 0), dtype=np.int64)
+
+Range = tuple[int, bool, float, float]
+"""How many report a value, whether all of them are finite, and the lowest and the highest of the finite ones."""
 
 
 class FrameTable(NamedTuple):
@@ -73,7 +50,7 @@ class FrameTable(NamedTuple):
     ranges: tuple[Range, Range]
 
 
-def table_of(frame: FrameObservation, layout: FrameLayout | None = None, located: Ints = _NO_COLUMNS) -> FrameTable:
+def table_of(frame: FrameObservation, layout: FrameLayout | None = None, located: Ints = _NOBODY) -> FrameTable:
     """The table of a frame.
 
     Args:
@@ -81,74 +58,37 @@ def table_of(frame: FrameObservation, layout: FrameLayout | None = None, located
         layout: The one that is known.
         located: Ranks, then incarnations, of the processes that are known.
     """
-    known = layout if layout is not None and layout.epoch == frame.epoch else None
-    columns, work_keys, has_flops = (
-        (_NO_COLUMNS, _NOBODY, _NO_FLAGS) if known is None else (known.columns, known.work_keys, known.has_flops)
-    )
-    numbers = np.empty((len(ROWS), len(frame)))
-    same_processes, same_layout, is_planned, is_measured = _look_at(
-        frame.numbers,
-        frame.integers,
-        frame.flags,
-        located,
-        columns,
-        work_keys,
-        has_flops,
-        numbers,
-    )
+    waits, flops = frame.wait_seconds, frame.token_flops + frame.square_flops
+    numbers: Floats = np.empty((len(ROWS), len(frame)))
+    for row, column in (
+        (SECONDS, frame.compute_seconds),
+        (FLOPS, flops),
+        (SQUARE_FLOPS, frame.square_flops),
+        (MICRO_BATCHES, frame.num_micro_batches),
+        (OTHERS, frame.other_seconds),
+        (WALLS, frame.wall_seconds),
+        (TENSOR_WAIT, waits[:, _TENSOR]),
+        (GRADIENT_WAIT, waits[:, _GRADIENT]),
+        (VOTE_WAIT, waits[:, _VOTE]),
+        (TOKENS, frame.tokens),
+        (SQUARES, frame.sums_of_squares),
+    ):
+        numbers[row] = column
+    numbers[LOSS] = np.where(frame.has_loss, frame.losses, np.nan)
+    numbers[GRADIENT_NORM] = np.where(frame.has_gradient_norm, frame.gradient_norms, np.nan)
+    times = frame.compute_seconds + frame.other_seconds + frame.wall_seconds + waits.sum(axis=1)
     return FrameTable(
         numbers,
-        same_processes,
-        same_layout,
-        is_planned,
-        is_measured,
-        (range_of(frame.losses, frame.has_loss), range_of(frame.gradient_norms, frame.has_gradient_norm)),
+        np.array_equal(located[0], frame.ranks) and np.array_equal(located[1], frame.incarnations),
+        layout is not None and layout.is_of(frame),
+        bool(frame.planned.any()),
+        bool((frame.compute_seconds > 0.0).all() and np.isfinite(times).all()),
+        (_range_of(frame.losses, frame.has_loss), _range_of(frame.gradient_norms, frame.has_gradient_norm)),
     )
 
 
-@compiled
-def _look_at(
-    numbers: Floats,
-    integers: Ints,
-    flags: Bools,
-    located: Ints,
-    known: Ints,
-    known_keys: Floats,
-    known_flops: Bools,
-    table: Floats,
-) -> tuple[bool, bool, bool, bool]:
-    """Writes a table; whether processes and layout are those that are known, it is planned, and it is measured."""
-    count = numbers.shape[1]
-    same_processes, same_layout = located.shape[1] == count, known.shape[1] == count
-    is_planned, measured = False, True
-    for entry in range(count):
-        if same_processes:
-            same_processes = (
-                integers[RANKS, entry] == located[0, entry] and integers[INCARNATIONS, entry] == located[1, entry]
-            )
-        if same_layout:
-            for row in range(len(known)):
-                same_layout &= integers[FIRST_OF_LAYOUT + row, entry] == known[row, entry]
-            same_layout &= numbers[WORK_KEYS, entry] == known_keys[entry]
-            same_layout &= flags[HAS_FLOPS, entry] == known_flops[entry]
-        is_planned |= flags[PLANNED, entry]
-        seconds, wall = numbers[COMPUTE_SECONDS, entry], numbers[WALL_SECONDS, entry]
-        others, square_flops = numbers[OTHER_SECONDS, entry], numbers[FLOPS_OF_SQUARES, entry]
-        total = seconds + others + wall
-        for row in range(NUM_WAITS):
-            total += numbers[FIRST_WAIT + row, entry]
-        measured &= seconds > 0.0 and math.isfinite(total)
-        table[SECONDS, entry] = seconds
-        table[FLOPS, entry] = numbers[FLOPS_OF_TOKENS, entry] + square_flops
-        table[SQUARE_FLOPS, entry] = square_flops
-        table[MICRO_BATCHES, entry] = integers[COUNTS, entry]
-        table[OTHERS, entry], table[WALLS, entry] = others, wall
-        table[TENSOR_WAIT, entry] = numbers[FIRST_WAIT + _TENSOR, entry]
-        table[GRADIENT_WAIT, entry] = numbers[FIRST_WAIT + _GRADIENT, entry]
-        table[VOTE_WAIT, entry] = numbers[FIRST_WAIT + _VOTE, entry]
-        table[TOKENS, entry] = numbers[TOKEN_SUMS, entry]
-        table[SQUARES, entry] = numbers[SQUARE_SUMS, entry]
-        table[LOSS, entry] = numbers[LOSS_VALUES, entry] if flags[HAS_LOSS, entry] else math.nan
-        table[GRADIENT_NORM, entry] = numbers[NORM_VALUES, entry] if flags[HAS_NORM, entry] else math.nan
-    same_processes, same_layout = same_processes and count > 0, same_layout and count > 0
-    return same_processes, same_layout, is_planned, measured
+def _range_of(values: Floats, reported: Bools) -> Range:
+    known = values[reported]
+    finite = known[np.isfinite(known)]
+    lowest, highest = finite.min(initial=math.inf), finite.max(initial=-math.inf)
+    return len(known), len(finite) == len(known), float(lowest), float(highest)

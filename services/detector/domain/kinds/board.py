@@ -15,7 +15,7 @@ from evenkeel.services.detector.domain.device_bank import DeviceBank
 from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, verdict_id
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.frames.reported import Range
+from evenkeel.services.detector.domain.frames.table import Range
 from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.memory.state import GIVEN
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from evenkeel.services.detector.domain.findings.verdict import Evidence, Verdict, VerdictKind
 from evenkeel.services.detector.domain.frames.layout import FrameLayout
 from evenkeel.services.detector.domain.frames.observation import FrameObservation
-from evenkeel.services.detector.domain.frames.reported import Range
+from evenkeel.services.detector.domain.frames.table import Range
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from evenkeel.services.detector.domain.frames.observation import Bools, Floats, FrameObservation, Ints
-from evenkeel.services.detector.domain.frames.reported import Range
+from evenkeel.services.detector.domain.frames.table import Range
 from evenkeel.services.detector.domain.memory.middle import RecentValues, median
 from evenkeel.services.detector.domain.memory.state import GIVEN
 
