@@ -99,7 +99,7 @@ def dispatch_of(
         epoch=flight.epoch,
         mode=flight.mode,
         to_layout=flight.layout,
-        term=parts.term,
+        term=parts.leadership.term,
     )
     return Flight(
         reshape=reshape,

@@ -10,7 +10,9 @@ from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.replicas.buckets import local
 from evenkeel.trainer_sdk.replicas.epochs import Epochs
 from evenkeel.trainer_sdk.replicas.loop import Replicas
-from evenkeel.trainer_sdk.replicas.membership.director import AloneDirector, Director, LogDirector, new_token
+from evenkeel.trainer_sdk.replicas.membership.director import AloneDirector, Director
+from evenkeel.trainer_sdk.replicas.membership.log_director import LogDirector, new_token
+from evenkeel.trainer_sdk.replicas.membership.patience import Patience
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
 from evenkeel.trainer_sdk.replicas.state import Kept, TrainingState
 
@@ -38,6 +40,7 @@ def join_replicas(
     mates = Mates(place, new_token())
     director: Director = AloneDirector()
     builder: GroupBuilder | None = None
+    patience: Patience | None = None
     line = ""
     if place.store_address:
         rendezvous = Rendezvous(place.store_address, place.job_id)
@@ -50,13 +53,14 @@ def join_replicas(
             num_replicas=place.num_replicas,
         )
         line = log.lines.address
-        device, waiter = local(parameters[0]).device, Waiter(log.interrupted)
-        builder = StoreGroupBuilder(place.rank, rendezvous, device=device, waiter=waiter)
+        device = local(parameters[0]).device
+        patience = Patience(rendezvous, log, seconds=place.hang_seconds, replica=place.replica, index=place.index)
+        builder = StoreGroupBuilder(place.rank, rendezvous, device=device, waiter=Waiter(patience.interrupted))
     return Replicas(
         model,
         parameters,
         TrainingState(model, parameters, kept),
-        Epochs(place, director, builder, mates, line),
+        Epochs(place, director, builder, mates, line, patience),
         num_micro_batches=num_micro_batches or place.num_replicas,
         seed=seed,
     )

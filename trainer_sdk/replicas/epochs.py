@@ -1,12 +1,14 @@
 """From epoch to epoch: what one rank does to be in the same one as everybody else, with working groups."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
 from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group
-from evenkeel.trainer_sdk.replicas.membership.director import Director
+from evenkeel.trainer_sdk.replicas.membership.director import Director, Evicted
+from evenkeel.trainer_sdk.replicas.membership.patience import Patience
 from evenkeel.trainer_sdk.replicas.membership.roster import Epoch
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
 from evenkeel.trainer_sdk.replicas.shares import Standing, standing_from_text, standing_to_text
@@ -25,6 +27,7 @@ class Epochs:
         builder: Builds their groups; None where there is nobody else.
         mates: The replica's ranks.
         line: ``host:port`` where others notice this process's end.
+        patience: Notices who hangs; None where nobody does.
 
     Attributes:
         place: This rank.
@@ -32,7 +35,13 @@ class Epochs:
     """
 
     def __init__(
-        self, place: Place, director: Director, builder: GroupBuilder | None, mates: Mates, line: str = ""
+        self,
+        place: Place,
+        director: Director,
+        builder: GroupBuilder | None,
+        mates: Mates,
+        line: str = "",
+        patience: Patience | None = None,
     ) -> None:
         self.place = place
         self.group: Group | None = None
@@ -40,6 +49,7 @@ class Epochs:
         self._builder = builder
         self._mates = mates
         self._line = line
+        self._patience = patience
         self._epoch: Epoch | None = None
         self._next = 0
         self._broken = ""
@@ -82,6 +92,18 @@ class Epochs:
         if self._director.interrupted():
             raise Interrupted
 
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """This rank waits for all members of the epoch; ``what`` is the same on all of them."""
+        if self._patience is None:
+            yield
+            return
+        self._patience.begin(self.epoch, what)
+        try:
+            yield
+        finally:
+            self._patience.end()
+
     def broke(self, error: Exception) -> None:
         """Something ended a wait in the epoch."""
         self._broken = str(error)
@@ -118,7 +140,8 @@ class Epochs:
             self._director.entered(self._epoch)
             said: bool | None = None
             try:
-                said = go_on(self._meet(self._epoch, standing()))
+                with self.waiting("meeting"):
+                    said = go_on(self._meet(self._epoch, standing()))
             except (Interrupted, PeerLost) as error:
                 self._broken = str(error)
             if self.all_mates(said is not None):
@@ -139,8 +162,12 @@ class Epochs:
         if group is not None and self._builder is not None:
             self._builder.abandon({group.name: group})
 
-    def leave(self, standing: str) -> None:
-        """Go away in order."""
+    def leave(self, standing: str, *, together: bool) -> None:
+        """Go away in order; ``together`` with the mates, who come here too."""
+        self._director.ends()
+        if together:
+            with suppress(Evicted):
+                self._mates.highest(0.0)
         self._director.leave(standing)
 
     def _agreed_number(self) -> int:

@@ -131,7 +131,8 @@ class Replicas:
 
     def close(self) -> None:
         """Go away in order: whoever has not heard of the newest step learns it from what this leaves behind."""
-        self._epochs.leave(standing_to_text(replace(self._standing(), done=())) if self._has_begun else "")
+        standing = standing_to_text(replace(self._standing(), done=())) if self._has_begun else ""
+        self._epochs.leave(standing, together=not self._is_open)
 
     # ---- a step
 
@@ -193,8 +194,9 @@ class Replicas:
         group = self._epochs.group
         if group is not None:
             vote = group.start_all_reduce(tensor)
-            self._buckets.wait()
-            vote.wait()
+            with self._epochs.waiting(f"step {self.step}"):
+                self._buckets.wait()
+                vote.wait()
         self._heard = tuple(tensor.tolist())
         return Outcome.of(self._heard, len(used), replicas)
 

@@ -4,14 +4,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import distributed
 
+from evenkeel.trainer_sdk.groups.errors import PeerLost
 from evenkeel.trainer_sdk.groups.group import Group, Reduction, make_backend
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 _INNER_TIMEOUT = timedelta(days=1)  # whoever waits here waits for a peer's backward; a peer's end ends the process
 
@@ -27,6 +32,8 @@ class Place:
         num_replicas: How many replicas begin the job.
         index: Its rank within the replica.
         size: Ranks of a replica.
+        hang_seconds: How long all others wait for a replica before it counts as gone: longer than any evaluation or
+            checkpoint that one does while the others wait.
     """
 
     job_id: str = "job"
@@ -35,6 +42,7 @@ class Place:
     num_replicas: int = 1
     index: int = 0
     size: int = 1
+    hang_seconds: float = 300.0
 
     @property
     def rank(self) -> int:
@@ -60,6 +68,7 @@ class Place:
             num_replicas=_number(settings, "EVENKEEL_NUM_REPLICAS"),
             index=_number(settings, "RANK", 0),
             size=_number(settings, "WORLD_SIZE", 1),
+            hang_seconds=_number(settings, "EVENKEEL_HANG_SECONDS", 300),
         )
         if not 0 <= place.replica < place.num_replicas:
             raise ValueError(
@@ -76,6 +85,20 @@ def _number(settings: Mapping[str, str], name: str, default: int | None = None) 
     if not text.isdecimal():
         raise ValueError(f"{name} is {text!r}: set it to a whole number")
     return int(text)
+
+
+def replica_mesh(place: Place) -> "DeviceMesh":
+    """The mesh of the replica's ranks, to shard a model over."""
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - it takes seconds, and few want it
+
+    _begin_torch()
+    return init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (place.size,))
+
+
+def _begin_torch() -> None:
+    """Torch's own process group is the replica's."""
+    if not distributed.is_initialized():
+        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
 
 
 class Mates:
@@ -96,8 +119,7 @@ class Mates:
         self._group: Group | None = None
         if place.size == 1:
             return
-        if not distributed.is_initialized():
-            distributed.init_process_group("gloo" if not torch.cuda.is_available() else None)
+        _begin_torch()
         told = [token]
         distributed.broadcast_object_list(told, src=0)
         self.token = told[0]
@@ -117,11 +139,18 @@ class Mates:
         self._group = Group("mates", tuple(range(place.size)), place.index, backend, Waiter(lambda: False))
 
     def highest(self, *numbers: float) -> tuple[float, ...]:
-        """For each number the highest that a mate has."""
+        """For each number the highest that a mate has.
+
+        Raises:
+            Evicted: A mate is gone.
+        """
         if self._group is None:
             return numbers
         row = torch.tensor(numbers, dtype=torch.float64)
-        self._group.all_reduce(row, Reduction.MAX)
+        try:
+            self._group.all_reduce(row, Reduction.MAX)
+        except PeerLost as error:
+            raise Evicted(EXIT_EVICTED) from error
         return tuple(row.tolist())
 
     def gather(self, text: str) -> tuple[str, ...]:

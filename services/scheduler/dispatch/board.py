@@ -10,11 +10,11 @@ class StateBoard:
     """Filled by Watch streams and answers to calls. Belongs to the event loop's thread.
 
     Attributes:
-        on_post: Told each state that is taken in; None = nobody.
+        listeners: Told each state that is taken in.
     """
 
     def __init__(self) -> None:
-        self.on_post: Callable[[RankState], None] | None = None
+        self.listeners: list[Callable[[RankState], None]] = []
         self._states: dict[int, RankState] = {}
         self._changed = asyncio.Event()
 
@@ -35,8 +35,8 @@ class StateBoard:
             return
         self._states[state.rank] = state
         self._changed.set()
-        if self.on_post is not None:
-            self.on_post(state)
+        for listener in self.listeners:
+            listener(state)
 
     def failure(self, ranks: Iterable[int], epoch: int) -> str:
         """Why some of ``ranks`` could not apply the plan of ``epoch``; empty when none said so."""

@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,10 +14,15 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed import PrefixStore, TCPStore, init_process_group
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
 
 from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
 from evenkeel.trainer_sdk.replicas import Place, Replicas, join_replicas
+from evenkeel.trainer_sdk.replicas.buckets import local
 from evenkeel.trainer_sdk.replicas.loop import Replicas as _Loop
+from evenkeel.trainer_sdk.replicas.place import replica_mesh
 from tests.integration.elastic.kept_store import KeptStore
 
 DEADLINE_SECONDS = 120.0
@@ -29,12 +35,14 @@ class Fate:
     """What becomes of a replica when it comes to a moment of a step.
 
     ``moment`` is ``backward`` (within a micro-batch), ``exchange`` (buckets are on their way), ``voted`` (it heard
-    the vote and has not stepped), ``border`` (it has stepped) or ``meeting`` (of an epoch after the first).
+    the vote and has not stepped), ``border`` (it has stepped) or ``meeting`` (of an epoch after the first). ``what`` is
+    the signal that its rank ``index`` gets; 0 = an exception.
     """
 
     moment: str
     step: int = 4
     what: int = signal.SIGKILL
+    index: int = 0
 
 
 @dataclass
@@ -43,7 +51,7 @@ class Report:
 
     losses: dict[int, float] = field(default_factory=dict)
     ran: dict[int, list[int]] = field(default_factory=dict)
-    weights: list[float] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list, repr=False)
     error: str = ""
     status: int | None = None
 
@@ -57,6 +65,14 @@ def make_deep_model() -> nn.Module:
     """Of 24 parameters: as many units and two."""
     torch.manual_seed(3)
     return nn.Sequential(*[layer for _ in range(12) for layer in (nn.Linear(16, 16), nn.Tanh())])
+
+
+def make_sharded_model(mesh: DeviceMesh) -> nn.Module:
+    """The model of :func:`make_model` cut over a replica's ranks."""
+    model = make_model()
+    for layer in (model[0], model[3]):
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
 def batch_of(step: int, micro_batch: int) -> torch.Tensor:
@@ -98,11 +114,18 @@ def train(
         optimizer.zero_grad()
         told("loss", (run.step - 1, run.loss))
         _meet(fate, "border", step)
-    told("weights", nn.utils.parameters_to_vector(model.parameters()).tolist())
+    told("weights", torch.cat([local(each.detach()).flatten() for each in model.parameters()]).tolist())
+
+
+_met: set[Fate] = set()
+"""Fates of this process that have come true: each does once."""
 
 
 def _meet(fate: Fate | None, moment: str, step: int) -> None:
-    if fate is not None and fate.moment == moment and fate.step == step:
+    if fate is not None and fate.moment == moment and fate.step == step and fate not in _met:
+        _met.add(fate)
+        if not fate.what:
+            raise RuntimeError("a fault of the user's own")
         os.kill(os.getpid(), fate.what)
 
 
@@ -130,13 +153,15 @@ def _fated(fate: Fate | None) -> Iterator[None]:
 
 
 class Crew:
-    """The replicas of a job.
+    """The replicas of a job; processes and reports go by their ranks.
 
     Args:
         num_replicas: How many.
         fates: By replica.
         body: What each runs, and further arguments of it.
-        make: Makes its model.
+        make: Makes its model, of the mesh of its replica where that has several ranks.
+        size: Ranks of a replica.
+        hang_seconds: As in ``Place``.
     """
 
     def __init__(
@@ -144,20 +169,38 @@ class Crew:
         num_replicas: int,
         fates: dict[int, Fate] | None = None,
         body: Callable[..., None] = train,
-        make: Callable[[], nn.Module] = make_model,
+        make: Callable[..., nn.Module] = make_model,
+        size: int = 1,
+        hang_seconds: float = 300.0,
         **options: Any,
     ) -> None:
         self.num_replicas = num_replicas
-        self.fates = fates or {}
+        self.size = size
         self.reports: dict[int, Report] = {}
+        self._hang_seconds = hang_seconds
         self._body, self._make, self._options = body, make, options
         self.store = KeptStore()
         self.pids: dict[int, int] = {}
         self._outputs: dict[int, Connection] = {}
+        self._lives: Counter[int] = Counter()
         for replica in range(num_replicas):
-            self.start(replica, self.fates.get(replica))
+            self.start(replica, (fates or {}).get(replica))
 
     def start(self, replica: int, fate: Fate | None = None) -> None:
+        self._lives[replica] += 1
+        for index in range(self.size):
+            mine = fate if fate is not None and fate.index == index else None
+            place = Place(
+                store_address=self.store.address,
+                replica=replica,
+                num_replicas=self.num_replicas,
+                index=index,
+                size=self.size,
+                hang_seconds=self._hang_seconds,
+            )
+            self._start_rank(place, mine)
+
+    def _start_rank(self, place: Place, fate: Fate | None) -> None:
         reader, writer = Pipe(duplex=False)
         pid = os.fork()
         if pid == 0:
@@ -165,7 +208,7 @@ class Crew:
             try:
                 for each in self._outputs.values():
                     each.close()
-                status = self._run(replica, fate, writer)
+                status = self._run(place, fate, writer)
             except SystemExit as error:
                 status = int(error.code or 0)
             except BaseException as error:
@@ -175,13 +218,19 @@ class Crew:
                 sys.stdout.flush()
                 os._exit(status)
         writer.close()
-        self.pids[replica], self._outputs[replica] = pid, reader
-        self.reports.setdefault(replica, Report())
+        self.pids[place.rank], self._outputs[place.rank] = pid, reader
+        self.reports.setdefault(place.rank, Report())
 
-    def _run(self, replica: int, fate: Fate | None, writer: Connection) -> int:
+    def _run(self, place: Place, fate: Fate | None, writer: Connection) -> int:
         torch.set_num_threads(1)
-        model = self._make()
-        place = Place(store_address=self.store.address, replica=replica, num_replicas=self.num_replicas)
+        if place.size > 1:
+            host, port = self.store.address.split(":")
+            store = TCPStore(host, int(port), is_master=False)
+            prefix = f"inner/{place.replica}/{self._lives[place.replica]}"
+            init_process_group("gloo", store=PrefixStore(prefix, store), rank=place.index, world_size=place.size)
+            model = self._make(replica_mesh(place))
+        else:
+            model = self._make()
         kept: list[Any] = []
         run = join_replicas(place, model, num_micro_batches=NUM_MICRO_BATCHES, kept=kept)
         try:
@@ -210,13 +259,13 @@ class Crew:
         self.store.close()
 
     def _read(self, output: Connection) -> None:
-        replica = next(each for each, mine in self._outputs.items() if mine is output)
-        report = self.reports[replica]
+        rank = next(each for each, mine in self._outputs.items() if mine is output)
+        report = self.reports[rank]
         try:
             kind, value = output.recv()
         except (EOFError, OSError):
-            del self._outputs[replica]
-            _, status = os.waitpid(self.pids.pop(replica), 0)
+            del self._outputs[rank]
+            _, status = os.waitpid(self.pids.pop(rank), 0)
             report.status = os.waitstatus_to_exitcode(status)
             return
         match kind:

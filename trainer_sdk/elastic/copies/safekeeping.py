@@ -113,6 +113,10 @@ class Safekeeping:
 
     # ---- while parked
 
+    def steps_to_go_back_to(self, epoch: int) -> tuple[int, ...]:
+        """Earlier steps of an epoch of which this rank has its own slices."""
+        return self._peers.steps_to_go_back_to(epoch)
+
     def earlier_state(self, epoch: int, steps_applied: int) -> ShardState | None:
         """This rank's own slices as they were; None when they are gone."""
         return self._peers.own_state(epoch, steps_applied, self.restorer.device)
