@@ -30,12 +30,14 @@ class RecordedClocks:
         work: Seconds on a core, or by the wall; NaN where nothing was recorded.
         blocked: Seconds blocked in a rank's own doing; None where that is not known.
         waiting: Seconds waiting for a core; None where that is not known.
+        wall: Seconds by the wall; None where ``work`` is judged by it.
         notes: What could not be used.
     """
 
     work: Floats
     blocked: Floats | None
     waiting: Floats | None
+    wall: Floats | None
     notes: tuple[str, ...]
 
     def of(self, row: int) -> Readings:
@@ -44,6 +46,7 @@ class RecordedClocks:
             work_seconds=self.work[row],
             blocked_seconds=None if self.blocked is None else self.blocked[row],
             waiting_seconds=None if self.waiting is None else self.waiting[row],
+            wall_seconds=None if self.wall is None else self.wall[row],
         )
 
 
@@ -59,7 +62,7 @@ def clocks_of(recording: RecordedIterations, choice: ClockChoice) -> RecordedClo
     if not worked.any():
         raise RecordingError("compute_seconds is 0 in every row: nothing can be compared")
     if choice is ClockChoice.WALL:
-        return RecordedClocks(work=wall, blocked=None, waiting=None, notes=())
+        return RecordedClocks(work=wall, blocked=None, waiting=None, wall=None, notes=())
 
     def known(name: str) -> Floats | None:
         found = columns.get(name)
@@ -68,7 +71,7 @@ def clocks_of(recording: RecordedIterations, choice: ClockChoice) -> RecordedClo
     cpu = known("cpu_seconds")
     if cpu is None or not (cpu > 0).any():
         note = "no cpu_seconds: judged by the wall clock alone, which on shared cores is ten times less steady"
-        return RecordedClocks(work=wall, blocked=None, waiting=None, notes=(note,))
+        return RecordedClocks(work=wall, blocked=None, waiting=None, wall=None, notes=(note,))
     queue, wait = known("queue_seconds"), known("wait_seconds")
     loop = known("loop_wall_seconds")
     span = loop if loop is not None else known("wall_seconds")
@@ -76,8 +79,9 @@ def clocks_of(recording: RecordedIterations, choice: ClockChoice) -> RecordedClo
         lacks = [name for name, found in (("queue_seconds", queue), ("wait_seconds", wait)) if found is None]
         lacks += [] if span is not None else ["loop_wall_seconds"]
         note = f"no {', '.join(lacks)}: who is blocked is not known"
-        return RecordedClocks(work=_above_0(cpu), blocked=None, waiting=queue, notes=(note,))
-    return RecordedClocks(work=_above_0(cpu), blocked=span - cpu - queue - wait, waiting=queue, notes=())
+        return RecordedClocks(work=_above_0(cpu), blocked=None, waiting=queue, wall=wall, notes=(note,))
+    blocked = span - cpu - queue - wait
+    return RecordedClocks(work=_above_0(cpu), blocked=blocked, waiting=queue, wall=wall, notes=())
 
 
 def _above_0(seconds: Floats) -> Floats:

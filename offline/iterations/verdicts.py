@@ -22,6 +22,7 @@ _WHAT = {
     Clock.WORK: "works longer than its peers for the same tokens",
     Clock.BLOCKED: "is blocked: asleep, stopped, paging or in I/O, and not for the other ranks",
     Clock.WAITING: "is ready and gets no core: throttled, or others use its host",
+    Clock.WALL: "takes longer by the wall",
 }
 _LARGEST_CONFIDENCE = 0.999
 
@@ -90,11 +91,7 @@ class RecordedDevices:
         kind = VerdictKind.RECOVERED if change.recovered else VerdictKind.COMPUTE_SLOW
         rank, iteration = int(self._recording.ranks[change.device]), int(self._recording.iterations[row])
         seconds = self._clocks.of(row)
-        read = {
-            Clock.WORK: seconds.work_seconds,
-            Clock.BLOCKED: seconds.blocked_seconds,
-            Clock.WAITING: seconds.waiting_seconds,
-        }[change.clock]
+        read = seconds.seconds(change.clock)
         observed = math.nan if read is None else float(read[change.device])
         evidence = (
             *(

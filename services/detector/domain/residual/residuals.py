@@ -24,7 +24,7 @@ NUM_TO_BEGIN = 8
 RENEWED_EVERY = 8
 """Frames between two renewals of what is learned; within them everything is frozen."""
 
-LARGEST_MEMORY = 256
+LARGEST_MEMORY = 512
 """Frames that an offset rests on at most."""
 
 _LARGEST_DRIFT = 0.03

@@ -1,7 +1,8 @@
 """How fast is each device of a job: residuals of its clocks, scanned, as changes of its throughput.
 
 What a device loses on one clock adds to what it loses on the others: a throughput of 0.5 is twice the time that its
-work takes on a healthy device, whether it works, sleeps or waits for a core meanwhile.
+work takes on a healthy device, whether it works, sleeps or waits for a core meanwhile. The wall has all of it, so it
+counts where it says more than the others together.
 """
 
 import math
@@ -14,8 +15,8 @@ from services.detector.domain.residual.clocks import Clock
 from services.detector.domain.residual.recent import KEPT, Recent
 from services.detector.domain.residual.residuals import RENEWED_EVERY, Residuals
 from services.detector.domain.scan.level import level_of, level_since_onset
-from services.detector.domain.scan.recovery import SMALLEST_LEVEL, has_recovered
-from services.detector.domain.scan.scan import CLIP, Scan
+from services.detector.domain.scan.recovery import SMALLEST_LEVEL, has_recovered, may_be_recovering
+from services.detector.domain.scan.scan import Scan
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -134,9 +135,8 @@ class DeviceScan:
             if rises[device] + rises[peer] < 0:
                 self._peer_became_faster(clock, device, peer)
                 return
-        width = float(self._scan.widths.widths[clock, 0])
-        scale = float(self._scan.noise.scales[clock, device])
-        found = level_since_onset(self._residuals.newest(KEPT)[:, clock, device], scale=scale, clip=CLIP * width)
+        scale, clip = float(self._scan.noise.scales[clock, device]), float(self._scan.clips[clock])
+        found = level_since_onset(self._residuals.newest(KEPT)[:, clock, device], scale=scale, clip=clip)
         if found.level >= SMALLEST_LEVEL:
             self._scatters[clock, device] = found.scatter
             self._call_slow(clock, device, found.level, found.num_frames)
@@ -187,7 +187,7 @@ class DeviceScan:
         for clock, device in np.argwhere(self._slow):
             count = residuals.num_frames - int(self._began_at[clock, device])
             since = newest[-min(count, KEPT) :, clock, device]
-            if np.isfinite(since).any():
+            if np.isfinite(since).any() and not may_be_recovering(since, level=float(self._levels[clock, device])):
                 found = level_of(since)
                 self._levels[clock, device] = max(found.level, SMALLEST_LEVEL)
                 self._scatters[clock, device] = found.scatter
@@ -208,7 +208,9 @@ class DeviceScan:
 
     def _changes(self) -> list[SpeedChange]:
         ratios = np.where(self._slow, np.exp(self._levels), 1.0)
-        throughputs = 1 / (1 + (ratios - 1).sum(axis=0))
+        walls = np.array([clock is Clock.WALL for clock in self.clocks])
+        parts, whole = (ratios[~walls] - 1).sum(axis=0), (ratios[walls] - 1).sum(axis=0)
+        throughputs = 1 / (1 + np.maximum(parts, whole))
         told = []
         for device in np.flatnonzero((self._told < 1) | self.ill):
             was = float(self._told[device])

@@ -14,6 +14,18 @@ SMALLEST_LEVEL = 0.045
 
 _ERRORS, _ERRORS_PER_RELAPSE = 3.1, 0.4
 _SHORTEST = 4
+_RECENT, _STILL_ILL = 16, 0.75
+
+
+def may_be_recovering(residuals: Floats, *, level: float) -> bool:
+    """Whether the newest frames lie well below the level, and the oldest do not: not the time to find it anew.
+
+    Args:
+        residuals: Of the newest frames of an ill row, oldest first; NaN where nothing was observed.
+        level: How much slower than healthy it was told to be, log units of time.
+    """
+    limit = _STILL_ILL * level
+    return bool(_mean(residuals[-_RECENT:]) < limit <= _mean(residuals[:_RECENT]))
 
 
 def has_recovered(
@@ -44,3 +56,8 @@ def has_recovered(
             return True
         length *= 2
     return False
+
+
+def _mean(residuals: Floats) -> float:
+    known = residuals[np.isfinite(residuals)]
+    return float(known.mean()) if len(known) else 0.0

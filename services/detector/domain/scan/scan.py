@@ -19,8 +19,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-CLIP = 3.0
-"""A frame counts at most so many widths of the shortest window: five of its eight frames must be far off."""
+FRAMES_TO_DECIDE = 6
+"""A frame counts at most for this part of what the shortest window must exceed, however slow it was."""
 
 SUSPECTED_FOR = 16
 """Frames for which a suspicion lasts."""
@@ -91,7 +91,7 @@ class Scan:
             learned: Of those, rows whose windows say what healthy ones look like.
         """
         self._num_frames += 1
-        clip = CLIP * self.widths.widths[:, :1]
+        clip = self.clips[:, None]
         known = np.isfinite(residuals)
         scaled = np.where(known, np.clip(residuals / self.noise.scales, -clip, clip), 0.0)
         unrest = self.noise.unrest(scaled)
@@ -107,7 +107,7 @@ class Scan:
             strange = usable & (np.abs(means) > self._suspicions[:, place, None])
             self._suspected_at[strange] = self._num_frames
             if self._num_frames % LENGTHS[place] == 0:
-                self.widths.see(self._num_frames, place, means, usable & known & learned & ~strange)
+                self.widths.see(self._num_frames, place, means, usable & known & learned)
         return Crossings(windows, sizes)
 
     def renew(self, residuals: Floats, tested: Bools, num_learned: Ints) -> None:
@@ -138,6 +138,11 @@ class Scan:
         """What the mean of so many frames must exceed to be told, in standard deviations of independent ones."""
         place = min(max(count // LENGTHS[0], 1).bit_length() - 1, len(LENGTHS) - 1)
         return float(self._verdicts[clock, place])
+
+    @property
+    def clips(self) -> Floats:
+        """What a frame counts at most, in scales of its row's noise, by clock."""
+        return np.asarray(self._verdicts[:, 0] * np.sqrt(LENGTHS[0]) / FRAMES_TO_DECIDE)
 
     def _renew_heights(self, num_learned: Ints) -> None:
         self.widths.renew()
