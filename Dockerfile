@@ -39,13 +39,13 @@ WORKDIR /home/evenkeel
 FROM runtime AS trainer
 COPY --from=trainer-packages /opt/evenkeel /opt/evenkeel
 COPY examples /opt/evenkeel/examples
-CMD ["python", "-m", "trainer_sdk.launcher", "--help"]
+CMD ["python", "-m", "evenkeel.trainer_sdk.launcher", "--help"]
 
 # The last stage is what a build makes that names none.
 FROM runtime AS services
 COPY --from=services-packages /opt/evenkeel /opt/evenkeel
 # Machine code for any processor of this kind, compiled now and not when a container starts.
 ENV NUMBA_CPU_NAME=generic
-RUN python -m services.scheduler.planning.warm_up && python -m services.detector.warm_up && \
-    python -m services.telemetry.warm_up
+RUN python -m evenkeel.services.scheduler.planning.warm_up && python -m evenkeel.services.detector.warm_up && \
+    python -m evenkeel.services.telemetry.warm_up
 CMD ["evenkeel", "--help"]

@@ -5,7 +5,7 @@ Using What-if Analysis" (OSDI'25, arXiv 2505.05713). Operations that were not re
 of the recording: they count as ``launch_slowdown`` and are not attributed to anybody.
 """
 
-from attribution.analysis import Attribution, analyze
-from attribution.operations import OperationError, Operations
+from evenkeel.attribution.analysis import Attribution, analyze
+from evenkeel.attribution.operations import OperationError, Operations
 
 __all__ = ["Attribution", "OperationError", "Operations", "analyze"]

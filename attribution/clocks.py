@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import OperationError, Operations
-from attribution.wiring import Wiring
+from evenkeel.attribution.operations import OperationError, Operations
+from evenkeel.attribution.wiring import Wiring
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

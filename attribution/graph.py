@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import OperationError, Operations
-from attribution.wiring import Turn, Wiring
+from evenkeel.attribution.operations import OperationError, Operations
+from evenkeel.attribution.wiring import Turn, Wiring
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

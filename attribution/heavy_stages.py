@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import COMPUTE, Operations
+from evenkeel.attribution.operations import COMPUTE, Operations
 
 Floats = npt.NDArray[np.float64]
 

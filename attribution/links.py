@@ -7,9 +7,9 @@ links at once and is named by the stage, "replicas of stage 1".
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import Operations, OperationType
-from attribution.replay import Replay
-from attribution.sequences import medians
+from evenkeel.attribution.operations import Operations, OperationType
+from evenkeel.attribution.replay import Replay
+from evenkeel.attribution.sequences import medians
 
 Floats = npt.NDArray[np.float64]
 

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import COMPUTE, Operations
-from attribution.sequences import medians
+from evenkeel.attribution.operations import COMPUTE, Operations
+from evenkeel.attribution.sequences import medians
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from attribution.graph import Graph, build_graph
-from attribution.operations import LOCAL, Operations, OperationType
-from attribution.wiring import Turn
+from evenkeel.attribution.graph import Graph, build_graph
+from evenkeel.attribution.operations import LOCAL, Operations, OperationType
+from evenkeel.attribution.wiring import Turn
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ mean.
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import COMPUTE, Operations, OperationType
+from evenkeel.attribution.operations import COMPUTE, Operations, OperationType
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import COMPUTE, Operations
-from attribution.sequences import medians
+from evenkeel.attribution.operations import COMPUTE, Operations
+from evenkeel.attribution.sequences import medians
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

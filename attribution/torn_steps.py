@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import Operations, OperationType
+from evenkeel.attribution.operations import Operations, OperationType
 
 Ints = npt.NDArray[np.int64]
 

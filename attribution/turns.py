@@ -6,9 +6,9 @@ longer than that, and never shows one of them beside what comes next, replays th
 
 import numpy as np
 
-from attribution.operations import OperationError, Operations
-from attribution.replay import Replay
-from attribution.wiring import CLOCK_SECONDS, Turn, Wiring
+from evenkeel.attribution.operations import OperationError, Operations
+from evenkeel.attribution.replay import Replay
+from evenkeel.attribution.wiring import CLOCK_SECONDS, Turn, Wiring
 
 LARGEST_GAP = 1.03
 """Recorded over replayed: up to here gaps between operations are the launches' own, as the paper has it."""

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attribution.graph import build_graph
-from attribution.operations import OperationError, Operations
-from attribution.replay import alike_steps
+from evenkeel.attribution.graph import build_graph
+from evenkeel.attribution.operations import OperationError, Operations
+from evenkeel.attribution.replay import alike_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import COMPUTE, OperationError, Operations, OperationType
+from evenkeel.attribution.operations import COMPUTE, OperationError, Operations, OperationType
 
 Ints = npt.NDArray[np.int64]
 

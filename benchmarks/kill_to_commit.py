@@ -16,17 +16,17 @@ from statistics import mean, median
 
 from rich.console import Console
 
-from demo.conditions import IterationReached, IterationsUnderNewEpoch, ShapeReached, VerdictGiven
-from demo.job import ITERATION_SECONDS
-from demo.live import choose_view
-from demo.observations import Observations
-from demo.performance import perform
-from demo.scenario import LONG_DOCUMENTS, Act, Step
-from demo.summary import phases_of, resuming_iteration
-from demo.timeline import CommittedIteration
-from demo.truths import TruthKind
-from history.vocabulary import PlanState, VerdictKind
-from stack.stack import Stack
+from evenkeel.demo.conditions import IterationReached, IterationsUnderNewEpoch, ShapeReached, VerdictGiven
+from evenkeel.demo.job import ITERATION_SECONDS
+from evenkeel.demo.live import choose_view
+from evenkeel.demo.observations import Observations
+from evenkeel.demo.performance import perform
+from evenkeel.demo.scenario import LONG_DOCUMENTS, Act, Step
+from evenkeel.demo.summary import phases_of, resuming_iteration
+from evenkeel.demo.timeline import CommittedIteration
+from evenkeel.demo.truths import TruthKind
+from evenkeel.history.vocabulary import PlanState, VerdictKind
+from evenkeel.stack.stack import Stack
 
 NUM_RANKS = 8
 

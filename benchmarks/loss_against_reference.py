@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from demo.live import choose_view
-from demo.performance import perform
-from demo.summary import loss_differences, samples_lost, samples_repeated
-from stack.stack import Stack
+from evenkeel.demo.live import choose_view
+from evenkeel.demo.performance import perform
+from evenkeel.demo.summary import loss_differences, samples_lost, samples_repeated
+from evenkeel.stack.stack import Stack
 
 
 def main() -> None:

@@ -18,21 +18,21 @@ from contextlib import contextmanager
 import torch
 
 from benchmarks.speed.live import servers
-from demo.job import NUM_MICRO_BATCHES, main_job
-from layouts.layout import uniform_layout
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.server import ControlServer
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.devices.real_device import CpuDevice
-from trainer_sdk.elastic.clock import Clock, WaitKind
-from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.report import iteration_sample
-from trainer_sdk.elastic.runtime import EpochRuntime
-from trainer_sdk.elastic.shard_state import initial_state
-from trainer_sdk.elastic.traffic import Traffic
-from trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from trainer_sdk.emit.record_builder import Source
-from trainer_sdk.run import Run
+from evenkeel.demo.job import NUM_MICRO_BATCHES, main_job
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.server import ControlServer
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
+from evenkeel.trainer_sdk.elastic.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.report import iteration_sample
+from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.shard_state import initial_state
+from evenkeel.trainer_sdk.elastic.traffic import Traffic
+from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
+from evenkeel.trainer_sdk.emit.record_builder import Source
+from evenkeel.trainer_sdk.run import Run
 
 _JOB_TOKEN = "a-token-for-loopback-only"  # noqa: S105 - guards nothing
 _ITERATION_SECONDS = 0.002

@@ -38,8 +38,8 @@ from benchmarks.speed.live import (
     running_services,
     servers,
 )
-from services.detector.warm_up import warm_up as warm_detector
-from services.telemetry.warm_up import warm_up as warm_telemetry
+from evenkeel.services.detector.warm_up import warm_up as warm_detector
+from evenkeel.services.telemetry.warm_up import warm_up as warm_telemetry
 
 RANKS = (8, 64, 512, 4096, 16_384)
 # A frame waits for the slowest rank: telemetry keeps eight open at most.

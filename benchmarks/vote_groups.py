@@ -20,12 +20,12 @@ from typing import Any
 import torch
 
 from benchmarks.planning.tables import table, write_json
-from layouts.levels import levels_of
-from trainer_sdk.groups.assembly import Assembly, assembly_specs
-from trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
-from trainer_sdk.groups.c10d import c10d
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.groups.waiting import Waiter
+from evenkeel.layouts.levels import levels_of
+from evenkeel.trainer_sdk.groups.assembly import Assembly, assembly_specs
+from evenkeel.trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.c10d import c10d
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 CPU = torch.device("cpu")
 WAITER = Waiter(lambda: False)

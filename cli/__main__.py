@@ -1,5 +1,5 @@
-"""``python -m cli`` is ``evenkeel``."""
+"""``python -m evenkeel.cli`` is ``evenkeel``."""
 
-from cli.main import main
+from evenkeel.cli.main import main
 
 main()

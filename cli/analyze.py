@@ -6,15 +6,15 @@ from typing import Annotated
 
 import typer
 
-from attribution import Attribution, OperationError, analyze
-from attribution.whole_steps import whole_steps
-from cli.errors import CommandError, ExitStatus
-from cli.files import readable
-from cli.output import OutputFormat, say, show_json, show_record, show_rows
-from cli.session import OutputOption, output_of
-from cli.waiting import Waiting
-from offline.errors import RecordingError
-from offline.operations_file import read_operations
+from evenkeel.attribution import Attribution, OperationError, analyze
+from evenkeel.attribution.whole_steps import whole_steps
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.files import readable
+from evenkeel.cli.output import OutputFormat, say, show_json, show_record, show_rows
+from evenkeel.cli.session import OutputOption, output_of
+from evenkeel.cli.waiting import Waiting
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.operations_file import read_operations
 
 _COLUMNS = {"what": "WHAT", "name": "NAME", "slowdown": "SLOWDOWN IF ALONE", "share": "SHARE OF SLOWDOWN"}
 _MOST_RANKS_SHOWN = 8

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from stack.errors import StackError
-from stack.kafka_jars import kafka_version
-from stack.paths import cache_folder, checkout_root
-from stack.ports import free_ports
-from stack.postgres import postgres_programs
-from stack.requirements import INSTALL_HINT, MIN_JAVA_VERSION, java_version
+from evenkeel.stack.errors import StackError
+from evenkeel.stack.kafka_jars import kafka_version
+from evenkeel.stack.paths import cache_folder, checkout_root
+from evenkeel.stack.ports import free_ports
+from evenkeel.stack.postgres import postgres_programs
+from evenkeel.stack.requirements import INSTALL_HINT, MIN_JAVA_VERSION, java_version
 
 MIN_DISK_BYTES = 2 * 1024**3
 MIN_MEMORY_BYTES = 4 * 1024**3

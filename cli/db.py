@@ -6,11 +6,11 @@ from typing import Annotated
 import psycopg
 import typer
 
-from cli.errors import CommandError, ExitStatus
-from cli.output import say
-from cli.session import setting
-from history.prune import prune_rollups
-from stack.databases import upgrade_database
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.output import say
+from evenkeel.cli.session import setting
+from evenkeel.history.prune import prune_rollups
+from evenkeel.stack.databases import upgrade_database
 
 app = typer.Typer(help="The history's database.", no_args_is_help=True)
 

@@ -18,5 +18,5 @@ def demo(
     Example: evenkeel demo --out out/demo
     """
     # Late: the demo loads the plotting library, which no other command needs.
-    main = importlib.import_module("demo.main").main
+    main = importlib.import_module("evenkeel.demo.main").main
     raise typer.Exit(int(main(["--seed", str(seed), "--out", str(out)])))

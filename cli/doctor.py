@@ -4,10 +4,10 @@ from dataclasses import asdict
 
 import typer
 
-from cli.checks import Outcome, all_checks
-from cli.errors import ExitStatus
-from cli.output import OutputFormat, show_json, show_rows
-from cli.session import OutputOption, output_of
+from evenkeel.cli.checks import Outcome, all_checks
+from evenkeel.cli.errors import ExitStatus
+from evenkeel.cli.output import OutputFormat, show_json, show_rows
+from evenkeel.cli.session import OutputOption, output_of
 
 
 def doctor(context: typer.Context, output: OutputOption = None) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import typer
 
-from cli.errors import CommandError, ExitStatus
-from cli.output import show_json
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.output import show_json
 
 
 def read_json(path: Path, page: str) -> Any:

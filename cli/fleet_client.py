@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import grpc
 import typer
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 
-from cli.errors import CommandError, ExitStatus
-from cli.session import setting
-from layouts.codec import layout_to_proto, model_to_proto
-from layouts.layout import uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from trainer_sdk.control.tls import checked_fleet_ca_file, fleet_channel, fleet_tls_advice
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.session import setting
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.layouts.codec import layout_to_proto, model_to_proto
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from evenkeel.trainer_sdk.control.tls import checked_fleet_ca_file, fleet_channel, fleet_tls_advice
 
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 CALL_TIMEOUT_SECONDS = 10.0

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.errors import CommandError, ExitStatus
-from cli.output import say
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.output import say
 
 app = typer.Typer(help="Faults into a job that runs on this machine.", no_args_is_help=True)
 
@@ -121,7 +121,7 @@ def hang(run_dir: RunArgument, rank: RankArgument) -> None:
 
 def _inject(verb: str, *arguments: Any) -> None:
     """Calls the SDK's injector; what is wrong with the run directory or the rank becomes a command error."""
-    function = getattr(importlib.import_module("trainer_sdk.launcher.inject"), verb)
+    function = getattr(importlib.import_module("evenkeel.trainer_sdk.launcher.inject"), verb)
     try:
         function(*arguments)
     except (OSError, ValueError, KeyError) as error:

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from evenkeel.scheduler.v1 import scheduler_pb2
 
-from cli.fleet_client import fleet_client, no_such_job
-from cli.messages import job_row, plan_row, rank_row, verdict_row
-from cli.newest import USUALLY_SHOWN, MostOption, newest
-from cli.output import OutputFormat, say, show_json, show_json_line, show_record, show_rows
-from cli.session import OutputOption, output_of, setting
-from cli.watch_lines import WatchLines
+from evenkeel.cli.fleet_client import fleet_client, no_such_job
+from evenkeel.cli.messages import job_row, plan_row, rank_row, verdict_row
+from evenkeel.cli.newest import USUALLY_SHOWN, MostOption, newest
+from evenkeel.cli.output import OutputFormat, say, show_json, show_json_line, show_record, show_rows
+from evenkeel.cli.session import OutputOption, output_of, setting
+from evenkeel.cli.watch_lines import WatchLines
+from evenkeel.scheduler.v1 import scheduler_pb2
 
 app = typer.Typer(help="What the fleet trains.", no_args_is_help=True)
 

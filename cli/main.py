@@ -12,31 +12,34 @@ import typer
 import typer.core
 import typer.main
 
-from cli.errors import CommandError, ExitStatus
-from cli.output import OutputFormat, say
-from cli.session import DEFAULT_STACK, Session
-from stack.errors import ServerAwayError, StackError, StackNameError
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.output import OutputFormat, say
+from evenkeel.cli.session import DEFAULT_STACK, Session
+from evenkeel.stack.errors import ServerAwayError, StackError, StackNameError
 
 # Where each command is, and its line in the list: nothing of it is loaded before it is called.
 COMMANDS = {
-    "doctor": ("cli.doctor:doctor", "Say what this machine lacks to run Evenkeel, and how to get it."),
-    "demo": ("cli.demo:demo", "Run the main job through its failures on a stack of its own, and write a report."),
-    "stack": ("cli.stack:app", "The local Kafka, PostgreSQL and services."),
-    "run": ("cli.run:run", "Run a training job: one process for each rank, started again when one dies."),
-    "inject": ("cli.inject:app", "Faults into a job that runs on this machine."),
-    "jobs": ("cli.jobs:app", "What the fleet trains."),
-    "incidents": ("cli.incidents:app", "Failures, from first verdict to resolution."),
-    "verdicts": ("cli.verdicts:app", "What the detector found, with its evidence."),
-    "plans": ("cli.plans:app", "What was done about failures, and why."),
-    "why": ("cli.why:why", "Say what explains a job's slowdown now: rank, stage, operation or sequences."),
-    "record": ("cli.record:record_job", "Write what Kafka still holds of a job into a file."),
-    "replay": ("cli.replay:replay_recording", "Run the detector over a recorded job."),
-    "analyze": ("cli.analyze:analyze_recording", "Say what made a recorded job slow."),
-    "plan": ("cli.plan:plan", "Say what would be done in a state that a file describes, and why."),
-    "schedule": ("cli.schedule:schedule", "Find the partition, placement and F/B/W order of a pipeline."),
-    "simulate": ("cli.simulate:simulate", "Simulate a failing fleet and compare ways to train on it."),
-    "topics": ("cli.topics:app", "The Kafka topics."),
-    "db": ("cli.db:app", "The history's database."),
+    "doctor": ("evenkeel.cli.doctor:doctor", "Say what this machine lacks to run Evenkeel, and how to get it."),
+    "demo": (
+        "evenkeel.cli.demo:demo",
+        "Run the main job through its failures on a stack of its own, and write a report.",
+    ),
+    "stack": ("evenkeel.cli.stack:app", "The local Kafka, PostgreSQL and services."),
+    "run": ("evenkeel.cli.run:run", "Run a training job: one process for each rank, started again when one dies."),
+    "inject": ("evenkeel.cli.inject:app", "Faults into a job that runs on this machine."),
+    "jobs": ("evenkeel.cli.jobs:app", "What the fleet trains."),
+    "incidents": ("evenkeel.cli.incidents:app", "Failures, from first verdict to resolution."),
+    "verdicts": ("evenkeel.cli.verdicts:app", "What the detector found, with its evidence."),
+    "plans": ("evenkeel.cli.plans:app", "What was done about failures, and why."),
+    "why": ("evenkeel.cli.why:why", "Say what explains a job's slowdown now: rank, stage, operation or sequences."),
+    "record": ("evenkeel.cli.record:record_job", "Write what Kafka still holds of a job into a file."),
+    "replay": ("evenkeel.cli.replay:replay_recording", "Run the detector over a recorded job."),
+    "analyze": ("evenkeel.cli.analyze:analyze_recording", "Say what made a recorded job slow."),
+    "plan": ("evenkeel.cli.plan:plan", "Say what would be done in a state that a file describes, and why."),
+    "schedule": ("evenkeel.cli.schedule:schedule", "Find the partition, placement and F/B/W order of a pipeline."),
+    "simulate": ("evenkeel.cli.simulate:simulate", "Simulate a failing fleet and compare ways to train on it."),
+    "topics": ("evenkeel.cli.topics:app", "The Kafka topics."),
+    "db": ("evenkeel.cli.db:app", "The history's database."),
 }
 
 
@@ -122,7 +125,7 @@ def options(
 
 
 def main() -> NoReturn:
-    """Runs the command line; the exit status is one of :class:`cli.errors.ExitStatus`, or 130 after Ctrl-C."""
+    """Runs the command line; the exit status is one of :class:`evenkeel.cli.errors.ExitStatus`, or 130 after Ctrl-C."""
     # What went wrong is told in one line of ours; the client would say it before that in its own words.
     logging.getLogger("aiokafka").addHandler(logging.NullHandler())
     try:

@@ -3,12 +3,12 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from evenkeel.cli.output import rfc3339
 from evenkeel.common.v1 import layout_pb2
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.scheduler.v1 import scheduler_pb2
-from google.protobuf.timestamp_pb2 import Timestamp
-
-from cli.output import rfc3339
 
 
 def job_row(job: scheduler_pb2.Job) -> dict[str, Any]:

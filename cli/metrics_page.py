@@ -1,4 +1,4 @@
-"""Writes ``docs/metrics.md`` from the classes that count: ``python -m cli.metrics_page``; ``--check`` only compares."""
+"""Writes ``docs/metrics.md`` from the classes that count: ``python -m evenkeel.cli.metrics_page``; ``--check`` only compares."""
 
 import argparse
 import sys
@@ -8,12 +8,12 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from services.common.metrics import KafkaMetrics
-from services.detector.metrics import DetectorMetrics
-from services.scheduler.adapters.fleet_api_interceptor import FleetApiMetrics
-from services.scheduler.metrics import SchedulerMetrics
-from services.telemetry.metrics import TelemetryMetrics
-from stack.paths import checkout_root
+from evenkeel.services.common.metrics import KafkaMetrics
+from evenkeel.services.detector.metrics import DetectorMetrics
+from evenkeel.services.scheduler.adapters.fleet_api_interceptor import FleetApiMetrics
+from evenkeel.services.scheduler.metrics import SchedulerMetrics
+from evenkeel.services.telemetry.metrics import TelemetryMetrics
+from evenkeel.stack.paths import checkout_root
 
 GROUPS: dict[str, tuple[Callable[[CollectorRegistry], Any], ...]] = {
     "Every service": (KafkaMetrics,),

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.output import say
+from evenkeel.cli.output import say
 
 MostOption = Annotated[int, typer.Option("--most", "-n", min=1, max=1_000_000, help="At most so many.")]
 USUALLY_SHOWN = 100

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from cli.fleet_client import fleet_client
-from cli.messages import incident_row, plan_row
-from cli.newest import USUALLY_SHOWN, MostOption, newest
-from cli.output import OutputFormat, show_json, show_rows
-from cli.session import OutputOption, output_of
+from evenkeel.cli.fleet_client import fleet_client
+from evenkeel.cli.messages import incident_row, plan_row
+from evenkeel.cli.newest import USUALLY_SHOWN, MostOption, newest
+from evenkeel.cli.output import OutputFormat, show_json, show_rows
+from evenkeel.cli.session import OutputOption, output_of
 
 app = typer.Typer(help="What was done about failures, and why.", no_args_is_help=True)
 

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from cli.errors import CommandError, ExitStatus, kafka_away
-from cli.output import say
-from cli.session import setting
-from contracts.topics import OBSERVATIONS, RECORDS
-from offline.errors import KafkaAwayError, RecordingError
+from evenkeel.cli.errors import CommandError, ExitStatus, kafka_away
+from evenkeel.cli.output import say
+from evenkeel.cli.session import setting
+from evenkeel.contracts.topics import OBSERVATIONS, RECORDS
+from evenkeel.offline.errors import KafkaAwayError, RecordingError
 
 
 def record_job(
@@ -37,8 +37,8 @@ def record_job(
 
 async def _record(bootstrap_servers: str, job: str, file: Path, records: bool) -> int:
     # Kafka's client is loaded by this command only.
-    from offline.record import values_of_job  # noqa: PLC0415
-    from offline.samples_file import OBSERVATION_LINE, RECORD_LINE, write_messages  # noqa: PLC0415
+    from evenkeel.offline.record import values_of_job  # noqa: PLC0415
+    from evenkeel.offline.samples_file import OBSERVATION_LINE, RECORD_LINE, write_messages  # noqa: PLC0415
 
     topic, line = (RECORDS, RECORD_LINE) if records else (OBSERVATIONS, OBSERVATION_LINE)
     count = 0

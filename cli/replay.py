@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.errors import CommandError, ExitStatus
-from cli.files import readable
-from cli.output import OutputFormat, say, show_json_line
-from cli.session import OutputOption, output_of
-from cli.waiting import Waiting
-from offline.errors import RecordingError
-from offline.formats import RecordingFormat
-from offline.iterations.clocks import ClockChoice
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.files import readable
+from evenkeel.cli.output import OutputFormat, say, show_json_line
+from evenkeel.cli.session import OutputOption, output_of
+from evenkeel.cli.waiting import Waiting
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.iterations.clocks import ClockChoice
 
 if TYPE_CHECKING:
-    from offline.findings import Summary
+    from evenkeel.offline.findings import Summary
 
 
 def replay_recording(
@@ -42,8 +42,8 @@ def replay_recording(
     Example: evenkeel replay steps.csv --format series
     """
     # Loading the detector takes a second: only this command pays for it.
-    from offline.findings import Summary, verdict_row  # noqa: PLC0415
-    from offline.replay import replay  # noqa: PLC0415
+    from evenkeel.offline.findings import Summary, verdict_row  # noqa: PLC0415
+    from evenkeel.offline.replay import replay  # noqa: PLC0415
 
     file = readable(file)
     summary = Summary(file=str(file), format=kind.value)

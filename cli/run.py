@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from cli.session import settings_of_stack
+from evenkeel.cli.session import settings_of_stack
 
 
 def run(context: typer.Context) -> None:
@@ -19,6 +19,6 @@ def run(context: typer.Context) -> None:
     sys.stdout.flush()
     os.execve(  # noqa: S606
         sys.executable,
-        [sys.executable, "-m", "trainer_sdk.launcher", *context.args],
+        [sys.executable, "-m", "evenkeel.trainer_sdk.launcher", *context.args],
         {**settings_of_stack(context), **os.environ},
     )

@@ -12,19 +12,19 @@ from google.protobuf import json_format
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.documents import read_json
-from cli.errors import CommandError, ExitStatus
-from cli.files import readable
-from cli.output import OutputFormat, say, show_json, show_rows
-from cli.session import OutputOption, output_of
-from layouts.codec import layout_to_proto
-from layouts.layout import Layout
-from pipelines.case import Case
-from pipelines.case_file import case_from_json, passed_over
-from pipelines.evaluate import evaluate
-from pipelines.layout import layout_of
-from pipelines.plan import Plan, plan_to_json
-from pipelines.search.budget import DEFAULT_EVALUATIONS, Budget
+from evenkeel.cli.documents import read_json
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.files import readable
+from evenkeel.cli.output import OutputFormat, say, show_json, show_rows
+from evenkeel.cli.session import OutputOption, output_of
+from evenkeel.layouts.codec import layout_to_proto
+from evenkeel.layouts.layout import Layout
+from evenkeel.pipelines.case import Case
+from evenkeel.pipelines.case_file import case_from_json, passed_over
+from evenkeel.pipelines.evaluate import evaluate
+from evenkeel.pipelines.layout import layout_of
+from evenkeel.pipelines.plan import Plan, plan_to_json
+from evenkeel.pipelines.search.budget import DEFAULT_EVALUATIONS, Budget
 
 COLUMNS = {
     "device": "DEVICE",
@@ -82,7 +82,7 @@ def schedule(
         )
     case_file = readable(case_file)
     case = _read(case_file)
-    from pipelines.search.generate import generate  # noqa: PLC0415 - loads machine code, and there is a case for it now
+    from evenkeel.pipelines.search.generate import generate  # noqa: PLC0415 - loads machine code, and there is a case for it now
 
     if evaluations is None:
         evaluations = DEFAULT_EVALUATIONS if deadline is None else _NO_END
@@ -183,7 +183,7 @@ def _known_bound(case: Case, deadline: float | None) -> float:
     if deadline is not None and deadline < _LOADING_SECONDS:
         return 0.0
     try:
-        from pipelines.placement_bound import placement_bound  # noqa: PLC0415 - needs ortools, which may be missing
+        from evenkeel.pipelines.placement_bound import placement_bound  # noqa: PLC0415 - needs ortools, which may be missing
     except ModuleNotFoundError:
         return 0.0
     part = None if deadline is None else _BOUND_PART * deadline
@@ -193,7 +193,7 @@ def _known_bound(case: Case, deadline: float | None) -> float:
 def _prove(case: Case, plan: Plan, is_over: Callable[[], bool]) -> tuple[Plan, bool, str]:
     """The best plan known, whether that is proven, and if not why."""
     try:
-        from pipelines.exact import prove  # noqa: PLC0415 - only proofs need ortools
+        from evenkeel.pipelines.exact import prove  # noqa: PLC0415 - only proofs need ortools
     except ModuleNotFoundError as error:
         raise CommandError(
             "--prove needs ortools", next_step="pip install 'evenkeel[pipelines]'", status=ExitStatus.UNHEALTHY

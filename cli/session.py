@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from cli.errors import CommandError, ExitStatus
-from cli.output import OutputFormat
-from stack.addresses import wrong_address
-from stack.paths import stack_names
-from stack.state import Phase, read_state
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.output import OutputFormat
+from evenkeel.stack.addresses import wrong_address
+from evenkeel.stack.paths import stack_names
+from evenkeel.stack.state import Phase, read_state
 
 OutputOption = Annotated[
     OutputFormat | None, typer.Option("--output", "-o", help="How to show data.", show_default="table")

@@ -1,4 +1,4 @@
-"""Writes ``docs/settings.md`` from the settings classes: ``python -m cli.settings_page``; ``--check`` only compares.
+"""Writes ``docs/settings.md`` from the settings classes: ``python -m evenkeel.cli.settings_page``; ``--check`` only compares.
 
 The classes are the truth; what the SDK, the command line and docker-compose.yml read besides is listed here.
 """
@@ -11,8 +11,8 @@ from pathlib import Path
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings
 
-from stack.paths import checkout_root
-from stack.services import SERVICE_NAMES
+from evenkeel.stack.paths import checkout_root
+from evenkeel.stack.services import SERVICE_NAMES
 
 SETTINGS_CLASSES = {
     "telemetry": "TelemetrySettings",
@@ -54,7 +54,7 @@ COMPOSE_SETTINGS = {
 def settings_class(service: str) -> type[BaseSettings]:
     """The settings class of a service."""
     found: type[BaseSettings] = getattr(
-        importlib.import_module(f"services.{service}.settings"), SETTINGS_CLASSES[service]
+        importlib.import_module(f"evenkeel.services.{service}.settings"), SETTINGS_CLASSES[service]
     )
     return found
 

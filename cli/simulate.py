@@ -8,14 +8,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.documents import schema_option
-from cli.errors import CommandError, ExitStatus
-from cli.files import readable
-from cli.output import OutputFormat, show_json, show_rows
-from cli.session import OutputOption, output_of
+from evenkeel.cli.documents import schema_option
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.files import readable
+from evenkeel.cli.output import OutputFormat, show_json, show_rows
+from evenkeel.cli.session import OutputOption, output_of
 
 if TYPE_CHECKING:
-    from simulator.fleet.result import RunResult
+    from evenkeel.simulator.fleet.result import RunResult
 
 COLUMNS = {
     "strategy": "SYSTEM",
@@ -40,8 +40,8 @@ EMIT_COLUMNS = {
 
 def _scenario_schema() -> dict[str, Any]:
     try:
-        from simulator.baselines import STRATEGIES  # noqa: PLC0415
-        from simulator.fleet.scenario_schema import scenario_schema  # noqa: PLC0415
+        from evenkeel.simulator.baselines import STRATEGIES  # noqa: PLC0415
+        from evenkeel.simulator.fleet.scenario_schema import scenario_schema  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"the simulator needs {error.name}",
@@ -82,9 +82,9 @@ def simulate(
     """
     # Late: only this command needs numpy and YAML, which come with the extra "simulator".
     try:
-        from simulator.baselines import STRATEGIES  # noqa: PLC0415
-        from simulator.fleet.comparison import result_row, run_scenario  # noqa: PLC0415
-        from simulator.fleet.scenario import ScenarioError, load_scenario  # noqa: PLC0415
+        from evenkeel.simulator.baselines import STRATEGIES  # noqa: PLC0415
+        from evenkeel.simulator.fleet.comparison import result_row, run_scenario  # noqa: PLC0415
+        from evenkeel.simulator.fleet.scenario import ScenarioError, load_scenario  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"the simulator needs {error.name}",
@@ -100,7 +100,7 @@ def simulate(
     compared = {"--strategy": strategy, "--segments": segments or None, "--picture": picture}
     _refuse_unused(compared if emit else live, emit=emit)
     if emit:
-        from cli.simulate_live import emit_scenario  # noqa: PLC0415
+        from evenkeel.cli.simulate_live import emit_scenario  # noqa: PLC0415
 
         report = emit_scenario(context, scenario, speed=speed or 1.0, seconds=seconds, job_id=job_id, seed=seed)
         show_json(report) if as_json else show_rows([report], EMIT_COLUMNS, OutputFormat.TABLE)
@@ -162,7 +162,7 @@ def _shown(result: "RunResult") -> dict[str, object]:
 
 def _draw(path: Path, title: str, results: "list[RunResult]") -> None:
     try:
-        from simulator.fleet.picture import draw_runs  # noqa: PLC0415
+        from evenkeel.simulator.fleet.picture import draw_runs  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise CommandError(
             f"pictures need {error.name}",

@@ -12,11 +12,11 @@ from aiokafka.errors import KafkaError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.errors import CommandError, ExitStatus
-from cli.session import setting
-from simulator.fleet.scenario import Scenario
-from simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
-from trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.session import setting
+from evenkeel.simulator.fleet.scenario import Scenario
+from evenkeel.simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
+from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
 
 
 def emit_scenario(

@@ -5,15 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.errors import CommandError, ExitStatus
-from cli.output import OutputFormat, say, show_json, show_rows
-from cli.session import DEFAULT_STACK, OutputOption, output_of
-from stack.background import running_stack, start_in_background, stop_in_background
-from stack.paths import stack_names
-from stack.pids import start_mark
-from stack.ports import LOOPBACK
-from stack.services import is_healthy
-from stack.state import Phase, StackState, read_state
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.output import OutputFormat, say, show_json, show_rows
+from evenkeel.cli.session import DEFAULT_STACK, OutputOption, output_of
+from evenkeel.stack.background import running_stack, start_in_background, stop_in_background
+from evenkeel.stack.paths import stack_names
+from evenkeel.stack.pids import start_mark
+from evenkeel.stack.ports import LOOPBACK
+from evenkeel.stack.services import is_healthy
+from evenkeel.stack.state import Phase, StackState, read_state
 
 app = typer.Typer(help="The local Kafka, PostgreSQL and services.", no_args_is_help=True)
 

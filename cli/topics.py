@@ -4,10 +4,10 @@ from dataclasses import asdict
 
 import typer
 
-from cli.errors import ExitStatus
-from cli.output import OutputFormat, say, show_rows
-from cli.session import OutputOption, output_of, setting
-from stack.topics import apply_topics, check_topics
+from evenkeel.cli.errors import ExitStatus
+from evenkeel.cli.output import OutputFormat, say, show_rows
+from evenkeel.cli.session import OutputOption, output_of, setting
+from evenkeel.stack.topics import apply_topics, check_topics
 
 app = typer.Typer(help="The Kafka topics.", no_args_is_help=True)
 

@@ -1,11 +1,11 @@
-"""Writes ``docs/topics.md`` from the table of topics: ``python -m cli.topics_page``; ``--check`` only compares."""
+"""Writes ``docs/topics.md`` from the table of topics: ``python -m evenkeel.cli.topics_page``; ``--check`` only compares."""
 
 import argparse
 import sys
 from pathlib import Path
 
-from contracts.topics import TOPICS, Topic
-from stack.paths import checkout_root
+from evenkeel.contracts.topics import TOPICS, Topic
+from evenkeel.stack.paths import checkout_root
 
 INTRODUCTION = """\
 # Topics

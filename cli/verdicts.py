@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from cli.errors import CommandError, ExitStatus
-from cli.fleet_client import fleet_client
-from cli.messages import verdict_kinds, verdict_row
-from cli.newest import USUALLY_SHOWN, MostOption, newest
-from cli.output import OutputFormat, show_json, show_record, show_rows
-from cli.session import OutputOption, output_of
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.fleet_client import fleet_client
+from evenkeel.cli.messages import verdict_kinds, verdict_row
+from evenkeel.cli.newest import USUALLY_SHOWN, MostOption, newest
+from evenkeel.cli.output import OutputFormat, show_json, show_record, show_rows
+from evenkeel.cli.session import OutputOption, output_of
 
 app = typer.Typer(help="What the detector found, with its evidence.", no_args_is_help=True)
 

@@ -2,9 +2,8 @@
 
 from typing import Any
 
+from evenkeel.cli.messages import job_row, plan_row, verdict_row
 from evenkeel.scheduler.v1 import scheduler_pb2
-
-from cli.messages import job_row, plan_row, verdict_row
 
 
 class WatchLines:

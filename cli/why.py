@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attribution import Attribution, OperationError, analyze
-from cli.errors import CommandError, ExitStatus, kafka_away
-from cli.output import OutputFormat, show_json, show_record, show_rows
-from cli.session import OutputOption, output_of, setting
-from offline.errors import KafkaAwayError, RecordingError
+from evenkeel.attribution import Attribution, OperationError, analyze
+from evenkeel.cli.errors import CommandError, ExitStatus, kafka_away
+from evenkeel.cli.output import OutputFormat, show_json, show_record, show_rows
+from evenkeel.cli.session import OutputOption, output_of, setting
+from evenkeel.offline.errors import KafkaAwayError, RecordingError
 
 if TYPE_CHECKING:
-    from offline.frames_operations import Rebuilt
-    from offline.job_shape import JobShape
+    from evenkeel.offline.frames_operations import Rebuilt
+    from evenkeel.offline.job_shape import JobShape
 
 _COLUMNS = {"what": "WHAT", "name": "NAME", "share": "SHARE OF SLOWDOWN", "slowdown": "SLOWDOWN IF ALONE"}
 _MOST_SHOWN = 8
@@ -66,9 +66,9 @@ def why(
 
 def _shape(context: typer.Context, job: str) -> "JobShape | None":
     """The job's layout and model; None where the fleet API is away, or does not know the job."""
-    from cli.fleet_client import fleet_client  # noqa: PLC0415
-    from layouts.codec import layout_from_proto, model_from_proto  # noqa: PLC0415
-    from offline.job_shape import JobShape  # noqa: PLC0415
+    from evenkeel.cli.fleet_client import fleet_client  # noqa: PLC0415
+    from evenkeel.layouts.codec import layout_from_proto, model_from_proto  # noqa: PLC0415
+    from evenkeel.offline.job_shape import JobShape  # noqa: PLC0415
 
     try:
         with fleet_client(context) as client:
@@ -84,12 +84,11 @@ async def _rebuilt(
     servers: str, job: str, iterations: int, shape: "JobShape | None"
 ) -> "tuple[Rebuilt, dict[int, int]]":
     # Kafka's client is loaded by this command only.
+    from evenkeel.contracts.topics import OBSERVATIONS  # noqa: PLC0415
+    from evenkeel.contracts.unrolled import unrolled  # noqa: PLC0415
+    from evenkeel.offline.frames_operations import operations_of, slowest_shards  # noqa: PLC0415
+    from evenkeel.offline.record import newest_values_of_job  # noqa: PLC0415
     from evenkeel.telemetry.v1 import telemetry_pb2 as pb  # noqa: PLC0415
-
-    from contracts.topics import OBSERVATIONS  # noqa: PLC0415
-    from contracts.unrolled import unrolled  # noqa: PLC0415
-    from offline.frames_operations import operations_of, slowest_shards  # noqa: PLC0415
-    from offline.record import newest_values_of_job  # noqa: PLC0415
 
     def has_frames(value: bytes) -> bool:
         return pb.Observation.FromString(value).WhichOneof("observed") in ("frame", "run")

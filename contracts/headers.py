@@ -3,7 +3,7 @@
 import uuid
 from datetime import UTC, datetime
 
-from contracts.topics import Topic
+from evenkeel.contracts.topics import Topic
 
 CONTENT_TYPE = "application/protobuf"
 

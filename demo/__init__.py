@@ -3,8 +3,11 @@
 The demo is an outside user: it injects failures into a real job, watches the public topics and the SQL history, and
 judges what it saw. It repairs nothing.
 
-- what was seen: :mod:`demo.run_log`, :mod:`demo.decode`, :mod:`demo.recorder`, :mod:`demo.history_facts`
-- what was done: :mod:`demo.truths`, :mod:`demo.conditions`, :mod:`demo.scenario`, :mod:`demo.director`
-- what follows: :mod:`demo.timeline`, :mod:`demo.summary`, :mod:`demo.expectations` (all pure)
-- what is shown: :mod:`demo.live`, :mod:`demo.pictures`, :mod:`demo.report`
+- what was seen: :mod:`evenkeel.demo.run_log`, :mod:`evenkeel.demo.decode`, :mod:`evenkeel.demo.recorder`,
+  :mod:`evenkeel.demo.history_facts`
+- what was done: :mod:`evenkeel.demo.truths`, :mod:`evenkeel.demo.conditions`, :mod:`evenkeel.demo.scenario`,
+  :mod:`evenkeel.demo.director`
+- what follows: :mod:`evenkeel.demo.timeline`, :mod:`evenkeel.demo.summary`, :mod:`evenkeel.demo.expectations` (all
+  pure)
+- what is shown: :mod:`evenkeel.demo.live`, :mod:`evenkeel.demo.pictures`, :mod:`evenkeel.demo.report`
 """

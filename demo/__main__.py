@@ -1,5 +1,5 @@
-"""``python -m demo``."""
+"""``python -m evenkeel.demo``."""
 
-from demo.main import main
+from evenkeel.demo.main import main
 
 raise SystemExit(main())

@@ -6,8 +6,8 @@ Conditions wait for evidence instead of for time: the scenario is as fast as the
 from dataclasses import dataclass
 from typing import Protocol
 
-from demo.run_log import RunLog
-from history.vocabulary import PlanState, VerdictKind
+from evenkeel.demo.run_log import RunLog
+from evenkeel.history.vocabulary import PlanState, VerdictKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.scheduler.v1 import scheduler_pb2
-from evenkeel.telemetry.v1 import telemetry_pb2
-
-from contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
-from demo.run_log import (
+from evenkeel.contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
+from evenkeel.demo.run_log import (
     ActionSeen,
     AlternativeSeen,
     CulpritSeen,
@@ -19,8 +15,11 @@ from demo.run_log import (
     RunLog,
     VerdictSeen,
 )
-from history.vocabulary import PlanState, VerdictKind
-from layouts.codec import layout_from_proto
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.history.vocabulary import PlanState, VerdictKind
+from evenkeel.layouts.codec import layout_from_proto
+from evenkeel.scheduler.v1 import scheduler_pb2
+from evenkeel.telemetry.v1 import telemetry_pb2
 
 
 def add_message(log: RunLog, topic: str, value: bytes, received_at: float) -> None:

@@ -4,12 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from demo.conditions import Moment
-from demo.hands import Hands
-from demo.observations import StepOutcome
-from demo.run_log import RunLog
-from demo.scenario import Act, Step
-from demo.truths import Truth, TruthKind
+from evenkeel.demo.conditions import Moment
+from evenkeel.demo.hands import Hands
+from evenkeel.demo.observations import StepOutcome
+from evenkeel.demo.run_log import RunLog
+from evenkeel.demo.scenario import Act, Step
+from evenkeel.demo.truths import Truth, TruthKind
 
 POLL_SECONDS = 0.05
 SERVICES = {Act.KILL_DETECTOR: "detector", Act.KILL_SCHEDULER: "scheduler"}

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from demo.observations import HistoryFacts, Observations
-from demo.run_log import VerdictSeen
-from demo.summary import (
+from evenkeel.demo.observations import HistoryFacts, Observations
+from evenkeel.demo.run_log import VerdictSeen
+from evenkeel.demo.summary import (
     NUM_BEFORE,
     VERDICT_OF,
     Phase,
@@ -20,9 +20,9 @@ from demo.summary import (
     samples_lost,
     samples_repeated,
 )
-from demo.timeline import CommittedIteration, relative_throughput
-from demo.truths import TruthKind
-from history.vocabulary import PlanState
+from evenkeel.demo.timeline import CommittedIteration, relative_throughput
+from evenkeel.demo.truths import TruthKind
+from evenkeel.history.vocabulary import PlanState
 
 LOSS_TOLERANCE = 1e-5
 SERVICE_SLACK = 1.25

@@ -6,9 +6,9 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from demo.observations import HistoryFacts, QueryResult, RollupWindow
-from demo.run_log import Decided
-from history.vocabulary import PlanState
+from evenkeel.demo.observations import HistoryFacts, QueryResult, RollupWindow
+from evenkeel.demo.run_log import Decided
+from evenkeel.history.vocabulary import PlanState
 
 CONNECT_TIMEOUT_SECONDS = 5
 POLL_SECONDS = 0.2

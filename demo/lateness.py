@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from demo.observations import Observations
-from demo.run_log import RankSample, VerdictSeen
-from demo.truths import true_throughputs
+from evenkeel.demo.observations import Observations
+from evenkeel.demo.run_log import RankSample, VerdictSeen
+from evenkeel.demo.truths import true_throughputs
 
 ON_TIME = 1.05
 """Up to here speeds are found as exactly as the expectations ask for."""

@@ -1,4 +1,4 @@
-"""``python -m demo``: sets up a stack of its own, plays the scenario, judges it, writes the report.
+"""``python -m evenkeel.demo``: sets up a stack of its own, plays the scenario, judges it, writes the report.
 
 The exit status is 0 when every expectation held, 1 when one did not or the run failed, 130 when it was interrupted.
 No process is left behind in any case: the stack and the launcher watch over theirs.
@@ -20,14 +20,14 @@ from types import FrameType
 
 from rich.console import Console
 
-from demo.expectations import Expectation, expectations_of
-from demo.lateness import ON_TIME, lateness
-from demo.live import choose_view
-from demo.observations import Observations
-from demo.performance import perform
-from demo.summary import Summary, summarise
-from stack.errors import StackError
-from stack.stack import Stack
+from evenkeel.demo.expectations import Expectation, expectations_of
+from evenkeel.demo.lateness import ON_TIME, lateness
+from evenkeel.demo.live import choose_view
+from evenkeel.demo.observations import Observations
+from evenkeel.demo.performance import perform
+from evenkeel.demo.summary import Summary, summarise
+from evenkeel.stack.errors import StackError
+from evenkeel.stack.stack import Stack
 
 STACK_NAME = "demo"
 EXIT_HELD, EXIT_NOT_HELD, EXIT_INTERRUPTED = 0, 1, 130
@@ -101,8 +101,8 @@ def _write(
     seconds: float,
 ) -> None:
     # Late: the plotting library is not needed while the job runs, and costs a second of a core.
-    from demo import pictures  # noqa: PLC0415
-    from demo.report import render_report  # noqa: PLC0415
+    from evenkeel.demo import pictures  # noqa: PLC0415
+    from evenkeel.demo.report import render_report  # noqa: PLC0415
 
     images = [
         (

@@ -4,14 +4,20 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from demo.conditions import Moment
-from demo.run_log import RunLog
-from demo.scenario import Step
-from demo.timeline import CommittedIteration, HealthyPace, committed_iterations, healthy_pace, healthy_rank_rate
-from demo.truths import Truth, disturbs
-from history.vocabulary import PlanState
-from layouts.layout import Layout
-from layouts.model import ModelSpec
+from evenkeel.demo.conditions import Moment
+from evenkeel.demo.run_log import RunLog
+from evenkeel.demo.scenario import Step
+from evenkeel.demo.timeline import (
+    CommittedIteration,
+    HealthyPace,
+    committed_iterations,
+    healthy_pace,
+    healthy_rank_rate,
+)
+from evenkeel.demo.truths import Truth, disturbs
+from evenkeel.history.vocabulary import PlanState
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

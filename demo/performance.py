@@ -13,23 +13,23 @@ from pathlib import Path
 
 import psycopg
 
-from demo.director import Director
-from demo.history_reader import read_decided, read_history
-from demo.job import MainJob, main_job
-from demo.live import View
-from demo.observations import HistoryFacts, Observations
-from demo.recorder import recording
-from demo.reference import Reference, reference_run
-from demo.run_log import RunLog
-from demo.scenario import LONG_DOCUMENTS, Step, choose_cast, script
-from demo.snapshot import SnapshotMaker
-from demo.stage_hands import StageHands
-from stack.stack import Stack
-from trainer_sdk.elastic.config import config_to_json
-from trainer_sdk.launcher.job_spec import JobSpec
-from trainer_sdk.launcher.launcher import Launcher
+from evenkeel.demo.director import Director
+from evenkeel.demo.history_reader import read_decided, read_history
+from evenkeel.demo.job import MainJob, main_job
+from evenkeel.demo.live import View
+from evenkeel.demo.observations import HistoryFacts, Observations
+from evenkeel.demo.recorder import recording
+from evenkeel.demo.reference import Reference, reference_run
+from evenkeel.demo.run_log import RunLog
+from evenkeel.demo.scenario import LONG_DOCUMENTS, Step, choose_cast, script
+from evenkeel.demo.snapshot import SnapshotMaker
+from evenkeel.demo.stage_hands import StageHands
+from evenkeel.stack.stack import Stack
+from evenkeel.trainer_sdk.elastic.config import config_to_json
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
-ENTRY_POINT = "trainer_sdk.elastic.worker:train"
+ENTRY_POINT = "evenkeel.trainer_sdk.elastic.worker:train"
 REDRAW_SECONDS = 0.5
 LAST_WORDS_SECONDS = 1.5
 """At least so long the recording goes on after the last step of the script."""

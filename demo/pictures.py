@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from demo.observations import Observations
-from demo.summary import loss_differences
-from demo.timeline import rank_speed, relative_throughput
-from demo.truths import Truth, TruthKind, bound_steps, true_throughputs
-from history.vocabulary import PlanState, VerdictKind
+from evenkeel.demo.observations import Observations
+from evenkeel.demo.summary import loss_differences
+from evenkeel.demo.timeline import rank_speed, relative_throughput
+from evenkeel.demo.truths import Truth, TruthKind, bound_steps, true_throughputs
+from evenkeel.history.vocabulary import PlanState, VerdictKind
 
 BLUE, ORANGE, GREEN, VERMILION, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#6b6b6b"
 DEAD_COLOUR = "#d9d9d9"

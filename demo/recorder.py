@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, suppress
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from google.protobuf.message import DecodeError
 
-from contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
-from demo.decode import add_message
-from demo.run_log import RunLog
+from evenkeel.contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
+from evenkeel.demo.decode import add_message
+from evenkeel.demo.run_log import RunLog
 
 TOPICS = (RECORDS, VERDICTS, PROFILES, PLANS)
 POLL_MILLISECONDS = 100

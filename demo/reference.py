@@ -1,7 +1,7 @@
 """The failure-free run of the same seed, beside the main job and only on time that nobody else wants.
 
-``python -m demo.reference`` reads the job's configuration as JSON from stdin and writes one loss per line until its
-output is closed. Model, samples and optimizer are the engine's own; nothing is paced, nothing fails.
+``python -m evenkeel.demo.reference`` reads the job's configuration as JSON from stdin and writes one loss per line
+until its output is closed. Model, samples and optimizer are the engine's own; nothing is paced, nothing fails.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from trainer_sdk.elastic.config import TrainingConfig, config_from_json, config_to_json
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_from_json, config_to_json
 
 _PR_SET_PDEATHSIG = 1
 
@@ -77,7 +77,7 @@ async def _start(config: TrainingConfig, *arguments: str) -> asyncio.subprocess.
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "demo.reference",
+        "evenkeel.demo.reference",
         *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -97,8 +97,8 @@ def _main() -> None:
         _go_idle()
     import torch  # noqa: PLC0415 - after the priority is set: the import alone costs seconds of a core
 
-    from trainer_sdk.elastic.optimizer import clip_scale  # noqa: PLC0415 - as above
-    from trainer_sdk.elastic.reference import reference_runtime  # noqa: PLC0415 - as above
+    from evenkeel.trainer_sdk.elastic.optimizer import clip_scale  # noqa: PLC0415 - as above
+    from evenkeel.trainer_sdk.elastic.reference import reference_runtime  # noqa: PLC0415 - as above
 
     torch.set_num_threads(1)
     config = config_from_json(json.load(sys.stdin))

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from statistics import median
 
-from demo.expectations import Expectation
-from demo.observations import Observations, QueryResult
-from demo.pictures import label_of
-from demo.report_style import STYLE
-from demo.run_log import PlanSeen, VerdictSeen
-from demo.summary import Event, Summary
-from history.vocabulary import PlanState
-from layouts.layout import Layout
+from evenkeel.demo.expectations import Expectation
+from evenkeel.demo.observations import Observations, QueryResult
+from evenkeel.demo.pictures import label_of
+from evenkeel.demo.report_style import STYLE
+from evenkeel.demo.run_log import PlanSeen, VerdictSeen
+from evenkeel.demo.summary import Event, Summary
+from evenkeel.history.vocabulary import PlanState
+from evenkeel.layouts.layout import Layout
 
 PLANS_NOTE = (
     "<p>Seconds per iteration. <em>Bound</em> is the proportional bound: the sum of the live devices' speeds over the "

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from history.vocabulary import PlanState, VerdictKind
-from layouts.layout import Layout
+from evenkeel.history.vocabulary import PlanState, VerdictKind
+from evenkeel.layouts.layout import Layout
 
 Decided = tuple[frozenset[str], frozenset[tuple[str, PlanState]]]
 """Ids of verdicts; (plan id, state) of plans."""

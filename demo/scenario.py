@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
-from demo.conditions import (
+from evenkeel.demo.conditions import (
     Condition,
     DetectorCaughtUp,
     IterationReached,
@@ -18,7 +18,7 @@ from demo.conditions import (
     ShapeReached,
     VerdictGiven,
 )
-from history.vocabulary import PlanState, VerdictKind
+from evenkeel.history.vocabulary import PlanState, VerdictKind
 
 
 class Act(StrEnum):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from demo.run_log import PlanSeen, RankSample, RunLog, VerdictSeen
-from demo.timeline import (
+from evenkeel.demo.run_log import PlanSeen, RankSample, RunLog, VerdictSeen
+from evenkeel.demo.timeline import (
     CommittedIteration,
     HealthyPace,
     committed_iterations,
@@ -14,10 +14,10 @@ from demo.timeline import (
     rank_speed,
     relative_throughput,
 )
-from demo.truths import Truth, disturbs, true_throughputs
-from history.vocabulary import PlanState
-from layouts.layout import Layout
-from layouts.model import ModelSpec
+from evenkeel.demo.truths import Truth, disturbs, true_throughputs
+from evenkeel.history.vocabulary import PlanState
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
 
 NUM_SHOWN = 6
 """Newest iterations that the figures of a moment are taken from."""

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from demo.lateness import is_true_of_the_machine
-from demo.observations import Observations
-from demo.run_log import PlanSeen, VerdictSeen
-from demo.timeline import CommittedIteration, median_seconds
-from demo.truths import Truth, TruthKind
-from history.vocabulary import PlanState, VerdictKind
+from evenkeel.demo.lateness import is_true_of_the_machine
+from evenkeel.demo.observations import Observations
+from evenkeel.demo.run_log import PlanSeen, VerdictSeen
+from evenkeel.demo.timeline import CommittedIteration, median_seconds
+from evenkeel.demo.truths import Truth, TruthKind
+from evenkeel.history.vocabulary import PlanState, VerdictKind
 
 VERDICT_OF = {
     TruthKind.COMPUTE_SLOW: VerdictKind.COMPUTE_SLOW,
@@ -31,7 +31,7 @@ class Event:
     """One event of summary.json. None where a figure does not exist, for example the culprit of a killed service.
 
     Attributes:
-        kind: A :class:`~demo.truths.TruthKind`.
+        kind: A :class:`~evenkeel.demo.truths.TruthKind`.
         injected_at: Unix seconds.
         iteration: Iteration in progress at that time.
         culprit_true: Rank it was done to.

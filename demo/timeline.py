@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
 
-from demo.run_log import MicroBatchSeen, RankSample, RunLog
-from layouts.layout import Layout
-from layouts.model import ModelSpec
+from evenkeel.demo.run_log import MicroBatchSeen, RankSample, RunLog
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
 
 WARM_UP_ITERATIONS = 3
 """First iterations that no healthy figure is taken from: caches are cold, connections are made."""

@@ -4,18 +4,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from history.records import EvidenceRecord
-from layouts.layout import Layout, Replica, Stage
-from layouts.mix import Mix
-from layouts.model import BlockCost, ModelSpec
-from layouts.orders import orders_from_lists, orders_to_lists
-from layouts.routes import Route
+from evenkeel.history.records import EvidenceRecord
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.mix import Mix
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.layouts.orders import orders_from_lists, orders_to_lists
+from evenkeel.layouts.routes import Route
 
 Document = dict[str, Any]
 
 
 def layout_to_document(layout: Layout) -> Document:
-    """The layout as JSON: field names as in :class:`~layouts.layout.Layout`, tuples as arrays."""
+    """The layout as JSON: field names as in :class:`~evenkeel.layouts.layout.Layout`, tuples as arrays."""
     # Only where there are some: documents from before there were any look the same.
     mix = {} if layout.mix is None else {"mix": dataclasses.asdict(layout.mix)}
     schedules = {"schedules": list(layout.schedules)} if layout.schedules else {}
@@ -99,7 +99,7 @@ def _mix_from_document(document: Mapping[str, Any]) -> Mix:
 
 
 def model_to_document(model: ModelSpec) -> Document:
-    """The model as JSON: field names as in :class:`~layouts.model.ModelSpec`."""
+    """The model as JSON: field names as in :class:`~evenkeel.layouts.model.ModelSpec`."""
     return {
         "activation_bytes_per_token": model.activation_bytes_per_token,
         "blocks": [dataclasses.asdict(block) for block in model.blocks],

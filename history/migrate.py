@@ -13,8 +13,8 @@ from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import ProgrammingError
 
-from history.errors import MigrationError
-from history.tables import Base
+from evenkeel.history.errors import MigrationError
+from evenkeel.history.tables import Base
 
 _CONNECT_TIMEOUT_SECONDS = 10
 # Alembic keeps the migration in progress in module globals.

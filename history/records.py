@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState
-from layouts.layout import Layout
-from layouts.model import ModelSpec
+from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
 
 DEFAULT_TENANT = "default"
 
@@ -65,7 +65,7 @@ class EvidenceRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRecord:
-    """One finding; ``kind`` is a :class:`~history.vocabulary.VerdictKind` or a newer word."""
+    """One finding; ``kind`` is a :class:`~evenkeel.history.vocabulary.VerdictKind` or a newer word."""
 
     verdict_id: str
     job_id: str

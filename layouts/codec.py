@@ -3,13 +3,12 @@
 from dataclasses import asdict, fields
 
 from evenkeel.common.v1 import layout_pb2 as pb
-
-from layouts.instructions import Op
-from layouts.layout import Layout, LayoutError, Replica, Stage
-from layouts.mix import Mix
-from layouts.model import BlockCost, ModelSpec
-from layouts.orders import Order, Turn
-from layouts.routes import Route
+from evenkeel.layouts.instructions import Op
+from evenkeel.layouts.layout import Layout, LayoutError, Replica, Stage
+from evenkeel.layouts.mix import Mix
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.layouts.orders import Order, Turn
+from evenkeel.layouts.routes import Route
 
 _PASS_TO_PROTO = {
     Op.FORWARD: pb.PASS_FORWARD,

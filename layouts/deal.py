@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from layouts.taper import one_f_one_b_seconds, taper
+from evenkeel.layouts.taper import one_f_one_b_seconds, taper
 
 _MAX_SWAPS = 64
 

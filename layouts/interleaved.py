@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
-from layouts.instructions import Op
-from layouts.orders import Order, Turn
+from evenkeel.layouts.instructions import Op
+from evenkeel.layouts.orders import Order, Turn
 
 
 @lru_cache(maxsize=256)

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from layouts.deal import Bin, Group, dealt
-from layouts.model import ModelSpec
-from layouts.taper import one_f_one_b_seconds, taper
+from evenkeel.layouts.deal import Bin, Group, dealt
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.taper import one_f_one_b_seconds, taper
 
 _MOST_LARGE = 8
 
@@ -32,7 +32,7 @@ class Mix:
         token_cost: What a token of a document costs; only its ratio to ``square_cost`` means anything.
         square_cost: What a unit of its squared length costs.
         fill: Pipeline stages - 1: a group's micro-batches are in the order, and of the sizes, with which a pipeline of
-            so many stages fills and drains soonest (:mod:`layouts.taper`).
+            so many stages fills and drains soonest (:mod:`evenkeel.layouts.taper`).
         max_scale: No micro-batch gets more tokens than the job's token budget times this: memory sets it.
 
     Raises:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from layouts.instructions import Instruction, Op, Program
+from evenkeel.layouts.instructions import Instruction, Op, Program
 
 
 class Turn(NamedTuple):

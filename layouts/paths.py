@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
-from layouts.layout import Layout
+from evenkeel.layouts.layout import Layout
 
 
 class Paths:

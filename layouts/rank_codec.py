@@ -1,8 +1,7 @@
 """A rank's state to and from protobuf."""
 
 from evenkeel.control.v1 import control_pb2 as pb
-
-from layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState
+from evenkeel.layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState
 
 _PHASE_TO_PROTO: dict[RankPhase, "pb.RankPhase.ValueType"] = {
     RankPhase.JOINING: pb.RANK_PHASE_JOINING,

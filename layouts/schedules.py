@@ -8,10 +8,10 @@ import json
 import math
 from collections.abc import Callable, Sequence
 
-from layouts.instructions import Instruction, Op, Program
-from layouts.layout import Layout
-from layouts.orders import order_programs
-from layouts.paths import Paths
+from evenkeel.layouts.instructions import Instruction, Op, Program
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.orders import order_programs
+from evenkeel.layouts.paths import Paths
 
 
 class _Writer:

@@ -5,7 +5,7 @@ from fractions import Fraction
 from heapq import heapify, heapreplace
 from itertools import accumulate
 
-from layouts.layout import Layout
+from evenkeel.layouts.layout import Layout
 
 
 def spread_micro_batches(layout: Layout, indices: Collection[int]) -> tuple[tuple[int, ...], ...]:

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from layouts.instructions import Instruction, Op, Program
-from layouts.layout import Layout
-from layouts.paths import Paths
-from layouts.schedules import program_of, routed_program
+from evenkeel.layouts.instructions import Instruction, Op, Program
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.schedules import program_of, routed_program
 
 _COMPUTES = frozenset((Op.FORWARD, Op.BACKWARD, Op.BACKWARD_INPUT, Op.BACKWARD_WEIGHT))
 

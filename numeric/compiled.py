@@ -8,8 +8,8 @@ import numba
 from numba.core import config
 from numba.core.dispatcher import Dispatcher
 
-from numeric.cache_places import NamedPlace, PlaceBesideSource, PlaceOfUser
-from numeric.shared_cache import SharedFunctionCache
+from evenkeel.numeric.cache_places import NamedPlace, PlaceBesideSource, PlaceOfUser
+from evenkeel.numeric.shared_cache import SharedFunctionCache
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import numpy.typing as npt
 
-from offline.errors import RecordingError
+from evenkeel.offline.errors import RecordingError
 
 Column = npt.NDArray[Any]
 

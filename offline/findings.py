@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from offline.skipped import Skipped
-from services.detector.domain.series_verdict import SeriesVerdict
-from services.detector.domain.verdict import Verdict
+from evenkeel.offline.skipped import Skipped
+from evenkeel.services.detector.domain.series_verdict import SeriesVerdict
+from evenkeel.services.detector.domain.verdict import Verdict
 
 
 def verdict_row(verdict: Verdict | SeriesVerdict) -> dict[str, Any]:

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from attribution import Operations
-from attribution.operations import OperationType
-from layouts.instructions import Op
-from offline.errors import RecordingError
-from offline.job_shape import Course, JobShape, course_of, has_unlike_depths, obstacle, plain_course
-from offline.rank_rows import RankRow, rank_rows
+from evenkeel.attribution import Operations
+from evenkeel.attribution.operations import OperationType
+from evenkeel.layouts.instructions import Op
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.job_shape import Course, JobShape, course_of, has_unlike_depths, obstacle, plain_course
+from evenkeel.offline.rank_rows import RankRow, rank_rows
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _SENDS = {
     Op.SEND_ACTIVATION: (OperationType.FORWARD_SEND, OperationType.FORWARD_RECV),
@@ -62,7 +62,7 @@ class Rebuilt:
     """Operations of a job's recent iterations.
 
     Attributes:
-        operations: As :func:`attribution.analyze` wants them.
+        operations: As :func:`evenkeel.attribution.analyze` wants them.
         iterations: Which iterations they are of.
         epoch: Epoch of all of them.
         wall_seconds: Mean iteration as the ranks measured it.

@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from attribution import OperationError, Operations
-from attribution.clocks import aligned
-from attribution.operations import COMPUTE, OPTIONAL_COLUMNS, REQUIRED_COLUMNS
-from attribution.torn_steps import torn_steps
-from offline.csv_columns import Column
-from offline.errors import RecordingError
-from offline.repeated_steps import earlier_runs
-from offline.step_seconds import step_seconds
-from offline.tables import Table, read_table
-from offline.time_units import unit_of
+from evenkeel.attribution import OperationError, Operations
+from evenkeel.attribution.clocks import aligned
+from evenkeel.attribution.operations import COMPUTE, OPTIONAL_COLUMNS, REQUIRED_COLUMNS
+from evenkeel.attribution.torn_steps import torn_steps
+from evenkeel.offline.csv_columns import Column
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.repeated_steps import earlier_runs
+from evenkeel.offline.step_seconds import step_seconds
+from evenkeel.offline.tables import Table, read_table
+from evenkeel.offline.time_units import unit_of
 
 _LEAST_FILLED = 0.01
 
@@ -34,7 +34,7 @@ class RecordedOperations:
 
 
 def read_operations(path: Path) -> RecordedOperations:
-    """The operations in a file; columns as in :mod:`attribution.operations`.
+    """The operations in a file; columns as in :mod:`evenkeel.attribution.operations`.
 
     Raises:
         RecordingError: The file or what is in it cannot be used.

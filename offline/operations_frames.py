@@ -3,7 +3,7 @@
 A recording of operations does not say what a stage's work costs, so the stage's own first steps do. A device that was
 slow from the first step on is still told from its peers of the same stage. Nor does it say how long sequences are:
 where micro-batches differ by more than noise, and on all stages alike, what their stages share is their work. So is
-what befalls all replicas of a stage at once (:mod:`offline.stage_work`).
+what befalls all replicas of a stage at once (:mod:`evenkeel.offline.stage_work`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from attribution import Operations
-from attribution.operations import COMPUTE, OperationType
-from attribution.sequences import medians, sequence_factors
-from offline.stage_work import stage_work
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.traffic import TrafficObservation
+from evenkeel.attribution import Operations
+from evenkeel.attribution.operations import COMPUTE, OperationType
+from evenkeel.attribution.sequences import medians, sequence_factors
+from evenkeel.offline.stage_work import stage_work
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.traffic import TrafficObservation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -1,7 +1,7 @@
 """Transfers and exchanges of recorded operations as the channels that the detector reads of a frame.
 
-Who meets whom follows from the recording (:mod:`attribution.wiring`), worked out once for all steps that are alike.
-How many bytes pass is not recorded: each channel is held against its own past.
+Who meets whom follows from the recording (:mod:`evenkeel.attribution.wiring`), worked out once for all steps that are
+alike. How many bytes pass is not recorded: each channel is held against its own past.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from attribution import OperationError, Operations
-from attribution.operations import OperationType
-from attribution.replay import alike_steps
-from attribution.wiring import Wiring
-from services.detector.domain.traffic import ChannelKind, TrafficObservation
+from evenkeel.attribution import OperationError, Operations
+from evenkeel.attribution.operations import OperationType
+from evenkeel.attribution.replay import alike_steps
+from evenkeel.attribution.wiring import Wiring
+from evenkeel.services.detector.domain.traffic import ChannelKind, TrafficObservation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from contracts.topics import Topic
-from offline.errors import KafkaAwayError, RecordingError
+from evenkeel.contracts.topics import Topic
+from evenkeel.offline.errors import KafkaAwayError, RecordingError
 
 _TIMEOUT_SECONDS = 30.0
 _POLL_MS = 1000

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from attribution.operations import COMPUTE
+from evenkeel.attribution.operations import COMPUTE
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -18,7 +18,7 @@ def earlier_runs(columns: Mapping[str, npt.NDArray[np.generic]]) -> tuple[Bools,
     every worker has as many computations in it as in a usual step; else the step is left as it is.
 
     Args:
-        columns: As :meth:`attribution.Operations.from_columns` has found them to be right.
+        columns: As :meth:`evenkeel.attribution.Operations.from_columns` has found them to be right.
     """
     start = columns["start_ts"].astype(np.float64)
     end = start + columns["duration"].astype(np.float64)

@@ -6,26 +6,26 @@ from typing import TypeVar
 
 import numpy as np
 
-from attribution import Operations
-from offline.errors import RecordingError
-from offline.findings import Summary
-from offline.formats import RecordingFormat
-from offline.iterations.clocks import ClockChoice
-from offline.iterations.file import read_iterations
-from offline.iterations.verdicts import RecordedDevices
-from offline.operations_file import read_operations
-from offline.operations_frames import frames_of
-from offline.operations_traffic import traffic_of
-from offline.samples_file import plain_bytes
-from offline.samples_order import ordered_messages
-from offline.samples_stream import observations_of
-from offline.series_file import read_series
-from offline.step_seconds import step_seconds
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.observation import FrameObservation, Observation
-from services.detector.domain.series import SeriesDetector
-from services.detector.domain.series_verdict import Iteration, SeriesVerdict
-from services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.attribution import Operations
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.findings import Summary
+from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.iterations.clocks import ClockChoice
+from evenkeel.offline.iterations.file import read_iterations
+from evenkeel.offline.iterations.verdicts import RecordedDevices
+from evenkeel.offline.operations_file import read_operations
+from evenkeel.offline.operations_frames import frames_of
+from evenkeel.offline.operations_traffic import traffic_of
+from evenkeel.offline.samples_file import plain_bytes
+from evenkeel.offline.samples_order import ordered_messages
+from evenkeel.offline.samples_stream import observations_of
+from evenkeel.offline.series_file import read_series
+from evenkeel.offline.step_seconds import step_seconds
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.observation import FrameObservation, Observation
+from evenkeel.services.detector.domain.series import SeriesDetector
+from evenkeel.services.detector.domain.series_verdict import Iteration, SeriesVerdict
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 
 FEWEST_STEPS = 12
 """Below this the detector has hardly left its baseline behind."""

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from contracts.unrolled import unrolled
-from offline.errors import RecordingError
-from offline.skipped import Skipped
+from evenkeel.contracts.unrolled import unrolled
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.skipped import Skipped
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 Message = pb.Record | pb.Observation
 

@@ -8,10 +8,9 @@ stay where they belong.
 from collections.abc import Iterator
 from pathlib import Path
 
+from evenkeel.offline.samples_file import Message, read_messages
+from evenkeel.offline.skipped import Skipped
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from offline.samples_file import Message, read_messages
-from offline.skipped import Skipped
 
 _FAR_BACK = 16
 """Iterations that a record may come after later ones without being out of place: a rank may be late."""

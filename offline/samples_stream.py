@@ -6,22 +6,21 @@ that any record so far has named, so frames close and silence counts as it did l
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.samples_file import Message
+from evenkeel.offline.samples_order import newest_seconds
+from evenkeel.offline.skipped import Skipped
+from evenkeel.services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
+from evenkeel.services.detector.adapters.observation_codec import decode_observations
+from evenkeel.services.detector.domain.observation import Observation
+from evenkeel.services.telemetry.adapters.observation_codec import observation_record
+from evenkeel.services.telemetry.adapters.record_decoder import event_from_proto, newest_progress_of, samples_of
+from evenkeel.services.telemetry.domain.frames import Outcome
+from evenkeel.services.telemetry.domain.job_stream import JobStream
+from evenkeel.services.telemetry.domain.observed import Numbered
+from evenkeel.services.telemetry.domain.validate import HostileRecordError, check_record
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from contracts.topics import OBSERVATIONS
-from offline.errors import RecordingError
-from offline.samples_file import Message
-from offline.samples_order import newest_seconds
-from offline.skipped import Skipped
-from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
-from services.detector.adapters.observation_codec import decode_observations
-from services.detector.domain.observation import Observation
-from services.telemetry.adapters.observation_codec import observation_record
-from services.telemetry.adapters.record_decoder import event_from_proto, newest_progress_of, samples_of
-from services.telemetry.domain.frames import Outcome
-from services.telemetry.domain.job_stream import JobStream
-from services.telemetry.domain.observed import Numbered
-from services.telemetry.domain.validate import HostileRecordError, check_record
 
 _LAST_FRAMES_SECONDS = 3600.0
 _LEFT_OUT = {

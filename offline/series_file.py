@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from offline.csv_columns import Column
-from offline.errors import RecordingError
-from offline.tables import Table, read_table
-from services.detector.domain.series_verdict import Iteration
+from evenkeel.offline.csv_columns import Column
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.tables import Table, read_table
+from evenkeel.services.detector.domain.series_verdict import Iteration
 
 NEEDED = ("iteration", "seconds")
 OPTIONAL = ("tokens", "sum_of_squares", "mark")

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from attribution import Operations
+from evenkeel.attribution import Operations
 
 
 def step_seconds(operations: Operations) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:

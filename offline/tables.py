@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from offline.csv_columns import Column, read_csv
-from offline.errors import RecordingError
+from evenkeel.offline.csv_columns import Column, read_csv
+from evenkeel.offline.errors import RecordingError
 
 _PARQUET_MAGIC = b"PAR1"
 _EMPTY = frozenset({"", "null", "none", "n/a", "na"})

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from attribution import Operations
-from attribution.operations import COMPUTE
-from offline.step_seconds import step_seconds
+from evenkeel.attribution import Operations
+from evenkeel.attribution.operations import COMPUTE
+from evenkeel.offline.step_seconds import step_seconds
 
 _UNITS = {"milliseconds": 1e-3, "microseconds": 1e-6, "nanoseconds": 1e-9}
 _LONGEST_USUAL_SECONDS = 600.0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from math import ceil
 
-from pipelines.case import Backward, Case, PlacementRule, allowed
+from evenkeel.pipelines.case import Backward, Case, PlacementRule, allowed
 
 
 def lower_bound(case: Case) -> float:

@@ -1,7 +1,7 @@
 """A pipeline case: the layers, the devices and the rules that a plan must keep.
 
-How a file says it: :mod:`pipelines.case_file`. Time is in the unit of the case; activation memory is counted in the
-unit of ``memory.limit``.
+How a file says it: :mod:`evenkeel.pipelines.case_file`. Time is in the unit of the case; activation memory is counted
+in the unit of ``memory.limit``.
 """
 
 from dataclasses import dataclass, field

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from pipelines.case import Backward, Case, Layer, PlacementRule, RoleCost, StageBias
+from evenkeel.pipelines.case import Backward, Case, Layer, PlacementRule, RoleCost, StageBias
 
 
 def case_from_json(document: Mapping[str, Any]) -> Case:

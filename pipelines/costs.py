@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.case import Case, RoleCost
+from evenkeel.pipelines.case import Case, RoleCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

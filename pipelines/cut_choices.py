@@ -9,8 +9,8 @@ of cuts some thousands are looked at in full.
 from collections.abc import Iterator
 from itertools import accumulate
 
-from pipelines.case import Backward, Case, RoleCost
-from pipelines.search.assignments import Assignment
+from evenkeel.pipelines.case import Backward, Case, RoleCost
+from evenkeel.pipelines.search.assignments import Assignment
 
 _LESS = 1.0 - 1e-9  # a plan that is better by less is no better
 _SAME = 1.0 + 1e-12  # sums of the same times in another order

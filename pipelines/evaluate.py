@@ -8,9 +8,9 @@ An activation is held from the start of F to the end of both B and W. Links have
 
 from dataclasses import dataclass
 
-from pipelines.case import Backward, Case, PlacementRule, allowed
-from pipelines.costs import StageCosts, stage_costs
-from pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.case import Backward, Case, PlacementRule, allowed
+from evenkeel.pipelines.costs import StageCosts, stage_costs
+from evenkeel.pipelines.plan import Operation, Pass, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ With no communication, no fixed number of stages and no cost per stage, stages o
 coarser stages do, single layers can do at the same times. So the choices are the devices of the layers (all of them are
 tried, equal devices once), or with a fixed number of stages the cuts. Each choice whose own bound is below the best
 plan known is solved by constraint programming until it is better or proven not to be. Of many cuts only those are
-written down that the work of the devices does not rule out (:mod:`pipelines.cut_choices`), those first that a list
-schedule likes; where these are too many too, the cuts become variables of one model. Needs the extra ``pipelines``
+written down that the work of the devices does not rule out (:mod:`evenkeel.pipelines.cut_choices`), those first that a
+list schedule likes; where these are too many too, the cuts become variables of one model. Needs the extra ``pipelines``
 (ortools).
 """
 
@@ -17,17 +17,17 @@ from math import comb, inf
 
 import numpy as np
 
-from pipelines.bounds import lower_bound
-from pipelines.case import Case, PlacementRule, allowed
-from pipelines.cut_choices import cuts_below
-from pipelines.evaluate import evaluate
-from pipelines.exact_model import prove_cuts, prove_fixed
-from pipelines.plan import Plan
-from pipelines.search.assignments import Assignment
-from pipelines.search.balance import Balance
-from pipelines.search.improve import first_priorities, improve
-from pipelines.search.network import network_of, plan_of
-from pipelines.whole_numbers import common_scale, small_fraction
+from evenkeel.pipelines.bounds import lower_bound
+from evenkeel.pipelines.case import Case, PlacementRule, allowed
+from evenkeel.pipelines.cut_choices import cuts_below
+from evenkeel.pipelines.evaluate import evaluate
+from evenkeel.pipelines.exact_model import prove_cuts, prove_fixed
+from evenkeel.pipelines.plan import Plan
+from evenkeel.pipelines.search.assignments import Assignment
+from evenkeel.pipelines.search.balance import Balance
+from evenkeel.pipelines.search.improve import first_priorities, improve
+from evenkeel.pipelines.search.network import network_of, plan_of
+from evenkeel.pipelines.whole_numbers import common_scale, small_fraction
 
 MOST_CHOICES = 3000
 MOST_CUTS = 20_000

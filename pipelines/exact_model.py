@@ -1,4 +1,4 @@
-"""The constraint models of :mod:`pipelines.exact`: one assignment, or cyclic stages with free cuts.
+"""The constraint models of :mod:`evenkeel.pipelines.exact`: one assignment, or cyclic stages with free cuts.
 
 Micro-batches are alike, so those of one kind on one stage may be taken in turn: nothing that can be reached is lost,
 and there is far less to search. Times are whole numbers after scaling. One search thread: each run takes the same way.
@@ -10,10 +10,10 @@ from itertools import accumulate, pairwise
 
 from ortools.sat.python import cp_model
 
-from pipelines.case import Backward, Case, RoleCost, allowed
-from pipelines.plan import Plan
-from pipelines.search.network import Network, network_of, plan_of
-from pipelines.whole_numbers import common_scale, small_fraction
+from evenkeel.pipelines.case import Backward, Case, RoleCost, allowed
+from evenkeel.pipelines.plan import Plan
+from evenkeel.pipelines.search.network import Network, network_of, plan_of
+from evenkeel.pipelines.whole_numbers import common_scale, small_fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

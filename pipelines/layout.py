@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-from layouts.layout import Layout, Replica, Stage
-from layouts.orders import LETTERS, Turn
-from pipelines.plan import Plan
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.orders import LETTERS, Turn
+from evenkeel.pipelines.plan import Plan
 
 
 def layout_of(plan: Plan, num_replicas: int = 1) -> Layout:

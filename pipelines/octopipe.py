@@ -9,7 +9,7 @@ swap devices; else the order is tuned by delaying weights. Only strict improveme
 
 Deviations: the published search also exempts bubbles that communication overlaps, which cases without bandwidth do not
 have; the beams' sizes are arguments. With a memory limit an operation is admitted by the rule of
-:mod:`pipelines.search.dispatch`, which never gets stuck; the original's admission is not described fully.
+:mod:`evenkeel.pipelines.search.dispatch`, which never gets stuck; the original's admission is not described fully.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import inf
 
-from pipelines.case import Case, PlacementRule, allowed
-from pipelines.plan import Plan
-from pipelines.search.assignments import Assignment, proposals
-from pipelines.search.balance import Balance
-from pipelines.search.dispatch import Listed, list_schedule
-from pipelines.search.improve import first_priorities
-from pipelines.search.network import Network, network_of, plan_of
-from pipelines.search.tables import Floats
+from evenkeel.pipelines.case import Case, PlacementRule, allowed
+from evenkeel.pipelines.plan import Plan
+from evenkeel.pipelines.search.assignments import Assignment, proposals
+from evenkeel.pipelines.search.balance import Balance
+from evenkeel.pipelines.search.dispatch import Listed, list_schedule
+from evenkeel.pipelines.search.improve import first_priorities
+from evenkeel.pipelines.search.network import Network, network_of, plan_of
+from evenkeel.pipelines.search.tables import Floats
 
 _BEAM = 32
 _ROUNDS = 40

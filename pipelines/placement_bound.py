@@ -3,7 +3,7 @@
 It also knows the window of the model's last layer, its head, in large vocabularies many layers' work: before its
 first F a device can only do F of its other layers, after its last B only their backward and weights, so a device
 ends no sooner than ``F and B of the head + max(way to it, F of the others) + max(way back, their B and W and its W)``.
-And it knows how few devices can be at work at the start, whichever they are (:func:`pipelines.bounds.waits`).
+And it knows how few devices can be at work at the start, whichever they are (:func:`evenkeel.pipelines.bounds.waits`).
 Solved by CP-SAT, so it is a bound at any time and tight when the search ends. Needs the extra ``pipelines`` (ortools).
 """
 
@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
-from pipelines.bounds import lower_bound, waits
-from pipelines.case import Backward, Case, Layer
+from evenkeel.pipelines.bounds import lower_bound, waits
+from evenkeel.pipelines.case import Backward, Case, Layer
 
 _SCALE = 1000
 _Times = tuple[float, float, float]

@@ -6,10 +6,10 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from layouts.layout import Layout
-from layouts.model import ModelSpec
-from simulator.signals import Signals, healthy_signals
-from simulator.workload import Workload
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.simulator.signals import Signals, healthy_signals
+from evenkeel.simulator.workload import Workload
 
 Floats = NDArray[np.float64]
 

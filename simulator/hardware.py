@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from layouts.cut import cut
-from layouts.layout import Layout
-from layouts.model import ModelSpec
+from evenkeel.layouts.cut import cut
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

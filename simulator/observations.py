@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from layouts.layout import Layout
-from layouts.model import ModelSpec
-from layouts.traffic import stamped_indices
-from simulator.hardware import Hardware, shard_work
-from simulator.links import ChannelTimes, ChannelUse, Floats
-from simulator.pipeline_run import RankTimes
-from simulator.workload import Workload
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.traffic import stamped_indices
+from evenkeel.simulator.hardware import Hardware, shard_work
+from evenkeel.simulator.links import ChannelTimes, ChannelUse, Floats
+from evenkeel.simulator.pipeline_run import RankTimes
+from evenkeel.simulator.workload import Workload
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _KINDS = {
     ChannelUse.ACTIVATION_SENT: pb.CHANNEL_KIND_ACTIVATION_SENT,

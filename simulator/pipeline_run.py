@@ -1,9 +1,11 @@
 """Executes every operation of a pipeline-parallel job, many iterations at once.
 
-Each stage works through its program from :mod:`layouts.schedules`; a tensor-parallel stage moves at its slowest shard;
+Each stage works through its program from :mod:`evenkeel.layouts.schedules`; a tensor-parallel stage moves at its
+slowest shard;
 a transfer begins when both its ends are there, as with NCCL and gloo; replicas meet in the gradient exchange and
 everybody in the step vote. Iterations start together, as the vote makes them, so all of them are computed side by
-side with numpy; so are replicas that do the same work, where nothing is told of links (see :mod:`simulator.plain_run`).
+side with numpy; so are replicas that do the same work, where nothing is told of links (see
+:mod:`evenkeel.simulator.plain_run`).
 """
 
 from dataclasses import dataclass
@@ -11,15 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layouts.instructions import BACKWARD_PART, Instruction, Op
-from layouts.layout import Layout
-from layouts.model import ModelSpec
-from layouts.schedules import program_of
-from layouts.traffic import group_number
-from simulator.hardware import Hardware, shard_work
-from simulator.links import ChannelTimes, ChannelUse, LinkConditions, TrafficRecorder
-from simulator.plain_run import alike, run_alike
-from simulator.workload import Workload
+from evenkeel.layouts.instructions import BACKWARD_PART, Instruction, Op
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.schedules import program_of
+from evenkeel.layouts.traffic import group_number
+from evenkeel.simulator.hardware import Hardware, shard_work
+from evenkeel.simulator.links import ChannelTimes, ChannelUse, LinkConditions, TrafficRecorder
+from evenkeel.simulator.plain_run import alike, run_alike
+from evenkeel.simulator.workload import Workload
 
 Floats = NDArray[np.float64]
 

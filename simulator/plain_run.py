@@ -2,7 +2,7 @@
 
 Every shard of a stage then leaves each operation at the same moment: a stage of a replica has one clock, and all
 replicas and iterations move in one numpy operation. The same sums in the same order as the general execution of
-:mod:`simulator.pipeline_run` plays them, so the results are equal bit for bit.
+:mod:`evenkeel.simulator.pipeline_run` plays them, so the results are equal bit for bit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from layouts.instructions import BACKWARD_PART, Instruction, Op, Program
-from layouts.layout import Layout
-from layouts.model import ModelSpec
-from layouts.schedules import program_of
-from simulator.hardware import Hardware, ShardWork, shard_work
-from simulator.workload import Workload
+from evenkeel.layouts.instructions import BACKWARD_PART, Instruction, Op, Program
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.schedules import program_of
+from evenkeel.simulator.hardware import Hardware, ShardWork, shard_work
+from evenkeel.simulator.workload import Workload
 
 Floats = NDArray[np.float64]
 
@@ -149,7 +149,7 @@ def run_alike(
 
     Yields:
         Columns of the ranks of one stage of one replica, and what they measured, ``[iterations, columns]`` each by its
-        name in :class:`simulator.pipeline_run.RankTimes`; ``clock`` is when they were through.
+        name in :class:`evenkeel.simulator.pipeline_run.RankTimes`; ``clock`` is when they were through.
     """
     num_iterations = len(slowdown)
     stages = _plain_stages(layout, replicas, model, hardware, workload, slowdown, column)

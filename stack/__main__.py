@@ -1,4 +1,4 @@
-"""The owner of a background stack: ``python -m stack --name dev``. Ends on SIGTERM or SIGINT, all of it stopped."""
+"""The owner of a background stack: ``python -m evenkeel.stack --name dev``. Ends on SIGTERM or SIGINT, all of it stopped."""
 
 import argparse
 import signal
@@ -6,9 +6,9 @@ import sys
 import threading
 from types import FrameType
 
-from stack.errors import StackError
-from stack.services import SERVICE_NAMES
-from stack.stack import Stack
+from evenkeel.stack.errors import StackError
+from evenkeel.stack.services import SERVICE_NAMES
+from evenkeel.stack.stack import Stack
 
 
 class _StopRequestedError(BaseException):

@@ -1,4 +1,4 @@
-"""The watchdog's process: ends the processes that it was told of when its owner is gone. Run by :mod:`stack.watchdog`.
+"""The watchdog's process: ends the processes that it was told of when its owner is gone. Run by :mod:`evenkeel.stack.watchdog`.
 
 Lines on standard input: ``add <process id> <signal>`` and ``remove <process id>``. It imports little: it must cost
 nothing while all is well.
@@ -9,7 +9,7 @@ import select
 import signal
 import sys
 
-from stack.pids import end_processes
+from evenkeel.stack.pids import end_processes
 
 # A process forked off the owner may keep the pipe open, so the owner's death is looked for as well.
 POLL_SECONDS = 0.25

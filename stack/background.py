@@ -7,10 +7,10 @@ import sys
 import time
 from dataclasses import replace
 
-from stack.errors import StackError, log_tail
-from stack.paths import stack_folder
-from stack.pids import end_processes, is_alive, start_mark
-from stack.state import Phase, StackState, is_owned, read_state, remove_state, state_path
+from evenkeel.stack.errors import StackError, log_tail
+from evenkeel.stack.paths import stack_folder
+from evenkeel.stack.pids import end_processes, is_alive, start_mark
+from evenkeel.stack.state import Phase, StackState, is_owned, read_state, remove_state, state_path
 
 START_TIMEOUT_SECONDS = 600.0
 STOP_TIMEOUT_SECONDS = 60.0
@@ -55,7 +55,7 @@ def start_in_background(name: str, *, with_services: bool) -> StackState:
         _end_what_is_left(dead)
     state_path(name).unlink(missing_ok=True)
     log_path = folder / "owner.log"
-    command = [sys.executable, "-m", "stack", "--name", name]
+    command = [sys.executable, "-m", "evenkeel.stack", "--name", name]
     if not with_services:
         command.append("--servers")
     with log_path.open("wb") as log:

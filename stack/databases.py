@@ -7,8 +7,8 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
-from history.errors import MigrationError
-from stack.errors import ServerAwayError, StackError
+from evenkeel.history.errors import MigrationError
+from evenkeel.stack.errors import ServerAwayError, StackError
 
 
 def upgrade_database(database_url: str) -> None:
@@ -19,7 +19,7 @@ def upgrade_database(database_url: str) -> None:
         StackError: The schema cannot be changed: the user lacks a right, or it is a newer version's.
     """
     # By name and late: Alembic and SQLAlchemy are only loaded by who needs them.
-    migrate = importlib.import_module("history.migrate")
+    migrate = importlib.import_module("evenkeel.history.migrate")
     try:
         with psycopg.connect(database_url, connect_timeout=20):
             pass

@@ -9,13 +9,13 @@ from pathlib import Path
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from stack.errors import StackError, log_tail
-from stack.kafka_jars import kafka_jars
-from stack.loops import run_on_own_loop
-from stack.ports import LOOPBACK, free_ports, is_listening
-from stack.process import ManagedProcess
-from stack.requirements import require_java
-from stack.watchdog import Watchdog
+from evenkeel.stack.errors import StackError, log_tail
+from evenkeel.stack.kafka_jars import kafka_jars
+from evenkeel.stack.loops import run_on_own_loop
+from evenkeel.stack.ports import LOOPBACK, free_ports, is_listening
+from evenkeel.stack.process import ManagedProcess
+from evenkeel.stack.requirements import require_java
+from evenkeel.stack.watchdog import Watchdog
 
 START_TIMEOUT_SECONDS = 180.0
 STOP_GRACE_SECONDS = 15.0

@@ -7,10 +7,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from stack.errors import StackError
-from stack.locks import locked
-from stack.paths import cache_folder
-from stack.requirements import require_maven
+from evenkeel.stack.errors import StackError
+from evenkeel.stack.locks import locked
+from evenkeel.stack.paths import cache_folder
+from evenkeel.stack.requirements import require_maven
 
 POM_PATH = Path(__file__).with_name("pom.xml")
 FETCH_TIMEOUT_SECONDS = 600

@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from stack.errors import StackError
-from stack.process import ManagedProcess
+from evenkeel.stack.errors import StackError
+from evenkeel.stack.process import ManagedProcess
 
 # A process that lived this long died of something new: it is started again at once. Else the wait doubles.
 SETTLED_SECONDS = 10.0

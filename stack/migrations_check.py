@@ -1,4 +1,4 @@
-"""Checks that the migrations lead to the tables in the code: ``python -m stack.migrations_check``.
+"""Checks that the migrations lead to the tables in the code: ``python -m evenkeel.stack.migrations_check``.
 
 It starts a PostgreSQL of its own (1 s), because a difference shows only on a migrated database.
 """
@@ -8,11 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from stack.databases import upgrade_database
-from stack.errors import StackError
-from stack.paths import checkout_root
-from stack.postgres import Postgres
-from stack.watchdog import Watchdog
+from evenkeel.stack.databases import upgrade_database
+from evenkeel.stack.errors import StackError
+from evenkeel.stack.paths import checkout_root
+from evenkeel.stack.postgres import Postgres
+from evenkeel.stack.watchdog import Watchdog
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
         try:
             server.start()
             upgrade_database(server.database_url)
-            differences = importlib.import_module("history.migrate").drift(server.database_url)
+            differences = importlib.import_module("evenkeel.history.migrate").drift(server.database_url)
         except StackError as error:
             print(error, file=sys.stderr)
             return 1

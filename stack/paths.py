@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from stack.errors import StackNameError
+from evenkeel.stack.errors import StackNameError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}")
 

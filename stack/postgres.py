@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psycopg
 
-from stack.errors import StackError
-from stack.ports import LOOPBACK, free_ports, is_listening
-from stack.process import ManagedProcess
-from stack.watchdog import Watchdog
+from evenkeel.stack.errors import StackError
+from evenkeel.stack.ports import LOOPBACK, free_ports, is_listening
+from evenkeel.stack.process import ManagedProcess
+from evenkeel.stack.watchdog import Watchdog
 
 START_TIMEOUT_SECONDS = 180.0
 STOP_GRACE_SECONDS = 10.0

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from stack.errors import StackError, log_tail
-from stack.pids import send_to_group
-from stack.watchdog import Watchdog
+from evenkeel.stack.errors import StackError, log_tail
+from evenkeel.stack.pids import send_to_group
+from evenkeel.stack.watchdog import Watchdog
 
 POLL_SECONDS = 0.05
 

@@ -4,7 +4,7 @@ import re
 import shutil
 import subprocess
 
-from stack.errors import StackError
+from evenkeel.stack.errors import StackError
 
 MIN_JAVA_VERSION = 17
 INSTALL_HINT = (

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stack.addresses import Addresses
-from stack.ports import LOOPBACK
+from evenkeel.stack.addresses import Addresses
+from evenkeel.stack.ports import LOOPBACK
 
 # In the order of the data: each one's input is there before it starts, and it stops before its input does.
 SERVICE_NAMES = ("telemetry", "detector", "scheduler")
@@ -41,7 +41,7 @@ def service_process(name: str, addresses: Addresses) -> ServiceProcess:
     # One thread for numerics: the services share two cores with the job.
     settings["OMP_NUM_THREADS"] = "1"
     settings["OPENBLAS_NUM_THREADS"] = "1"
-    command = (sys.executable, "-m", f"services.{name}")
+    command = (sys.executable, "-m", f"evenkeel.services.{name}")
     return ServiceProcess(name=name, command=command, environment=settings, metrics_port=metrics_port)
 
 

@@ -18,21 +18,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from stack.addresses import Addresses, wrong_address
-from stack.databases import upgrade_database
-from stack.errors import StackError
-from stack.kafka import Kafka
-from stack.keeper import Keeper
-from stack.locks import try_lock
-from stack.paths import stack_folder
-from stack.pids import is_alive
-from stack.ports import LOOPBACK, free_ports
-from stack.postgres import Postgres
-from stack.services import SERVICE_NAMES, service_process
-from stack.state import Phase, StackState, lock_path, process_state, read_state, remove_state, write_state
-from stack.supervisor import Supervisor
-from stack.topics import apply_topics
-from stack.watchdog import Watchdog
+from evenkeel.stack.addresses import Addresses, wrong_address
+from evenkeel.stack.databases import upgrade_database
+from evenkeel.stack.errors import StackError
+from evenkeel.stack.kafka import Kafka
+from evenkeel.stack.keeper import Keeper
+from evenkeel.stack.locks import try_lock
+from evenkeel.stack.paths import stack_folder
+from evenkeel.stack.pids import is_alive
+from evenkeel.stack.ports import LOOPBACK, free_ports
+from evenkeel.stack.postgres import Postgres
+from evenkeel.stack.services import SERVICE_NAMES, service_process
+from evenkeel.stack.state import Phase, StackState, lock_path, process_state, read_state, remove_state, write_state
+from evenkeel.stack.supervisor import Supervisor
+from evenkeel.stack.topics import apply_topics
+from evenkeel.stack.watchdog import Watchdog
 
 # Whoever looks at the state takes the lock for a moment.
 LOCK_TIMEOUT_SECONDS = 1.0

@@ -5,10 +5,10 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from stack.keeper import Keeper
-from stack.process import ManagedProcess
-from stack.services import ServiceProcess, is_healthy
-from stack.watchdog import Watchdog
+from evenkeel.stack.keeper import Keeper
+from evenkeel.stack.process import ManagedProcess
+from evenkeel.stack.services import ServiceProcess, is_healthy
+from evenkeel.stack.watchdog import Watchdog
 
 READY_TIMEOUT_SECONDS = 180.0
 STOP_GRACE_SECONDS = 8.0

@@ -1,4 +1,4 @@
-"""Creates the topics of :mod:`contracts.topics` and reports where a cluster differs from that table."""
+"""Creates the topics of :mod:`evenkeel.contracts.topics` and reports where a cluster differs from that table."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
@@ -9,9 +9,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAlreadyExistsError, for_code
 
-from contracts.topics import DEFAULT_MAX_MESSAGE_BYTES, TOPICS, Topic
-from stack.errors import ServerAwayError, StackError
-from stack.loops import Result, run_on_own_loop
+from evenkeel.contracts.topics import DEFAULT_MAX_MESSAGE_BYTES, TOPICS, Topic
+from evenkeel.stack.errors import ServerAwayError, StackError
+from evenkeel.stack.loops import Result, run_on_own_loop
 
 TIMEOUT_SECONDS = 120.0
 MAX_REPLICAS = 3

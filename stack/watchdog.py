@@ -24,7 +24,7 @@ class Watchdog:
             if self._process is not None:
                 return
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "stack._watch", str(os.getpid())],
+                [sys.executable, "-m", "evenkeel.stack._watch", str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,

@@ -22,17 +22,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import pytest
 from hypothesis import HealthCheck, settings
 
-from stack.databases import (
+from evenkeel.stack.databases import (
     create_database,
     drop_database,
     unique_database_name,
     upgrade_database,
 )
-from stack.kafka import Kafka
-from stack.paths import stack_folder
-from stack.postgres import Postgres
-from stack.topics import WantedTopic, apply_topics
-from stack.watchdog import Watchdog
+from evenkeel.stack.kafka import Kafka
+from evenkeel.stack.paths import stack_folder
+from evenkeel.stack.postgres import Postgres
+from evenkeel.stack.topics import WantedTopic, apply_topics
+from evenkeel.stack.watchdog import Watchdog
 
 # Every run has the same examples and looks at no clock: a property fails because of a change, or not at all.
 # Whoever hunts for counterexamples gets other ones each time: pytest --hypothesis-profile=hunt tests/unit/layouts

@@ -1,6 +1,6 @@
-"""What runs inside the training process: ``import trainer_sdk as evenkeel``, then ``start``; see :mod:`.api`."""
+"""What runs inside the training process: ``import evenkeel``, then ``start``; see :mod:`.api`."""
 
-from trainer_sdk.api import start, stop
-from trainer_sdk.run import Run
+from evenkeel.trainer_sdk.api import start, stop
+from evenkeel.trainer_sdk.run import Run
 
 __all__ = ["Run", "start", "stop"]

@@ -1,6 +1,6 @@
 """What a plain PyTorch loop types to be watched: at most five lines.
 
-    import trainer_sdk as evenkeel
+    import evenkeel
 
     run = evenkeel.start()
     for batch in loader:
@@ -23,19 +23,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v1 import telemetry_pb2
-
-from layouts.rank_state import RankPhase
-from trainer_sdk.devices.device import Device
-from trainer_sdk.devices.real_device import CpuDevice, CudaDevice
-from trainer_sdk.emit.farewell import ending_error, farewell
-from trainer_sdk.emit.null_emitter import NullEmitter
-from trainer_sdk.emit.record_builder import Source
-from trainer_sdk.run import Run
+from evenkeel.trainer_sdk.devices.device import Device
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
+from evenkeel.trainer_sdk.emit.farewell import ending_error, farewell
+from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.record_builder import Source
+from evenkeel.trainer_sdk.run import Run
 
 if TYPE_CHECKING:
-    from trainer_sdk.control.mailbox import Mailbox
-    from trainer_sdk.emit.kafka_emitter import KafkaEmitter
+    from evenkeel.trainer_sdk.control.mailbox import Mailbox
+    from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 
 # No handler of ours: in a loop that sets up no logging, warnings go to standard error.
 _logger = logging.getLogger("evenkeel")
@@ -128,10 +127,10 @@ def _control(
     if not job_token:
         _logger.warning("EVENKEEL_JOB_TOKEN is not set: this process has no rank controller")
         return None, _nothing
-    from trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415 - gRPC loads only where it is wanted
-    from trainer_sdk.control.registration import RankIdentity, Registration  # noqa: PLC0415
-    from trainer_sdk.control.server import ControlServer  # noqa: PLC0415
-    from trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file  # noqa: PLC0415
+    from evenkeel.trainer_sdk.control.mailbox import Mailbox  # noqa: PLC0415 - gRPC loads only where it is wanted
+    from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration  # noqa: PLC0415
+    from evenkeel.trainer_sdk.control.server import ControlServer  # noqa: PLC0415
+    from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file  # noqa: PLC0415
 
     mailbox = Mailbox(source.rank, source.incarnation)
     mailbox.publish(replace(mailbox.state, phase=RankPhase.TRAINING, epoch=0))
@@ -184,7 +183,7 @@ def _emitter(bootstrap_servers: str, source: Source) -> "KafkaEmitter | NullEmit
             bootstrap_servers,
         )
         return NullEmitter()
-    from trainer_sdk.emit.kafka_emitter import KafkaEmitter  # noqa: PLC0415 - Kafka loads only where it is wanted
+    from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter  # noqa: PLC0415 - Kafka loads only where it is wanted
 
     emitter = KafkaEmitter(bootstrap_servers, source)
     emitter.emit_event(

@@ -7,24 +7,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainer_sdk.devices.device import Device
-from trainer_sdk.devices.matrix_probe import MatrixProbe
-from trainer_sdk.devices.real_device import CpuDevice
-from trainer_sdk.emit.iteration import Iteration, check_mark, make_segments
-from trainer_sdk.emit.null_emitter import NullEmitter
-from trainer_sdk.emit.phases import Phases
+from evenkeel.trainer_sdk.devices.device import Device
+from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
+from evenkeel.trainer_sdk.emit.iteration import Iteration, check_mark, make_segments
+from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.phases import Phases
 
 if TYPE_CHECKING:
     import torch
 
-    from trainer_sdk.control.mailbox import Mailbox
-    from trainer_sdk.emit.kafka_emitter import KafkaEmitter
+    from evenkeel.trainer_sdk.control.mailbox import Mailbox
+    from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 
 _PUBLISH_INTERVAL_SECONDS = 0.5  # nobody acts on a plain loop's step count; it is there to be looked at
 
 
 class Run:
-    """This process's part of a watched job. Made by :func:`trainer_sdk.api.start`; used by the training thread.
+    """This process's part of a watched job. Made by :func:`evenkeel.trainer_sdk.api.start`; used by the training thread.
 
     Args:
         emitter: Where samples go.
@@ -115,11 +115,11 @@ class Run:
         Raises:
             ValueError: Only modules in it are sharded, not the whole model.
         """
-        from trainer_sdk.adapters.registry import adapter_for  # noqa: PLC0415 - the SDK loads without torch
+        from evenkeel.trainer_sdk.adapters.registry import adapter_for  # noqa: PLC0415 - the SDK loads without torch
 
         adapter_for(model).watch(model, self._phases)
         if optimizer is not None:
-            from trainer_sdk.adapters.optimizer import watch_optimizer  # noqa: PLC0415
+            from evenkeel.trainer_sdk.adapters.optimizer import watch_optimizer  # noqa: PLC0415
 
             watch_optimizer(optimizer, self._phases)
 

@@ -15,9 +15,9 @@ from statistics import median
 from benchmarks.detection.link_traces import LinkTrace, Victim, make_link_trace
 from benchmarks.detection.score import at_least_percent, at_most
 from benchmarks.detection.simulated_run import SHAPES
-from services.detector.adapters.frame_codec import frame_from_proto
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 
 LINES = Path("out/benchmarks/detection/communication.jsonl")
 SLOWDOWNS = (10.0, 25.0, 50.0, 100.0)

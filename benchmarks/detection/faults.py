@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from demo.conditions import Moment
-from demo.run_log import VerdictSeen
-from history.vocabulary import VerdictKind
+from evenkeel.demo.conditions import Moment
+from evenkeel.demo.run_log import VerdictSeen
+from evenkeel.history.vocabulary import VerdictKind
 
 
 class FaultKind(StrEnum):

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.detection.traces import Trace
-from services.detector.domain.observation import FrameObservation
-from simulator.hardware import shard_work
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.simulator.hardware import shard_work
 
 STARTED_AT_UNIX_SECONDS = 1_700_000_000.0
 DEVICES_PER_NODE = 8

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from benchmarks.detection.score import at_least_percent
-from layouts.layout import Layout, uniform_layout
-from offline.samples_stream import observations_of
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.offline.samples_stream import observations_of
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 TABLE = Path("out/benchmarks/detection/hangs.md")
 _BEAT_SECONDS = 0.2

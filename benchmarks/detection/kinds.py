@@ -19,11 +19,11 @@ from benchmarks.detection.frames import frames_of
 from benchmarks.detection.score import at_least_percent, at_most
 from benchmarks.detection.simulated_run import HARDWARE, OPERATION_NOISE_SIGMA, job_of_shape
 from benchmarks.detection.traces import Trace
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.verdict import Verdict, VerdictKind
-from simulator.afflictions import Afflicted, Affliction, afflict
-from simulator.noise import rank_noise, resampled_factors
-from simulator.pipeline_run import run_pipeline
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.simulator.afflictions import Afflicted, Affliction, afflict
+from evenkeel.simulator.noise import rank_noise, resampled_factors
+from evenkeel.simulator.pipeline_run import run_pipeline
 
 LINES = Path("out/benchmarks/detection/kinds.jsonl")
 ITERATIONS = 400

@@ -17,15 +17,15 @@ from pathlib import Path
 
 from benchmarks.detection.faults import AFTERMATH_SECONDS, Fault, Finding, draw_faults, finding_of
 from benchmarks.detection.live_report import LIVE, LiveReport, in_words
-from demo.conditions import IterationsPassed, IterationsUnderNewEpoch, Moment, ShapeReached
-from demo.job import MainJob, main_job
-from demo.performance import job_spec
-from demo.recorder import recording
-from demo.run_log import RunLog, VerdictSeen
-from history.vocabulary import VerdictKind
-from stack.stack import Stack
-from trainer_sdk.launcher import inject
-from trainer_sdk.launcher.launcher import Launcher
+from evenkeel.demo.conditions import IterationsPassed, IterationsUnderNewEpoch, Moment, ShapeReached
+from evenkeel.demo.job import MainJob, main_job
+from evenkeel.demo.performance import job_spec
+from evenkeel.demo.recorder import recording
+from evenkeel.demo.run_log import RunLog, VerdictSeen
+from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.stack.stack import Stack
+from evenkeel.trainer_sdk.launcher import inject
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 NUM_RANKS = 8
 POLL_SECONDS = 0.05

@@ -17,11 +17,11 @@ import numpy as np
 from benchmarks.detection.frames import frames_of
 from benchmarks.detection.simulated_run import SHAPES
 from benchmarks.detection.traces import Trace, make_trace
-from layouts.schedules import program_of
-from services.detector.domain.frame_table import table_of
-from services.detector.domain.iteration_time import IterationTime
-from services.detector.domain.workload import WorkExpectation
-from simulator.hardware import shard_work
+from evenkeel.layouts.schedules import program_of
+from evenkeel.services.detector.domain.frame_table import table_of
+from evenkeel.services.detector.domain.iteration_time import IterationTime
+from evenkeel.services.detector.domain.workload import WorkExpectation
+from evenkeel.simulator.hardware import shard_work
 
 LINES = Path("out/benchmarks/detection/prediction.jsonl")
 _WARM_UP = 20

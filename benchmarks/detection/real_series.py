@@ -18,8 +18,8 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 
-from services.detector.domain.series import SeriesDetector
-from services.detector.domain.series_verdict import Iteration, SeriesVerdict, SeriesVerdictKind
+from evenkeel.services.detector.domain.series import SeriesDetector
+from evenkeel.services.detector.domain.series_verdict import Iteration, SeriesVerdict, SeriesVerdictKind
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from offline.findings import Summary
-from offline.formats import RecordingFormat
-from offline.iterations.clocks import ClockChoice, clocks_of
-from offline.iterations.file import read_iterations
-from offline.replay import replay
-from services.detector.domain.verdict import Verdict
+from evenkeel.offline.findings import Summary
+from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.iterations.clocks import ClockChoice, clocks_of
+from evenkeel.offline.iterations.file import read_iterations
+from evenkeel.offline.replay import replay
+from evenkeel.services.detector.domain.verdict import Verdict
 
 BUDGET = 1e5
 """Healthy iterations of a job per false verdict."""

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from layouts.layout import Layout, uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from simulator.hardware import Hardware
-from simulator.observations import NodeClock, observations
-from simulator.pipeline_run import RankTimes
-from simulator.workload import Workload, packed_workload
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.simulator.hardware import Hardware
+from evenkeel.simulator.observations import NodeClock, observations
+from evenkeel.simulator.pipeline_run import RankTimes
+from evenkeel.simulator.workload import Workload, packed_workload
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 SHAPES = {"4x2x2": (4, 2, 2), "4x2x4": (4, 2, 4), "4x2x8": (4, 2, 8), "4x4x16": (4, 4, 16)}
 """(TP, DP, PP) by name, as in ResiHP's evaluation."""

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.signal import lfilter
 
-from services.detector.domain.device_bank import DeviceBank
-from services.detector.domain.device_health import DeviceHealth
-from services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.device_bank import DeviceBank
+from evenkeel.services.detector.domain.device_health import DeviceHealth
+from evenkeel.services.detector.domain.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, int]], Floats]

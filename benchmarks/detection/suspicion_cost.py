@@ -27,17 +27,17 @@ from statistics import median
 import numpy as np
 
 from benchmarks.detection.probed_rank import CONTROLLER_TOKEN
-from demo.job import ITERATION_SECONDS, MainJob, main_job
-from services.detector.domain.link_watch import PROBE_SECONDS
-from services.detector.domain.suspicion import matrix_size_for
-from services.scheduler.adapters.rank_client import RankClient
-from services.scheduler.dispatch.protocol import LinkProbe
-from services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion
-from services.scheduler.probing import REPETITIONS, Prober
-from trainer_sdk.elastic.config import config_to_json
-from trainer_sdk.elastic.topology import borders_of
-from trainer_sdk.launcher.job_spec import JobSpec
-from trainer_sdk.launcher.launcher import Launcher
+from evenkeel.demo.job import ITERATION_SECONDS, MainJob, main_job
+from evenkeel.services.detector.domain.link_watch import PROBE_SECONDS
+from evenkeel.services.detector.domain.suspicion import matrix_size_for
+from evenkeel.services.scheduler.adapters.rank_client import RankClient
+from evenkeel.services.scheduler.dispatch.protocol import LinkProbe
+from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion
+from evenkeel.services.scheduler.probing import REPETITIONS, Prober
+from evenkeel.trainer_sdk.elastic.config import config_to_json
+from evenkeel.trainer_sdk.elastic.topology import borders_of
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 JOB_ID = "suspicion-cost"
 LINK_BYTES_PER_SECOND = 1e8

@@ -18,18 +18,24 @@ from typing import Any
 import numpy as np
 
 from benchmarks.planning.tables import percent, table, write_json
-from layouts.layout import Layout, Stage, uniform_layout
-from services.scheduler.planning.cost_model import CostModel, Workload
-from services.scheduler.planning.repair import repaired
-from services.scheduler.planning.tuning import LAYER_SPLIT, MICRO_BATCH_QUOTA, SEQUENCE_MIX, TENSOR_WIDTH, Tuner
-from simulator.baselines.evenkeel import EvenkeelMix, situation_of, with_mix
-from simulator.baselines.evenkeel_power import EvenkeelPower
-from simulator.fleet.models import MODELS
-from simulator.fleet.operation import Operation, operation_of, operation_seconds
-from simulator.fleet.power import PowerBoost
-from simulator.fleet.strategy import Costs, Question, Strategy
-from simulator.fleet.topology import Topology
-from simulator.levers.power_boost import extra_power
+from evenkeel.layouts.layout import Layout, Stage, uniform_layout
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.services.scheduler.planning.repair import repaired
+from evenkeel.services.scheduler.planning.tuning import (
+    LAYER_SPLIT,
+    MICRO_BATCH_QUOTA,
+    SEQUENCE_MIX,
+    TENSOR_WIDTH,
+    Tuner,
+)
+from evenkeel.simulator.baselines.evenkeel import EvenkeelMix, situation_of, with_mix
+from evenkeel.simulator.baselines.evenkeel_power import EvenkeelPower
+from evenkeel.simulator.fleet.models import MODELS
+from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.power import PowerBoost
+from evenkeel.simulator.fleet.strategy import Costs, Question, Strategy
+from evenkeel.simulator.fleet.topology import Topology
+from evenkeel.simulator.levers.power_boost import extra_power
 
 NUM_DEVICES, PIPELINE, SEQUENCES, LENGTH = 32_768, 8, 1024, 16_384.0
 FRACTIONS = (5e-4, 1e-3, 2e-3, 4e-3)

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from demo.job import MainJob
-from layouts.layout import Layout
-from services.scheduler.planning.cost_model import CostModel, Workload
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solver import solve
+from evenkeel.demo.job import MainJob
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solver import solve
 
 
 def best_layout(job: MainJob, home: Layout, speeds: Mapping[int, float], workload: Workload) -> Layout:

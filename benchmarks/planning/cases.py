@@ -7,10 +7,10 @@ the end" of the 30 min setting: 4, 8 and 16 hours.
 
 from dataclasses import dataclass
 
-from layouts.layout import Layout, uniform_layout
-from services.scheduler.planning.cost_model import CostModel, Workload
-from simulator.fleet.models import MODELS
-from simulator.fleet.operation import operation_of, operation_seconds
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.simulator.fleet.models import MODELS
+from evenkeel.simulator.fleet.operation import operation_of, operation_seconds
 
 SECONDS_PER_FLOP = 1.0 / 160e12
 """An A100 at about half of its peak: gives the published fault-free samples per second within some tens of percent."""
@@ -23,7 +23,7 @@ class Case:
     """One job.
 
     Attributes:
-        model: Key of :data:`simulator.fleet.models.MODELS`.
+        model: Key of :data:`evenkeel.simulator.fleet.models.MODELS`.
         home: Its full shape.
         cost: Its cost model.
         hours: Length of a run.

@@ -23,15 +23,15 @@ import numpy as np
 
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from benchmarks.planning.tables import percent, table, write_json
-from layouts.layout import Replica, Stage, uniform_layout
-from layouts.model import ModelSpec
-from layouts.schedules import SPLIT_BACKWARD, live_activations
-from services.scheduler.planning.cost_model import CostModel, replica_makespan
-from services.scheduler.planning.memory import replica_peaks
-from services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import TIE, NoPlanError
-from services.scheduler.planning.solver import solve
+from evenkeel.layouts.layout import Replica, Stage, uniform_layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.schedules import SPLIT_BACKWARD, live_activations
+from evenkeel.services.scheduler.planning.cost_model import CostModel, replica_makespan
+from evenkeel.services.scheduler.planning.memory import replica_peaks
+from evenkeel.services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import TIE, NoPlanError
+from evenkeel.services.scheduler.planning.solver import solve
 
 HEADS = 6
 MAX_DEVICES, MAX_LAYERS = 8, 6

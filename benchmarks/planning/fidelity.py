@@ -16,32 +16,32 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 from benchmarks.planning.tables import percent, table, write_json
-from demo.job import MainJob, main_job
-from history.records import JobRecord
-from history.vocabulary import PlanMode
-from layouts.layout import Layout
-from offline.samples_stream import observations_of
-from services.common.kafka import ConsumedRecord, Partition
-from services.detector.adapters.finding_codec import profile_to_proto
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.profile import Profile
-from services.scheduler.adapters.findings import decode_profile
-from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
-from services.scheduler.domain.profiles import JobProfile, on_profile
-from services.scheduler.domain.restart import new_job
-from services.scheduler.domain.transitions import on_applied
-from services.scheduler.planning.calibration import for_equal_work
-from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel
-from services.scheduler.planning.replay import usual_seconds
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solver import solve
+from evenkeel.demo.job import MainJob, main_job
+from evenkeel.history.records import JobRecord
+from evenkeel.history.vocabulary import PlanMode
+from evenkeel.layouts.layout import Layout
+from evenkeel.offline.samples_stream import observations_of
+from evenkeel.services.common.kafka import ConsumedRecord, Partition
+from evenkeel.services.detector.adapters.finding_codec import profile_to_proto
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.scheduler.adapters.findings import decode_profile
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
+from evenkeel.services.scheduler.domain.restart import new_job
+from evenkeel.services.scheduler.domain.transitions import on_applied
+from evenkeel.services.scheduler.planning.calibration import for_equal_work
+from evenkeel.services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel
+from evenkeel.services.scheduler.planning.replay import usual_seconds
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
+from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 from tests.integration.elastic.fleet import Fleet
-from trainer_sdk.devices.emulated_device import EmulatedDevice
-from trainer_sdk.devices.speeds import SpeedTable
 
 GONE = 0.0
 CASES: Mapping[str, Mapping[int, float]] = {

@@ -16,10 +16,10 @@ import numpy as np
 
 from benchmarks.planning.cases import Case, case_of
 from benchmarks.planning.tables import percent, table, write_json
-from simulator.baselines import STRATEGIES
-from simulator.fleet.operation import Operation, operation_of, operation_seconds
-from simulator.fleet.strategy import Costs, Question
-from simulator.fleet.topology import Topology
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.strategy import Costs, Question
+from evenkeel.simulator.fleet.topology import Topology
 
 SYSTEMS = ("drop replica", "ReCoVer", "NTP", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
 CHECKPOINTS = (1, 8, 32, 64, 128, 192, 256)

@@ -14,20 +14,20 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.planning.tables import percent, table, write_json
-from layouts.layout import Layout, uniform_layout
-from services.scheduler.planning.cost_model import CostModel, Workload
-from services.scheduler.planning.price import TransitionCosts
-from simulator.baselines.evenkeel import Evenkeel, EvenkeelMix
-from simulator.baselines.ft_hsdp import REJOIN_SECONDS, FtHsdp
-from simulator.baselines.synchronous_restart import SynchronousRestart
-from simulator.fleet.detection import DetectorModel
-from simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
-from simulator.fleet.group_building import Vote, group_building
-from simulator.fleet.models import MODELS
-from simulator.fleet.representatives import Representatives
-from simulator.fleet.simulation import FleetSimulation
-from simulator.fleet.strategy import Costs, Strategy
-from simulator.fleet.topology import Scope, Topology
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.simulator.baselines.evenkeel import Evenkeel, EvenkeelMix
+from evenkeel.simulator.baselines.ft_hsdp import REJOIN_SECONDS, FtHsdp
+from evenkeel.simulator.baselines.synchronous_restart import SynchronousRestart
+from evenkeel.simulator.fleet.detection import DetectorModel
+from evenkeel.simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
+from evenkeel.simulator.fleet.group_building import Vote, group_building
+from evenkeel.simulator.fleet.models import MODELS
+from evenkeel.simulator.fleet.representatives import Representatives
+from evenkeel.simulator.fleet.simulation import FleetSimulation
+from evenkeel.simulator.fleet.strategy import Costs, Strategy
+from evenkeel.simulator.fleet.topology import Scope, Topology
 
 TENSOR, PIPELINE, DATA, QUOTA = 8, 16, 768, 32
 MTBF_SECONDS, BACK_SECONDS = 18 * 60.0, 10 * 60.0

@@ -11,17 +11,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
 from benchmarks.planning.fidelity import HEALTHY, Segment, Step, run
 from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.tables import table, write_json
-from demo.job import MainJob
-from layouts.layout import Layout
-from layouts.mix import mix_for
-from services.scheduler.planning.cost_model import CostModel, Workload
-from services.scheduler.planning.recent import RecentIteration
-from services.scheduler.planning.replay import Replay
+from evenkeel.demo.job import MainJob
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.mix import mix_for
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.services.scheduler.planning.recent import RecentIteration
+from evenkeel.services.scheduler.planning.replay import Replay
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _PIPELINE, _DATA, _QUOTA = 4, 2, 8
 # The first iterations of a stretch build groups and warm up.

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from benchmarks.planning.tables import percent, table, write_json
-from layouts.layout import Layout, uniform_layout
-from layouts.mix import mix_for
-from services.scheduler.planning.cost_model import CostModel
-from services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import TIE, NoPlanError, Solution
-from services.scheduler.planning.solver import solve
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.mix import mix_for
+from evenkeel.services.scheduler.planning.cost_model import CostModel
+from evenkeel.services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import TIE, NoPlanError, Solution
+from evenkeel.services.scheduler.planning.solver import solve
 
 KINDS = ("held rank lives", "dead rank revived", "slow rank healed", "rank faster", "spare rank")
 _FASTER = 1.3

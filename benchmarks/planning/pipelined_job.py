@@ -1,9 +1,9 @@
 """A job without tensor parallelism for the live benchmarks: the model in equal stages, on emulated devices. Pure."""
 
-from demo.job import MainJob
-from layouts.layout import uniform_layout
-from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from trainer_sdk.elastic.model import model_spec
+from evenkeel.demo.job import MainJob
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
+from evenkeel.trainer_sdk.elastic.model import model_spec
 
 
 def pipelined_job(

@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pipelines
 from benchmarks.planning.tables import table
-from pipelines.bounds import work_bound
-from pipelines.case import Case
-from pipelines.case_file import case_from_json
-from pipelines.evaluate import evaluate
-from pipelines.exact import prove
-from pipelines.octopipe import octopipe
-from pipelines.placement_bound import placement_bound
-from pipelines.search.budget import Budget
-from pipelines.search.generate import generate
+from evenkeel import pipelines
+from evenkeel.pipelines.bounds import work_bound
+from evenkeel.pipelines.case import Case
+from evenkeel.pipelines.case_file import case_from_json
+from evenkeel.pipelines.evaluate import evaluate
+from evenkeel.pipelines.exact import prove
+from evenkeel.pipelines.octopipe import octopipe
+from evenkeel.pipelines.placement_bound import placement_bound
+from evenkeel.pipelines.search.budget import Budget
+from evenkeel.pipelines.search.generate import generate
 
 DATA = Path(pipelines.__file__).parent / "data"
 _SPEEDS = {"half": (0.5,), "0.8+0.6": (0.8, 0.6)}

@@ -17,13 +17,13 @@ import numpy as np
 
 from benchmarks.planning.cases import Case, large_case
 from benchmarks.planning.tables import percent, table, write_json
-from simulator.baselines import STRATEGIES
-from simulator.fleet.detection import measured_detector
-from simulator.fleet.faults import Fault, FaultProcess, LinkFault, drawn_faults
-from simulator.fleet.operation import operation_of, operation_seconds
-from simulator.fleet.simulation import FleetSimulation
-from simulator.fleet.strategy import Costs
-from simulator.fleet.topology import Scope, Topology
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.detection import measured_detector
+from evenkeel.simulator.fleet.faults import Fault, FaultProcess, LinkFault, drawn_faults
+from evenkeel.simulator.fleet.operation import operation_of, operation_seconds
+from evenkeel.simulator.fleet.simulation import FleetSimulation
+from evenkeel.simulator.fleet.strategy import Costs
+from evenkeel.simulator.fleet.topology import Scope, Topology
 
 SYSTEMS = ("strengthened Oobleck", "Evenkeel", "Evenkeel + sequence mix", "ResiHP")
 LINK_FACTORS = (5.0, 20.0)

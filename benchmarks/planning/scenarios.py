@@ -7,13 +7,13 @@ from typing import Any
 
 from benchmarks.planning.cases import Case, throughput_for_residual
 from benchmarks.planning.published import INTERVALS_SECONDS, SEVERITIES, table_6_fraction
-from simulator.baselines import STRATEGIES
-from simulator.fleet.detection import DetectorModel
-from simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
-from simulator.fleet.result import RunResult
-from simulator.fleet.simulation import FleetSimulation
-from simulator.fleet.strategy import Costs
-from simulator.fleet.topology import Topology
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.detection import DetectorModel
+from evenkeel.simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
+from evenkeel.simulator.fleet.result import RunResult
+from evenkeel.simulator.fleet.simulation import FleetSimulation
+from evenkeel.simulator.fleet.strategy import Costs
+from evenkeel.simulator.fleet.topology import Topology
 
 FAIL_STOP = ("ReCycle", "Oobleck", "NTP", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")
 FAIL_SLOW = ("no mitigation", "Adaptra", "Greyhound", "ResiHP", "Evenkeel", "Evenkeel + sequence mix")

@@ -2,7 +2,8 @@
 
 Documents are drawn from a histogram of lengths (columns ``length_tokens, count``) and packed into micro-batches in the
 order in which they come, until the next one does not fit; then the same documents of each iteration are dealt out by
-the rule that the engine follows (:func:`layouts.mix.mixed`). An iteration lasts as long as the longest path of its
+the rule that the engine follows (:func:`evenkeel.layouts.mix.mixed`). An iteration lasts as long as the longest path
+of its
 slowest replica under 1F1B, with the cost of every micro-batch as it is: N and the sum of squared lengths. Simulated;
 what a document costs follows from the published shape of the model.
 """
@@ -17,12 +18,12 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from layouts.instructions import Instruction, Op
-from layouts.mix import Mix, mix_for, mixed
-from layouts.model import ModelSpec
-from layouts.schedules import one_f_one_b
-from layouts.timeline import run_programs
-from simulator.fleet.models import MODELS
+from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.layouts.mix import Mix, mix_for, mixed
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.schedules import one_f_one_b
+from evenkeel.layouts.timeline import run_programs
+from evenkeel.simulator.fleet.models import MODELS
 
 _BACKWARD = 2.0
 

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from benchmarks.planning.tables import percent, table, write_json
-from simulator.shapes import Shape, device_bytes, fitted
+from evenkeel.simulator.shapes import Shape, device_bytes, fitted
 
 Runs = list[tuple[Shape, float]]
 VOCABULARY = 250_880

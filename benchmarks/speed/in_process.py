@@ -9,18 +9,18 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.speed.held import held_bytes
 from benchmarks.speed.jobs import SyntheticJob
-from contracts.headers import record_headers
-from contracts.topics import OBSERVATIONS, RECORDS
-from services.common.database import create_engine
-from services.common.kafka import Batch, ConsumedRecord, FetchedRecords, OutgoingRecord, Partition
-from services.detector.adapters.finding_codec import record_of, to_be_told
-from services.detector.adapters.observation_codec import decode_observations
-from services.detector.domain.detector import JobDetector
-from services.detector.warm_up import warm_up as warm_up_detector
-from services.telemetry.adapters.rollup_writer import RollupWriter
-from services.telemetry.handler import TelemetryHandler
-from services.telemetry.metrics import TelemetryMetrics
-from services.telemetry.warm_up import warm_up as warm_up_telemetry
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import OBSERVATIONS, RECORDS
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.kafka import Batch, ConsumedRecord, FetchedRecords, OutgoingRecord, Partition
+from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
+from evenkeel.services.detector.adapters.observation_codec import decode_observations
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.warm_up import warm_up as warm_up_detector
+from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
+from evenkeel.services.telemetry.handler import TelemetryHandler
+from evenkeel.services.telemetry.metrics import TelemetryMetrics
+from evenkeel.services.telemetry.warm_up import warm_up as warm_up_telemetry
 
 _WHERE = Partition(RECORDS.name, 0)
 # What a fetch brings of small records.

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 NUM_STAGES = 8
 _MICRO_BATCHES = 8

@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from evenkeel.detector.v1 import detector_pb2
 
 from benchmarks.speed.jobs import SyntheticJob
-from contracts.headers import record_headers
-from contracts.topics import PROFILES, RECORDS, VERDICTS
-from stack.databases import upgrade_database
-from stack.kafka import Kafka
-from stack.paths import stack_folder
-from stack.postgres import Postgres
-from stack.topics import apply_topics
-from stack.watchdog import Watchdog
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import PROFILES, RECORDS, VERDICTS
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.stack.databases import upgrade_database
+from evenkeel.stack.kafka import Kafka
+from evenkeel.stack.paths import stack_folder
+from evenkeel.stack.postgres import Postgres
+from evenkeel.stack.topics import apply_topics
+from evenkeel.stack.watchdog import Watchdog
 
-_MODULES = ("services.telemetry", "services.detector")
+_MODULES = ("evenkeel.services.telemetry", "evenkeel.services.detector")
 _STANDSTILL_SECONDS = 45.0
 _LOOK_SECONDS, _IDLE_SHARE = 0.5, 0.2
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")

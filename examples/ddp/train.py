@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-import trainer_sdk as evenkeel
+import evenkeel
 
 
 def main() -> None:

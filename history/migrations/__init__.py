@@ -1,1 +1,1 @@
-"""Alembic's folder: run by :mod:`history.migrate`, and by nothing else."""
+"""Alembic's folder: run by :mod:`evenkeel.history.migrate`, and by nothing else."""

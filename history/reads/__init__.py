@@ -1,9 +1,9 @@
 """Reads that services need; people use the views of ``docs/sql.md``."""
 
-from history.reads.incidents import get_incident, list_incidents, list_verdicts
-from history.reads.jobs import get_job, job_token, list_jobs, load_job, unfinished_jobs
-from history.reads.paging import Page, PageError
-from history.reads.plans import get_plan, list_plans
+from evenkeel.history.reads.incidents import get_incident, list_incidents, list_verdicts
+from evenkeel.history.reads.jobs import get_job, job_token, list_jobs, load_job, unfinished_jobs
+from evenkeel.history.reads.paging import Page, PageError
+from evenkeel.history.reads.plans import get_plan, list_plans
 
 __all__ = [
     "Page",

@@ -6,9 +6,9 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.documents import evidence_from_documents
-from history.reads.paging import PagedQuery
-from history.records import CulpritRecord, IncidentState, VerdictRecord
+from evenkeel.history.documents import evidence_from_documents
+from evenkeel.history.reads.paging import PagedQuery
+from evenkeel.history.records import CulpritRecord, IncidentState, VerdictRecord
 
 _CULPRITS = """
     (SELECT coalesce(jsonb_agg(jsonb_build_object('rank', c.rank, 'incarnation', c.incarnation, 'node', c.node,

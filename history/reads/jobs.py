@@ -7,14 +7,14 @@ from typing import Any
 from sqlalchemy import Row, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.documents import layout_from_document, model_from_document
-from history.reads.incidents import job_verdicts, open_incidents
-from history.reads.paging import PagedQuery
-from history.reads.plans import measured_effects, planned_throughputs, running_since, unfinished_plans
-from history.records import JobStatus, RankRecord, RestartRecord
-from history.tables import JobLayoutRow, JobSecretRow
-from history.vocabulary import JobState
-from layouts.layout import Layout
+from evenkeel.history.documents import layout_from_document, model_from_document
+from evenkeel.history.reads.incidents import job_verdicts, open_incidents
+from evenkeel.history.reads.paging import PagedQuery
+from evenkeel.history.reads.plans import measured_effects, planned_throughputs, running_since, unfinished_plans
+from evenkeel.history.records import JobStatus, RankRecord, RestartRecord
+from evenkeel.history.tables import JobLayoutRow, JobSecretRow
+from evenkeel.history.vocabulary import JobState
+from evenkeel.layouts.layout import Layout
 
 _JOBS = """
 SELECT x.*, j.model,

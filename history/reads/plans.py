@@ -6,10 +6,10 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.documents import layout_from_document, throughputs_from_document
-from history.reads.paging import PagedQuery
-from history.records import ActionRecord, AlternativeRecord, PlanEffect, PlanRecord, PlanStatus
-from history.vocabulary import PlanMode, PlanState
+from evenkeel.history.documents import layout_from_document, throughputs_from_document
+from evenkeel.history.reads.paging import PagedQuery
+from evenkeel.history.records import ActionRecord, AlternativeRecord, PlanEffect, PlanRecord, PlanStatus
+from evenkeel.history.vocabulary import PlanMode, PlanState
 
 _PLANS = """
 SELECT x.*,

@@ -1,7 +1,7 @@
 """Every table of the history, typed. ``Base.metadata`` is what the migrations must add up to (a test compares them)."""
 
-from history.tables.base import Base
-from history.tables.fleet import (
+from evenkeel.history.tables.base import Base
+from evenkeel.history.tables.fleet import (
     DeviceRow,
     JobEventRow,
     JobLayoutRow,
@@ -11,15 +11,15 @@ from history.tables.fleet import (
     RankMoveRow,
     RankRow,
 )
-from history.tables.incidents import (
+from evenkeel.history.tables.incidents import (
     IncidentCulpritRow,
     IncidentEventRow,
     IncidentRow,
     VerdictCulpritRow,
     VerdictRow,
 )
-from history.tables.plans import PlanActionRow, PlanAlternativeRow, PlanEventRow, PlanRow
-from history.tables.streams import DetectorSnapshotRow, OutboxRow, RankRollupRow, TenantGrantRow
+from evenkeel.history.tables.plans import PlanActionRow, PlanAlternativeRow, PlanEventRow, PlanRow
+from evenkeel.history.tables.streams import DetectorSnapshotRow, OutboxRow, RankRollupRow, TenantGrantRow
 
 __all__ = [
     "Base",

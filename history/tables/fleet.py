@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from history.tables.base import Base, Count, CountKey, IntegerKey, RecordedAt, TextKey
+from evenkeel.history.tables.base import Base, Count, CountKey, IntegerKey, RecordedAt, TextKey
 
 
 class JobRow(Base):

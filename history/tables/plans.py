@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from history.tables.base import Base, Count, IntegerKey, RecordedAt, TextKey
+from evenkeel.history.tables.base import Base, Count, IntegerKey, RecordedAt, TextKey
 
 
 class PlanRow(Base):

@@ -1,11 +1,11 @@
 """Writes: idempotent by natural key, inside the caller's transaction, append-only except snapshots and the outbox."""
 
-from history.writes.incidents import append_incident_event, open_incident, record_verdict
-from history.writes.jobs import register_job, register_rank, set_job_state
-from history.writes.outbox import enqueue_outbox, take_outbox
-from history.writes.plans import append_plan_event, drop_plan, record_plan
-from history.writes.rollups import insert_rollups
-from history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshot
+from evenkeel.history.writes.incidents import append_incident_event, open_incident, record_verdict
+from evenkeel.history.writes.jobs import register_job, register_rank, set_job_state
+from evenkeel.history.writes.outbox import enqueue_outbox, take_outbox
+from evenkeel.history.writes.plans import append_plan_event, drop_plan, record_plan
+from evenkeel.history.writes.rollups import insert_rollups
+from evenkeel.history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshot
 
 __all__ = [
     "append_incident_event",

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import psycopg
 from sqlalchemy.exc import IntegrityError
 
-from history.errors import HistoryError, UnknownIncidentError, UnknownJobError, UnknownPlanError
+from evenkeel.history.errors import HistoryError, UnknownIncidentError, UnknownJobError, UnknownPlanError
 
 _KINDS: dict[str, type[UnknownJobError] | type[UnknownIncidentError] | type[UnknownPlanError]] = {
     "job_id": UnknownJobError,

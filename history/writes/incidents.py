@@ -5,16 +5,16 @@ import dataclasses
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.documents import evidence_to_documents
-from history.records import IncidentEventRecord, IncidentRecord, VerdictRecord
-from history.tables import (
+from evenkeel.history.documents import evidence_to_documents
+from evenkeel.history.records import IncidentEventRecord, IncidentRecord, VerdictRecord
+from evenkeel.history.tables import (
     IncidentCulpritRow,
     IncidentEventRow,
     IncidentRow,
     VerdictCulpritRow,
     VerdictRow,
 )
-from history.writes._missing import named_errors
+from evenkeel.history.writes._missing import named_errors
 
 
 async def record_verdict(connection: AsyncConnection, verdict: VerdictRecord) -> bool:

@@ -7,11 +7,11 @@ from sqlalchemy import func, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.documents import layout_from_document, layout_to_document, model_from_document, model_to_document
-from history.errors import JobConflictError, UnknownJobError
-from history.records import DEFAULT_TENANT, JobRecord, RankRecord
-from history.tables import DeviceRow, JobEventRow, JobLayoutRow, JobRow, JobSecretRow, NodeRow, RankRow
-from history.vocabulary import JobState
+from evenkeel.history.documents import layout_from_document, layout_to_document, model_from_document, model_to_document
+from evenkeel.history.errors import JobConflictError, UnknownJobError
+from evenkeel.history.records import DEFAULT_TENANT, JobRecord, RankRecord
+from evenkeel.history.tables import DeviceRow, JobEventRow, JobLayoutRow, JobRow, JobSecretRow, NodeRow, RankRow
+from evenkeel.history.vocabulary import JobState
 
 _MOVE = text("""
 INSERT INTO rank_moves (job_id, rank, incarnation, address, process_id, at)

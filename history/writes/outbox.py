@@ -8,8 +8,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.records import OutboxRecord
-from history.tables import OutboxRow as Row
+from evenkeel.history.records import OutboxRecord
+from evenkeel.history.tables import OutboxRow as Row
 
 
 async def enqueue_outbox(connection: AsyncConnection, record: OutboxRecord) -> bool:

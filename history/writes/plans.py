@@ -6,13 +6,13 @@ from sqlalchemy import exists, func, literal, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.documents import layout_to_document, throughputs_to_document
-from history.errors import AbortedPlanError
-from history.records import IncidentEventRecord, PlanDropRecord, PlanEventRecord, PlanRecord
-from history.tables import JobLayoutRow, PlanActionRow, PlanAlternativeRow, PlanEventRow, PlanRow
-from history.vocabulary import IncidentEventKind, PlanState
-from history.writes._missing import named_errors
-from history.writes.incidents import append_incident_event
+from evenkeel.history.documents import layout_to_document, throughputs_to_document
+from evenkeel.history.errors import AbortedPlanError
+from evenkeel.history.records import IncidentEventRecord, PlanDropRecord, PlanEventRecord, PlanRecord
+from evenkeel.history.tables import JobLayoutRow, PlanActionRow, PlanAlternativeRow, PlanEventRow, PlanRow
+from evenkeel.history.vocabulary import IncidentEventKind, PlanState
+from evenkeel.history.writes._missing import named_errors
+from evenkeel.history.writes.incidents import append_incident_event
 
 
 async def record_plan(connection: AsyncConnection, plan: PlanRecord) -> bool:

@@ -10,7 +10,7 @@ from datetime import datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.records import RollupRecord
+from evenkeel.history.records import RollupRecord
 
 
 def _plain(value: object) -> str:

@@ -6,8 +6,8 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history.records import SnapshotRecord
-from history.tables import DetectorSnapshotRow as Row
+from evenkeel.history.records import SnapshotRecord
+from evenkeel.history.tables import DetectorSnapshotRow as Row
 
 
 async def save_snapshot(connection: AsyncConnection, snapshot: SnapshotRecord) -> bool:

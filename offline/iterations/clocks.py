@@ -6,9 +6,9 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from offline.errors import RecordingError
-from offline.iterations.file import RecordedIterations
-from services.detector.domain.residual.clocks import Readings
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.iterations.file import RecordedIterations
+from evenkeel.services.detector.domain.residual.clocks import Readings
 
 Floats = npt.NDArray[np.float64]
 

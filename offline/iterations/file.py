@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from offline.errors import RecordingError
-from offline.tables import Table, read_table
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.tables import Table, read_table
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from offline.iterations.clocks import ClockChoice, RecordedClocks, clocks_of
-from offline.iterations.file import RecordedIterations
-from services.detector.domain.expectation import ForgettingLeastSquares
-from services.detector.domain.residual.clocks import Clock, smallest_scales
-from services.detector.domain.scan.devices import DeviceScan, SpeedChange
-from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
+from evenkeel.offline.iterations.clocks import ClockChoice, RecordedClocks, clocks_of
+from evenkeel.offline.iterations.file import RecordedIterations
+from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
+from evenkeel.services.detector.domain.residual.clocks import Clock, smallest_scales
+from evenkeel.services.detector.domain.scan.devices import DeviceScan, SpeedChange
+from evenkeel.services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 
 Floats = npt.NDArray[np.float64]
 

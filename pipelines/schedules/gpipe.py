@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from pipelines.case import Case
-from pipelines.plan import Operation, Pass, Plan
-from pipelines.schedules.cuts import equal_partition
+from evenkeel.pipelines.case import Case
+from evenkeel.pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.schedules.cuts import equal_partition
 
 
 def gpipe(case: Case, partition: Sequence[int] | None = None) -> Plan:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from pipelines.case import Backward, Case
-from pipelines.plan import Operation, Pass, Plan
-from pipelines.schedules.cuts import equal_partition
+from evenkeel.pipelines.case import Backward, Case
+from evenkeel.pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.schedules.cuts import equal_partition
 
 
 def zb_h1(case: Case, partition: Sequence[int] | None = None) -> Plan:

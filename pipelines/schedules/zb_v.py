@@ -6,9 +6,9 @@ the forward also ends the backward. For equal costs the devices work without a g
 
 from collections.abc import Sequence
 
-from pipelines.case import Backward, Case
-from pipelines.plan import Operation, Pass, Plan
-from pipelines.schedules.cuts import equal_partition
+from evenkeel.pipelines.case import Backward, Case
+from evenkeel.pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.schedules.cuts import equal_partition
 
 
 def zb_v(case: Case, partition: Sequence[int] | None = None) -> Plan:

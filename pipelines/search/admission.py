@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.search.queues import Queue, pop, push
-from pipelines.search.tables import Floats, Stages
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.search.queues import Queue, pop, push
+from evenkeel.pipelines.search.tables import Floats, Stages
 
 
 class Memory(NamedTuple):

@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.search.balance import window_loads
-from pipelines.search.changes import below
-from pipelines.search.deals import Deal, Layers, change, stages_dealt
-from pipelines.search.express import SPELLS, Judge, express_pass
-from pipelines.search.lines import by_layer, rows_of
-from pipelines.search.pushed_right import idle_to_come, latest_starts
-from pipelines.search.soft_maximum import excess, soft_end, total_of
-from pipelines.search.tables import Floats, Ints, Table, stages_of
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.search.balance import window_loads
+from evenkeel.pipelines.search.changes import below
+from evenkeel.pipelines.search.deals import Deal, Layers, change, stages_dealt
+from evenkeel.pipelines.search.express import SPELLS, Judge, express_pass
+from evenkeel.pipelines.search.lines import by_layer, rows_of
+from evenkeel.pipelines.search.pushed_right import idle_to_come, latest_starts
+from evenkeel.pipelines.search.soft_maximum import excess, soft_end, total_of
+from evenkeel.pipelines.search.tables import Floats, Ints, Table, stages_of
 
 _MOST_DRAWS = 200
 _CHANGE = 400  # operations that choosing a change takes as long as
@@ -29,10 +29,10 @@ class Terms(NamedTuple):
     """How an annealing accepts.
 
     Attributes:
-        base: See :class:`pipelines.search.express.Judge`.
+        base: See :class:`evenkeel.pipelines.search.express.Judge`.
         cap: No device may be certain to end later.
         second: How far above what is accepted, as a factor of what is above the base, a change gets its own order.
-        share: See :class:`pipelines.search.express.Judge`.
+        share: See :class:`evenkeel.pipelines.search.express.Judge`.
         is_express: Whether the first micro-batch's way is kept free.
         locked: Devices whose amount of work is to stay as it is.
         goal: A makespan that ends it.

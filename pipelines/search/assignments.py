@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from pipelines.bounds import useful_devices
-from pipelines.case import Case, PlacementRule
+from evenkeel.pipelines.bounds import useful_devices
+from evenkeel.pipelines.case import Case, PlacementRule
 
 
 @dataclass(frozen=True, slots=True)

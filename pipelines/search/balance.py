@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.case import Case
-from pipelines.search.assignments import Assignment
-from pipelines.search.tables import Floats, Ints, Table, stage_times, table_of
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.case import Case
+from evenkeel.pipelines.search.assignments import Assignment
+from evenkeel.pipelines.search.tables import Floats, Ints, Table, stage_times, table_of
 
 
 class Balance:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.search.balance import fits, score_of, window_loads
-from pipelines.search.tables import Ints, Table
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.search.balance import fits, score_of, window_loads
+from evenkeel.pipelines.search.tables import Ints, Table
 
 Cut = tuple[Ints, Ints]
 

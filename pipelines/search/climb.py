@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.search.balance import early_idle, fits, may_end, score_of, window_loads, works
-from pipelines.search.changes import below, is_same, neighbour
-from pipelines.search.improve import Ordering, first_priorities, improve
-from pipelines.search.reorder import SWAPS_A_SCHEDULE, reorder
-from pipelines.search.tables import Floats, Ints, Table, durations_of, stage_times, stages_of
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.search.balance import early_idle, fits, may_end, score_of, window_loads, works
+from evenkeel.pipelines.search.changes import below, is_same, neighbour
+from evenkeel.pipelines.search.improve import Ordering, first_priorities, improve
+from evenkeel.pipelines.search.reorder import SWAPS_A_SCHEDULE, reorder
+from evenkeel.pipelines.search.tables import Floats, Ints, Table, durations_of, stage_times, stages_of
 
 _FORESEES = 0.5  # part of the changes that are chosen by what devices idled, not by work alone
 _PATIENCE = 10  # times the length of the history: then it begins anew from its best

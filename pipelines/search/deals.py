@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.search.changes import Cut, below
-from pipelines.search.tables import Floats, Ints, Table
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.search.changes import Cut, below
+from evenkeel.pipelines.search.tables import Floats, Ints, Table
 
 
 class Deal(NamedTuple):

@@ -1,7 +1,7 @@
 """Orders the operations of some stages by priorities: a list schedule, forwards or in reverse, within a memory limit.
 
 Whenever a device is free it takes the first of the operations that are ready; with a memory limit the first that is
-admitted (:mod:`pipelines.search.admission`).
+admitted (:mod:`evenkeel.pipelines.search.admission`).
 
 Operation ``kind * stages * micro_batches + micro_batch * stages + stage`` with kinds F = 0, B = 1, W = 2. Per
 micro-batch they are a chain (F up the stages, B down them) from which each W hangs.
@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.search.admission import admitted, memory_of, release
-from pipelines.search.queues import Queue, pop, push, queue_of
-from pipelines.search.tables import Floats, Ints, Stages, durations_of
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.search.admission import admitted, memory_of, release
+from evenkeel.pipelines.search.queues import Queue, pop, push, queue_of
+from evenkeel.pipelines.search.tables import Floats, Ints, Stages, durations_of
 
 
 class Listed(NamedTuple):

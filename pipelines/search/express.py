@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.search.lines import lines_of
-from pipelines.search.soft_maximum import excess
-from pipelines.search.tables import Floats, Ints, Stages
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.search.lines import lines_of
+from evenkeel.pipelines.search.soft_maximum import excess
+from evenkeel.pipelines.search.tables import Floats, Ints, Stages
 
 SPELLS = 160
 """Parts of a schedule, for which what a device idles after their start is kept."""

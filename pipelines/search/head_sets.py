@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.search.balance import window_loads
-from pipelines.search.deals import Deal, Layers, stages_dealt
-from pipelines.search.tables import Ints, Table
+from evenkeel.pipelines.search.balance import window_loads
+from evenkeel.pipelines.search.deals import Deal, Layers, stages_dealt
+from evenkeel.pipelines.search.tables import Ints, Table
 
 _HEAVY = 0.5  # of an even share: from there a last layer is heavy
 _NONE = np.empty(0, dtype=np.int64)

@@ -8,8 +8,8 @@ in circles or waves.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pipelines.case import Case, PlacementRule
-from pipelines.search.assignments import Assignment, even_cuts
+from evenkeel.pipelines.case import Case, PlacementRule
+from evenkeel.pipelines.search.assignments import Assignment, even_cuts
 
 _CHUNKS = (5, 4, 7, 10, 3, 2, 1)
 _MOST_EARLY = 2

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.search.dispatch import list_schedule
-from pipelines.search.tables import Floats, Stages, durations_of
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.search.dispatch import list_schedule
+from evenkeel.pipelines.search.tables import Floats, Stages, durations_of
 
 # What a pass before the last may be longer than the worst that is of use, forth and back: without a memory limit much
 # is made good by the next one.

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.search.tables import Floats, Ints, Stages, Table
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.search.tables import Floats, Ints, Stages, Table
 
 
 class Lines(NamedTuple):

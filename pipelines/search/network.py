@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.case import Backward, Case
-from pipelines.costs import stage_costs
-from pipelines.plan import Operation, Pass, Plan
-from pipelines.search.tables import Stages, durations_of
+from evenkeel.pipelines.case import Backward, Case
+from evenkeel.pipelines.costs import stage_costs
+from evenkeel.pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.search.tables import Stages, durations_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Operations of one partition and placement, numbered as in :mod:`pipelines.search.dispatch`.
+    """Operations of one partition and placement, numbered as in :mod:`evenkeel.pipelines.search.dispatch`.
 
     Attributes:
         partition: Layers of each stage.
@@ -55,7 +55,7 @@ def network_of(case: Case, partition: Sequence[int], placement: Sequence[int]) -
     """The network of a partition and placement.
 
     Raises:
-        ValueError: See :func:`pipelines.costs.stage_costs`.
+        ValueError: See :func:`evenkeel.pipelines.costs.stage_costs`.
     """
     costs = stage_costs(case, partition, placement)
     times = [costs.forward, costs.backward_input, costs.backward_weight]

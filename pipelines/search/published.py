@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from pipelines.case import Case
-from pipelines.plan import Plan
-from pipelines.schedules.cuts import equal_partition
-from pipelines.schedules.gpipe import gpipe
-from pipelines.schedules.interleaved import interleaved
-from pipelines.schedules.one_f_one_b import one_f_one_b
-from pipelines.schedules.zb_h1 import zb_h1
-from pipelines.schedules.zb_v import zb_v
-from pipelines.search.assignments import Assignment, even_cuts
+from evenkeel.pipelines.case import Case
+from evenkeel.pipelines.plan import Plan
+from evenkeel.pipelines.schedules.cuts import equal_partition
+from evenkeel.pipelines.schedules.gpipe import gpipe
+from evenkeel.pipelines.schedules.interleaved import interleaved
+from evenkeel.pipelines.schedules.one_f_one_b import one_f_one_b
+from evenkeel.pipelines.schedules.zb_h1 import zb_h1
+from evenkeel.pipelines.schedules.zb_v import zb_v
+from evenkeel.pipelines.search.assignments import Assignment, even_cuts
 
 _MOST_CHUNKS = 16
 

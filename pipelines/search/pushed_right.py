@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.search.express import SPELLS, Judge, express_pass
-from pipelines.search.tables import Floats, Ints, Stages
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.search.express import SPELLS, Judge, express_pass
+from evenkeel.pipelines.search.tables import Floats, Ints, Stages
 
 
 @compiled

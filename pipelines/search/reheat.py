@@ -11,18 +11,18 @@ from math import inf
 
 import numpy as np
 
-from pipelines.search.anneal import Dealt, Terms, anneal, standing_deal, within
-from pipelines.search.balance import window_loads
-from pipelines.search.budget import Budget
-from pipelines.search.climb import Standing, standing_of
-from pipelines.search.deals import Deal, deal_of, layers_of, stages_dealt
-from pipelines.search.express import Judge, express_pass
-from pipelines.search.head_sets import head_sets, with_set
-from pipelines.search.improve import Ordering
-from pipelines.search.lines import by_layer, rows_of
-from pipelines.search.reorder import SWAPS_A_SCHEDULE, reorder
-from pipelines.search.soft_maximum import soft_end
-from pipelines.search.tables import Ints, Table, stages_of
+from evenkeel.pipelines.search.anneal import Dealt, Terms, anneal, standing_deal, within
+from evenkeel.pipelines.search.balance import window_loads
+from evenkeel.pipelines.search.budget import Budget
+from evenkeel.pipelines.search.climb import Standing, standing_of
+from evenkeel.pipelines.search.deals import Deal, deal_of, layers_of, stages_dealt
+from evenkeel.pipelines.search.express import Judge, express_pass
+from evenkeel.pipelines.search.head_sets import head_sets, with_set
+from evenkeel.pipelines.search.improve import Ordering
+from evenkeel.pipelines.search.lines import by_layer, rows_of
+from evenkeel.pipelines.search.reorder import SWAPS_A_SCHEDULE, reorder
+from evenkeel.pipelines.search.soft_maximum import soft_end
+from evenkeel.pipelines.search.tables import Ints, Table, stages_of
 
 # Temperatures, of the makespan: of a molten plan, of reheats, and where both end.
 _MOLTEN, _REHEATS, _COLD = (0.0034, 0.0004), (0.0003, 0.0004, 0.0005, 0.0007, 0.001), 0.00012

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.compiled import compiled
-from pipelines.search.tables import Floats, Ints, Stages, durations_of
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.search.tables import Floats, Ints, Stages, durations_of
 
 SWAPS_A_SCHEDULE = 4
 """Swaps that take about as long as a list schedule."""
@@ -26,7 +26,7 @@ _ROUNDING = 1e-9
 
 
 class _Jobs(NamedTuple):
-    """The operations, numbered as in :mod:`pipelines.search.dispatch`: their times and devices, [operations].
+    """The operations, numbered as in :mod:`evenkeel.pipelines.search.dispatch`: their times and devices, [operations].
 
     ``change`` is what the device holds more after an operation.
     """

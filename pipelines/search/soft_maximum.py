@@ -3,7 +3,7 @@
 It is the sixth-power mean of what the ends are above a base, which all that are compared have in common.
 """
 
-from numeric.compiled import compiled
+from evenkeel.numeric.compiled import compiled
 
 
 @compiled

@@ -1,7 +1,7 @@
 """A case, and the stages that are cut from it, as arrays: what machine code reads.
 
 Sums over layers are differences of running sums: whole numbers stay exact, fractions to rounding. What a plan is worth
-in the end is always worked out anew from the layers (:mod:`pipelines.evaluate`).
+in the end is always worked out anew from the layers (:mod:`evenkeel.pipelines.evaluate`).
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from numeric.compiled import compiled
-from pipelines.case import Backward, Case, PlacementRule, RoleCost, allowed
+from evenkeel.numeric.compiled import compiled
+from evenkeel.pipelines.case import Backward, Case, PlacementRule, RoleCost, allowed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

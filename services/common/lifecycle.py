@@ -4,7 +4,7 @@ Model: a service is one coroutine. SIGTERM and SIGINT cancel it once; it closes 
 ``async with`` and ``finally``; a second signal ends the process at once. The exit code is 0 after a signal or a normal
 end, 1 after an error, 2 after wrong settings.
 
-Ready file and health: see :mod:`services.common.health`.
+Ready file and health: see :mod:`evenkeel.services.common.health`.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from typing import Any
 
 import structlog
 
-from services.common.bind_error import BindError
-from services.common.logging import configure_logging
-from services.common.settings import ServiceSettings, effective
+from evenkeel.services.common.bind_error import BindError
+from evenkeel.services.common.logging import configure_logging
+from evenkeel.services.common.settings import ServiceSettings, effective
 
 EXIT_FAILED = 1
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000

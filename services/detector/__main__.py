@@ -1,7 +1,7 @@
-"""``python -m services.detector``."""
+"""``python -m evenkeel.services.detector``."""
 
 import sys
 
-from services.detector.main import main
+from evenkeel.services.detector.main import main
 
 sys.exit(main())

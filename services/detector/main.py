@@ -1,23 +1,23 @@
-"""The detector's composition root: ``python -m services.detector``."""
+"""The detector's composition root: ``python -m evenkeel.services.detector``."""
 
 import asyncio
 
 import structlog
 
-from contracts.topics import OBSERVATIONS
-from services.common.backoff import Reachability
-from services.common.database import create_engine
-from services.common.health import Health, health_server, ready_file
-from services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
-from services.common.lifecycle import run_service
-from services.common.metrics import KafkaMetrics, create_registry
-from services.common.settings import load_settings
-from services.detector.adapters.handler import DetectorHandler
-from services.detector.adapters.observation_codec import decode_observations
-from services.detector.adapters.snapshot_store import PostgresSnapshotStore
-from services.detector.metrics import DetectorMetrics
-from services.detector.settings import DetectorSettings
-from services.detector.warm_up import warm_up
+from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.services.common.backoff import Reachability
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.health import Health, health_server, ready_file
+from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
+from evenkeel.services.common.lifecycle import run_service
+from evenkeel.services.common.metrics import KafkaMetrics, create_registry
+from evenkeel.services.common.settings import load_settings
+from evenkeel.services.detector.adapters.handler import DetectorHandler
+from evenkeel.services.detector.adapters.observation_codec import decode_observations
+from evenkeel.services.detector.adapters.snapshot_store import PostgresSnapshotStore
+from evenkeel.services.detector.metrics import DetectorMetrics
+from evenkeel.services.detector.settings import DetectorSettings
+from evenkeel.services.detector.warm_up import warm_up
 
 SERVICE = "detector"
 

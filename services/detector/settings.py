@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from services.common.settings import DatabaseSettings, ServiceSettings
+from evenkeel.services.common.settings import DatabaseSettings, ServiceSettings
 
 
 class DetectorSettings(ServiceSettings, DatabaseSettings):

@@ -1,21 +1,21 @@
 """Shows a made-up job to a detector, so that what is compiled is at hand before the first frame of a real one comes.
 
-The first process of a machine compiles, and keeps it for those that follow (:mod:`numeric.compiled`); these load it.
-Images are built with it: ``python -m services.detector.warm_up``.
+The first process of a machine compiles, and keeps it for those that follow (:mod:`evenkeel.numeric.compiled`); these
+load it. Images are built with it: ``python -m evenkeel.services.detector.warm_up``.
 """
 
 import time
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from services.common.kafka import ConsumedRecord, Partition
-from services.detector.adapters.frame_codec import frame_from_proto
-from services.detector.adapters.observation_codec import decode_observations
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.middle import middle_of
-from services.detector.domain.noise import estimate, row_scales
-from services.detector.domain.sequential_test import log_ratios
+from evenkeel.services.common.kafka import ConsumedRecord, Partition
+from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.adapters.observation_codec import decode_observations
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.middle import middle_of
+from evenkeel.services.detector.domain.noise import estimate, row_scales
+from evenkeel.services.detector.domain.sequential_test import log_ratios
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _NUM_RANKS, _NUM_ITERATIONS = 8, 76
 _SLOW_RANK, _SLOW_FROM = 5, 60

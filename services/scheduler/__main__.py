@@ -1,7 +1,7 @@
-"""``python -m services.scheduler``: the scheduler as a process."""
+"""``python -m evenkeel.services.scheduler``: the scheduler as a process."""
 
 import sys
 
-from services.scheduler.main import main
+from evenkeel.services.scheduler.main import main
 
 sys.exit(main())

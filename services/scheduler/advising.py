@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import structlog
 
-from history.records import IncidentEventRecord
-from history.vocabulary import IncidentEventKind, PlanMode
-from services.scheduler.departures import Answer, new_flight, solved, weigh
-from services.scheduler.domain.advice import advice_on
-from services.scheduler.domain.job_state import JobKnowledge
-from services.scheduler.parts import Parts
-from services.scheduler.plan_log import PlanLog
-from services.scheduler.plan_records import plan_record
-from services.scheduler.planning.decision import Choice
-from services.scheduler.planning.solution import NoPlanError
+from evenkeel.history.records import IncidentEventRecord
+from evenkeel.history.vocabulary import IncidentEventKind, PlanMode
+from evenkeel.services.scheduler.departures import Answer, new_flight, solved, weigh
+from evenkeel.services.scheduler.domain.advice import advice_on
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.parts import Parts
+from evenkeel.services.scheduler.plan_log import PlanLog
+from evenkeel.services.scheduler.plan_records import plan_record
+from evenkeel.services.scheduler.planning.decision import Choice
+from evenkeel.services.scheduler.planning.solution import NoPlanError
 
 _log = structlog.get_logger(__name__)
 

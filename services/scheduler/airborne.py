@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from history.records import PlanRecord
-from history.vocabulary import PlanState
-from services.scheduler.adapters.store import Change
-from services.scheduler.dispatch.protocol import Decision
-from services.scheduler.dispatch.two_phase import Flight
-from services.scheduler.domain.job_state import PlanInFlight, RankInfo
-from services.scheduler.plan_log import PlanLog
-from services.scheduler.plan_records import decision_to_document
+from evenkeel.history.records import PlanRecord
+from evenkeel.history.vocabulary import PlanState
+from evenkeel.services.scheduler.adapters.store import Change
+from evenkeel.services.scheduler.dispatch.protocol import Decision
+from evenkeel.services.scheduler.dispatch.two_phase import Flight
+from evenkeel.services.scheduler.domain.job_state import PlanInFlight, RankInfo
+from evenkeel.services.scheduler.plan_log import PlanLog
+from evenkeel.services.scheduler.plan_records import decision_to_document
 
 
 class NotProposedError(Exception):

@@ -8,23 +8,23 @@ from functools import partial
 
 import structlog
 
-from history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
-from history.records import JobRecord, RankRecord, VerdictRecord
-from history.vocabulary import JobState
-from services.common.completion import completed
-from services.scheduler.adapters.fleet_port import JobNews, JobView
-from services.scheduler.domain.profiles import JobEnded, JobProfile
-from services.scheduler.domain.suspicion import Suspicion
-from services.scheduler.faults import JobAwayError
-from services.scheduler.job_reports import JobReports
-from services.scheduler.parts import Parts
-from services.scheduler.served_job import ServedJob
+from evenkeel.history.errors import FinishedJobError, JobConflictError, JobIdUsedError, UnknownJobError
+from evenkeel.history.records import JobRecord, RankRecord, VerdictRecord
+from evenkeel.history.vocabulary import JobState
+from evenkeel.services.common.completion import completed
+from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
+from evenkeel.services.scheduler.faults import JobAwayError
+from evenkeel.services.scheduler.job_reports import JobReports
+from evenkeel.services.scheduler.parts import Parts
+from evenkeel.services.scheduler.served_job import ServedJob
 
 _log = structlog.get_logger(__name__)
 
 
 class Coordinator:
-    """Every unfinished job; see :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+    """Every unfinished job; see :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
 
     def __init__(self, parts: Parts, reports: Callable[[str], JobReports]) -> None:
         """Keeps what it is given; does no I/O.
@@ -60,7 +60,7 @@ class Coordinator:
         return len(self._jobs)
 
     async def register_job(self, job: JobRecord) -> JobView:
-        """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         try:
             await self._parts.store.save([job])
         except JobConflictError:
@@ -78,13 +78,13 @@ class Coordinator:
         return view
 
     async def register_rank(self, rank: RankRecord) -> None:
-        """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         if rank.job_id not in self._jobs and await self._has_finished(rank.job_id):
             raise FinishedJobError(rank.job_id)
         await completed(self._known(rank.job_id).take_rank(rank))
 
     async def finish_job(self, job_id: str) -> None:
-        """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         job = self._jobs.get(job_id)
         if job is None:
             if await self._parts.store.get_job(job_id) is None:
@@ -95,12 +95,12 @@ class Coordinator:
         self._parts.metrics.jobs.set(len(self._jobs))
 
     def job(self, job_id: str) -> JobView | None:
-        """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         job = self._jobs.get(job_id)
         return None if job is None else job.view()
 
     def watch(self, job_id: str) -> AsyncIterator[JobNews]:
-        """See :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+        """See :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
         return self._known(job_id).watch()
 
     def is_ready(self, job_id: str) -> bool:

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from layouts.rank_state import RankPhase
-from services.scheduler.dispatch.protocol import RankAwayError, RankCalls, RankRefusedError
-from services.scheduler.job_actor import JobActor
-from services.scheduler.parts import Parts
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankCalls, RankRefusedError
+from evenkeel.services.scheduler.job_actor import JobActor
+from evenkeel.services.scheduler.parts import Parts
 
 _STATUS_SECONDS = 2.0
 

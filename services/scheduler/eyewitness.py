@@ -14,14 +14,14 @@ from typing import Any
 
 import structlog
 
-from contracts.verdict_ids import verdict_id
-from history.records import CulpritRecord, EvidenceRecord, VerdictRecord
-from history.vocabulary import VerdictKind
-from layouts.rank_state import RankPhase, RankState
-from services.scheduler.dispatch.board import StateBoard
-from services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
-from services.scheduler.job_actor import JobActor
-from services.scheduler.processes import Spawn
+from evenkeel.contracts.verdict_ids import verdict_id
+from evenkeel.history.records import CulpritRecord, EvidenceRecord, VerdictRecord
+from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
+from evenkeel.services.scheduler.job_actor import JobActor
+from evenkeel.services.scheduler.processes import Spawn
 
 PATIENCE_SECONDS = 1.5
 """How long a verdict may take; an idle machine needs a tenth of that, a busy one sometimes half of it."""

@@ -2,7 +2,7 @@
 
 Everything that changes the state holds the lock, so events of a job are taken one after the other, in order of arrival,
 and each is durable before it is acted upon. Errors of all methods that change it: :class:`JobAwayError` once another
-actor goes on with the job. The plans that the state asks for are :mod:`services.scheduler.job_plans`'.
+actor goes on with the job. The plans that the state asks for are :mod:`evenkeel.services.scheduler.job_plans`'.
 """
 
 import asyncio
@@ -11,25 +11,25 @@ from dataclasses import replace
 
 import structlog
 
-from history.errors import FinishedJobError
-from history.records import RankRecord, VerdictRecord
-from history.vocabulary import JobState, PlanMode, PlanState
-from services.scheduler.adapters.fleet_port import JobNews, JobView
-from services.scheduler.adapters.store import Change
-from services.scheduler.departures import flight_again, solved
-from services.scheduler.dispatch.protocol import RankCalls
-from services.scheduler.domain.job_state import JobKnowledge, PlanNeed
-from services.scheduler.domain.losses import due_accounts, with_standstill
-from services.scheduler.domain.profiles import JobProfile, Measured, on_profile
-from services.scheduler.domain.replacements import in_their_places, on_rank_registered
-from services.scheduler.domain.restart import Resumed
-from services.scheduler.domain.transitions import on_verdict
-from services.scheduler.job_plans import JobPlans
-from services.scheduler.news import Newsroom
-from services.scheduler.parts import Parts
-from services.scheduler.plan_records import decision_from_document
-from services.scheduler.processes import Processes
-from services.scheduler.views import job_view
+from evenkeel.history.errors import FinishedJobError
+from evenkeel.history.records import RankRecord, VerdictRecord
+from evenkeel.history.vocabulary import JobState, PlanMode, PlanState
+from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
+from evenkeel.services.scheduler.adapters.store import Change
+from evenkeel.services.scheduler.departures import flight_again, solved
+from evenkeel.services.scheduler.dispatch.protocol import RankCalls
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
+from evenkeel.services.scheduler.domain.losses import due_accounts, with_standstill
+from evenkeel.services.scheduler.domain.profiles import JobProfile, Measured, on_profile
+from evenkeel.services.scheduler.domain.replacements import in_their_places, on_rank_registered
+from evenkeel.services.scheduler.domain.restart import Resumed
+from evenkeel.services.scheduler.domain.transitions import on_verdict
+from evenkeel.services.scheduler.job_plans import JobPlans
+from evenkeel.services.scheduler.news import Newsroom
+from evenkeel.services.scheduler.parts import Parts
+from evenkeel.services.scheduler.plan_records import decision_from_document
+from evenkeel.services.scheduler.processes import Processes
+from evenkeel.services.scheduler.views import job_view
 
 _log = structlog.get_logger(__name__)
 

@@ -11,34 +11,34 @@ from dataclasses import replace
 
 import structlog
 
-from history.records import PlanRecord
-from history.vocabulary import PlanMode, PlanState
-from layouts.rank_state import RankPhase
-from services.common.backoff import Backoff
-from services.scheduler.advising import advise
-from services.scheduler.airborne import Airborne
-from services.scheduler.departures import Answer, dispatch_of, new_flight, solved, weigh
-from services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError, RecoveryNeededError
-from services.scheduler.dispatch.protocol import (
+from evenkeel.history.records import PlanRecord
+from evenkeel.history.vocabulary import PlanMode, PlanState
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.services.common.backoff import Backoff
+from evenkeel.services.scheduler.advising import advise
+from evenkeel.services.scheduler.airborne import Airborne
+from evenkeel.services.scheduler.departures import Answer, dispatch_of, new_flight, solved, weigh
+from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError, NothingLeftError, RecoveryNeededError
+from evenkeel.services.scheduler.dispatch.protocol import (
     CannotReshapeError,
     Decision,
     RankAwayError,
     RankRefusedError,
 )
-from services.scheduler.dispatch.two_phase import Flight
-from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
-from services.scheduler.domain.replacements import promoted
-from services.scheduler.domain.transitions import on_applied
-from services.scheduler.faults import JobAwayError
-from services.scheduler.news import Newsroom
-from services.scheduler.parts import Parts
-from services.scheduler.plan_log import PlanLog
-from services.scheduler.plan_records import note_of, plan_record
-from services.scheduler.planning.decision import Choice
-from services.scheduler.planning.solution import NoPlanError
-from services.scheduler.processes import Processes
-from services.scheduler.state_log import StateLog
-from services.scheduler.views import job_view
+from evenkeel.services.scheduler.dispatch.two_phase import Flight
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight, PlanNeed
+from evenkeel.services.scheduler.domain.replacements import promoted
+from evenkeel.services.scheduler.domain.transitions import on_applied
+from evenkeel.services.scheduler.faults import JobAwayError
+from evenkeel.services.scheduler.news import Newsroom
+from evenkeel.services.scheduler.parts import Parts
+from evenkeel.services.scheduler.plan_log import PlanLog
+from evenkeel.services.scheduler.plan_records import note_of, plan_record
+from evenkeel.services.scheduler.planning.decision import Choice
+from evenkeel.services.scheduler.planning.solution import NoPlanError
+from evenkeel.services.scheduler.processes import Processes
+from evenkeel.services.scheduler.state_log import StateLog
+from evenkeel.services.scheduler.views import job_view
 
 _log = structlog.get_logger(__name__)
 

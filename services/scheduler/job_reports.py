@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from services.scheduler.domain.suspicion import ProbeOutcome
+from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 
 
 class JobReports(Protocol):

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from history.records import PlanDropRecord, RestartRecord
-from history.vocabulary import PlanState
-from services.scheduler.adapters.store import Store
+from evenkeel.history.records import PlanDropRecord, RestartRecord
+from evenkeel.history.vocabulary import PlanState
+from evenkeel.services.scheduler.adapters.store import Store
 
 _WHY = "the scheduler began anew before it was decided"
 

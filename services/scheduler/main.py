@@ -1,33 +1,33 @@
-"""The scheduler's composition root: ``python -m services.scheduler``."""
+"""The scheduler's composition root: ``python -m evenkeel.services.scheduler``."""
 
 import asyncio
 
 import structlog
 
-from services.common.backoff import Reachability, persist
-from services.common.database import DATABASE_AWAY, create_engine, wait_for_database
-from services.common.health import Health, health_server, ready_file
-from services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
-from services.common.kafka.loop import LoopConfig
-from services.common.lifecycle import run_service
-from services.common.metrics import KafkaMetrics, create_registry
-from services.common.settings import load_settings
-from services.common.steady_clock import SteadyClock
-from services.scheduler.adapters.findings import DECODERS
-from services.scheduler.adapters.fleet_api_server import FleetServer, TlsFiles, fleet_server
-from services.scheduler.adapters.intake import Intake
-from services.scheduler.adapters.job_events import JobEvents
-from services.scheduler.adapters.rank_tls import RankTls
-from services.scheduler.adapters.sole import SoleScheduler
-from services.scheduler.adapters.store import Store
-from services.scheduler.adapters.store_outbox import OutboxPublisher
-from services.scheduler.coordinator import Coordinator
-from services.scheduler.metrics import SchedulerMetrics
-from services.scheduler.parts import Parts
-from services.scheduler.planning.decision import DecisionRule
-from services.scheduler.planning.price import TransitionCosts
-from services.scheduler.planning.warm_up import warm_up
-from services.scheduler.settings import SchedulerSettings
+from evenkeel.services.common.backoff import Reachability, persist
+from evenkeel.services.common.database import DATABASE_AWAY, create_engine, wait_for_database
+from evenkeel.services.common.health import Health, health_server, ready_file
+from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
+from evenkeel.services.common.kafka.loop import LoopConfig
+from evenkeel.services.common.lifecycle import run_service
+from evenkeel.services.common.metrics import KafkaMetrics, create_registry
+from evenkeel.services.common.settings import load_settings
+from evenkeel.services.common.steady_clock import SteadyClock
+from evenkeel.services.scheduler.adapters.findings import DECODERS
+from evenkeel.services.scheduler.adapters.fleet_api_server import FleetServer, TlsFiles, fleet_server
+from evenkeel.services.scheduler.adapters.intake import Intake
+from evenkeel.services.scheduler.adapters.job_events import JobEvents
+from evenkeel.services.scheduler.adapters.rank_tls import RankTls
+from evenkeel.services.scheduler.adapters.sole import SoleScheduler
+from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.adapters.store_outbox import OutboxPublisher
+from evenkeel.services.scheduler.coordinator import Coordinator
+from evenkeel.services.scheduler.metrics import SchedulerMetrics
+from evenkeel.services.scheduler.parts import Parts
+from evenkeel.services.scheduler.planning.decision import DecisionRule
+from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.services.scheduler.planning.warm_up import warm_up
+from evenkeel.services.scheduler.settings import SchedulerSettings
 
 _log = structlog.get_logger(__name__)
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from services.scheduler.adapters.fleet_port import JobNews
+from evenkeel.services.scheduler.adapters.fleet_port import JobNews
 
 _MAX_BEHIND = 256
 

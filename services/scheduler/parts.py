@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from services.scheduler.adapters.rank_tls import RankTls
-from services.scheduler.adapters.store import Store
-from services.scheduler.dispatch.two_phase import FlightTimes
-from services.scheduler.metrics import SchedulerMetrics
-from services.scheduler.planning.decision import DecisionRule
-from services.scheduler.planning.price import TransitionCosts
-from services.scheduler.processes import Spawn
+from evenkeel.services.scheduler.adapters.rank_tls import RankTls
+from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
+from evenkeel.services.scheduler.metrics import SchedulerMetrics
+from evenkeel.services.scheduler.planning.decision import DecisionRule
+from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.services.scheduler.processes import Spawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,11 +7,11 @@ from typing import Any
 
 import structlog
 
-from history.records import PlanEventRecord, PlanRecord, PlanStatus
-from history.vocabulary import PlanState
-from services.scheduler.adapters.store import Change, Store
-from services.scheduler.metrics import SchedulerMetrics
-from services.scheduler.news import Newsroom
+from evenkeel.history.records import PlanEventRecord, PlanRecord, PlanStatus
+from evenkeel.history.vocabulary import PlanState
+from evenkeel.services.scheduler.adapters.store import Change, Store
+from evenkeel.services.scheduler.metrics import SchedulerMetrics
+from evenkeel.services.scheduler.news import Newsroom
 
 _log = structlog.get_logger(__name__)
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from history.records import ActionRecord, AlternativeRecord, IncidentEventRecord, PlanRecord
-from history.vocabulary import IncidentEventKind, PlanMode
-from layouts.layout import Layout
-from layouts.rank_state import StandIn
-from services.scheduler.dispatch.protocol import Decision
-from services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
-from services.scheduler.planning.solution import Solution
+from evenkeel.history.records import ActionRecord, AlternativeRecord, IncidentEventRecord, PlanRecord
+from evenkeel.history.vocabulary import IncidentEventKind, PlanMode
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import StandIn
+from evenkeel.services.scheduler.dispatch.protocol import Decision
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
+from evenkeel.services.scheduler.planning.solution import Solution
 
 
 def plan_record(

@@ -14,15 +14,15 @@ from enum import StrEnum
 import structlog
 from prometheus_client import CollectorRegistry
 
-from services.scheduler.dispatch.protocol import (
+from evenkeel.services.scheduler.dispatch.protocol import (
     LinkProbe,
     RankAwayError,
     RankCalls,
     RankRefusedError,
     RankTimeoutError,
 )
-from services.scheduler.domain.suspicion import ProbeOutcome, Suspicion
-from services.scheduler.metrics import SchedulerMetrics
+from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome, Suspicion
+from evenkeel.services.scheduler.metrics import SchedulerMetrics
 
 REPETITIONS = 3
 """The shortest counts: a repetition is only ever disturbed upwards."""

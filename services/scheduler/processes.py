@@ -6,13 +6,13 @@ from typing import Any
 
 import structlog
 
-from services.common.backoff import Backoff
-from services.scheduler.adapters.rank_client import RankClient
-from services.scheduler.adapters.rank_tls import RankTls
-from services.scheduler.adapters.rank_watch import StreamBroken, watch_rank
-from services.scheduler.dispatch.board import StateBoard
-from services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
-from services.scheduler.domain.job_state import RankInfo
+from evenkeel.services.common.backoff import Backoff
+from evenkeel.services.scheduler.adapters.rank_client import RankClient
+from evenkeel.services.scheduler.adapters.rank_tls import RankTls
+from evenkeel.services.scheduler.adapters.rank_watch import StreamBroken, watch_rank
+from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
+from evenkeel.services.scheduler.domain.job_state import RankInfo
 
 _log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import structlog
 from prometheus_client import Counter
 
-from services.common.backoff import Backoff
+from evenkeel.services.common.backoff import Backoff
 
 FIRST_SECONDS = 0.2
 LONGEST_SECONDS = 300.0

@@ -13,29 +13,29 @@ from functools import partial
 
 import structlog
 
-from history.errors import FinishedJobError, UnknownRankError
-from history.records import JobRecord, RankRecord, VerdictRecord
-from history.vocabulary import JobState
-from services.scheduler.adapters.fleet_port import JobNews, JobView
-from services.scheduler.adapters.store import JobStateRecord
-from services.scheduler.domain.job_state import JobKnowledge
-from services.scheduler.domain.loose_ends import loose_ends
-from services.scheduler.domain.profiles import JobProfile
-from services.scheduler.domain.restart import new_job, resumed_job
-from services.scheduler.domain.suspicion import Suspicion
-from services.scheduler.endings import Endings
-from services.scheduler.eyewitness import Eyewitness
-from services.scheduler.faults import JobAwayError, JobFailedError, is_fault
-from services.scheduler.job_actor import JobActor
-from services.scheduler.job_reports import JobReports
-from services.scheduler.job_tasks import JobTasks
-from services.scheduler.last_known import last_known
-from services.scheduler.news import Newsroom
-from services.scheduler.parts import Parts
-from services.scheduler.probing import Prober
-from services.scheduler.processes import Processes
-from services.scheduler.renewals import Renewals
-from services.scheduler.standstill import Standstill
+from evenkeel.history.errors import FinishedJobError, UnknownRankError
+from evenkeel.history.records import JobRecord, RankRecord, VerdictRecord
+from evenkeel.history.vocabulary import JobState
+from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
+from evenkeel.services.scheduler.adapters.store import JobStateRecord
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.domain.loose_ends import loose_ends
+from evenkeel.services.scheduler.domain.profiles import JobProfile
+from evenkeel.services.scheduler.domain.restart import new_job, resumed_job
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
+from evenkeel.services.scheduler.endings import Endings
+from evenkeel.services.scheduler.eyewitness import Eyewitness
+from evenkeel.services.scheduler.faults import JobAwayError, JobFailedError, is_fault
+from evenkeel.services.scheduler.job_actor import JobActor
+from evenkeel.services.scheduler.job_reports import JobReports
+from evenkeel.services.scheduler.job_tasks import JobTasks
+from evenkeel.services.scheduler.last_known import last_known
+from evenkeel.services.scheduler.news import Newsroom
+from evenkeel.services.scheduler.parts import Parts
+from evenkeel.services.scheduler.probing import Prober
+from evenkeel.services.scheduler.processes import Processes
+from evenkeel.services.scheduler.renewals import Renewals
+from evenkeel.services.scheduler.standstill import Standstill
 
 _log = structlog.get_logger(__name__)
 

@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from services.common.settings import DatabaseSettings, ServiceSettings
-from services.scheduler.adapters.fleet_api_settings import FleetApiSettings
-from services.scheduler.adapters.rank_tls import RankTlsSettings
+from evenkeel.services.common.settings import DatabaseSettings, ServiceSettings
+from evenkeel.services.scheduler.adapters.fleet_api_settings import FleetApiSettings
+from evenkeel.services.scheduler.adapters.rank_tls import RankTlsSettings
 
 
 class SchedulerSettings(ServiceSettings, DatabaseSettings, FleetApiSettings, RankTlsSettings):

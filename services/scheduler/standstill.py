@@ -9,11 +9,11 @@ import asyncio
 
 import structlog
 
-from history.vocabulary import PlanMode
-from layouts.rank_state import RankPhase, RankState
-from services.scheduler.dispatch.board import StateBoard
-from services.scheduler.job_actor import JobActor
-from services.scheduler.processes import Spawn
+from evenkeel.history.vocabulary import PlanMode
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.job_actor import JobActor
+from evenkeel.services.scheduler.processes import Spawn
 
 PATIENCE_SECONDS = 3.0
 """A death that made them park is told within half of that, by the detector or by the eyewitness."""

@@ -1,11 +1,11 @@
 """Which state a job was last said to be in: each is recorded once."""
 
-from history.vocabulary import JobState
-from services.scheduler.adapters.store import Change, JobStateRecord
-from services.scheduler.domain.job_state import JobKnowledge
-from services.scheduler.news import Newsroom
-from services.scheduler.parts import Parts
-from services.scheduler.views import job_view
+from evenkeel.history.vocabulary import JobState
+from evenkeel.services.scheduler.adapters.store import Change, JobStateRecord
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.services.scheduler.news import Newsroom
+from evenkeel.services.scheduler.parts import Parts
+from evenkeel.services.scheduler.views import job_view
 
 
 class StateLog:

@@ -1,8 +1,8 @@
 """A job as the fleet API shows it."""
 
-from history.vocabulary import JobState
-from services.scheduler.adapters.fleet_port import JobView, RankView
-from services.scheduler.domain.job_state import JobKnowledge
+from evenkeel.history.vocabulary import JobState
+from evenkeel.services.scheduler.adapters.fleet_port import JobView, RankView
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 
 
 def job_view(job: JobKnowledge) -> JobView:

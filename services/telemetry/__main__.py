@@ -1,7 +1,7 @@
-"""``python -m services.telemetry``."""
+"""``python -m evenkeel.services.telemetry``."""
 
 import sys
 
-from services.telemetry.main import main
+from evenkeel.services.telemetry.main import main
 
 sys.exit(main())

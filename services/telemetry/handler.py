@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import structlog
 
-from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
-from services.common.kafka.ports import Producer
-from services.common.kafka.tail import Tail
-from services.telemetry.adapters.observation_codec import observation_records
-from services.telemetry.adapters.record_batch import ArrivedRun, RecordBatchDecoder
-from services.telemetry.adapters.recovery import PartitionMemory, remember
-from services.telemetry.adapters.rollup_writer import RollupWriter
-from services.telemetry.domain.frames import Outcome
-from services.telemetry.domain.job_stream import RETURN_SECONDS, JobStream
-from services.telemetry.domain.observed import ArrivedEvent, ClosedFrame, EventKind, Numbered, Picture
-from services.telemetry.domain.rollups import RollupAggregator, RollupHold
-from services.telemetry.domain.sample_block import SampleBlock
-from services.telemetry.domain.sequences import RecordSequences
-from services.telemetry.metrics import TelemetryMetrics
+from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
+from evenkeel.services.common.kafka.ports import Producer
+from evenkeel.services.common.kafka.tail import Tail
+from evenkeel.services.telemetry.adapters.observation_codec import observation_records
+from evenkeel.services.telemetry.adapters.record_batch import ArrivedRun, RecordBatchDecoder
+from evenkeel.services.telemetry.adapters.recovery import PartitionMemory, remember
+from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
+from evenkeel.services.telemetry.domain.frames import Outcome
+from evenkeel.services.telemetry.domain.job_stream import RETURN_SECONDS, JobStream
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ClosedFrame, EventKind, Numbered, Picture
+from evenkeel.services.telemetry.domain.rollups import RollupAggregator, RollupHold
+from evenkeel.services.telemetry.domain.sample_block import SampleBlock
+from evenkeel.services.telemetry.domain.sequences import RecordSequences
+from evenkeel.services.telemetry.metrics import TelemetryMetrics
 
 # A restart makes an unwritten rollup again if it is not older than this, or begins within so many newest records of its
 # partition. That bounds what is read again: 30 s of many ranks, or a second or two of work for windows of slow jobs.
@@ -66,7 +66,7 @@ class _Shard:
 
 
 class TelemetryHandler:
-    """The handler of the records' topic; see :class:`services.common.kafka.Handler`."""
+    """The handler of the records' topic; see :class:`evenkeel.services.common.kafka.Handler`."""
 
     def __init__(
         self,

@@ -5,10 +5,10 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from contracts.topics import RECORDS
-from services.common.database import create_engine
-from services.common.health import Health, health_server, ready_file
-from services.common.kafka import (
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.health import Health, health_server, ready_file
+from evenkeel.services.common.kafka import (
     ConsumeLoop,
     DeadLetters,
     KafkaClientConfig,
@@ -16,16 +16,16 @@ from services.common.kafka import (
     KafkaProducer,
     LoopConfig,
 )
-from services.common.kafka.tail import KafkaTail
-from services.common.lifecycle import run_service
-from services.common.metrics import KafkaMetrics, create_registry
-from services.common.settings import load_settings
-from services.common.steady_clock import SteadyClock
-from services.telemetry.adapters.rollup_writer import RollupWriter
-from services.telemetry.handler import TelemetryHandler
-from services.telemetry.metrics import TelemetryMetrics
-from services.telemetry.settings import TelemetrySettings
-from services.telemetry.warm_up import warm_up
+from evenkeel.services.common.kafka.tail import KafkaTail
+from evenkeel.services.common.lifecycle import run_service
+from evenkeel.services.common.metrics import KafkaMetrics, create_registry
+from evenkeel.services.common.settings import load_settings
+from evenkeel.services.common.steady_clock import SteadyClock
+from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
+from evenkeel.services.telemetry.handler import TelemetryHandler
+from evenkeel.services.telemetry.metrics import TelemetryMetrics
+from evenkeel.services.telemetry.settings import TelemetrySettings
+from evenkeel.services.telemetry.warm_up import warm_up
 
 SERVICE = "telemetry"
 # What a fetch brings of a partition, of the smallest records there are: some 50 ms of work, and one acknowledgement.

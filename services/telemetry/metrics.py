@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from services.common.metrics import SHORT_SECONDS_BUCKETS
+from evenkeel.services.common.metrics import SHORT_SECONDS_BUCKETS
 
 
 class TelemetryMetrics:

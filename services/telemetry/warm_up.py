@@ -1,23 +1,23 @@
 """Has all that is compiled ready before the first record comes.
 
-The first process of a machine compiles, and keeps it for those that follow (:mod:`numeric.compiled`); these load it.
-Images are built with it: ``python -m services.telemetry.warm_up``.
+The first process of a machine compiles, and keeps it for those that follow (:mod:`evenkeel.numeric.compiled`); these
+load it. Images are built with it: ``python -m evenkeel.services.telemetry.warm_up``.
 """
 
 import time
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from contracts.headers import record_headers
-from contracts.topics import RECORDS
-from services.common.kafka import ConsumedRecord, FetchedRecords, Partition
-from services.telemetry.adapters.observation_codec import observation_record, observation_records
-from services.telemetry.adapters.picked_run import PickedRun
-from services.telemetry.adapters.record_batch import RecordBatchDecoder
-from services.telemetry.domain.job_stream import JobStream
-from services.telemetry.domain.rollups import RollupAggregator
-from services.telemetry.domain.sequences import RecordSequences
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.services.common.kafka import ConsumedRecord, FetchedRecords, Partition
+from evenkeel.services.telemetry.adapters.observation_codec import observation_record, observation_records
+from evenkeel.services.telemetry.adapters.picked_run import PickedRun
+from evenkeel.services.telemetry.adapters.record_batch import RecordBatchDecoder
+from evenkeel.services.telemetry.domain.job_stream import JobStream
+from evenkeel.services.telemetry.domain.rollups import RollupAggregator
+from evenkeel.services.telemetry.domain.sequences import RecordSequences
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _NOWHERE = Partition(RECORDS.name, -1)
 _RANKS = range(4)

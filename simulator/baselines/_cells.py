@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
-from layouts.layout import Layout, Stage
-from services.scheduler.planning.levers.micro_batch_quota import best_quotas
-from simulator.fleet.operation import Grid
-from simulator.fleet.strategy import Question
+from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.services.scheduler.planning.levers.micro_batch_quota import best_quotas
+from evenkeel.simulator.fleet.operation import Grid
+from evenkeel.simulator.fleet.strategy import Question
 
 
 def equal_stage(first_block: int, stop_block: int, ranks: Sequence[int]) -> Stage:

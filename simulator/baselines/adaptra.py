@@ -7,10 +7,10 @@ it starts from; slow sends are not modelled, so delegating them to the CPU gains
 and restart.
 """
 
-from simulator.baselines.checkpoint_restart import CheckpointRestart
-from simulator.fleet.network import Discipline
-from simulator.fleet.operation import Operation, operation_seconds
-from simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.baselines.checkpoint_restart import CheckpointRestart
+from evenkeel.simulator.fleet.network import Discipline
+from evenkeel.simulator.fleet.operation import Operation, operation_seconds
+from evenkeel.simulator.fleet.strategy import Answer, Question
 
 DEPTHS = (0, 1, 2, 4)
 

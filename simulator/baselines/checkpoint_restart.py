@@ -5,10 +5,10 @@ the job restarts on the replicas that are whole (an operator or an elastic launc
 batch; the time of a checkpoint's writing is not charged.
 """
 
-from simulator.baselines._cells import spread, whole_replicas
-from simulator.fleet.operation import Operation, operation_of
-from simulator.fleet.strategy import Answer, Question
-from simulator.fleet.transition import rollback_seconds
+from evenkeel.simulator.baselines._cells import spread, whole_replicas
+from evenkeel.simulator.fleet.operation import Operation, operation_of
+from evenkeel.simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.fleet.transition import rollback_seconds
 
 
 class CheckpointRestart:

@@ -6,9 +6,9 @@ and the rerun of the failed step are one constant pause; slow devices are not ac
 this with replicas of thousands of devices, is ``ft_hsdp.py``.
 """
 
-from simulator.baselines._cells import whole_replicas
-from simulator.fleet.operation import Operation
-from simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.baselines._cells import whole_replicas
+from evenkeel.simulator.fleet.operation import Operation
+from evenkeel.simulator.fleet.strategy import Answer, Question
 
 STALL_SECONDS = 30.0
 """Heartbeats older than 5 s leave the quorum, which ticks ten times a second; the rest is groups and the rerun."""

@@ -9,15 +9,15 @@ engine does (docs/engine.md, "What a failure costs of the iteration").
 from collections.abc import Sequence
 from dataclasses import replace
 
-from layouts.layout import Layout
-from layouts.mix import Mix, even_mix
-from services.scheduler.planning.decision import Choice, DecisionRule, decide
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import NoPlanError, Solution
-from services.scheduler.planning.solver import solve
-from simulator.fleet.operation import Operation, layout_of, operation_of
-from simulator.fleet.strategy import Answer, Question
-from simulator.fleet.transition import transition_seconds
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.mix import Mix, even_mix
+from evenkeel.services.scheduler.planning.decision import Choice, DecisionRule, decide
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import NoPlanError, Solution
+from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.simulator.fleet.operation import Operation, layout_of, operation_of
+from evenkeel.simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.fleet.transition import transition_seconds
 
 MAX_SCALE = 1.5
 """Largest micro-batch, 1 = as registered: what a device must have of activation memory in reserve."""

@@ -7,12 +7,12 @@ draws least is taken, each with no more power than it needs; a change of power i
 
 from dataclasses import replace
 
-from services.scheduler.planning.solution import TIE
-from simulator.baselines.evenkeel import EvenkeelMix
-from simulator.fleet.operation import operation_seconds
-from simulator.fleet.power import PowerBoost
-from simulator.fleet.strategy import Answer, Question
-from simulator.levers.power_boost import at_the_limit, boosted, extra_power
+from evenkeel.services.scheduler.planning.solution import TIE
+from evenkeel.simulator.baselines.evenkeel import EvenkeelMix
+from evenkeel.simulator.fleet.operation import operation_seconds
+from evenkeel.simulator.fleet.power import PowerBoost
+from evenkeel.simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.levers.power_boost import at_the_limit, boosted, extra_power
 
 _STEPS = 3
 

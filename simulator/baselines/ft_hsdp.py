@@ -9,9 +9,9 @@ the stall at the return (published: 100 to 120 s) is zero unless asked for, as i
 devices are not acted upon, as there.
 """
 
-from simulator.baselines._cells import whole_replicas
-from simulator.fleet.operation import Operation, operation_of
-from simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.baselines._cells import whole_replicas
+from evenkeel.simulator.fleet.operation import Operation, operation_of
+from evenkeel.simulator.fleet.strategy import Answer, Question
 
 NUM_REPLICAS = 12
 STALL_SECONDS = 180.0

@@ -8,10 +8,16 @@ that hold a slow or dead device (there are no spares) and is only taken when tha
 never changed. Dead devices: checkpoint and restart, as it has nothing else.
 """
 
-from simulator.baselines._cells import balanced_quotas, equal_stage, proportional_borders, spread, whole_replicas
-from simulator.fleet.operation import Grid, Operation, operation_of, operation_seconds
-from simulator.fleet.strategy import Answer, Question
-from simulator.fleet.transition import rollback_seconds
+from evenkeel.simulator.baselines._cells import (
+    balanced_quotas,
+    equal_stage,
+    proportional_borders,
+    spread,
+    whole_replicas,
+)
+from evenkeel.simulator.fleet.operation import Grid, Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.fleet.transition import rollback_seconds
 
 RESIZE_SECONDS = 60.0
 

@@ -4,16 +4,16 @@ Source: arXiv 2504.06095. A tensor group with f dead devices runs with n - f equ
 most broken share a replica; the replica's batch shrinks to keep pace, the others take it over. A change is a restart
 from a checkpoint. Deviations: the global batch is kept (fixed-batch variant); the reshard around the gradient exchange
 is not charged (published below 1 %, up to 4 % of backward); slow devices are not acted upon. With power boost:
-:mod:`simulator.baselines.ntp_power`.
+:mod:`evenkeel.simulator.baselines.ntp_power`.
 """
 
 from collections.abc import Mapping
 
-from layouts.layout import Stage
-from simulator.baselines._cells import balanced_quotas, equal_stage, live_ranks, spread
-from simulator.fleet.operation import Operation, operation_of
-from simulator.fleet.strategy import Answer, Question
-from simulator.fleet.transition import rollback_seconds
+from evenkeel.layouts.layout import Stage
+from evenkeel.simulator.baselines._cells import balanced_quotas, equal_stage, live_ranks, spread
+from evenkeel.simulator.fleet.operation import Operation, operation_of
+from evenkeel.simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.fleet.transition import rollback_seconds
 
 
 class NonuniformTensor:

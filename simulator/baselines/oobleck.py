@@ -10,12 +10,12 @@ goes on as long as one pipeline fits memory. Slow devices are not acted upon.
 import math
 from collections.abc import Iterator
 
-from layouts.layout import Stage
-from services.scheduler.planning.levers.micro_batch_quota import best_quotas
-from simulator.baselines._cells import equal_stage, even_borders, spread, whole_cells
-from simulator.fleet.operation import Grid, Operation, operation_of, operation_seconds
-from simulator.fleet.strategy import Answer, Question
-from simulator.fleet.transition import transition_seconds
+from evenkeel.layouts.layout import Stage
+from evenkeel.services.scheduler.planning.levers.micro_batch_quota import best_quotas
+from evenkeel.simulator.baselines._cells import equal_stage, even_borders, spread, whole_cells
+from evenkeel.simulator.fleet.operation import Grid, Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.fleet.transition import transition_seconds
 
 
 def partitions(total: int, parts: int, smallest: int, largest: int) -> Iterator[tuple[int, ...]]:

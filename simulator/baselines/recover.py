@@ -6,9 +6,9 @@ and contribute nothing. Deviations: the in-step recovery (re-reduction of bucket
 published, so a replica that has left stays out.
 """
 
-from simulator.baselines._cells import whole_replicas
-from simulator.fleet.operation import Operation, layout_of
-from simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.baselines._cells import whole_replicas
+from evenkeel.simulator.fleet.operation import Operation, layout_of
+from evenkeel.simulator.fleet.strategy import Answer, Question
 
 STALL_SECONDS = 5.0
 

@@ -9,12 +9,12 @@ further; healthy jobs run plain 1F1B, as in ResiHP's comparison, which gives one
 Slow devices are not acted upon.
 """
 
-from layouts.layout import Layout, Stage
-from simulator.baselines._cells import whole_cells
-from simulator.fleet.network import Discipline, Routes
-from simulator.fleet.operation import Grid, Operation, operation_of
-from simulator.fleet.strategy import Answer, Question
-from simulator.fleet.transition import transition_seconds
+from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.simulator.baselines._cells import whole_cells
+from evenkeel.simulator.fleet.network import Discipline, Routes
+from evenkeel.simulator.fleet.operation import Grid, Operation, operation_of
+from evenkeel.simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.fleet.transition import transition_seconds
 
 DECOUPLED = Discipline(split_backward=True, staggered_step=True, extra_activations=1)
 

@@ -11,12 +11,12 @@ when every replica has lost a stage it cannot be restored and the job ends.
 
 from collections.abc import Mapping
 
-from layouts.layout import Stage
-from simulator.baselines._cells import equal_stage, live_ranks, proportional_borders
-from simulator.fleet.network import migrated_routes
-from simulator.fleet.operation import Grid, Operation, grid_seconds, operation_of, operation_seconds
-from simulator.fleet.strategy import Answer, Question
-from simulator.fleet.transition import transition_seconds
+from evenkeel.layouts.layout import Stage
+from evenkeel.simulator.baselines._cells import equal_stage, live_ranks, proportional_borders
+from evenkeel.simulator.fleet.network import migrated_routes
+from evenkeel.simulator.fleet.operation import Grid, Operation, grid_seconds, operation_of, operation_seconds
+from evenkeel.simulator.fleet.strategy import Answer, Question
+from evenkeel.simulator.fleet.transition import transition_seconds
 
 DELTAS = (0, 1, 2, 4)
 PLAN_SECONDS = 1.44

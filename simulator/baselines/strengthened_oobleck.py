@@ -5,12 +5,12 @@ then split over the pipelines by their estimated speed, and a template's layers 
 stages when that is faster.
 """
 
-from services.scheduler.planning.levers.layer_split import best_split
-from services.scheduler.planning.situation import Situation
-from simulator.baselines._cells import balanced_quotas
-from simulator.baselines.oobleck import Oobleck
-from simulator.fleet.operation import Operation
-from simulator.fleet.strategy import Question
+from evenkeel.services.scheduler.planning.levers.layer_split import best_split
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.simulator.baselines._cells import balanced_quotas
+from evenkeel.simulator.baselines.oobleck import Oobleck
+from evenkeel.simulator.fleet.operation import Operation
+from evenkeel.simulator.fleet.strategy import Question
 
 
 class StrengthenedOobleck(Oobleck):

@@ -5,10 +5,10 @@ dead stages stays blind to speed, which is why ResiHP measures hardly any gain. 
 where every cell of a replica is its own, elsewhere quotas of home stay.
 """
 
-from simulator.baselines._cells import balanced_quotas
-from simulator.baselines.recycle import ReCycle
-from simulator.fleet.operation import Grid
-from simulator.fleet.strategy import Question
+from evenkeel.simulator.baselines._cells import balanced_quotas
+from evenkeel.simulator.baselines.recycle import ReCycle
+from evenkeel.simulator.fleet.operation import Grid
+from evenkeel.simulator.fleet.strategy import Question
 
 
 class StrengthenedReCycle(ReCycle):

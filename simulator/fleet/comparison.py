@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from simulator.fleet.result import RunResult
-from simulator.fleet.scenario import Scenario
-from simulator.fleet.simulation import FleetSimulation
-from simulator.fleet.strategy import Strategy
+from evenkeel.simulator.fleet.result import RunResult
+from evenkeel.simulator.fleet.scenario import Scenario
+from evenkeel.simulator.fleet.simulation import FleetSimulation
+from evenkeel.simulator.fleet.strategy import Strategy
 
 
 def run_scenario(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from layouts.layout import Stage
+from evenkeel.layouts.layout import Stage
 
 Floats = NDArray[np.float64]
 _NUM_SAMPLES = 16

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from layouts.model import BlockCost, ModelSpec
+from evenkeel.layouts.model import BlockCost, ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simulator.fleet.conditions import noise_factors
+from evenkeel.simulator.fleet.conditions import noise_factors
 
 Routes = tuple[tuple[tuple[int, ...], ...], ...]
 Borders = tuple[tuple[int, int, int, float], ...]

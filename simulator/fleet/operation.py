@@ -11,11 +11,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from layouts.layout import Layout, Replica, Stage
-from layouts.routes import Route
-from services.scheduler.planning.cost_model import CostModel
-from simulator.fleet.conditions import IDEAL, Conditions, Floats, replica_seconds
-from simulator.fleet.network import Borders, Discipline, Routes, period_seconds
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.routes import Route
+from evenkeel.services.scheduler.planning.cost_model import CostModel
+from evenkeel.simulator.fleet.conditions import IDEAL, Conditions, Floats, replica_seconds
+from evenkeel.simulator.fleet.network import Borders, Discipline, Routes, period_seconds
 
 PLAIN = Discipline()
 Grid = tuple[tuple[Stage | None, ...], ...]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from simulator.fleet.result import RunResult, Segment
+from evenkeel.simulator.fleet.result import RunResult, Segment
 
 mpl.use("Agg")
 

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from layouts.layout import Layout, Stage
-from simulator.fleet.operation import Operation, operation_of
-from simulator.fleet.strategy import Answer, Question, Strategy
+from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.simulator.fleet.operation import Operation, operation_of
+from evenkeel.simulator.fleet.strategy import Answer, Question, Strategy
 
 
 class Representatives:

@@ -13,17 +13,17 @@ from typing import Any, TypeVar
 
 import yaml
 
-from layouts.json_schema import complaint
-from layouts.layout import Layout, uniform_layout
-from services.scheduler.planning.cost_model import CostModel, Workload
-from services.scheduler.planning.price import TransitionCosts
-from simulator.fleet.detection import DetectorModel
-from simulator.fleet.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
-from simulator.fleet.models import MODELS, TransformerShape
-from simulator.fleet.power import PowerBoost
-from simulator.fleet.scenario_schema import MOST_DEVICES, scenario_schema
-from simulator.fleet.strategy import Costs
-from simulator.fleet.topology import Scope, Topology
+from evenkeel.layouts.json_schema import complaint
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.simulator.fleet.detection import DetectorModel
+from evenkeel.simulator.fleet.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
+from evenkeel.simulator.fleet.models import MODELS, TransformerShape
+from evenkeel.simulator.fleet.power import PowerBoost
+from evenkeel.simulator.fleet.scenario_schema import MOST_DEVICES, scenario_schema
+from evenkeel.simulator.fleet.strategy import Costs
+from evenkeel.simulator.fleet.topology import Scope, Topology
 
 _MOST_FAULTS = 1_000_000
 _T = TypeVar("_T")

@@ -6,9 +6,9 @@ Limits are far beyond any fleet: they keep a slip of the pen from asking for a b
 from collections.abc import Sequence
 from typing import Any
 
-from simulator.fleet.faults import Spacing
-from simulator.fleet.models import MODELS
-from simulator.fleet.topology import Scope
+from evenkeel.simulator.fleet.faults import Spacing
+from evenkeel.simulator.fleet.models import MODELS
+from evenkeel.simulator.fleet.topology import Scope
 
 MOST_DEVICES = 1_000_000
 _LARGEST = 1e24

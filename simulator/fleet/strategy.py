@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from layouts.layout import Layout
-from services.scheduler.planning.cost_model import CostModel
-from services.scheduler.planning.links import SlowLink
-from services.scheduler.planning.price import TransitionCosts
-from simulator.fleet.operation import Operation
-from simulator.fleet.power import PowerBoost
-from simulator.fleet.topology import Topology
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.cost_model import CostModel
+from evenkeel.services.scheduler.planning.links import SlowLink
+from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.simulator.fleet.operation import Operation
+from evenkeel.simulator.fleet.power import PowerBoost
+from evenkeel.simulator.fleet.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from layouts.cut import cut
-from layouts.layout import Stage
-from layouts.model import ModelSpec
-from simulator.fleet.operation import Operation
-from simulator.fleet.strategy import Costs
+from evenkeel.layouts.cut import cut
+from evenkeel.layouts.layout import Stage
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.simulator.fleet.operation import Operation
+from evenkeel.simulator.fleet.strategy import Costs
 
 
 def _held(operation: Operation) -> dict[int, tuple[Stage, int]]:

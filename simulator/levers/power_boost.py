@@ -1,6 +1,7 @@
 """Lever: power boost. Healthy devices of a domain that lost something run above their design power (NTP-PW).
 
-Capability: ``power``, that is :attr:`simulator.fleet.strategy.Costs.power`; a machine park that does not name it is
+Capability: ``power``, that is :attr:`evenkeel.simulator.fleet.strategy.Costs.power`; a machine park that does not name
+it is
 offered nothing. A plan is made as if every such domain ran at its limit; then each replica gets the least power, in
 hundredths, with which it holds nobody up: the pace is that of the replicas that cannot be boosted, and where there are
 none that of the healthy job. Nothing moves and nobody pauses.
@@ -10,10 +11,10 @@ A device that is slow itself is not boosted: what made it slow is not a lack of 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from layouts.layout import Stage
-from simulator.fleet.operation import Operation, operation_of, operation_seconds
-from simulator.fleet.power import PowerBoost
-from simulator.fleet.strategy import Question
+from evenkeel.layouts.layout import Stage
+from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.power import PowerBoost
+from evenkeel.simulator.fleet.strategy import Question
 
 CAPABILITY = "power"
 _STEP = 0.01

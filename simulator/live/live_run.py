@@ -16,21 +16,21 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 from aiokafka import AIOKafkaProducer
+
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
+from evenkeel.simulator.fleet.faults import Fault, Truth
+from evenkeel.simulator.fleet.scenario import Scenario
+from evenkeel.simulator.hardware import Hardware
+from evenkeel.simulator.live.simulated_job import Documents, Iteration, SimulatedJob
+from evenkeel.simulator.live.simulated_rank import SimulatedRank
 from evenkeel.telemetry.v1 import telemetry_pb2
-
-from contracts.headers import record_headers
-from contracts.topics import RECORDS
-from layouts.codec import layout_to_proto, model_to_proto
-from simulator.fleet.faults import Fault, Truth
-from simulator.fleet.scenario import Scenario
-from simulator.hardware import Hardware
-from simulator.live.simulated_job import Documents, Iteration, SimulatedJob
-from simulator.live.simulated_rank import SimulatedRank
-from trainer_sdk.control.server import ControlServer
-from trainer_sdk.control.tls import ControllerTls, fleet_channel, security_of
-from trainer_sdk.emit.producer import create_producer
+from evenkeel.trainer_sdk.control.server import ControlServer
+from evenkeel.trainer_sdk.control.tls import ControllerTls, fleet_channel, security_of
+from evenkeel.trainer_sdk.emit.producer import create_producer
 
 _CALL_SECONDS = 30.0
 _WAIT_SECONDS = 0.05

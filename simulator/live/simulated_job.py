@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from layouts.layout import Layout
-from layouts.model import ModelSpec
-from layouts.rank_state import RankPhase
-from simulator.hardware import Hardware
-from simulator.live.simulated_rank import SimulatedRank
-from simulator.noise import rank_noise
-from simulator.observations import observations
-from simulator.pipeline_run import RankTimes, run_pipeline
-from simulator.workload import Workload, length_histogram, packed_workload
-from trainer_sdk.control.state import ApplyMode
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.simulator.hardware import Hardware
+from evenkeel.simulator.live.simulated_rank import SimulatedRank
+from evenkeel.simulator.noise import rank_noise
+from evenkeel.simulator.observations import observations
+from evenkeel.simulator.pipeline_run import RankTimes, run_pipeline
+from evenkeel.simulator.workload import Workload, length_histogram, packed_workload
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.control.state import ApplyMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """One rank of a job that does not exist: the SDK's mailbox, and what the engine's state would be."""
 
-from layouts.layout import Layout
-from layouts.rank_state import RankPhase, RankState
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.state import Commit
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.state import Commit
 
 PROBE_SECONDS_PER_CUBE = 2e-13
 """A probe's matrix product takes size cubed times this on a healthy device: some 10 TFLOP/s."""

@@ -20,11 +20,11 @@ from typing import TypeVar
 
 import grpc
 import psycopg
-from evenkeel.scheduler.v1 import scheduler_pb2
 
-from cli.fleet_client import FleetClient
-from stack.ports import LOOPBACK, free_ports
-from trainer_sdk.launcher.inject import slow
+from evenkeel.cli.fleet_client import FleetClient
+from evenkeel.scheduler.v1 import scheduler_pb2
+from evenkeel.stack.ports import LOOPBACK, free_ports
+from evenkeel.trainer_sdk.launcher.inject import slow
 
 ROOT = Path(__file__).resolve().parents[2]
 UP_TIMEOUT_SECONDS = 1800
@@ -111,7 +111,7 @@ def running_job(environment: dict[str, str]) -> Iterator[Path]:
     job["flops_per_second"] /= 2
     job |= {"controller_bind_host": "0.0.0.0", "controller_advertise_host": "host.docker.internal"}
     (folder / "description.json").write_text(json.dumps({**job, "job_id": JOB_ID}))
-    command = [sys.executable, "-m", "trainer_sdk.launcher", str(folder / "description.json")]
+    command = [sys.executable, "-m", "evenkeel.trainer_sdk.launcher", str(folder / "description.json")]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EVENKEEL_")}
     launcher = subprocess.Popen([*command, "--run-dir", str(folder / "run")], env={**clean, **environment})
     try:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from stack.stack import Stack
+from evenkeel.stack.stack import Stack
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

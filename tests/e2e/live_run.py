@@ -10,13 +10,13 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from stack.paths import checkout_root
-from stack.stack import Stack
-from trainer_sdk.elastic.config import TrainingConfig, config_from_json
-from trainer_sdk.elastic.model import model_spec
-from trainer_sdk.launcher.job_file import load_job
-from trainer_sdk.launcher.job_spec import JobSpec
-from trainer_sdk.launcher.launcher import Launcher
+from evenkeel.stack.paths import checkout_root
+from evenkeel.stack.stack import Stack
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_from_json
+from evenkeel.trainer_sdk.elastic.model import model_spec
+from evenkeel.trainer_sdk.launcher.job_file import load_job
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 PATIENCE_SECONDS = 600.0
 """As the slowest machine needs: eight processes load their libraries for minutes where others want the processors."""

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-import trainer_sdk as evenkeel
+import evenkeel
 
 
 class Layer(torch.nn.Linear):

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from demo.expectations import expectations_of
-from demo.lateness import ON_TIME, lateness_during
-from demo.live import choose_view
-from demo.observations import Observations
-from demo.performance import perform
-from demo.summary import loss_differences
-from stack.stack import Stack
+from evenkeel.demo.expectations import expectations_of
+from evenkeel.demo.lateness import ON_TIME, lateness_during
+from evenkeel.demo.live import choose_view
+from evenkeel.demo.observations import Observations
+from evenkeel.demo.performance import perform
+from evenkeel.demo.summary import loss_differences
+from evenkeel.stack.stack import Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
 

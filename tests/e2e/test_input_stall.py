@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from layouts.layout import uniform_layout
-from stack.stack import Stack
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.stack.stack import Stack
+from evenkeel.trainer_sdk.elastic.model import model_spec_of
+from evenkeel.trainer_sdk.launcher.inject import slow_input
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from tests.e2e.live_run import LiveRun, example_job, narrowed
-from trainer_sdk.elastic.model import model_spec_of
-from trainer_sdk.launcher.inject import slow_input
-from trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

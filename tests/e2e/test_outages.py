@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from stack.faults import frozen
-from stack.services import SERVICE_NAMES, is_healthy
-from stack.stack import Stack
+from evenkeel.stack.faults import frozen
+from evenkeel.stack.services import SERVICE_NAMES, is_healthy
+from evenkeel.stack.stack import Stack
+from evenkeel.trainer_sdk.elastic.model import model_spec_of
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from tests.e2e.live_run import PATIENCE_SECONDS, LiveRun, example_job, narrowed
-from trainer_sdk.elastic.model import model_spec_of
-from trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 

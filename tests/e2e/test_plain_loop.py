@@ -19,8 +19,8 @@ import psycopg
 import pytest
 import torch.distributed as dist
 
-from stack.paths import checkout_root
-from stack.stack import Stack
+from evenkeel.stack.paths import checkout_root
+from evenkeel.stack.stack import Stack
 from tests.e2e.live_run import PATIENCE_SECONDS, new_folder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -88,7 +88,7 @@ class Run:
     def evenkeel(self, *arguments: str) -> Any:
         """What a command says."""
         said = subprocess.run(
-            [sys.executable, "-m", "cli", "-o", "json", "--stack", self.stack.name, *arguments],
+            [sys.executable, "-m", "evenkeel.cli", "-o", "json", "--stack", self.stack.name, *arguments],
             capture_output=True,
             text=True,
             check=True,

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from layouts.layout import uniform_layout
-from stack.stack import Stack
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.stack.stack import Stack
+from evenkeel.trainer_sdk.elastic.model import model_spec_of
+from evenkeel.trainer_sdk.launcher.inject import slow
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from tests.e2e.live_run import LiveRun, MadePlan, example_job
-from trainer_sdk.elastic.model import model_spec_of
-from trainer_sdk.launcher.inject import slow
-from trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 

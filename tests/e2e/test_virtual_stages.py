@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.planning.virtual_stages import interleavable_job
-from cli.main import app
-from stack.stack import Stack
+from evenkeel.cli.main import app
+from evenkeel.stack.stack import Stack
+from evenkeel.trainer_sdk.launcher.inject import slow
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from tests.e2e.live_run import LiveRun, MadePlan, example_job
-from trainer_sdk.launcher.inject import slow
-from trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 

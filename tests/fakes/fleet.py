@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from history.errors import UnknownJobError
-from history.records import JobRecord, RankRecord
-from history.vocabulary import JobState
-from services.scheduler.adapters.fleet_port import JobNews, JobView
-from services.scheduler.adapters.store import JobStateRecord, Store
+from evenkeel.history.errors import UnknownJobError
+from evenkeel.history.records import JobRecord, RankRecord
+from evenkeel.history.vocabulary import JobState
+from evenkeel.services.scheduler.adapters.fleet_port import JobNews, JobView
+from evenkeel.services.scheduler.adapters.store import JobStateRecord, Store
 
 
 class FakeFleet:
-    """Implements :class:`services.scheduler.adapters.fleet_port.FleetPort`."""
+    """Implements :class:`evenkeel.services.scheduler.adapters.fleet_port.FleetPort`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

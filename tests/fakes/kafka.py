@@ -1,12 +1,12 @@
-"""Kafka in memory: the ports of ``services.common.kafka`` over dicts and lists, with the power to go away."""
+"""Kafka in memory: the ports of ``evenkeel.services.common.kafka`` over dicts and lists, with the power to go away."""
 
 import asyncio
 import zlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from services.common.kafka.ports import AssignmentListener
-from services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
+from evenkeel.services.common.kafka.ports import AssignmentListener
+from evenkeel.services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
 
 
 class FakeBroker:

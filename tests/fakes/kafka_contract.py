@@ -8,10 +8,18 @@ from typing import Protocol
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.common.kafka import Batch, ConsumeLoop, DeadLetters, LoopConfig, OutgoingRecord, Partition, Rejection
-from services.common.kafka.ports import Consumer, Producer
-from services.common.kafka.records import ConsumedRecord
-from services.common.metrics import KafkaMetrics
+from evenkeel.services.common.kafka import (
+    Batch,
+    ConsumeLoop,
+    DeadLetters,
+    LoopConfig,
+    OutgoingRecord,
+    Partition,
+    Rejection,
+)
+from evenkeel.services.common.kafka.ports import Consumer, Producer
+from evenkeel.services.common.kafka.records import ConsumedRecord
+from evenkeel.services.common.metrics import KafkaMetrics
 
 GROUP = "readers"
 

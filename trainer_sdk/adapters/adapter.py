@@ -4,7 +4,7 @@ from typing import Protocol
 
 from torch import nn
 
-from trainer_sdk.emit.phases import Phases
+from evenkeel.trainer_sdk.emit.phases import Phases
 
 
 class Adapter(Protocol):

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch.autograd.graph import register_multi_grad_hook
 
-from trainer_sdk.adapters.tensors import differentiable_tensors
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.emit.phases import Phases
+from evenkeel.trainer_sdk.adapters.tensors import differentiable_tensors
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.emit.phases import Phases
 
 
 class BackwardPass:

@@ -6,9 +6,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer_sdk.adapters.backward_pass import BackwardPass
-from trainer_sdk.adapters.single_device import watch_passes
-from trainer_sdk.emit.phases import Phases
+from evenkeel.trainer_sdk.adapters.backward_pass import BackwardPass
+from evenkeel.trainer_sdk.adapters.single_device import watch_passes
+from evenkeel.trainer_sdk.emit.phases import Phases
 
 
 class DistributedDataParallelAdapter:

@@ -4,8 +4,8 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.emit.phases import Phases
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.emit.phases import Phases
 
 
 def watch_optimizer(optimizer: Optimizer, phases: Phases) -> None:

@@ -2,10 +2,10 @@
 
 from torch import nn
 
-from trainer_sdk.adapters.adapter import Adapter
-from trainer_sdk.adapters.distributed_data_parallel import DistributedDataParallelAdapter
-from trainer_sdk.adapters.fully_sharded import FullyShardedAdapter
-from trainer_sdk.adapters.single_device import SingleDeviceAdapter
+from evenkeel.trainer_sdk.adapters.adapter import Adapter
+from evenkeel.trainer_sdk.adapters.distributed_data_parallel import DistributedDataParallelAdapter
+from evenkeel.trainer_sdk.adapters.fully_sharded import FullyShardedAdapter
+from evenkeel.trainer_sdk.adapters.single_device import SingleDeviceAdapter
 
 ADAPTERS: tuple[Adapter, ...] = (DistributedDataParallelAdapter(), FullyShardedAdapter(), SingleDeviceAdapter())
 """The first that matches is asked; the last one takes any model."""

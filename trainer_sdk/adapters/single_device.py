@@ -4,9 +4,9 @@ from typing import Any
 
 from torch import nn
 
-from trainer_sdk.adapters.backward_pass import BackwardPass
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.emit.phases import Phases
+from evenkeel.trainer_sdk.adapters.backward_pass import BackwardPass
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.emit.phases import Phases
 
 
 class SingleDeviceAdapter:

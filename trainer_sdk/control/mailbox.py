@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from layouts.layout import Layout
-from layouts.rank_state import RankPhase, RankState
-from trainer_sdk.control.probe import ProbeDesk
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.trainer_sdk.control.probe import ProbeDesk
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 _SAFE_PHASES = frozenset({RankPhase.PARKED, RankPhase.JOINING})
 _MOST_EPOCHS_AHEAD = 1_000_000

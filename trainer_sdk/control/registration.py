@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import grpc
+
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-
-from trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
+from evenkeel.trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
 
 _CALL_TIMEOUT_SECONDS = 3.0
 _FIRST_BACK_OFF_SECONDS = 0.1

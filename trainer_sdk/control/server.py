@@ -12,21 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, TypeVar, cast
 
 import grpc
+
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
+from evenkeel.layouts.rank_codec import rank_state_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2
-
-from layouts.rank_codec import rank_state_to_proto
-from trainer_sdk.control import GRPC_CAME_FIRST
-from trainer_sdk.control.daemon_threads import DaemonThreads
-from trainer_sdk.control.mailbox import Mailbox, StalePlanError
-from trainer_sdk.control.probe import LinkProbe
-from trainer_sdk.control.state import (
+from evenkeel.trainer_sdk.control import GRPC_CAME_FIRST
+from evenkeel.trainer_sdk.control.daemon_threads import DaemonThreads
+from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from evenkeel.trainer_sdk.control.probe import LinkProbe
+from evenkeel.trainer_sdk.control.state import (
     Reshape,
     commit_from_proto,
     reshape_from_proto,
 )
-from trainer_sdk.control.tls import ControllerTls, security_of
+from evenkeel.trainer_sdk.control.tls import ControllerTls, security_of
 
 _log = logging.getLogger(__name__)
 

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from evenkeel.control.v1 import control_pb2 as pb
-
-from layouts.codec import layout_from_proto, layout_to_proto
-from layouts.layout import Layout
-from layouts.rank_state import StandIn
+from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import StandIn
 
 
 class ApplyMode(StrEnum):

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Self
 
 import grpc
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 
-from contracts.pem_files import check_certificates, check_key_pair
+from evenkeel.contracts.pem_files import check_certificates, check_key_pair
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.devices.device import ComputeKind
 
 _HANG_SLICE_SECONDS = 0.05
 

@@ -2,7 +2,7 @@
 
 import time
 
-from trainer_sdk.devices.device import ComputeKind, Device
+from evenkeel.trainer_sdk.devices.device import ComputeKind, Device
 
 LONGEST_SECONDS = 0.010
 """After so long nothing is repeated: everybody waits for a probed rank, the longer the slower its device is."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, Self
 
-from trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.devices.device import ComputeKind
 
 
 class _Event(Protocol):

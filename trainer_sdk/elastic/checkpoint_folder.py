@@ -17,7 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer_sdk.elastic.checkpoint_manifest import CheckpointFile, Manifest, manifest_from_text, manifest_to_text
+from evenkeel.trainer_sdk.elastic.checkpoint_manifest import (
+    CheckpointFile,
+    Manifest,
+    manifest_from_text,
+    manifest_to_text,
+)
 
 _log = logging.getLogger(__name__)
 

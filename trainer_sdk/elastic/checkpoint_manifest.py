@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evenkeel.common.v1 import layout_pb2
 from google.protobuf import json_format
 
-from layouts.codec import layout_from_proto, layout_to_proto
-from layouts.layout import Layout
-from trainer_sdk.elastic.extents import Extent
+from evenkeel.common.v1 import layout_pb2
+from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.extents import Extent
 
 FORMAT = 1
 

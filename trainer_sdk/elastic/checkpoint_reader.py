@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import torch
 
-from trainer_sdk.elastic.checkpoint_folder import Checkpoint, CheckpointFolder
-from trainer_sdk.elastic.checkpoint_manifest import CheckpointFile, files_with
-from trainer_sdk.elastic.extents import Extent
-from trainer_sdk.elastic.ownership import OwnershipMap, Slice
-from trainer_sdk.elastic.parameters import ParameterSpec
-from trainer_sdk.elastic.shard_state import ShardState
+from evenkeel.trainer_sdk.elastic.checkpoint_folder import Checkpoint, CheckpointFolder
+from evenkeel.trainer_sdk.elastic.checkpoint_manifest import CheckpointFile, files_with
+from evenkeel.trainer_sdk.elastic.extents import Extent
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap, Slice
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState
 
 TENSOR_KINDS = ("value", "exp_avg", "exp_avg_sq")
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeVar
 
-from trainer_sdk.devices.device import ComputeKind, Device
-from trainer_sdk.emit.progress import ProgressMark
-from trainer_sdk.emit.wall_clock import WallClock
+from evenkeel.trainer_sdk.devices.device import ComputeKind, Device
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.emit.wall_clock import WallClock
 
 T = TypeVar("T")
 
@@ -44,7 +44,8 @@ class Clock:
 
     Attributes:
         began_at_unix_seconds: Start of the iteration in progress.
-        began_seconds: The same on ``time.perf_counter``, as the stamps of :mod:`trainer_sdk.groups.channel` are.
+        began_seconds: The same on ``time.perf_counter``, as the stamps of :mod:`evenkeel.trainer_sdk.groups.channel`
+            are.
     """
 
     def __init__(self, device: Device, progress: ProgressMark) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from layouts.levels import WIDEST_GROUP
+from evenkeel.layouts.levels import WIDEST_GROUP
 
 
 def _check_whole(name: str, value: object, least: int) -> None:

@@ -8,10 +8,10 @@ away from their owner's node is Gemini's rule (Wang et al., SOSP 2023).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from layouts.layout import Layout
-from trainer_sdk.elastic.extents import extents_of
-from trainer_sdk.elastic.parameters import ParameterSpec
-from trainer_sdk.groups.builder import GroupSpec
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.extents import extents_of
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.trainer_sdk.groups.builder import GroupSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

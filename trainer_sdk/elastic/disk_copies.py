@@ -19,14 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layouts.layout import Layout
-from trainer_sdk.elastic.checkpoint_folder import CheckpointFolder, rename_durably, sha256_of, write_durably
-from trainer_sdk.elastic.checkpoint_manifest import CheckpointFile, Manifest, file_from_json, file_to_json
-from trainer_sdk.elastic.checkpoint_reader import TENSOR_KINDS, tensor_key
-from trainer_sdk.elastic.extents import Extent, assign_writers
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.parameters import ParameterSpec
-from trainer_sdk.elastic.shard_state import ShardState
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.checkpoint_folder import CheckpointFolder, rename_durably, sha256_of, write_durably
+from evenkeel.trainer_sdk.elastic.checkpoint_manifest import CheckpointFile, Manifest, file_from_json, file_to_json
+from evenkeel.trainer_sdk.elastic.checkpoint_reader import TENSOR_KINDS, tensor_key
+from evenkeel.trainer_sdk.elastic.extents import Extent, assign_writers
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,8 @@ class DiskCopies:
         rank: This rank.
         every_iterations: A checkpoint after every so many steps.
         keep: How many complete ones stay.
-        training: What the numbers depend on; see :func:`~trainer_sdk.elastic.checkpoint_manifest.training_identity`.
+        training: What the numbers depend on; see
+            :func:`~evenkeel.trainer_sdk.elastic.checkpoint_manifest.training_identity`.
     """
 
     def __init__(

@@ -11,36 +11,36 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from layouts.layout import Layout
-from layouts.rank_state import RankPhase, RankState
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.state import ApplyMode, Commit
-from trainer_sdk.devices.device import Device
-from trainer_sdk.devices.links import Links, RealLinks
-from trainer_sdk.devices.matrix_probe import MatrixProbe
-from trainer_sdk.elastic.clock import Clock, WaitKind
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.group_choice import group_builder
-from trainer_sdk.elastic.holdings import Holdings
-from trainer_sdk.elastic.link_probes import LinkProbes
-from trainer_sdk.elastic.optimizer import clip_scale
-from trainer_sdk.elastic.report import iteration_sample
-from trainer_sdk.elastic.runtime import EpochRuntime
-from trainer_sdk.elastic.safekeeping import Safekeeping
-from trainer_sdk.elastic.shard_state import ShardState, initial_state
-from trainer_sdk.elastic.step_vote import StepVote
-from trainer_sdk.elastic.traffic import Traffic
-from trainer_sdk.elastic.transfers import MissingSliceError
-from trainer_sdk.elastic.transition import Arrival, Transition
-from trainer_sdk.emit.emitter import Emitter
-from trainer_sdk.groups.errors import Interrupted, PeerLost
-from trainer_sdk.groups.group import Group
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.groups.waiting import Waiter
-from trainer_sdk.launcher.context import JOB_FINISHED
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
+from evenkeel.trainer_sdk.devices.device import Device
+from evenkeel.trainer_sdk.devices.links import Links, RealLinks
+from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
+from evenkeel.trainer_sdk.elastic.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.group_choice import group_builder
+from evenkeel.trainer_sdk.elastic.holdings import Holdings
+from evenkeel.trainer_sdk.elastic.link_probes import LinkProbes
+from evenkeel.trainer_sdk.elastic.optimizer import clip_scale
+from evenkeel.trainer_sdk.elastic.report import iteration_sample
+from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.safekeeping import Safekeeping
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState, initial_state
+from evenkeel.trainer_sdk.elastic.step_vote import StepVote
+from evenkeel.trainer_sdk.elastic.traffic import Traffic
+from evenkeel.trainer_sdk.elastic.transfers import MissingSliceError
+from evenkeel.trainer_sdk.elastic.transition import Arrival, Transition
+from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.launcher.context import JOB_FINISHED
 
 _log = logging.getLogger(__name__)
 

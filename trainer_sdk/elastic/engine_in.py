@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from trainer_sdk.elastic.config import TrainingConfig, config_from_json
-from trainer_sdk.elastic.engine import Engine, Step
-from trainer_sdk.launcher.context import RankContext
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_from_json
+from evenkeel.trainer_sdk.elastic.engine import Engine, Step
+from evenkeel.trainer_sdk.launcher.context import RankContext
 
 
 def config_in(context: RankContext) -> TrainingConfig:
@@ -21,7 +21,8 @@ def engine_in(context: RankContext, on_step: Callable[[Step], None] | None = Non
     """The engine of the rank; it trains when it is told to run.
 
     Args:
-        context: The rank's surroundings; ``config`` is what :func:`~trainer_sdk.elastic.config.config_to_json` made.
+        context: The rank's surroundings; ``config`` is what
+            :func:`~evenkeel.trainer_sdk.elastic.config.config_to_json` made.
         on_step: Called after each step of this rank, on the training thread.
 
     Raises:

@@ -7,9 +7,9 @@ layouts give the usual all-reduce, unequal ones need nothing new.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from layouts.layout import Layout
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layouts.layout import Layout
-from trainer_sdk.elastic.shard_state import TENSORS_PER_PARAMETER, ParameterState, ShardState
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.shard_state import TENSORS_PER_PARAMETER, ParameterState, ShardState
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from trainer_sdk.elastic.exchange import Bucket
-from trainer_sdk.elastic.gradient_ledger import GradientLedger, SummedStretch, Tally
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.salvage import SalvagePlan
+from evenkeel.trainer_sdk.elastic.exchange import Bucket
+from evenkeel.trainer_sdk.elastic.gradient_ledger import GradientLedger, SummedStretch, Tally
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.salvage import SalvagePlan
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import torch
 
-from trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
-from trainer_sdk.groups.builder import GroupBuilder, StoreGroupBuilder
-from trainer_sdk.groups.reconfigure_builder import ReconfigureGroupBuilder
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
+from evenkeel.trainer_sdk.groups.builder import GroupBuilder, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.reconfigure_builder import ReconfigureGroupBuilder
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 _BUILDERS: dict[GroupBuilding, type[StoreGroupBuilder]] = {
     GroupBuilding.REBUILD: StoreGroupBuilder,

@@ -6,11 +6,11 @@ is one more recovery from the newest epoch that all survivors hold completely.
 
 import logging
 
-from trainer_sdk.control.state import Commit
-from trainer_sdk.elastic.gradient_sums import GradientSums
-from trainer_sdk.elastic.safekeeping import Safekeeping
-from trainer_sdk.elastic.shard_state import ShardState
-from trainer_sdk.elastic.transfers import MissingSliceError
+from evenkeel.trainer_sdk.control.state import Commit
+from evenkeel.trainer_sdk.elastic.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.safekeeping import Safekeeping
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState
+from evenkeel.trainer_sdk.elastic.transfers import MissingSliceError
 
 _log = logging.getLogger(__name__)
 

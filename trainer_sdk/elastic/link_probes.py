@@ -15,16 +15,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer_sdk.control.probe import LinkProbe, ProbeDesk
-from trainer_sdk.devices.links import Links
-from trainer_sdk.devices.matrix_probe import LONGEST_SECONDS
-from trainer_sdk.elastic.step_vote import Armed
-from trainer_sdk.elastic.topology import is_idle_between_iterations
-from trainer_sdk.emit.progress import ProgressMark
-from trainer_sdk.groups.builder import GroupBuilder, GroupSpec
-from trainer_sdk.groups.errors import Interrupted, PeerLost
-from trainer_sdk.groups.group import Group
-from trainer_sdk.groups.side_group import SideGroup
+from evenkeel.trainer_sdk.control.probe import LinkProbe, ProbeDesk
+from evenkeel.trainer_sdk.devices.links import Links
+from evenkeel.trainer_sdk.devices.matrix_probe import LONGEST_SECONDS
+from evenkeel.trainer_sdk.elastic.step_vote import Armed
+from evenkeel.trainer_sdk.elastic.topology import is_idle_between_iterations
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.groups.builder import GroupBuilder, GroupSpec
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.side_group import SideGroup
 
 PATIENCE_VOTES = 4
 """An armed probe that not everybody is ready for after so many step votes is given up."""

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layouts.model import BlockCost, ModelSpec
-from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, config_from_json
-from trainer_sdk.elastic.ownership import Slice
-from trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, config_from_json
+from evenkeel.trainer_sdk.elastic.ownership import Slice
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
 
 BACKWARD_MULTIPLE = 2.0
 """A matrix product's backward is two products of the same size; activations are kept, nothing is recomputed."""

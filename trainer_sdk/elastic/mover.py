@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from trainer_sdk.elastic.ownership import OwnershipMap, Slice
-from trainer_sdk.elastic.parameters import ParameterSpec
-from trainer_sdk.elastic.shard_state import TENSORS_PER_PARAMETER, ShardState
-from trainer_sdk.elastic.transfers import Copy
-from trainer_sdk.groups.delivery import Delivery
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap, Slice
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.shard_state import TENSORS_PER_PARAMETER, ShardState
+from evenkeel.trainer_sdk.elastic.transfers import Copy
+from evenkeel.trainer_sdk.groups.delivery import Delivery
 
 
 def move_state(

@@ -12,9 +12,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from layouts.layout import Layout
-from trainer_sdk.elastic.gradient_ledger import GradientLedger
-from trainer_sdk.elastic.ownership import Stretch
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.gradient_ledger import GradientLedger
+from evenkeel.trainer_sdk.elastic.ownership import Stretch
 
 Numbers = NDArray[np.int64]
 _Entry = tuple[int, int, int, int]

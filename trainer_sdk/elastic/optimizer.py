@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from trainer_sdk.elastic.config import OptimizerConfig
-from trainer_sdk.elastic.shard_state import ShardState
+from evenkeel.trainer_sdk.elastic.config import OptimizerConfig
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState
 
 FLOPS_PER_ELEMENT = 14.0
 """Operations of one AdamW update: two moments, bias corrections, root, division, decay."""

@@ -7,9 +7,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from layouts.cut import cut
-from layouts.layout import Layout, LayoutError, Stage
-from trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.layouts.cut import cut
+from evenkeel.layouts.layout import Layout, LayoutError, Stage
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
 
 
 @dataclass(frozen=True, slots=True)

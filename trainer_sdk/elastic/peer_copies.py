@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layouts.layout import Layout
-from layouts.rank_state import KeptCopy
-from trainer_sdk.elastic.copy_placement import Placement, copy_groups, place_copies
-from trainer_sdk.elastic.flat_state import FlatState, flatten, num_elements, shapes_of
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.parameters import ParameterSpec
-from trainer_sdk.elastic.shard_state import ShardState
-from trainer_sdk.groups.builder import GroupSpec
-from trainer_sdk.groups.group import Group, Pending
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import KeptCopy
+from evenkeel.trainer_sdk.elastic.copy_placement import Placement, copy_groups, place_copies
+from evenkeel.trainer_sdk.elastic.flat_state import FlatState, flatten, num_elements, shapes_of
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState
+from evenkeel.trainer_sdk.groups.builder import GroupSpec
+from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 _log = logging.getLogger(__name__)
 

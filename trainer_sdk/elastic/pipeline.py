@@ -4,7 +4,7 @@ A tensor only travels when its receiver has asked for it. A stage that asks when
 transfer, also for those whose sender is long done; so each border is asked for its next tensor as soon as the one
 before is there, and transfers hide behind what the stage computes meanwhile (as with overlapped point-to-point in
 Megatron-LM, arXiv 2104.04473). On an accelerator, whose groups may have to take turns, all ranks ask in one order
-(:mod:`trainer_sdk.elastic.transfer_order`).
+(:mod:`evenkeel.trainer_sdk.elastic.transfer_order`).
 """
 
 from collections import deque
@@ -14,10 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from layouts.layout import Layout
-from trainer_sdk.elastic.clock import Clock, WaitKind
-from trainer_sdk.elastic.topology import Border, borders_of
-from trainer_sdk.groups.group import Group, Pending
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.topology import Border, borders_of
+from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 
 class Arrival(NamedTuple):

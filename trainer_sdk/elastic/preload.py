@@ -1,14 +1,15 @@
 """What a process that forks ranks does once, so that a new rank is training within milliseconds of its fork.
 
-``python -m trainer_sdk.elastic.preload`` does it for those that follow: Python keeps what it compiled of all that.
+``python -m evenkeel.trainer_sdk.elastic.preload`` does it for those that follow: Python keeps what it compiled of all
+that.
 """
 
 import os
 
 import torch
 
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.corpus import load_corpus
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.corpus import load_corpus
 
 
 def preload(config: TrainingConfig) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from trainer_sdk.elastic.clock import Clock, WaitKind
-from trainer_sdk.elastic.exchange import Bucket, Piece
-from trainer_sdk.elastic.gradient_sums import GradientSums
-from trainer_sdk.elastic.topology import collective_name
-from trainer_sdk.groups.group import Group, Pending
+from evenkeel.trainer_sdk.elastic.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.exchange import Bucket, Piece
+from evenkeel.trainer_sdk.elastic.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.topology import collective_name
+from evenkeel.trainer_sdk.groups.group import Group, Pending
 
 
 class GradientReducer:

@@ -4,15 +4,15 @@ import time
 
 import torch
 
-from layouts.layout import Layout, uniform_layout
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.elastic.clock import Clock
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.optimizer import clip_scale
-from trainer_sdk.elastic.runtime import EpochRuntime
-from trainer_sdk.elastic.shard_state import initial_state
-from trainer_sdk.emit.progress import ProgressMark
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.elastic.clock import Clock
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.optimizer import clip_scale
+from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.shard_state import initial_state
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 
 class UnpacedDevice:

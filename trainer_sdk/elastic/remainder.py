@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from layouts.layout import Layout
-from layouts.mix import Mix
-from layouts.spread import spread_micro_batches
-from trainer_sdk.elastic.salvage import SalvagePlan
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.mix import Mix
+from evenkeel.layouts.spread import spread_micro_batches
+from evenkeel.trainer_sdk.elastic.salvage import SalvagePlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

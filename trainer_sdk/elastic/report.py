@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from layouts.layout import Position
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.elastic.clock import Clock, WaitKind
-from trainer_sdk.elastic.data import Documents, MicroBatch
-from trainer_sdk.elastic.model import BACKWARD_MULTIPLE
-from trainer_sdk.elastic.runtime import EpochRuntime
-from trainer_sdk.elastic.stage_model import StageModel
-from trainer_sdk.elastic.traffic import Traffic, traffic_message
-from trainer_sdk.groups.channel import Stamps
+from evenkeel.layouts.layout import Position
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.elastic.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.data import Documents, MicroBatch
+from evenkeel.trainer_sdk.elastic.model import BACKWARD_MULTIPLE
+from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.stage_model import StageModel
+from evenkeel.trainer_sdk.elastic.traffic import Traffic, traffic_message
+from evenkeel.trainer_sdk.groups.channel import Stamps
 
 
 def iteration_sample(

@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import torch
 
-from layouts.layout import Layout
-from layouts.rank_state import StandIn
-from trainer_sdk.control.state import Commit
-from trainer_sdk.elastic.checkpoint_folder import CheckpointFolder
-from trainer_sdk.elastic.checkpoint_reader import read_state
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.model import parameter_specs
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.parameters import ParameterSpec
-from trainer_sdk.elastic.peer_copies import PeerCopies
-from trainer_sdk.elastic.shard_state import ShardState, empty_state
-from trainer_sdk.elastic.transfers import Copy, MissingSliceError, plan_transfers
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import StandIn
+from evenkeel.trainer_sdk.control.state import Commit
+from evenkeel.trainer_sdk.elastic.checkpoint_folder import CheckpointFolder
+from evenkeel.trainer_sdk.elastic.checkpoint_reader import read_state
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.peer_copies import PeerCopies
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState, empty_state
+from evenkeel.trainer_sdk.elastic.transfers import Copy, MissingSliceError, plan_transfers
 
 
 class Restorer:
@@ -96,7 +96,7 @@ def plan_with_stand_ins(
     sources: Sequence[int],
     stand_ins: Sequence[StandIn],
 ) -> tuple[Copy, ...]:
-    """As :func:`~trainer_sdk.elastic.transfers.plan_transfers`, with copies in place of ranks that are gone.
+    """As :func:`~evenkeel.trainer_sdk.elastic.transfers.plan_transfers`, with copies in place of ranks that are gone.
 
     An owner that is gone counts as a rank of its own that does not stay, so a copy is read only where nobody who stays
     holds the slice, and a replacement with the owner's number does not pass for it.

@@ -1,8 +1,8 @@
 """Whether the engine can run a layout: asked when a plan is prepared, so that one that it cannot changes nothing."""
 
-from layouts.layout import Layout, LayoutError
-from layouts.schedules import program_of
-from trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.layouts.layout import Layout, LayoutError
+from evenkeel.layouts.schedules import program_of
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 
 
 def check_runnable(config: TrainingConfig, layout: Layout) -> None:

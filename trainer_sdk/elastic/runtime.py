@@ -6,30 +6,30 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layouts.instructions import Instruction, Op, Program
-from layouts.layout import Layout, Position
-from layouts.paths import Paths
-from layouts.schedules import program_of
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.elastic.clock import Clock
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.data import Dataset, Documents, MicroBatch
-from trainer_sdk.elastic.exchange import plan_exchange
-from trainer_sdk.elastic.gradient_sums import GradientSums
-from trainer_sdk.elastic.model import parameter_specs
-from trainer_sdk.elastic.optimizer import ShardOptimizer
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.pipeline import Arrival, Pipeline
-from trainer_sdk.elastic.reducer import GradientReducer
-from trainer_sdk.elastic.remainder import Remainder
-from trainer_sdk.elastic.shard_state import ShardState
-from trainer_sdk.elastic.stage_model import StageModel
-from trainer_sdk.elastic.tensor_parallel import TensorRegion
-from trainer_sdk.elastic.topology import collective_name
-from trainer_sdk.elastic.transfer_order import Sent, transfer_order
-from trainer_sdk.elastic.weight_tape import WeightTape
-from trainer_sdk.elastic.weights import DirectWeights
-from trainer_sdk.groups.group import Group
+from evenkeel.layouts.instructions import Instruction, Op, Program
+from evenkeel.layouts.layout import Layout, Position
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.schedules import program_of
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.elastic.clock import Clock
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.data import Dataset, Documents, MicroBatch
+from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.optimizer import ShardOptimizer
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.pipeline import Arrival, Pipeline
+from evenkeel.trainer_sdk.elastic.reducer import GradientReducer
+from evenkeel.trainer_sdk.elastic.remainder import Remainder
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState
+from evenkeel.trainer_sdk.elastic.stage_model import StageModel
+from evenkeel.trainer_sdk.elastic.tensor_parallel import TensorRegion
+from evenkeel.trainer_sdk.elastic.topology import collective_name
+from evenkeel.trainer_sdk.elastic.transfer_order import Sent, transfer_order
+from evenkeel.trainer_sdk.elastic.weight_tape import WeightTape
+from evenkeel.trainer_sdk.elastic.weights import DirectWeights
+from evenkeel.trainer_sdk.groups.group import Group
 
 _RECEIVES = frozenset((Op.RECEIVE_ACTIVATION, Op.RECEIVE_GRADIENT))
 

@@ -5,18 +5,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from layouts.layout import Layout
-from layouts.rank_state import EarlierState, RankPhase, RankState
-from trainer_sdk.elastic.checkpoint_folder import CheckpointFolder, require_safetensors
-from trainer_sdk.elastic.checkpoint_manifest import training_identity
-from trainer_sdk.elastic.config import TrainingConfig, config_to_json
-from trainer_sdk.elastic.disk_copies import DiskCopies
-from trainer_sdk.elastic.model import parameter_specs
-from trainer_sdk.elastic.peer_copies import PeerCopies
-from trainer_sdk.elastic.restorer import Restorer
-from trainer_sdk.elastic.shard_state import ShardState
-from trainer_sdk.groups.builder import GroupSpec
-from trainer_sdk.groups.group import Group
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import EarlierState, RankPhase, RankState
+from evenkeel.trainer_sdk.elastic.checkpoint_folder import CheckpointFolder, require_safetensors
+from evenkeel.trainer_sdk.elastic.checkpoint_manifest import training_identity
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
+from evenkeel.trainer_sdk.elastic.disk_copies import DiskCopies
+from evenkeel.trainer_sdk.elastic.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.peer_copies import PeerCopies
+from evenkeel.trainer_sdk.elastic.restorer import Restorer
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState
+from evenkeel.trainer_sdk.groups.builder import GroupSpec
+from evenkeel.trainer_sdk.groups.group import Group
 
 _LOOK_AGAIN_SECONDS = 2.0
 """Between looks at the folder of checkpoints while parked: a shared file system is slow to list."""

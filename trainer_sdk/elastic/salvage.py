@@ -6,7 +6,7 @@ a sum that is reduced already) count once. Every chosen sum goes to exactly one 
 reduction over replicas adds each micro-batch once, whatever was cut, moved, lost or already salvaged before.
 
 Every rank decides for all, as all must decide alike; but what is the same for many parameters is decided once
-(:mod:`trainer_sdk.elastic.offers`), and a rank notes only the moves that it takes part in.
+(:mod:`evenkeel.trainer_sdk.elastic.offers`), and a rank notes only the moves that it takes part in.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layouts.layout import Layout
-from layouts.mix import Mix
-from trainer_sdk.elastic.gradient_ledger import GradientLedger, Tally
-from trainer_sdk.elastic.offers import Gap, Kept, Offers, Pool
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.mix import Mix
+from evenkeel.trainer_sdk.elastic.gradient_ledger import GradientLedger, Tally
+from evenkeel.trainer_sdk.elastic.offers import Gap, Kept, Offers, Pool
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layouts.layout import Layout
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.model import initial_slice, parameter_specs
-from trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.model import initial_slice, parameter_specs
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
 
 TENSORS_PER_PARAMETER = 3
 

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainer_sdk.elastic.config import ModelConfig
-from trainer_sdk.elastic.data import MicroBatch
-from trainer_sdk.elastic.model import backward_flops, block_flops
-from trainer_sdk.elastic.ownership import Slice
-from trainer_sdk.elastic.tensor_parallel import TensorRegion, sharded_cross_entropy
-from trainer_sdk.elastic.weights import Weights
+from evenkeel.trainer_sdk.elastic.config import ModelConfig
+from evenkeel.trainer_sdk.elastic.data import MicroBatch
+from evenkeel.trainer_sdk.elastic.model import backward_flops, block_flops
+from evenkeel.trainer_sdk.elastic.ownership import Slice
+from evenkeel.trainer_sdk.elastic.tensor_parallel import TensorRegion, sharded_cross_entropy
+from evenkeel.trainer_sdk.elastic.weights import Weights
 
 
 class StageModel:

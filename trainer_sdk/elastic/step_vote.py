@@ -1,6 +1,7 @@
 """The step vote: nobody steps before every rank of the epoch said that it holds the reduced gradients.
 
-What is said is put together level by level (:mod:`trainer_sdk.groups.assembly`), so no group of the vote holds more
+What is said is put together level by level (:mod:`evenkeel.trainer_sdk.groups.assembly`), so no group of the vote
+holds more
 ranks than ``vote_width``. Who hears the outcome knows that everybody voted; who voted and did not hear it holds what it
 needs to step alone, once a recovery finds that somebody did.
 """
@@ -13,12 +14,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from layouts.layout import Layout
-from trainer_sdk.elastic.clock import Clock, WaitKind
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.topology import WORLD
-from trainer_sdk.groups.assembly import Assembly
-from trainer_sdk.groups.group import Group
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.topology import WORLD
+from evenkeel.trainer_sdk.groups.assembly import Assembly
+from evenkeel.trainer_sdk.groups.group import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import torch
 
-from trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
-from trainer_sdk.elastic.gradient_sums import GradientSums
-from trainer_sdk.elastic.parameters import ParameterSpec
-from trainer_sdk.elastic.salvage import SalvagePlan
-from trainer_sdk.groups.assembly import Assembly
-from trainer_sdk.groups.delivery import Delivery
+from evenkeel.trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
+from evenkeel.trainer_sdk.elastic.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.salvage import SalvagePlan
+from evenkeel.trainer_sdk.groups.assembly import Assembly
+from evenkeel.trainer_sdk.groups.delivery import Delivery
 
 
 def gather_ledgers(assembly: Assembly, mine: GradientLedger, names: Sequence[str]) -> dict[int, GradientLedger]:

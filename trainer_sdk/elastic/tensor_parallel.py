@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_sdk.elastic.clock import Clock, WaitKind
-from trainer_sdk.groups.group import Group, Reduction
+from evenkeel.trainer_sdk.elastic.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.groups.group import Group, Reduction
 
 
 class TensorRegion:

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from layouts.layout import Layout, Stage
-from layouts.levels import WIDEST_GROUP
-from layouts.paths import Paths
-from trainer_sdk.elastic.exchange import Bucket
-from trainer_sdk.elastic.transfers import Copy
-from trainer_sdk.groups.assembly import assembly_specs
-from trainer_sdk.groups.builder import GroupSpec
+from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.layouts.levels import WIDEST_GROUP
+from evenkeel.layouts.paths import Paths
+from evenkeel.trainer_sdk.elastic.exchange import Bucket
+from evenkeel.trainer_sdk.elastic.transfers import Copy
+from evenkeel.trainer_sdk.groups.assembly import assembly_specs
+from evenkeel.trainer_sdk.groups.builder import GroupSpec
 
 WORLD = "world"
 """The assembly of all ranks of the layout: the step vote."""

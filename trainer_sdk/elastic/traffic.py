@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.traffic import group_number, stamped_indices
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from layouts.layout import Layout
-from layouts.traffic import group_number, stamped_indices
-from trainer_sdk.devices.links import Links
-from trainer_sdk.elastic.topology import borders_of, collective_name
-from trainer_sdk.groups.channel import Channel, Stamps
-from trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.devices.links import Links
+from evenkeel.trainer_sdk.elastic.topology import borders_of, collective_name
+from evenkeel.trainer_sdk.groups.channel import Channel, Stamps
+from evenkeel.trainer_sdk.groups.group import Group
 
 _SENT = {False: pb.CHANNEL_KIND_ACTIVATION_SENT, True: pb.CHANNEL_KIND_GRADIENT_SENT}
 _RECEIVED = {False: pb.CHANNEL_KIND_ACTIVATION_RECEIVED, True: pb.CHANNEL_KIND_GRADIENT_RECEIVED}

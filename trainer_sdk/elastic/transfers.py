@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from layouts.layout import Layout
-from trainer_sdk.elastic.ownership import Holding, OwnershipMap
-from trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.ownership import Holding, OwnershipMap
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
 
 _WORTH_A_SOURCE_ELEMENTS = 1024
 """Below about 10 KB a further source costs more than it saves."""

@@ -9,26 +9,26 @@ from dataclasses import dataclass
 
 import torch
 
-from layouts.layout import Layout
-from trainer_sdk.control.state import ApplyMode, Commit
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.exchange import plan_exchange
-from trainer_sdk.elastic.gradient_ledger import GradientLedger
-from trainer_sdk.elastic.gradient_sums import GradientSums
-from trainer_sdk.elastic.model import parameter_specs
-from trainer_sdk.elastic.mover import move_state
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.remainder import Remainder, remainder_of
-from trainer_sdk.elastic.safekeeping import Safekeeping
-from trainer_sdk.elastic.salvage import plan_salvage
-from trainer_sdk.elastic.shard_state import ShardState, empty_state
-from trainer_sdk.elastic.sum_mover import gather_ledgers, move_sums
-from trainer_sdk.elastic.topology import TRANSFER, WORLD, groups_of, transfer_participants
-from trainer_sdk.elastic.transfers import Copy
-from trainer_sdk.groups.assembly import Assembly
-from trainer_sdk.groups.builder import GroupBuilder, GroupSpec
-from trainer_sdk.groups.delivery import Delivery
-from trainer_sdk.groups.group import Group
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.gradient_ledger import GradientLedger
+from evenkeel.trainer_sdk.elastic.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.mover import move_state
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.remainder import Remainder, remainder_of
+from evenkeel.trainer_sdk.elastic.safekeeping import Safekeeping
+from evenkeel.trainer_sdk.elastic.salvage import plan_salvage
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState, empty_state
+from evenkeel.trainer_sdk.elastic.sum_mover import gather_ledgers, move_sums
+from evenkeel.trainer_sdk.elastic.topology import TRANSFER, WORLD, groups_of, transfer_participants
+from evenkeel.trainer_sdk.elastic.transfers import Copy
+from evenkeel.trainer_sdk.groups.assembly import Assembly
+from evenkeel.trainer_sdk.groups.builder import GroupBuilder, GroupSpec
+from evenkeel.trainer_sdk.groups.delivery import Delivery
+from evenkeel.trainer_sdk.groups.group import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

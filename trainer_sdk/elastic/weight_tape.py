@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from trainer_sdk.elastic.weights import NORM_EPSILON
+from evenkeel.trainer_sdk.elastic.weights import NORM_EPSILON
 
 
 class WeightTape:

@@ -1,4 +1,4 @@
-"""The entry point of an elastic job's ranks: ``trainer_sdk.elastic.worker:train``.
+"""The entry point of an elastic job's ranks: ``evenkeel.trainer_sdk.elastic.worker:train``.
 
 The launcher imports this module once, before it forks ranks, so everything that is slow to load is loaded here.
 """
@@ -7,18 +7,19 @@ from functools import partial
 
 import torch
 
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.engine_in import config_in, engine_in
-from trainer_sdk.elastic.preload import preload
-from trainer_sdk.elastic.runnable import check_runnable
-from trainer_sdk.launcher.context import RankContext
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.engine_in import config_in, engine_in
+from evenkeel.trainer_sdk.elastic.preload import preload
+from evenkeel.trainer_sdk.elastic.runnable import check_runnable
+from evenkeel.trainer_sdk.launcher.context import RankContext
 
 
 def train(context: RankContext) -> None:
     """Train until the job is done or the rank is evicted.
 
     Args:
-        context: The rank's surroundings; ``config`` is what :func:`~trainer_sdk.elastic.config.config_to_json` made.
+        context: The rank's surroundings; ``config`` is what
+            :func:`~evenkeel.trainer_sdk.elastic.config.config_to_json` made.
 
     Raises:
         ValueError: The configuration is not usable.

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from evenkeel.telemetry.v1 import telemetry_pb2
-
-from trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 
 class Emitter(Protocol):

@@ -6,10 +6,9 @@ import time
 from typing import Any, Protocol, Self
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.emit.left_value import LeftValue
-from trainer_sdk.emit.phases import Phases
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.emit.left_value import LeftValue
+from evenkeel.trainer_sdk.emit.phases import Phases
 
 _MARKS = {"": pb.MARK_UNSPECIFIED, "evaluation": pb.MARK_EVALUATION, "checkpoint": pb.MARK_CHECKPOINT}
 _MAX_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024

@@ -17,19 +17,19 @@ from collections.abc import AsyncIterator, Callable
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from contracts.headers import record_headers
-from contracts.topics import RECORDS
-from trainer_sdk.emit.producer import (
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.emit.producer import (
     SEND_TIMEOUT_SECONDS,
     START_TIMEOUT_SECONDS,
     STOP_TIMEOUT_SECONDS,
     create_producer,
 )
-from trainer_sdk.emit.progress import ProgressMark
-from trainer_sdk.emit.progress_reports import ProgressReports
-from trainer_sdk.emit.record_builder import RecordBuilder, Source
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.emit.progress_reports import ProgressReports
+from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
 
 DEFAULT_CAPACITY = 2048
 _MAX_PER_RECORD = 256  # a sample is 100 to 1,000 bytes, a request at most 1 MiB

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from evenkeel.telemetry.v1 import telemetry_pb2
-
-from trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 
 class NullEmitter:

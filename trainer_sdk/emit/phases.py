@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
-from trainer_sdk.devices.device import ComputeKind, Device
-from trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.devices.device import ComputeKind, Device
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 BETWEEN_ITERATIONS = "between iterations"
 

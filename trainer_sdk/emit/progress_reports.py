@@ -1,8 +1,7 @@
 """When progress is worth sending: often while something moves or waits, seldom while nothing does."""
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 
 class ProgressReports:

@@ -1,11 +1,11 @@
 """Process groups by epoch: built, waited for and abandoned without ever blocking the training thread for good."""
 
-from trainer_sdk.groups.builder import EpochGroups, GroupBuilder, GroupSpec, StoreGroupBuilder
-from trainer_sdk.groups.errors import Interrupted, PeerLost
-from trainer_sdk.groups.group import Group, Pending
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.groups.side_group import SideGroup
-from trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.groups.builder import EpochGroups, GroupBuilder, GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.group import Group, Pending
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.side_group import SideGroup
+from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 __all__ = [
     "EpochGroups",

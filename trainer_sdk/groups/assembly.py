@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from layouts.levels import levels_of, path_of
-from trainer_sdk.groups.builder import GroupSpec
-from trainer_sdk.groups.group import Group
-from trainer_sdk.groups.texts import join_texts, split_texts
+from evenkeel.layouts.levels import levels_of, path_of
+from evenkeel.trainer_sdk.groups.builder import GroupSpec
+from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.texts import join_texts, split_texts
 
 T = TypeVar("T")
 Wait = Callable[[tuple[int, ...], Callable[[], Any]], Any]

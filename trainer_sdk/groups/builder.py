@@ -13,14 +13,14 @@ from typing import Any, Protocol
 
 import torch
 
-from layouts.levels import WIDEST_GROUP
-from trainer_sdk.groups.c10d import Backend
-from trainer_sdk.groups.errors import Interrupted, PeerLost
-from trainer_sdk.groups.graveyard import Graveyard
-from trainer_sdk.groups.group import Group, make_backend
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.groups.side_group import SideGroup
-from trainer_sdk.groups.waiting import Waiter
+from evenkeel.layouts.levels import WIDEST_GROUP
+from evenkeel.trainer_sdk.groups.c10d import Backend
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.graveyard import Graveyard
+from evenkeel.trainer_sdk.groups.group import Group, make_backend
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.side_group import SideGroup
+from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 CONNECT_TIMEOUT_SECONDS = 60.0
 """For one group's connections once everybody is ready: takes milliseconds unless somebody dies in it, which interrupts

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from trainer_sdk.devices.links import Links
+from evenkeel.trainer_sdk.devices.links import Links
 
 
 class Stamps(NamedTuple):

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from trainer_sdk.groups.builder import GroupBuilder, GroupSpec
-from trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.builder import GroupBuilder, GroupSpec
+from evenkeel.trainer_sdk.groups.group import Group
 
 
 class Delivery:

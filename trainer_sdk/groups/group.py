@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_sdk.groups.c10d import Backend, Store, c10d
-from trainer_sdk.groups.channel import Channel
-from trainer_sdk.groups.nccl import nccl_backend
-from trainer_sdk.groups.waiting import Waiter, Work
+from evenkeel.trainer_sdk.groups.c10d import Backend, Store, c10d
+from evenkeel.trainer_sdk.groups.channel import Channel
+from evenkeel.trainer_sdk.groups.nccl import nccl_backend
+from evenkeel.trainer_sdk.groups.waiting import Waiter, Work
 
 
 class Reduction(StrEnum):

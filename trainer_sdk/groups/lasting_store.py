@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import Store
 
-from trainer_sdk.groups.store_link import StoreLink
-from trainer_sdk.groups.store_watch import CONNECT_TIMEOUT_SECONDS
+from evenkeel.trainer_sdk.groups.store_link import StoreLink
+from evenkeel.trainer_sdk.groups.store_watch import CONNECT_TIMEOUT_SECONDS
 
 
 class LastingStore(Store):

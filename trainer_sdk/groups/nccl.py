@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import torch
 
-from trainer_sdk.groups.c10d import Backend, Store, c10d
+from evenkeel.trainer_sdk.groups.c10d import Backend, Store, c10d
 
 _SURVIVE = {
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping
 
-from trainer_sdk.groups.c10d import Store
+from evenkeel.trainer_sdk.groups.c10d import Store
 
 
 class OwnEntries:

@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from trainer_sdk.groups.builder import (
+from evenkeel.trainer_sdk.groups.builder import (
     CONNECT_TIMEOUT_SECONDS,
     OPERATION_TIMEOUT_SECONDS,
     GroupSpec,
     StoreGroupBuilder,
 )
-from trainer_sdk.groups.c10d import Backend, Store, c10d
-from trainer_sdk.groups.group import gloo_options
-from trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.c10d import Backend, Store, c10d
+from evenkeel.trainer_sdk.groups.group import gloo_options
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
 
 
 def can_reconfigure(device: torch.device) -> bool:

@@ -8,12 +8,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from layouts.levels import WIDEST_GROUP, levels_of, path_of
-from trainer_sdk.groups.c10d import Store, c10d
-from trainer_sdk.groups.lasting_store import LastingStore
-from trainer_sdk.groups.store_link import StoreLink
-from trainer_sdk.groups.store_watch import CONNECT_TIMEOUT_SECONDS, StorePlace, StoreWatch
-from trainer_sdk.groups.waiting import Waiter
+from evenkeel.layouts.levels import WIDEST_GROUP, levels_of, path_of
+from evenkeel.trainer_sdk.groups.c10d import Store, c10d
+from evenkeel.trainer_sdk.groups.lasting_store import LastingStore
+from evenkeel.trainer_sdk.groups.store_link import StoreLink
+from evenkeel.trainer_sdk.groups.store_watch import CONNECT_TIMEOUT_SECONDS, StorePlace, StoreWatch
+from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 
 class Rendezvous:
@@ -94,7 +94,7 @@ class Rendezvous:
         """Announce a value and wait until every rank did: returns what was said, equal values once.
 
         Nobody reads the values of more than ``widest`` ranks: with more, the first of each group of
-        :mod:`layouts.levels` goes on for its group, and tells it in the end.
+        :mod:`evenkeel.layouts.levels` goes on for its group, and tells it in the end.
 
         Raises:
             Interrupted: The rank should park.

@@ -6,7 +6,7 @@ Its connections are its own: whatever is still on its way in it when it is given
 import threading
 from collections.abc import Callable, Iterable
 
-from trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.group import Group
 
 
 class SideGroup:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from trainer_sdk.groups.c10d import Store, c10d
-from trainer_sdk.groups.store_watch import StoreWatch
+from evenkeel.trainer_sdk.groups.c10d import Store, c10d
+from evenkeel.trainer_sdk.groups.store_watch import StoreWatch
 
 T = TypeVar("T")
 

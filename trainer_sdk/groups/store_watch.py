@@ -13,8 +13,8 @@ import weakref
 from dataclasses import dataclass
 from datetime import timedelta
 
-from trainer_sdk.groups.c10d import Store, c10d
-from trainer_sdk.groups.own_entries import OwnEntries
+from evenkeel.trainer_sdk.groups.c10d import Store, c10d
+from evenkeel.trainer_sdk.groups.own_entries import OwnEntries
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS = 0.02

@@ -2,7 +2,8 @@
 
 After a kill only the ranks that talk to the dead one notice; the others would sit until their timeout, and a hung peer
 raises nowhere. So no wait of the training thread is longer than one slice. Slicing is harmless for gloo collectives
-only: a timed-out slice of a gloo send or recv closes the pair, which is why :mod:`trainer_sdk.groups.group` has none.
+only: a timed-out slice of a gloo send or recv closes the pair, which is why :mod:`evenkeel.trainer_sdk.groups.group`
+    has none.
 """
 
 import time
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
 
-from trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 
 SLICE_SECONDS = 0.02
 """Longest time until an interrupt is seen. A slice that ends early costs nothing; an expired one about 20 us."""

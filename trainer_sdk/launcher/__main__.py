@@ -1,4 +1,4 @@
-"""``python -m trainer_sdk.launcher JOB.json``: run a job in the foreground until it ends or is told to."""
+"""``python -m evenkeel.trainer_sdk.launcher JOB.json``: run a job in the foreground until it ends or is told to."""
 
 import argparse
 import logging
@@ -12,12 +12,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from trainer_sdk.launcher.job_file import load_job
-from trainer_sdk.launcher.launcher import Launcher
-from trainer_sdk.launcher.progress_lines import ProgressLines
-from trainer_sdk.launcher.resume import resumed
-from trainer_sdk.launcher.run_folder import held
-from trainer_sdk.launcher.runs import numbered
+from evenkeel.trainer_sdk.launcher.job_file import load_job
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
+from evenkeel.trainer_sdk.launcher.progress_lines import ProgressLines
+from evenkeel.trainer_sdk.launcher.resume import resumed
+from evenkeel.trainer_sdk.launcher.run_folder import held
+from evenkeel.trainer_sdk.launcher.runs import numbered
 
 EXIT_USAGE = 2
 EXAMPLE = "evenkeel run examples/gpt.json"

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layouts.layout import Layout
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.devices.device import Device
-from trainer_sdk.devices.links import Links
-from trainer_sdk.emit.emitter import Emitter
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.devices.device import Device
+from evenkeel.trainer_sdk.devices.links import Links
+from evenkeel.trainer_sdk.emit.emitter import Emitter
 
 JOB_FINISHED = "finished"
 """Key in the rendezvous store, below the job's id: its work is done. Set by ranks that finish, and by their parent."""

@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evenkeel.common.v1 import layout_pb2
 from google.protobuf import json_format
 
-from layouts.codec import layout_to_proto, model_from_proto
-from layouts.layout import Layout, uniform_layout
-from layouts.mix import mix_for
-from layouts.model import ModelSpec
-from layouts.schedules import schedules_named
-from trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
-from trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.common.v1 import layout_pb2
+from evenkeel.layouts.codec import layout_to_proto, model_from_proto
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.mix import mix_for
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.schedules import schedules_named
+from evenkeel.trainer_sdk.control.tls import ControllerTls, checked_fleet_ca_file
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
 
 _TLS_FILES = ("fleet_ca_file", "rank_certificate", "rank_key", "scheduler_ca_file")
 _UNIFORM = frozenset(

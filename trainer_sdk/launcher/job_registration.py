@@ -7,13 +7,13 @@ import threading
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
+
+from evenkeel.layouts.codec import layout_to_proto, model_to_proto
+from evenkeel.layouts.model import ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-
-from layouts.codec import layout_to_proto, model_to_proto
-from layouts.model import ModelSpec
-from trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
-from trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
 
 _CALL_TIMEOUT_SECONDS = 3.0
 _FIRST_BACK_OFF_SECONDS = 0.1

@@ -8,11 +8,11 @@ from pathlib import Path
 from threading import TIMEOUT_MAX
 from typing import Any, Self
 
-from evenkeel.common.v1 import layout_pb2
 from google.protobuf import json_format
 
-from layouts.codec import layout_from_proto, layout_to_proto
-from layouts.layout import Layout
+from evenkeel.common.v1 import layout_pb2
+from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
+from evenkeel.layouts.layout import Layout
 
 _JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ENTRY_POINT = re.compile(r"[\w.]+:\w+")

@@ -10,18 +10,18 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from layouts.model import ModelSpec
-from trainer_sdk.devices.links import LinkTable
-from trainer_sdk.devices.speeds import SpeedTable
-from trainer_sdk.launcher.job_registration import JobRegistration
-from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
-from trainer_sdk.launcher.process_reports import ProcessReports, exit_words
-from trainer_sdk.launcher.progress_board import ProgressBoard
-from trainer_sdk.launcher.rank_process import EXIT_FAILED, EXIT_FINISHED
-from trainer_sdk.launcher.restarts import Restarts
-from trainer_sdk.launcher.run_state import RankProcess, RunState
-from trainer_sdk.launcher.zygote import END_GRACE_SECONDS, STORE
-from trainer_sdk.launcher.zygote_link import ZygoteLink
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.trainer_sdk.devices.links import LinkTable
+from evenkeel.trainer_sdk.devices.speeds import SpeedTable
+from evenkeel.trainer_sdk.launcher.job_registration import JobRegistration
+from evenkeel.trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
+from evenkeel.trainer_sdk.launcher.process_reports import ProcessReports, exit_words
+from evenkeel.trainer_sdk.launcher.progress_board import ProgressBoard
+from evenkeel.trainer_sdk.launcher.rank_process import EXIT_FAILED, EXIT_FINISHED
+from evenkeel.trainer_sdk.launcher.restarts import Restarts
+from evenkeel.trainer_sdk.launcher.run_state import RankProcess, RunState
+from evenkeel.trainer_sdk.launcher.zygote import END_GRACE_SECONDS, STORE
+from evenkeel.trainer_sdk.launcher.zygote_link import ZygoteLink
 
 _HANG_UP_SECONDS = 1.0
 """From the end of the zygote's socket to its own."""

@@ -7,16 +7,15 @@ import time
 from collections.abc import Callable
 
 from evenkeel.telemetry.v1 import telemetry_pb2
-
-from trainer_sdk.emit.emitter import Emitter
-from trainer_sdk.emit.progress import ProgressMark
-from trainer_sdk.launcher.progress_board import Note, ProgressBoard
+from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.launcher.progress_board import Note, ProgressBoard
 
 _logger = logging.getLogger("evenkeel.emit")
 
 
 class NotingEmitter:
-    """See :class:`~trainer_sdk.emit.emitter.Emitter`.
+    """See :class:`~evenkeel.trainer_sdk.emit.emitter.Emitter`.
 
     Notes are written by a thread of their own: a sample that is not built yet costs 0.1 ms, or a wait for the GPU, and
     the emitter behind this one builds nothing while Kafka is away.

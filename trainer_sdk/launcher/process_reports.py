@@ -3,16 +3,15 @@
 import signal
 import time
 
+from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
-from trainer_sdk.emit.emitter import Emitter
-from trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from trainer_sdk.emit.null_emitter import NullEmitter
-from trainer_sdk.emit.record_builder import Source
-from trainer_sdk.launcher.job_spec import JobSpec
-from trainer_sdk.launcher.rank_process import EXIT_EVICTED
-from trainer_sdk.launcher.run_state import RankProcess
+from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
+from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.record_builder import Source
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.rank_process import EXIT_EVICTED
+from evenkeel.trainer_sdk.launcher.run_state import RankProcess
 
 _LAST_WORDS_SECONDS = 5.0
 """How long the end waits for Kafka to take what was said of the ranks' ends."""

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 
-from trainer_sdk.launcher.progress_board import Note, ProgressBoard
+from evenkeel.trainer_sdk.launcher.progress_board import Note, ProgressBoard
 
 
 class ProgressLines:

@@ -10,26 +10,25 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
+from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.telemetry.v1 import telemetry_pb2
-
-from layouts.rank_state import RankPhase
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.registration import RankIdentity, Registration
-from trainer_sdk.control.server import ControlServer
-from trainer_sdk.control.tls import ControllerTls
-from trainer_sdk.devices.device import Device
-from trainer_sdk.devices.emulated_device import EmulatedDevice
-from trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
-from trainer_sdk.devices.real_device import CpuDevice, CudaDevice
-from trainer_sdk.devices.speeds import SpeedTable
-from trainer_sdk.emit.emitter import Emitter
-from trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from trainer_sdk.emit.null_emitter import NullEmitter
-from trainer_sdk.emit.record_builder import Source
-from trainer_sdk.launcher.context import RankContext
-from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
-from trainer_sdk.launcher.noting_emitter import NotingEmitter
-from trainer_sdk.launcher.progress_board import ProgressBoard
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration
+from evenkeel.trainer_sdk.control.server import ControlServer
+from evenkeel.trainer_sdk.control.tls import ControllerTls
+from evenkeel.trainer_sdk.devices.device import Device
+from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
+from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
+from evenkeel.trainer_sdk.devices.speeds import SpeedTable
+from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
+from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.record_builder import Source
+from evenkeel.trainer_sdk.launcher.context import RankContext
+from evenkeel.trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
+from evenkeel.trainer_sdk.launcher.noting_emitter import NotingEmitter
+from evenkeel.trainer_sdk.launcher.progress_board import ProgressBoard
 
 EXIT_FINISHED = 0
 EXIT_FAILED = 1

@@ -4,12 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainer_sdk.elastic.checkpoint_folder import Checkpoint, CheckpointFolder, require_safetensors
-from trainer_sdk.elastic.checkpoint_manifest import training_identity
-from trainer_sdk.elastic.config import config_from_json, config_to_json
-from trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.elastic.checkpoint_folder import Checkpoint, CheckpointFolder, require_safetensors
+from evenkeel.trainer_sdk.elastic.checkpoint_manifest import training_identity
+from evenkeel.trainer_sdk.elastic.config import config_from_json, config_to_json
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
 
-_ELASTIC = "trainer_sdk.elastic.worker:train"
+_ELASTIC = "evenkeel.trainer_sdk.elastic.worker:train"
 
 
 def resumed(spec: JobSpec, *, fresh: bool) -> tuple[JobSpec, str]:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from trainer_sdk.launcher.job_spec import JobSpec
-from trainer_sdk.launcher.run_state import read_run_state
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.run_state import read_run_state
 
 
 def numbered(spec: JobSpec) -> tuple[JobSpec, str]:

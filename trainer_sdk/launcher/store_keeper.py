@@ -2,8 +2,8 @@
 
 The parent of all ranks holds the listening socket, which each incarnation of the store inherits: so the address stays,
 and who connects while no store runs waits in the socket's queue for the next one. That one is empty: the ranks that
-live tell it again what they had said (:mod:`trainer_sdk.groups.store_watch`), and for those that have finished this
-says that the job is.
+live tell it again what they had said (:mod:`evenkeel.trainer_sdk.groups.store_watch`), and for those that have
+finished this says that the job is.
 """
 
 import contextlib
@@ -12,8 +12,8 @@ import socket
 import time
 from collections.abc import Callable
 
-from trainer_sdk.launcher.context import JOB_FINISHED
-from trainer_sdk.launcher.store_process import run_store
+from evenkeel.trainer_sdk.launcher.context import JOB_FINISHED
+from evenkeel.trainer_sdk.launcher.store_process import run_store
 
 _QUICK_END_SECONDS = 0.5
 _FIRST_PAUSE_SECONDS = 0.05

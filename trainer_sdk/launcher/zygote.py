@@ -1,7 +1,7 @@
 """The process that forks ranks: imports everything heavy once, then does nothing but fork, reap and tell.
 
 One thread, no CUDA, no gRPC core, so that a fork is safe and takes milliseconds. It ends, and takes its children with
-it, when the supervisor's end of the socket closes. Run as ``python -m trainer_sdk.launcher.zygote FD``.
+it, when the supervisor's end of the socket closes. Run as ``python -m evenkeel.trainer_sdk.launcher.zygote FD``.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from trainer_sdk.launcher.job_spec import JobSpec
-from trainer_sdk.launcher.rank_process import EXIT_FAILED, EXIT_FINISHED, load_entry_point, run_rank
-from trainer_sdk.launcher.store_keeper import StoreKeeper
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.rank_process import EXIT_FAILED, EXIT_FINISHED, load_entry_point, run_rank
+from evenkeel.trainer_sdk.launcher.store_keeper import StoreKeeper
 
 STORE = -1  # stands in for a rank
 END_GRACE_SECONDS = 3.0

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
 
 
 class ZygoteLink:
@@ -30,7 +30,7 @@ class ZygoteLink:
             "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "trainer_sdk.launcher.zygote", str(theirs.fileno())],
+            [sys.executable, "-m", "evenkeel.trainer_sdk.launcher.zygote", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env=environment,

@@ -14,7 +14,7 @@ from benchmarks.detection.change_points import BayesianChangePoints
 from benchmarks.detection.finding import Finding
 from benchmarks.detection.traces import Trace
 from benchmarks.detection.validation import Validation
-from simulator.pipeline_run import run_pipeline
+from evenkeel.simulator.pipeline_run import run_pipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ A service needs :class:`KafkaClientConfig`, :class:`KafkaProducer`, :class:`Kafk
 :class:`ConsumeLoop` in its composition root, and a :class:`Handler` of its own.
 """
 
-from services.common.kafka.client import KafkaClientConfig
-from services.common.kafka.consumer import KafkaConsumer
-from services.common.kafka.dead_letters import DeadLetters
-from services.common.kafka.fetched_records import FetchedRecords
-from services.common.kafka.loop import ConsumeLoop, Handler, LoopConfig
-from services.common.kafka.producer import KafkaProducer
-from services.common.kafka.records import (
+from evenkeel.services.common.kafka.client import KafkaClientConfig
+from evenkeel.services.common.kafka.consumer import KafkaConsumer
+from evenkeel.services.common.kafka.dead_letters import DeadLetters
+from evenkeel.services.common.kafka.fetched_records import FetchedRecords
+from evenkeel.services.common.kafka.loop import ConsumeLoop, Handler, LoopConfig
+from evenkeel.services.common.kafka.producer import KafkaProducer
+from evenkeel.services.common.kafka.records import (
     Batch,
     ConsumedRecord,
     OutgoingRecord,

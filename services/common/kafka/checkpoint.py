@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from services.common.kafka.records import Partition
+from evenkeel.services.common.kafka.records import Partition
 
 
 class Checkpoint:

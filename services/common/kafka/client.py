@@ -16,8 +16,8 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from services.common.kafka.records import ConsumedRecord, Partition
-from services.common.settings import ServiceSettings
+from evenkeel.services.common.kafka.records import ConsumedRecord, Partition
+from evenkeel.services.common.settings import ServiceSettings
 
 KAFKA_AWAY: tuple[type[BaseException], ...] = (
     KafkaConnectionError,

@@ -9,9 +9,9 @@ import structlog
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import IllegalStateError
 
-from services.common.backoff import Backoff, Reachability, persist
-from services.common.kafka.assignment_pace import MOST_IN_WINDOW, WINDOW_SECONDS, AssignmentPace
-from services.common.kafka.client import (
+from evenkeel.services.common.backoff import Backoff, Reachability, persist
+from evenkeel.services.common.kafka.assignment_pace import MOST_IN_WINDOW, WINDOW_SECONDS, AssignmentPace
+from evenkeel.services.common.kafka.client import (
     KAFKA_AWAY,
     KAFKA_REFUSES,
     CommitFailedError,
@@ -19,10 +19,10 @@ from services.common.kafka.client import (
     KafkaError,
     consumed_record,
 )
-from services.common.kafka.fetched_records import FetchedRecords
-from services.common.kafka.ports import AssignmentListener
-from services.common.kafka.records import ConsumedRecord, Partition
-from services.common.kafka.whole_fetches import WholeFetchConsumer
+from evenkeel.services.common.kafka.fetched_records import FetchedRecords
+from evenkeel.services.common.kafka.ports import AssignmentListener
+from evenkeel.services.common.kafka.records import ConsumedRecord, Partition
+from evenkeel.services.common.kafka.whole_fetches import WholeFetchConsumer
 
 _REQUEST_TIMEOUT_SECONDS = 5.0
 # A client that lasted so long did not end for what ended the one before it.
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 class KafkaConsumer:
-    """Reads topics as a member of a group; see :class:`~services.common.kafka.ports.Consumer`."""
+    """Reads topics as a member of a group; see :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class KafkaConsumer:
         self._pace = AssignmentPace()
 
     async def start(self, listener: AssignmentListener) -> None:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         backoff = Backoff()
         while True:
             client = WholeFetchConsumer(**self._config.consumer_arguments(group=self._group))
@@ -81,7 +81,7 @@ class KafkaConsumer:
                 return
 
     async def poll(self, *, timeout_seconds: float, max_records: int) -> Mapping[Partition, Sequence[ConsumedRecord]]:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         client, bridge = self._started()
         try:
             fetched = await client.getmany(timeout_ms=round(timeout_seconds * 1000), max_records=max_records)
@@ -102,12 +102,12 @@ class KafkaConsumer:
         return records
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         client, _ = self._started()
         client.seek(TopicPartition(*partition), offset)
 
     async def start_offset(self, partition: Partition) -> int:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         client, _ = self._started()
         topic_partition = TopicPartition(*partition)
 
@@ -121,7 +121,7 @@ class KafkaConsumer:
         return await persist(ask, transient=KAFKA_AWAY, reachability=self._reachability)
 
     async def commit(self, offsets: Mapping[Partition, int]) -> bool:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         client, _ = self._started()
         if not offsets:
             return True
@@ -142,7 +142,7 @@ class KafkaConsumer:
         return True
 
     async def unread(self) -> Mapping[Partition, int]:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         client = self._client
         if client is None:
             raise OSError("no client: it joins its group again")
@@ -160,7 +160,7 @@ class KafkaConsumer:
         return {Partition(*each): max(0, ends[each] - positions[each]) for each in assigned}
 
     async def stop(self) -> None:
-        """See :class:`~services.common.kafka.ports.Consumer`."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         client, self._client = self._client, None
         if client is None:
             return

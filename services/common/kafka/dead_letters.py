@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import structlog
 
-from services.common.kafka.ports import Producer
-from services.common.kafka.records import OutgoingRecord, Rejection
-from services.common.metrics import KafkaMetrics
+from evenkeel.services.common.kafka.ports import Producer
+from evenkeel.services.common.kafka.records import OutgoingRecord, Rejection
+from evenkeel.services.common.metrics import KafkaMetrics
 
 SUFFIX = ".dlq"
 _MAX_REASON_CHARACTERS = 500

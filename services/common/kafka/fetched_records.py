@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from services.common.kafka.record_batches import read_batches, read_varint
-from services.common.kafka.records import ConsumedRecord, Partition
+from evenkeel.services.common.kafka.record_batches import read_batches, read_varint
+from evenkeel.services.common.kafka.records import ConsumedRecord, Partition
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -16,11 +16,18 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from services.common.kafka.checkpoint import Checkpoint
-from services.common.kafka.dead_letters import DeadLetters
-from services.common.kafka.ports import Consumer
-from services.common.kafka.records import Batch, ConsumedRecord, Message, Partition, RejectedRecordError, Rejection
-from services.common.metrics import KafkaMetrics
+from evenkeel.services.common.kafka.checkpoint import Checkpoint
+from evenkeel.services.common.kafka.dead_letters import DeadLetters
+from evenkeel.services.common.kafka.ports import Consumer
+from evenkeel.services.common.kafka.records import (
+    Batch,
+    ConsumedRecord,
+    Message,
+    Partition,
+    RejectedRecordError,
+    Rejection,
+)
+from evenkeel.services.common.metrics import KafkaMetrics
 
 M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)

@@ -7,7 +7,7 @@ loop's thread.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
+from evenkeel.services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
 
 
 class Producer(Protocol):

@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 
 from aiokafka import AIOKafkaProducer
 
-from services.common.backoff import Backoff, Reachability
-from services.common.kafka.client import KAFKA_AWAY, KAFKA_REFUSES, KafkaClientConfig, KafkaError
-from services.common.kafka.records import OutgoingRecord
-from services.common.metrics import KafkaMetrics
+from evenkeel.services.common.backoff import Backoff, Reachability
+from evenkeel.services.common.kafka.client import KAFKA_AWAY, KAFKA_REFUSES, KafkaClientConfig, KafkaError
+from evenkeel.services.common.kafka.records import OutgoingRecord
+from evenkeel.services.common.metrics import KafkaMetrics
 
 _STOP_TIMEOUT_SECONDS = 3.0
 
 
 class KafkaProducer:
-    """Writes records at least once; see :class:`~services.common.kafka.ports.Producer`.
+    """Writes records at least once; see :class:`~evenkeel.services.common.kafka.ports.Producer`.
 
     Concurrent calls are allowed; their records keep their order per key within each call.
     """
@@ -58,10 +58,11 @@ class KafkaProducer:
                 return
 
     async def send_all(self, records: Sequence[OutgoingRecord]) -> None:
-        """See :class:`~services.common.kafka.ports.Producer`.
+        """See :class:`~evenkeel.services.common.kafka.ports.Producer`.
 
         Raises:
-            KafkaError: One of :data:`~services.common.kafka.client.KAFKA_REFUSES`: trying again would not help.
+            KafkaError: One of :data:`~evenkeel.services.common.kafka.client.KAFKA_REFUSES`: trying again would not
+            help.
         """
         try:
             await self._send_patiently(list(records))

@@ -12,7 +12,7 @@ from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.util import calc_crc32c
 
-from numeric.compiled import compiled
+from evenkeel.numeric.compiled import compiled
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

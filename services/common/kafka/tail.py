@@ -7,9 +7,9 @@ from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from services.common.backoff import Reachability, persist
-from services.common.kafka.client import KAFKA_AWAY, KafkaClientConfig, KafkaError, consumed_record
-from services.common.kafka.records import ConsumedRecord, Partition
+from evenkeel.services.common.backoff import Reachability, persist
+from evenkeel.services.common.kafka.client import KAFKA_AWAY, KafkaClientConfig, KafkaError, consumed_record
+from evenkeel.services.common.kafka.records import ConsumedRecord, Partition
 
 _TIMEOUT_SECONDS = 15.0
 

@@ -14,9 +14,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.protocol.fetch import FetchRequest
 
-from services.common.kafka.fetched_records import OFFSET, FetchedRecords
-from services.common.kafka.record_batches import read_batches
-from services.common.kafka.records import ConsumedRecord, Partition
+from evenkeel.services.common.kafka.fetched_records import OFFSET, FetchedRecords
+from evenkeel.services.common.kafka.record_batches import read_batches
+from evenkeel.services.common.kafka.records import ConsumedRecord, Partition
 
 _NOWHERE = Partition("", -1)
 

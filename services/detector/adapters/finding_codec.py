@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import PROFILES, SUSPICIONS, VERDICTS, Topic
 from evenkeel.detector.v1 import detector_pb2 as pb
-
-from contracts.headers import record_headers
-from contracts.topics import PROFILES, SUSPICIONS, VERDICTS, Topic
-from services.common.kafka import OutgoingRecord
-from services.detector.domain.detector import Finding
-from services.detector.domain.profile import Profile, RankThroughput, RankThroughputs
-from services.detector.domain.suspicion import Suspicion
-from services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.common.kafka import OutgoingRecord
+from evenkeel.services.detector.domain.detector import Finding
+from evenkeel.services.detector.domain.profile import Profile, RankThroughput, RankThroughputs
+from evenkeel.services.detector.domain.suspicion import Suspicion
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 
 SOURCE = "evenkeel/detector"
 

@@ -4,17 +4,16 @@ import math
 from typing import Any
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from numeric.arrays import Bools, Floats, Ints
-from numeric.compiled import compiled
-from services.common.kafka import RejectedRecordError
-from services.common.raw_fields import raw_message_class
-from services.detector.adapters.frame_columns import rows_of_columns
-from services.detector.adapters.frame_entries import rows_of_entries
-from services.detector.adapters.frame_rows import FrameRows, joined, picked
-from services.detector.adapters.traffic_codec import traffic_from_protos
-from services.detector.domain.frame_arrays import (
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.common.kafka import RejectedRecordError
+from evenkeel.services.common.raw_fields import raw_message_class
+from evenkeel.services.detector.adapters.frame_columns import rows_of_columns
+from evenkeel.services.detector.adapters.frame_entries import rows_of_entries
+from evenkeel.services.detector.adapters.frame_rows import FrameRows, joined, picked
+from evenkeel.services.detector.adapters.traffic_codec import traffic_from_protos
+from evenkeel.services.detector.domain.frame_arrays import (
     COMPUTE_SECONDS,
     COUNTS,
     DATA_SECONDS,
@@ -40,7 +39,8 @@ from services.detector.domain.frame_arrays import (
     WORK_KEYS,
     empty_tables,
 )
-from services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 RAW_FRAME = {"Frame": ["columns"]}
 """A frame's columns are taken as they come: they are read once, as arrays."""

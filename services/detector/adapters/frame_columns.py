@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from numeric.arrays import Bools, Bytes, Floats, Ints
-from numeric.compiled import compiled
-from services.common.kafka import RejectedRecordError
-from services.detector.adapters.frame_rows import FrameRows, costs_of
-from services.detector.adapters.packed_columns import column, read_columns, stacked
+from evenkeel.numeric.arrays import Bools, Bytes, Floats, Ints
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.common.kafka import RejectedRecordError
+from evenkeel.services.detector.adapters.frame_rows import FrameRows, costs_of
+from evenkeel.services.detector.adapters.packed_columns import column, read_columns, stacked
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _SEAT_COLUMNS = (
     "ranks",

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from numeric.arrays import Floats
-from services.detector.adapters.frame_rows import FrameRows, costs_of
+from evenkeel.numeric.arrays import Floats
+from evenkeel.services.detector.adapters.frame_rows import FrameRows, costs_of
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 
 def rows_of_entries(entries: Iterable[pb.FrameEntry]) -> FrameRows:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from numeric.arrays import Bools, Floats, Ints
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from services.detector.domain.detector import Finding, JobDetector
-from services.detector.domain.observation import Observation
-from services.detector.domain.state import state_from_bytes, state_to_bytes
+from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.observation import Observation
+from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
 
 _log = structlog.get_logger(__name__)
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 
 import structlog
 
-from services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
-from services.common.kafka.ports import Producer
-from services.common.kafka.records import Message
-from services.detector.adapters.finding_codec import record_of, to_be_told
-from services.detector.adapters.guarded_detector import GuardedDetector
-from services.detector.adapters.observation_codec import Arrived
-from services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
-from services.detector.domain.detector import Finding
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.profile import Profile
-from services.detector.domain.verdict import Verdict
-from services.detector.metrics import DetectorMetrics
+from evenkeel.services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
+from evenkeel.services.common.kafka.ports import Producer
+from evenkeel.services.common.kafka.records import Message
+from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
+from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
+from evenkeel.services.detector.adapters.observation_codec import Arrived
+from evenkeel.services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
+from evenkeel.services.detector.domain.detector import Finding
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.metrics import DetectorMetrics
 
 _YIELD_SECONDS = 0.02
 # About 20 ms of a slow core, whatever the size of jobs.
@@ -51,7 +51,7 @@ class _Watched:
 
 
 class DetectorHandler:
-    """The consume loop's handler for observations; see :class:`services.common.kafka.Handler`.
+    """The consume loop's handler for observations; see :class:`evenkeel.services.common.kafka.Handler`.
 
     Args:
         producer: Publishes findings.

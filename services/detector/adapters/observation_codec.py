@@ -4,22 +4,22 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from services.common.kafka import ConsumedRecord, RejectedRecordError
-from services.common.raw_fields import raw_message_class
-from services.detector.adapters.frame_codec import RAW_FRAME, frame_from_raw
-from services.detector.adapters.run_codec import RAW_RUN, frames_from_raw
-from services.detector.domain.link_suspicion import LinkProbeReport
-from services.detector.domain.observation import (
+from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
+from evenkeel.services.common.raw_fields import raw_message_class
+from evenkeel.services.detector.adapters.frame_codec import RAW_FRAME, frame_from_raw
+from evenkeel.services.detector.adapters.run_codec import RAW_RUN, frames_from_raw
+from evenkeel.services.detector.domain.link_suspicion import LinkProbeReport
+from evenkeel.services.detector.domain.observation import (
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
     RankProgress,
 )
-from services.detector.domain.suspicion import ProbeReport
+from evenkeel.services.detector.domain.suspicion import ProbeReport
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _EVENT_KINDS = {
     pb.PROCESS_EVENT_KIND_STARTED: ProcessEventKind.STARTED,

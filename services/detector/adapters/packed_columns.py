@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from services.common.kafka import RejectedRecordError
-from services.common.raw_fields import raw_message_class
+from evenkeel.services.common.kafka import RejectedRecordError
+from evenkeel.services.common.raw_fields import raw_message_class
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 PACKED = {
     field.name: field

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from numeric.arrays import Bools, Floats, Ints
-from numeric.compiled import compiled
-from services.common.kafka import RejectedRecordError
-from services.detector.adapters.frame_codec import check_ranks, write_usable
-from services.detector.adapters.frame_columns import measured_of, seats_of
-from services.detector.adapters.packed_columns import read_columns
-from services.detector.domain.frame_arrays import (
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.common.kafka import RejectedRecordError
+from evenkeel.services.detector.adapters.frame_codec import check_ranks, write_usable
+from evenkeel.services.detector.adapters.frame_columns import measured_of, seats_of
+from evenkeel.services.detector.adapters.packed_columns import read_columns
+from evenkeel.services.detector.domain.frame_arrays import (
     COUNTS,
     EPOCHS,
     FIRST_OF_LAYOUT,
@@ -21,7 +21,7 @@ from services.detector.domain.frame_arrays import (
     RANKS,
     empty_tables,
 )
-from services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.observation import FrameObservation
 
 RAW_RUN = ("iterations", "closed_at_unix_seconds", "last_sample_at_unix_seconds", "columns")
 """Fields of a run that are taken as the bytes that they are."""

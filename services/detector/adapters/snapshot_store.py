@@ -7,11 +7,11 @@ from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from history.records import SnapshotRecord
-from history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshot
-from services.common.backoff import Reachability, persist
-from services.common.database import DATABASE_AWAY
-from services.common.kafka import Partition
+from evenkeel.history.records import SnapshotRecord
+from evenkeel.history.writes.snapshots import delete_snapshots, load_snapshots, save_snapshot
+from evenkeel.services.common.backoff import Reachability, persist
+from evenkeel.services.common.database import DATABASE_AWAY
+from evenkeel.services.common.kafka import Partition
 
 FORMAT = "detector/1"
 # Saving holds the stream: a database that hangs must not hold verdicts up for longer than this.

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from services.detector.domain.traffic import TrafficObservation, stamps_entered, stamps_took
+from evenkeel.services.detector.domain.traffic import TrafficObservation, stamps_entered, stamps_took
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 Ints = npt.NDArray[np.int64]
 

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.device_bank import WINDOW, DeviceBank
-from services.detector.domain.device_offsets import BASELINE_OBSERVATIONS, recentre
-from services.detector.domain.device_tables import HAS_OFFSET, ILL, SCALE, SUMS, TO_BASELINE
-from services.detector.domain.device_tests import NUM_TESTS
-from services.detector.domain.noise import (
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.device_bank import WINDOW, DeviceBank
+from evenkeel.services.detector.domain.device_offsets import BASELINE_OBSERVATIONS, recentre
+from evenkeel.services.detector.domain.device_tables import HAS_OFFSET, ILL, SCALE, SUMS, TO_BASELINE
+from evenkeel.services.detector.domain.device_tests import NUM_TESTS
+from evenkeel.services.detector.domain.noise import (
     FEWEST_RESIDUALS,
     PRIOR_FREEDOM,
     PRIOR_SCALE,

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.device_health import QUIET, DeviceHealth
-from services.detector.domain.device_levels import HealthChange
-from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
-from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.frame_table import LOG_RATIO, SECONDS
-from services.detector.domain.middle import median
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.workload import WorkExpectation, compare
+from evenkeel.services.detector.domain.device_health import QUIET, DeviceHealth
+from evenkeel.services.detector.domain.device_levels import HealthChange
+from evenkeel.services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
+from evenkeel.services.detector.domain.frame_table import LOG_RATIO, SECONDS
+from evenkeel.services.detector.domain.middle import median
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.workload import WorkExpectation, compare
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -1,8 +1,8 @@
 """Who a rank is, in the words of verdicts: its process, and where that runs or ran."""
 
-from services.detector.domain.device_bank import DeviceBank
-from services.detector.domain.process_watch import ProcessWatch
-from services.detector.domain.verdict import Culprit
+from evenkeel.services.detector.domain.device_bank import DeviceBank
+from evenkeel.services.detector.domain.process_watch import ProcessWatch
+from evenkeel.services.detector.domain.verdict import Culprit
 
 
 class Culprits:

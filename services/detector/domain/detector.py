@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain import report
-from services.detector.domain.compute_watch import ComputeWatch
-from services.detector.domain.culprits import Culprits
-from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.frame_table import FrameTable, table_of
-from services.detector.domain.hang_watch import HangWatch
-from services.detector.domain.job_links import JobLinks
-from services.detector.domain.job_profile import JobProfile
-from services.detector.domain.kind_board import KindBoard, kind_verdict
-from services.detector.domain.loss_watch import LossWatch
-from services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
-from services.detector.domain.probing import Probing
-from services.detector.domain.process_watch import ProcessFinding, ProcessWatch
-from services.detector.domain.profile import Profile, RankThroughputs
-from services.detector.domain.suspicion import Suspicion
-from services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain import report
+from evenkeel.services.detector.domain.compute_watch import ComputeWatch
+from evenkeel.services.detector.domain.culprits import Culprits
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
+from evenkeel.services.detector.domain.frame_table import FrameTable, table_of
+from evenkeel.services.detector.domain.hang_watch import HangWatch
+from evenkeel.services.detector.domain.job_links import JobLinks
+from evenkeel.services.detector.domain.job_profile import JobProfile
+from evenkeel.services.detector.domain.kind_board import KindBoard, kind_verdict
+from evenkeel.services.detector.domain.loss_watch import LossWatch
+from evenkeel.services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
+from evenkeel.services.detector.domain.probing import Probing
+from evenkeel.services.detector.domain.process_watch import ProcessFinding, ProcessWatch
+from evenkeel.services.detector.domain.profile import Profile, RankThroughputs
+from evenkeel.services.detector.domain.suspicion import Suspicion
+from evenkeel.services.detector.domain.verdict import Verdict
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

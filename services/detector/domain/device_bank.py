@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.device_tables import COUNTS, FLAGS, NUMBERS
-from services.detector.domain.device_tests import NUM_TESTS
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.table_row import TableRow
+from evenkeel.services.detector.domain.device_tables import COUNTS, FLAGS, NUMBERS
+from evenkeel.services.detector.domain.device_tests import NUM_TESTS
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.table_row import TableRow
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]

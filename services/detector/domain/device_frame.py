@@ -5,11 +5,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.device_offsets import follow
-from services.detector.domain.device_tables import LEVEL, SCALE, SINCE_CHANGE
-from services.detector.domain.device_tests import advance
-from services.detector.domain.frame_centre import place
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.device_offsets import follow
+from evenkeel.services.detector.domain.device_tables import LEVEL, SCALE, SINCE_CHANGE
+from evenkeel.services.detector.domain.device_tests import advance
+from evenkeel.services.detector.domain.frame_centre import place
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain import device_frame, sequential_test
-from services.detector.domain.bank_noise import renew_noise
-from services.detector.domain.device_bank import WINDOW, DeviceBank
-from services.detector.domain.device_levels import SUSPECTED, DeviceLevels, HealthChange
-from services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, follow, take_baseline
-from services.detector.domain.device_tests import NUM_TESTS, advance
-from services.detector.domain.frame_centre import FrameCentre
-from services.detector.domain.frame_terms import few_ranks, limits, offset_memory, smallest_scale
-from services.detector.domain.level import INTERVAL_SCALES
-from services.detector.domain.noise import Noise
-from services.detector.domain.wandering import Wandering
+from evenkeel.services.detector.domain import device_frame, sequential_test
+from evenkeel.services.detector.domain.bank_noise import renew_noise
+from evenkeel.services.detector.domain.device_bank import WINDOW, DeviceBank
+from evenkeel.services.detector.domain.device_levels import SUSPECTED, DeviceLevels, HealthChange
+from evenkeel.services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, follow, take_baseline
+from evenkeel.services.detector.domain.device_tests import NUM_TESTS, advance
+from evenkeel.services.detector.domain.frame_centre import FrameCentre
+from evenkeel.services.detector.domain.frame_terms import few_ranks, limits, offset_memory, smallest_scale
+from evenkeel.services.detector.domain.level import INTERVAL_SCALES
+from evenkeel.services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.wandering import Wandering
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

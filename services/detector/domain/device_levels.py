@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain import sequential_test
-from services.detector.domain.bank_noise import unsuspected
-from services.detector.domain.device_bank import DeviceBank
-from services.detector.domain.device_offsets import absorb
-from services.detector.domain.frame_centre import FrameCentre
-from services.detector.domain.frame_terms import few_ranks, limits, offset_rests_on, youth
-from services.detector.domain.level import (
+from evenkeel.services.detector.domain import sequential_test
+from evenkeel.services.detector.domain.bank_noise import unsuspected
+from evenkeel.services.detector.domain.device_bank import DeviceBank
+from evenkeel.services.detector.domain.device_offsets import absorb
+from evenkeel.services.detector.domain.frame_centre import FrameCentre
+from evenkeel.services.detector.domain.frame_terms import few_ranks, limits, offset_rests_on, youth
+from evenkeel.services.detector.domain.level import (
     SMALLEST_SLOWDOWN,
     Change,
     could_be_below,
@@ -19,8 +19,8 @@ from services.detector.domain.level import (
     robust_level,
     throughput_at,
 )
-from services.detector.domain.noise import Noise
-from services.detector.domain.wandering import Wandering
+from evenkeel.services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.wandering import Wandering
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -7,11 +7,11 @@ a lasting slowdown is never taken for a property of the device.
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.device_bank import WINDOW, DeviceBank
-from services.detector.domain.device_tables import ILL, OBSERVED, OWN, SCALE, SHARED, SUMS, WORK_KEY
-from services.detector.domain.device_tests import NUM_TESTS
-from services.detector.domain.level import row_medians
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.device_bank import WINDOW, DeviceBank
+from evenkeel.services.detector.domain.device_tables import ILL, OBSERVED, OWN, SCALE, SHARED, SUMS, WORK_KEY
+from evenkeel.services.detector.domain.device_tests import NUM_TESTS
+from evenkeel.services.detector.domain.level import row_medians
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

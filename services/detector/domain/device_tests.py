@@ -8,8 +8,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.device_tables import ILL, LEVEL, OBSERVED, RELAPSES, SCALE, SETTLED, SUMS
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.device_tables import ILL, LEVEL, OBSERVED, RELAPSES, SCALE, SETTLED, SUMS
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ def advance(
     paired: bool,
     decided: Bools,
 ) -> tuple[float, int, int]:
-    """Adds a frame to the sequential tests of some devices (see :mod:`services.detector.domain.sequential_test`).
+    """Adds a frame to the sequential tests of some devices (see :mod:`evenkeel.services.detector.domain.sequential_test`).
 
     Args:
         numbers: The table of numbers, the sums included; those are written.

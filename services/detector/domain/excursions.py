@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.strays import LENGTHS, without_outliers
+from evenkeel.services.detector.domain.strays import LENGTHS, without_outliers
 
 Floats = npt.NDArray[np.float64]
 

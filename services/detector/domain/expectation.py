@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from river import base
 
-from services.detector.domain.least_squares import learn, solve
+from evenkeel.services.detector.domain.least_squares import learn, solve
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,7 +49,7 @@ class ForgettingLeastSquares(base.Regressor):
 
     Examples:
     --------
-    >>> from services.detector.domain.expectation import ForgettingLeastSquares
+    >>> from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
     >>> model = ForgettingLeastSquares(forgetting=0.99)
     >>> for i in range(200):
     ...     x = {"tokens": 1000.0 + i % 7, "squares": 1e6 * (1 + i % 5)}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.arrays import Bools, Floats, Ints
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 
 REPORTED = (
     *("compute_seconds", "token_flops", "square_flops", "other_seconds", "wall_seconds"),

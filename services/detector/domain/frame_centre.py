@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.device_tables import (
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.device_tables import (
     HAS_OFFSET,
     ILL,
     OBSERVED,
@@ -14,7 +14,7 @@ from services.detector.domain.device_tables import (
     SINCE_CHANGE,
     TO_BASELINE,
 )
-from services.detector.domain.middle import middle_of, selected
+from evenkeel.services.detector.domain.middle import middle_of, selected
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]

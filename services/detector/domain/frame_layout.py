@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.frame_arrays import FIRST_OF_LAYOUT
-from services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.frame_arrays import FIRST_OF_LAYOUT
+from evenkeel.services.detector.domain.observation import FrameObservation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

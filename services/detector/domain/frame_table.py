@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.device_bank import DeviceBank
-from services.detector.domain.frame_arrays import (
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.device_bank import DeviceBank
+from evenkeel.services.detector.domain.frame_arrays import (
     COMPUTE_SECONDS,
     COUNTS,
     FIRST_OF_LAYOUT,
@@ -30,9 +30,9 @@ from services.detector.domain.frame_arrays import (
     WALL_SECONDS,
     WORK_KEYS,
 )
-from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.reported import Range, range_of
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.reported import Range, range_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

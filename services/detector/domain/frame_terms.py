@@ -3,9 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.device_bank import DeviceBank
-from services.detector.domain.device_tests import NATS_FOR_YOUTH, YOUNG_OBSERVATIONS
-from services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.device_bank import DeviceBank
+from evenkeel.services.detector.domain.device_tests import NATS_FOR_YOUTH, YOUNG_OBSERVATIONS
+from evenkeel.services.detector.domain.noise import Noise
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -8,7 +8,7 @@ are parked for a recovery wait, too: for those that neither park nor move, witho
 
 from dataclasses import dataclass
 
-from services.detector.domain.observation import RankProgress
+from evenkeel.services.detector.domain.observation import RankProgress
 
 SHORTEST_SECONDS = 1.5
 ITERATIONS = 2.5

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from services.detector.domain.hang import Hang, find_hangs
-from services.detector.domain.observation import FrameObservation, RankProgress
+from evenkeel.services.detector.domain.hang import Hang, find_hangs
+from evenkeel.services.detector.domain.observation import FrameObservation, RankProgress
 
 
 class HangWatch:

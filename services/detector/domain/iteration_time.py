@@ -1,6 +1,7 @@
 """What an iteration of a job should take: the longest path through the stages' programs, priced online.
 
-Each stage's program is played with the predicted seconds of its micro-batches (:mod:`layouts.timeline`: as in ResiHP,
+Each stage's program is played with the predicted seconds of its micro-batches (:mod:`evenkeel.layouts.timeline`: as in
+ResiHP,
 arXiv 2605.06374, but with prices that are refitted as the job runs). What lies beside the compute (transfers, tensor
 and gradient exchange, optimizer) is learned as a factor and a constant on top, with an interval kept calibrated.
 How fast the job was of late, relative to its prices, is followed as well: what slows everybody is not workload.
@@ -13,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from layouts.instructions import BACKWARD_PART, Instruction, Op, Program
-from layouts.timeline import run_programs
-from services.detector.domain.expectation import ForgettingLeastSquares
+from evenkeel.layouts.instructions import BACKWARD_PART, Instruction, Op, Program
+from evenkeel.layouts.timeline import run_programs
+from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
 
 Floats = npt.NDArray[np.float64]
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from services.detector.domain.link_watch import LinkWatch
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.probing import Probing
-from services.detector.domain.suspicion import Suspicion
-from services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.link_watch import LinkWatch
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.probing import Probing
+from evenkeel.services.detector.domain.suspicion import Suspicion
+from evenkeel.services.detector.domain.verdict import Verdict
 
 
 class JobLinks:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.frame_table import (
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
+from evenkeel.services.detector.domain.frame_table import (
     FLOPS,
     GRADIENT_WAIT,
     OTHERS,
@@ -19,12 +19,12 @@ from services.detector.domain.frame_table import (
     VOTE_WAIT,
     WALLS,
 )
-from services.detector.domain.middle import median, middle_of
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.pipeline_grid import PipelineGrid, between_ranks
-from services.detector.domain.profile import Profile, RankThroughput
-from services.detector.domain.recent_iterations import RecentIterations
-from services.detector.domain.rolling import RollingRows
+from evenkeel.services.detector.domain.middle import median, middle_of
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.pipeline_grid import PipelineGrid, between_ranks
+from evenkeel.services.detector.domain.profile import Profile, RankThroughput
+from evenkeel.services.detector.domain.recent_iterations import RecentIterations
+from evenkeel.services.detector.domain.rolling import RollingRows
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

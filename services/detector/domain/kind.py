@@ -1,6 +1,7 @@
 """What a kind of finding is: a watch over frames that says what it found, with facts and advice.
 
-Each kind is a file in :mod:`services.detector.domain.kinds`; a new one is found by being there. Kinds see every frame
+Each kind is a file in :mod:`evenkeel.services.detector.domain.kinds`; a new one is found by being there. Kinds see
+every frame
 and what is known of its devices, take what concerns them, remember what they need, and report. They accuse no hardware:
 a sick device or link is found by its own test, and only those lead to a plan.
 """
@@ -12,10 +13,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.reported import Range
-from services.detector.domain.verdict import Evidence, Verdict, VerdictKind
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.reported import Range
+from evenkeel.services.detector.domain.verdict import Evidence, Verdict, VerdictKind
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""All kinds of :mod:`services.detector.domain.kinds`, found by being there, over one job."""
+"""All kinds of :mod:`evenkeel.services.detector.domain.kinds`, found by being there, over one job."""
 
 import importlib
 import inspect
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain import kinds
-from services.detector.domain.device_bank import DeviceBank
-from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.reported import Range
-from services.detector.domain.verdict import Culprit, Evidence, Verdict, verdict_id
+from evenkeel.services.detector.domain import kinds
+from evenkeel.services.detector.domain.device_bank import DeviceBank
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
+from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.reported import Range
+from evenkeel.services.detector.domain.verdict import Culprit, Evidence, Verdict, verdict_id
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

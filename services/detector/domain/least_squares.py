@@ -5,8 +5,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.middle import middle_of
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.middle import middle_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,7 +44,7 @@ def learn(
         relative: Errors are relative to what was expected.
         is_scored: How far off the targets were says something.
         scores: Spread, how much was scored, and half-width.
-        coverage: What :class:`~services.detector.domain.expectation.ForgettingLeastSquares` was asked for.
+        coverage: What :class:`~evenkeel.services.detector.domain.expectation.ForgettingLeastSquares` was asked for.
         ridges: As in :func:`solve`, like the next two.
         reluctant: Place of a feature.
         weights: Of the features, with which the targets are compared before they are learned; written.

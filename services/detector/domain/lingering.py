@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.autoregression import spread_of_means
-from services.detector.domain.level import robust_level
-from services.detector.domain.noise import Noise
-from services.detector.domain.strays import REMEMBERED_ITERATIONS, without_outliers
+from evenkeel.services.detector.domain.autoregression import spread_of_means
+from evenkeel.services.detector.domain.level import robust_level
+from evenkeel.services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.strays import REMEMBERED_ITERATIONS, without_outliers
 
 Floats = npt.NDArray[np.float64]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.sequential_test import NUM_TESTS
-from services.detector.domain.table_row import TableRow
-from services.detector.domain.ties import Tie, Ties
+from evenkeel.services.detector.domain.sequential_test import NUM_TESTS
+from evenkeel.services.detector.domain.table_row import TableRow
+from evenkeel.services.detector.domain.ties import Tie, Ties
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

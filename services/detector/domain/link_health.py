@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain import sequential_test
-from services.detector.domain.level import INTERVAL_SCALES, could_be_below, locate_change, robust_level
-from services.detector.domain.link_bank import WINDOW, LinkBank
-from services.detector.domain.noise import Noise, estimate, row_scales
-from services.detector.domain.transfer_cost import NUM_CLASSES
+from evenkeel.services.detector.domain import sequential_test
+from evenkeel.services.detector.domain.level import INTERVAL_SCALES, could_be_below, locate_change, robust_level
+from evenkeel.services.detector.domain.link_bank import WINDOW, LinkBank
+from evenkeel.services.detector.domain.noise import Noise, estimate, row_scales
+from evenkeel.services.detector.domain.transfer_cost import NUM_CLASSES
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.detector.domain.level import robust_level
-from services.detector.domain.link_bank import LinkBank
+from evenkeel.services.detector.domain.level import robust_level
+from evenkeel.services.detector.domain.link_bank import LinkBank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

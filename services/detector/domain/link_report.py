@@ -2,10 +2,10 @@
 
 import math
 
-from services.detector.domain.link_suspicion import LinkAccusation, LinkProbeReport
-from services.detector.domain.link_watch import LinkFinding
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
+from evenkeel.services.detector.domain.link_suspicion import LinkAccusation, LinkProbeReport
+from evenkeel.services.detector.domain.link_watch import LinkFinding
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 
 _PRIOR_ODDS = 1e-4
 """Odds that a link changed at a given iteration, before looking at it."""

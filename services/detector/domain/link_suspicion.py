@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.ring_search import GroupStanding, LinkPair, RingSearch
-from services.detector.domain.suspicion import ITERATIONS_BETWEEN_PROBES, SuspectedLink, Suspicion, choose
-from services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.ring_search import GroupStanding, LinkPair, RingSearch
+from evenkeel.services.detector.domain.suspicion import ITERATIONS_BETWEEN_PROBES, SuspectedLink, Suspicion, choose
+from evenkeel.services.detector.domain.verdict import Verdict
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.level import INTERVAL_SCALES
-from services.detector.domain.link_complaint import LinkComplaint
-from services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkChange, LinkHealth
-from services.detector.domain.link_hypotheses import Explanation, explain
-from services.detector.domain.link_suspicion import LinkStanding
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.ring_search import GroupStanding
-from services.detector.domain.suspicion import SUSPECT_AT
-from services.detector.domain.tie_index import TieIndex
-from services.detector.domain.transfer_cost import TransferCost
-from services.detector.domain.transfer_ratios import log_ratios_of
-from services.detector.domain.transfer_times import TransferTimes
+from evenkeel.services.detector.domain.level import INTERVAL_SCALES
+from evenkeel.services.detector.domain.link_complaint import LinkComplaint
+from evenkeel.services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkChange, LinkHealth
+from evenkeel.services.detector.domain.link_hypotheses import Explanation, explain
+from evenkeel.services.detector.domain.link_suspicion import LinkStanding
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.ring_search import GroupStanding
+from evenkeel.services.detector.domain.suspicion import SUSPECT_AT
+from evenkeel.services.detector.domain.tie_index import TieIndex
+from evenkeel.services.detector.domain.transfer_cost import TransferCost
+from evenkeel.services.detector.domain.transfer_ratios import log_ratios_of
+from evenkeel.services.detector.domain.transfer_times import TransferTimes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

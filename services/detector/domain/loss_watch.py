@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from services.detector.domain.middle import RecentValues, median
-from services.detector.domain.observation import Bools, Floats, FrameObservation, Ints
-from services.detector.domain.reported import Range
+from evenkeel.services.detector.domain.middle import RecentValues, median
+from evenkeel.services.detector.domain.observation import Bools, Floats, FrameObservation, Ints
+from evenkeel.services.detector.domain.reported import Range
 
 # Short: a young loss falls fast, and a fall within the window looks like noise.
 _WINDOW = 32

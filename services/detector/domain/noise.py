@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
+from evenkeel.numeric.compiled import compiled
 
 Floats = npt.NDArray[np.float64]
 

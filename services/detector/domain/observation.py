@@ -10,11 +10,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain import frame_arrays as rows
-from services.detector.domain.link_suspicion import LinkProbeReport
-from services.detector.domain.suspicion import ProbeReport
-from services.detector.domain.table_row import TableRow
-from services.detector.domain.traffic import TrafficObservation
+from evenkeel.services.detector.domain import frame_arrays as rows
+from evenkeel.services.detector.domain.link_suspicion import LinkProbeReport
+from evenkeel.services.detector.domain.suspicion import ProbeReport
+from evenkeel.services.detector.domain.table_row import TableRow
+from evenkeel.services.detector.domain.traffic import TrafficObservation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.frame_layout import FrameLayout
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
 
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int32]

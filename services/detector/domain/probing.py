@@ -8,18 +8,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain import report
-from services.detector.domain.culprits import Culprits
-from services.detector.domain.device_health import DeviceHealth
-from services.detector.domain.device_levels import HealthChange
-from services.detector.domain.job_profile import JobProfile
-from services.detector.domain.link_report import link_probe_verdict, link_verdict
-from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport
-from services.detector.domain.link_watch import LinkFinding, LinkWatch
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.profile import RankThroughput
-from services.detector.domain.suspicion import SUSPECT_AT, Accusation, ProbeReport, Standing, Suspicion, SuspicionDesk
-from services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain import report
+from evenkeel.services.detector.domain.culprits import Culprits
+from evenkeel.services.detector.domain.device_health import DeviceHealth
+from evenkeel.services.detector.domain.device_levels import HealthChange
+from evenkeel.services.detector.domain.job_profile import JobProfile
+from evenkeel.services.detector.domain.link_report import link_probe_verdict, link_verdict
+from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport
+from evenkeel.services.detector.domain.link_watch import LinkFinding, LinkWatch
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.profile import RankThroughput
+from evenkeel.services.detector.domain.suspicion import (
+    SUSPECT_AT,
+    Accusation,
+    ProbeReport,
+    Standing,
+    Suspicion,
+    SuspicionDesk,
+)
+from evenkeel.services.detector.domain.verdict import Verdict
 
 Ints = npt.NDArray[np.int64]
 

@@ -9,7 +9,7 @@ nobody.
 from dataclasses import dataclass
 from typing import Any
 
-from services.detector.domain.observation import ProcessEvent, ProcessEventKind, RankProgress
+from evenkeel.services.detector.domain.observation import ProcessEvent, ProcessEventKind, RankProgress
 
 _SUPPORT_WINDOW_SECONDS = 5.0
 _SILENCE_SECONDS = 0.5

@@ -10,7 +10,7 @@ from typing import Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.made_when_asked import MadeWhenAsked
+from evenkeel.services.detector.domain.made_when_asked import MadeWhenAsked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.profile import ProfiledIteration, ProfiledIterations
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.profile import ProfiledIteration, ProfiledIterations
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

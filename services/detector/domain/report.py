@@ -2,14 +2,14 @@
 
 import math
 
-from services.detector.domain.device_levels import HealthChange
-from services.detector.domain.hang import Hang
-from services.detector.domain.loss_watch import LossFinding
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.process_watch import ProcessFinding
-from services.detector.domain.profile import RankThroughput
-from services.detector.domain.suspicion import Accusation, ProbeReport
-from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
+from evenkeel.services.detector.domain.device_levels import HealthChange
+from evenkeel.services.detector.domain.hang import Hang
+from evenkeel.services.detector.domain.loss_watch import LossFinding
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.process_watch import ProcessFinding
+from evenkeel.services.detector.domain.profile import RankThroughput
+from evenkeel.services.detector.domain.suspicion import Accusation, ProbeReport
+from evenkeel.services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 
 _PRIOR_ODDS = 1e-4
 """Odds that a device changed at a given iteration, before looking at it."""

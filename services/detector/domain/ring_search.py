@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.suspicion import SUSPECT_AT
+from evenkeel.services.detector.domain.suspicion import SUSPECT_AT
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain import device_tests
-from services.detector.domain.device_tests import (
+from evenkeel.services.detector.domain import device_tests
+from evenkeel.services.detector.domain.device_tests import (
     LARGEST_SHIFT,
     NUM_TESTS,
     ONE_STEP_SHARE,

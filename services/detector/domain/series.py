@@ -3,7 +3,8 @@
 The expectation comes from the workload where it is given, else from the series' own recent past. Workloads unlike any
 before are learned and not judged. It follows slow drift, but not beyond ``LARGEST_DRIFT`` above the long run. The
 residual goes through the same sequential test as a device's, with the same budget
-(:mod:`services.detector.domain.series_evidence`): two slow iterations decide nothing, and where iterations pause now
+(:mod:`evenkeel.services.detector.domain.series_evidence`): two slow iterations decide nothing, and where iterations
+pause now
 and then, more of them do not. After a short spell of slowness only a longer one is told: it may be another evaluation
 that nobody marked. Nor is told what is over by the time that a job has warmed up again after a restart.
 """
@@ -14,18 +15,18 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain import sequential_test
-from services.detector.domain.level import Change, locate_change
-from services.detector.domain.noise import SMALLEST_SCALE, Noise, estimate
-from services.detector.domain.pauses import Pauses, set_apart
-from services.detector.domain.series_evidence import SeriesEvidence
-from services.detector.domain.series_expectation import SeriesExpectation
-from services.detector.domain.series_restarts import Restarts
-from services.detector.domain.series_spells import Spells
-from services.detector.domain.series_verdict import Iteration, SeriesVerdict, SeriesVerdictKind, evidence_of
-from services.detector.domain.series_window import ROOM, WINDOW, SeriesWindow
-from services.detector.domain.strays import Strays
-from services.detector.domain.trend import without_trend
+from evenkeel.services.detector.domain import sequential_test
+from evenkeel.services.detector.domain.level import Change, locate_change
+from evenkeel.services.detector.domain.noise import SMALLEST_SCALE, Noise, estimate
+from evenkeel.services.detector.domain.pauses import Pauses, set_apart
+from evenkeel.services.detector.domain.series_evidence import SeriesEvidence
+from evenkeel.services.detector.domain.series_expectation import SeriesExpectation
+from evenkeel.services.detector.domain.series_restarts import Restarts
+from evenkeel.services.detector.domain.series_spells import Spells
+from evenkeel.services.detector.domain.series_verdict import Iteration, SeriesVerdict, SeriesVerdictKind, evidence_of
+from evenkeel.services.detector.domain.series_window import ROOM, WINDOW, SeriesWindow
+from evenkeel.services.detector.domain.strays import Strays
+from evenkeel.services.detector.domain.trend import without_trend
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,16 +1,18 @@
 """The sequential test of one series, towards slower and towards faster, on plain numbers.
 
-The test is that of :mod:`services.detector.domain.sequential_test`, its ratios discounted by the pauses among healthy
-iterations (:mod:`services.detector.domain.pauses`); arrays of one number would cost ten times as much. Not thread-safe.
+The test is that of :mod:`evenkeel.services.detector.domain.sequential_test`, its ratios discounted by the pauses among
+healthy
+iterations (:mod:`evenkeel.services.detector.domain.pauses`); arrays of one number would cost ten times as much. Not
+thread-safe.
 """
 
 import math
 
 import numpy as np
 
-from services.detector.domain.noise import Noise
-from services.detector.domain.pauses import Pauses
-from services.detector.domain.sequential_test import (
+from evenkeel.services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.pauses import Pauses
+from evenkeel.services.detector.domain.sequential_test import (
     LARGEST_SHIFT,
     NUM_TESTS,
     SMALL_SHIFTS,

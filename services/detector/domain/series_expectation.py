@@ -5,9 +5,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.expectation import ForgettingLeastSquares
-from services.detector.domain.series_rhythm import Rhythm
-from services.detector.domain.series_verdict import Iteration
+from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
+from evenkeel.services.detector.domain.series_rhythm import Rhythm
+from evenkeel.services.detector.domain.series_verdict import Iteration
 
 Floats = npt.NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from services.detector.domain.verdict import Evidence
+from evenkeel.services.detector.domain.verdict import Evidence
 
 
 class SeriesVerdictKind(StrEnum):

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.verdict import Verdict
 
 _LONGEST_CYCLE = 80
 _SHORT_CYCLE = 24

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.autoregression import worth_of_means
-from services.detector.domain.noise import block_scale
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.autoregression import worth_of_means
+from evenkeel.services.detector.domain.noise import block_scale
 
 Floats = npt.NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.ties import Tie
+from evenkeel.services.detector.domain.ties import Tie
 
 Ints = npt.NDArray[np.int64]
 

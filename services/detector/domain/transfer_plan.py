@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.ties import Tie, Ties
-from services.detector.domain.traffic import ChannelKind, TrafficObservation, stamps_entered, stamps_took
+from evenkeel.services.detector.domain.ties import Tie, Ties
+from evenkeel.services.detector.domain.traffic import ChannelKind, TrafficObservation, stamps_entered, stamps_took
 
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int16] | npt.NDArray[np.int32]

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.transfer_times import Transfers
+from evenkeel.services.detector.domain.transfer_times import Transfers
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

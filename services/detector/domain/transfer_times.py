@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.clock_offsets import ClockOffsets
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.ties import Ties
-from services.detector.domain.traffic import TrafficObservation
-from services.detector.domain.transfer_plan import TransferPlan, plan_transfers
+from evenkeel.services.detector.domain.clock_offsets import ClockOffsets
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.ties import Ties
+from evenkeel.services.detector.domain.traffic import TrafficObservation
+from evenkeel.services.detector.domain.transfer_plan import TransferPlan, plan_transfers
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -7,7 +7,7 @@ verdict and readers drop the second one.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from contracts import verdict_ids
+from evenkeel.contracts import verdict_ids
 
 
 class VerdictKind(StrEnum):

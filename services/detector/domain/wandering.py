@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.excursions import Excursions
-from services.detector.domain.lingering import Lingering
-from services.detector.domain.noise import Noise
-from services.detector.domain.strays import Strays
+from evenkeel.services.detector.domain.excursions import Excursions
+from evenkeel.services.detector.domain.lingering import Lingering
+from evenkeel.services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.strays import Strays
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,10 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.expectation import ForgettingLeastSquares
-from services.detector.domain.frame_table import EXPECTED, FLOPS, LOG_RATIO, MICRO_BATCHES, SECONDS, SQUARE_FLOPS
-from services.detector.domain.middle import middle_of
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
+from evenkeel.services.detector.domain.frame_table import (
+    EXPECTED,
+    FLOPS,
+    LOG_RATIO,
+    MICRO_BATCHES,
+    SECONDS,
+    SQUARE_FLOPS,
+)
+from evenkeel.services.detector.domain.middle import middle_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -2,11 +2,10 @@
 
 from datetime import UTC, datetime
 
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from history.records import (
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.history.records import (
     DEFAULT_TENANT,
     CulpritRecord,
     EvidenceRecord,
@@ -17,9 +16,10 @@ from history.records import (
     RankRecord,
     VerdictRecord,
 )
-from history.vocabulary import VerdictKind
-from layouts.codec import layout_from_proto, layout_to_proto, model_from_proto, model_to_proto
-from services.scheduler.adapters.fleet_port import JobView, RankView
+from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.layouts.codec import layout_from_proto, layout_to_proto, model_from_proto, model_to_proto
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.services.scheduler.adapters.fleet_port import JobView, RankView
 
 
 def timestamp(at: datetime) -> Timestamp:

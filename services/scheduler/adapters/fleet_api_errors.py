@@ -2,11 +2,17 @@
 
 import grpc
 
-from history.errors import HistoryError, JobConflictError, UnknownIncidentError, UnknownJobError, UnknownPlanError
-from history.reads import PageError
-from layouts.layout import LayoutError
-from services.common.database import is_database_away
-from services.scheduler.faults import JobAwayError
+from evenkeel.history.errors import (
+    HistoryError,
+    JobConflictError,
+    UnknownIncidentError,
+    UnknownJobError,
+    UnknownPlanError,
+)
+from evenkeel.history.reads import PageError
+from evenkeel.layouts.layout import LayoutError
+from evenkeel.services.common.database import is_database_away
+from evenkeel.services.scheduler.faults import JobAwayError
 
 
 class InvalidRequestError(ValueError):

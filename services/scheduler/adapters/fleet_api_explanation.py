@@ -1,7 +1,7 @@
 """A plan's story in words, from what the history knows of it: pure."""
 
-from history.records import AlternativeRecord, IncidentState, PlanStatus
-from history.vocabulary import PlanMode, PlanState, VerdictKind
+from evenkeel.history.records import AlternativeRecord, IncidentState, PlanStatus
+from evenkeel.history.vocabulary import PlanMode, PlanState, VerdictKind
 
 _MAX_ALTERNATIVES = 5
 

@@ -2,10 +2,9 @@
 
 import re
 
+from evenkeel.layouts.schedules import SCHEDULES
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-
-from layouts.schedules import SCHEDULES
-from services.scheduler.adapters.fleet_api_errors import InvalidRequestError
+from evenkeel.services.scheduler.adapters.fleet_api_errors import InvalidRequestError
 
 MIN_TOKEN_CHARACTERS = 16
 _MAX_TOKEN_CHARACTERS = 4096

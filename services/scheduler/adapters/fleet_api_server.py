@@ -7,19 +7,19 @@ from pathlib import Path
 
 import grpc
 import structlog
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
-from services.common.bind_error import BindError
-from services.scheduler.adapters.fleet_api import FleetApi
-from services.scheduler.adapters.fleet_api_interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics
-from services.scheduler.adapters.fleet_api_tokens import TokenGuard
-from services.scheduler.adapters.fleet_port import FleetPort, HistoryPort
-from services.scheduler.adapters.rank_tls import RankTls
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc as pb_grpc
+from evenkeel.services.common.bind_error import BindError
+from evenkeel.services.scheduler.adapters.fleet_api import FleetApi
+from evenkeel.services.scheduler.adapters.fleet_api_interceptor import SERVICE, FleetApiInterceptor, FleetApiMetrics
+from evenkeel.services.scheduler.adapters.fleet_api_tokens import TokenGuard
+from evenkeel.services.scheduler.adapters.fleet_port import FleetPort, HistoryPort
+from evenkeel.services.scheduler.adapters.rank_tls import RankTls
 
 _GRACE_SECONDS = 1.0
 _OPTIONS = (

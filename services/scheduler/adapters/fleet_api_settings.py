@@ -6,9 +6,9 @@ from typing import Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from contracts.pem_files import check_key_pair, checked_file
-from services.common.settings import PREFIX
-from services.scheduler.adapters.fleet_api_requests import MIN_TOKEN_CHARACTERS
+from evenkeel.contracts.pem_files import check_key_pair, checked_file
+from evenkeel.services.common.settings import PREFIX
+from evenkeel.services.scheduler.adapters.fleet_api_requests import MIN_TOKEN_CHARACTERS
 
 
 class FleetApiSettings(BaseSettings):

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-
-from services.scheduler.adapters.fleet_api_errors import TokenMissingError, TokenRefusedError
-from services.scheduler.adapters.fleet_port import HistoryPort
+from evenkeel.services.scheduler.adapters.fleet_api_errors import TokenMissingError, TokenRefusedError
+from evenkeel.services.scheduler.adapters.fleet_port import HistoryPort
 
 # A job's token never changes, so an entry is never stale.
 _MAX_REMEMBERED_TOKENS = 10_000

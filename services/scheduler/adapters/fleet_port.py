@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from history.reads import Page
-from history.records import IncidentState, JobRecord, JobStatus, PlanStatus, RankRecord, VerdictRecord
-from history.vocabulary import JobState
-from layouts.layout import Layout
-from layouts.model import ModelSpec
+from evenkeel.history.reads import Page
+from evenkeel.history.records import IncidentState, JobRecord, JobStatus, PlanStatus, RankRecord, VerdictRecord
+from evenkeel.history.vocabulary import JobState
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +78,10 @@ JobNews = JobView | VerdictRecord | PlanStatus
 class FleetPort(Protocol):
     """The coordinator as the fleet API sees it.
 
-    Errors of all methods: :class:`history.errors.UnknownJobError` when there is no such job, and the database's own
-    when it is away; :class:`services.scheduler.faults.JobAwayError` from what changes a job that begins anew just now.
-    The API turns them into status codes.
+    Errors of all methods: :class:`evenkeel.history.errors.UnknownJobError` when there is no such job, and the
+    database's own
+    when it is away; :class:`evenkeel.services.scheduler.faults.JobAwayError` from what changes a job that begins anew
+    just now. The API turns them into status codes.
     """
 
     async def register_job(self, job: JobRecord) -> JobView:
@@ -117,7 +118,7 @@ class FleetPort(Protocol):
 
 
 class HistoryPort(Protocol):
-    """What the fleet API reads of the past; :class:`services.scheduler.adapters.store.Store` implements it.
+    """What the fleet API reads of the past; :class:`evenkeel.services.scheduler.adapters.store.Store` implements it.
 
     Errors of all methods: the database's own when it is away; of lists, ``PageError`` for a page that cannot be.
     """

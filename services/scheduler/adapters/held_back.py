@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from services.common.kafka.records import Message, Partition
+from evenkeel.services.common.kafka.records import Message, Partition
 
 M = TypeVar("M")
 

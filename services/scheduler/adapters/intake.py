@@ -4,16 +4,16 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from contracts.topics import PROFILES
-from history.records import VerdictRecord
-from services.common.kafka import Batch, Partition, Rejection
-from services.common.kafka.records import Message
-from services.scheduler.adapters.findings import Finding
-from services.scheduler.adapters.held_back import Held, HeldBack
-from services.scheduler.coordinator import Coordinator
-from services.scheduler.domain.profiles import JobEnded, JobProfile
-from services.scheduler.domain.suspicion import Suspicion
-from services.scheduler.faults import JobAwayError, JobFailedError
+from evenkeel.contracts.topics import PROFILES
+from evenkeel.history.records import VerdictRecord
+from evenkeel.services.common.kafka import Batch, Partition, Rejection
+from evenkeel.services.common.kafka.records import Message
+from evenkeel.services.scheduler.adapters.findings import Finding
+from evenkeel.services.scheduler.adapters.held_back import Held, HeldBack
+from evenkeel.services.scheduler.coordinator import Coordinator
+from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
+from evenkeel.services.scheduler.domain.suspicion import Suspicion
+from evenkeel.services.scheduler.faults import JobAwayError, JobFailedError
 
 _STALE_SUSPICION_SECONDS = 30.0
 # Some of the longest pauses; a restart reads again from the oldest record that is held back.
@@ -21,7 +21,7 @@ _LONGEST_HOLD_SECONDS = 900.0
 
 
 class Intake:
-    """Hands findings to the coordinator; see :class:`services.common.kafka.loop.Handler`.
+    """Hands findings to the coordinator; see :class:`evenkeel.services.common.kafka.loop.Handler`.
 
     Verdicts are durable when ``handle`` returns, or held back with the offsets of those that follow. Profiles are not
     stored: each is replaced by the next, and after a restart the compacted topic is read again from its beginning.

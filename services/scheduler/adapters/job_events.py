@@ -3,14 +3,13 @@
 import time
 from collections.abc import Callable
 
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.services.common.kafka.ports import Producer
+from evenkeel.services.common.kafka.records import OutgoingRecord
+from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from contracts.headers import record_headers
-from contracts.speakers import NO_RANK, SCHEDULER_INCARNATION
-from contracts.topics import RECORDS
-from services.common.kafka.ports import Producer
-from services.common.kafka.records import OutgoingRecord
-from services.scheduler.domain.suspicion import ProbeOutcome
 
 _LONGEST_DETAIL = 500
 

@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
 import grpc
+
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
-
-from history.vocabulary import PlanMode
-from layouts.codec import layout_to_proto
-from layouts.rank_codec import rank_state_from_proto
-from layouts.rank_state import RankState
-from services.scheduler.adapters.rank_tls import RankTls, tls_advice
-from services.scheduler.dispatch.protocol import (
+from evenkeel.history.vocabulary import PlanMode
+from evenkeel.layouts.codec import layout_to_proto
+from evenkeel.layouts.rank_codec import rank_state_from_proto
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.services.scheduler.adapters.rank_tls import RankTls, tls_advice
+from evenkeel.services.scheduler.dispatch.protocol import (
     CannotReshapeError,
     Decision,
     LinkProbe,
@@ -61,7 +61,7 @@ def _reshape_to_proto(reshape: Reshape) -> pb.Reshape:
 
 
 class RankClient:
-    """One process of a rank; see :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+    """One process of a rank; see :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
 
     def __init__(
         self, *, job_id: str, job_token: str, rank: int, incarnation: int, address: str, tls: RankTls | None = None
@@ -88,13 +88,13 @@ class RankClient:
         self._stub = control_pb2_grpc.RankControlServiceStub(self._channel)
 
     async def prepare(self, reshape: Reshape, timeout_seconds: float) -> RankState:
-        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         request = pb.PrepareRequest(reshape=_reshape_to_proto(reshape))
         answer = await self._answer(self._stub.Prepare(request, timeout=timeout_seconds, metadata=self._metadata))
         return self._checked(answer.state)
 
     async def commit(self, reshape: Reshape, decision: Decision, timeout_seconds: float) -> RankState:
-        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         request = pb.CommitRequest(
             reshape=_reshape_to_proto(reshape),
             from_epoch=decision.from_epoch,
@@ -109,23 +109,23 @@ class RankClient:
         return self._checked(answer.state)
 
     async def abort(self, reshape: Reshape, timeout_seconds: float) -> RankState:
-        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         request = pb.AbortRequest(job_id=self._job_id, plan_id=reshape.plan_id, epoch=reshape.epoch)
         answer = await self._answer(self._stub.Abort(request, timeout=timeout_seconds, metadata=self._metadata))
         return self._checked(answer.state)
 
     async def interrupt(self, epoch: int, *, leave: bool, timeout_seconds: float) -> None:
-        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         request = pb.InterruptRequest(job_id=self._job_id, epoch=epoch, leave=leave)
         await self._answer(self._stub.Interrupt(request, timeout=timeout_seconds, metadata=self._metadata))
 
     async def probe(self, matrix_size: int, repetitions: int, timeout_seconds: float) -> list[float]:
-        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         request = pb.ProbeRequest(job_id=self._job_id, matrix_size=matrix_size, repetitions=repetitions)
         return await self._probed(request, timeout_seconds)
 
     async def probe_link(self, probe: LinkProbe, timeout_seconds: float) -> list[float]:
-        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         link = pb.LinkProbe(
             probe_id=probe.probe_id,
             partner_rank=probe.partner_rank,
@@ -142,7 +142,7 @@ class RankClient:
         return list(answer.seconds)
 
     async def status(self, timeout_seconds: float) -> RankState:
-        """See :class:`~services.scheduler.dispatch.protocol.RankCalls`."""
+        """See :class:`~evenkeel.services.scheduler.dispatch.protocol.RankCalls`."""
         request = pb.StatusRequest(job_id=self._job_id)
         answer = await self._answer(self._stub.Status(request, timeout=timeout_seconds, metadata=self._metadata))
         return self._checked(answer.state)

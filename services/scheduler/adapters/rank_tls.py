@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Self
 
 import grpc
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from contracts.pem_files import check_certificates, check_key_pair, checked_file
-from services.common.settings import PREFIX
-from services.scheduler.adapters.fleet_api_errors import SecurityMismatchError
+from evenkeel.contracts.pem_files import check_certificates, check_key_pair, checked_file
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.services.common.settings import PREFIX
+from evenkeel.services.scheduler.adapters.fleet_api_errors import SecurityMismatchError
 
 
 class RankTlsSettings(BaseSettings):

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import structlog
 
-from layouts.rank_state import RankPhase
-from services.common.backoff import Backoff
-from services.scheduler.adapters.rank_client import RankClient
-from services.scheduler.dispatch.board import StateBoard
-from services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.services.common.backoff import Backoff
+from evenkeel.services.scheduler.adapters.rank_client import RankClient
+from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
 
 _log = structlog.get_logger(__name__)
 

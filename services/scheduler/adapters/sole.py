@@ -13,8 +13,8 @@ import structlog
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.common.backoff import Reachability, persist
-from services.common.database import DATABASE_AWAY
+from evenkeel.services.common.backoff import Reachability, persist
+from evenkeel.services.common.database import DATABASE_AWAY
 
 _KEY = 0x65766B736368  # "evksch"
 _TRY_SECONDS = 0.2

@@ -1,7 +1,7 @@
 """The scheduler's way to the history: records in, one transaction, all or nothing.
 
 A change of a plan's state takes the plan's message for Kafka along in the same transaction (``outbox``), so that the
-topic of plans and the table never disagree; :mod:`services.scheduler.adapters.store_outbox` sends it.
+topic of plans and the table never disagree; :mod:`evenkeel.services.scheduler.adapters.store_outbox` sends it.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from contracts.topics import PLANS
-from history import reads, writes
-from history.records import (
+from evenkeel.contracts.topics import PLANS
+from evenkeel.history import reads, writes
+from evenkeel.history.records import (
     IncidentEventRecord,
     IncidentRecord,
     IncidentState,
@@ -29,10 +29,10 @@ from history.records import (
     RestartRecord,
     VerdictRecord,
 )
-from history.vocabulary import JobState, PlanState
-from services.common.backoff import Reachability, persist
-from services.common.database import DATABASE_AWAY, DatabaseAwayError
-from services.scheduler.adapters.fleet_api_codec import plan_to_proto
+from evenkeel.history.vocabulary import JobState, PlanState
+from evenkeel.services.common.backoff import Reachability, persist
+from evenkeel.services.common.database import DATABASE_AWAY, DatabaseAwayError
+from evenkeel.services.scheduler.adapters.fleet_api_codec import plan_to_proto
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Store:
         """Keeps what it is given; does no I/O.
 
         Args:
-            engine: From :func:`services.common.database.create_engine`; the caller disposes of it.
+            engine: From :func:`evenkeel.services.common.database.create_engine`; the caller disposes of it.
             timeout_seconds: Longest wait for one call; after it the database counts as away.
             reachability: Told whether the database answers; None = only the log is.
         """

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from contracts.headers import record_headers
-from contracts.topics import TOPICS
-from history import writes
-from history.records import OutboxRecord
-from services.common.backoff import Reachability, persist
-from services.common.database import DATABASE_AWAY
-from services.common.kafka.ports import Producer
-from services.common.kafka.records import OutgoingRecord
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import TOPICS
+from evenkeel.history import writes
+from evenkeel.history.records import OutboxRecord
+from evenkeel.services.common.backoff import Reachability, persist
+from evenkeel.services.common.database import DATABASE_AWAY
+from evenkeel.services.common.kafka.ports import Producer
+from evenkeel.services.common.kafka.records import OutgoingRecord
 
 _SOURCE = "evenkeel/scheduler"
 _BATCH_SIZE = 100

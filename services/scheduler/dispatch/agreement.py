@@ -8,11 +8,11 @@ What nobody alive holds comes from a peer's copy, else everything comes from dis
 
 from collections.abc import Mapping
 
-from layouts.layout import Layout
-from layouts.model import ModelSpec
-from layouts.rank_state import RankPhase, RankState
-from services.scheduler.dispatch.protocol import Decision
-from services.scheduler.dispatch.restore import find_meeting, newest_common_checkpoint
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.services.scheduler.dispatch.protocol import Decision
+from evenkeel.services.scheduler.dispatch.restore import find_meeting, newest_common_checkpoint
 
 
 class NoAgreementError(ValueError):

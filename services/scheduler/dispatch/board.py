@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from layouts.rank_state import RankPhase, RankState
+from evenkeel.layouts.rank_state import RankPhase, RankState
 
 
 class StateBoard:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from history.vocabulary import PlanMode
-from layouts.layout import Layout
-from layouts.rank_state import RankState, StandIn
+from evenkeel.history.vocabulary import PlanMode
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import RankState, StandIn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

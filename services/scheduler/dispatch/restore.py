@@ -8,10 +8,10 @@ nobody goes back where that is not needed.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from layouts.layout import Layout
-from layouts.model import ModelSpec
-from layouts.rank_state import RankState, StandIn
-from services.scheduler.planning.coverage import uncovered_blocks
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.rank_state import RankState, StandIn
+from evenkeel.services.scheduler.planning.coverage import uncovered_blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from history.vocabulary import PlanMode
-from layouts.layout import Layout
-from layouts.model import ModelSpec
-from layouts.rank_state import RankState
-from services.common.backoff import Backoff
-from services.scheduler.dispatch.agreement import NoAgreementError, boundary_decision, recovery_decision
-from services.scheduler.dispatch.board import StateBoard
-from services.scheduler.dispatch.protocol import Decision, RankAwayError, RankCalls, RankRefusedError, Reshape
+from evenkeel.history.vocabulary import PlanMode
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.services.common.backoff import Backoff
+from evenkeel.services.scheduler.dispatch.agreement import NoAgreementError, boundary_decision, recovery_decision
+from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.dispatch.protocol import Decision, RankAwayError, RankCalls, RankRefusedError, Reshape
 
 _log = structlog.get_logger(__name__)
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from history.records import VerdictRecord
-from history.vocabulary import VerdictKind
-from services.scheduler.domain.job_state import SAME_THROUGHPUT, JobKnowledge
+from evenkeel.history.records import VerdictRecord
+from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, JobKnowledge
 
 FLIP_MEMORY_SECONDS = 900.0
 

@@ -1,20 +1,20 @@
-"""What the scheduler knows of one job. Immutable: transitions in :mod:`services.scheduler.domain.transitions`."""
+"""What the scheduler knows of one job. Immutable: transitions in :mod:`evenkeel.services.scheduler.domain.transitions`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from history.records import CulpritRecord, IncidentEventRecord
-from history.vocabulary import IncidentEventKind, JobState, PlanMode, VerdictKind
-from layouts.layout import Layout
-from layouts.model import ModelSpec
-from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
-from services.scheduler.planning.hindsight import Hindsight
-from services.scheduler.planning.links import SlowLink
-from services.scheduler.planning.outlook import Outlook
-from services.scheduler.planning.price import TransitionCosts
-from services.scheduler.planning.situation import Situation
+from evenkeel.history.records import CulpritRecord, IncidentEventRecord
+from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, VerdictKind
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
+from evenkeel.services.scheduler.planning.hindsight import Hindsight
+from evenkeel.services.scheduler.planning.links import SlowLink
+from evenkeel.services.scheduler.planning.outlook import Outlook
+from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.services.scheduler.planning.situation import Situation
 
 HEALTHY = 0.97
 """A throughput from here on counts as 1: differences of a few percent are not worth an epoch."""
@@ -80,7 +80,7 @@ class Newcomer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenIncident:
-    """An unresolved incident; fields as in :class:`history.records.IncidentState`.
+    """An unresolved incident; fields as in :class:`evenkeel.history.records.IncidentState`.
 
     ``told_seconds`` is how much of ``lost_seconds`` the history knows.
     """

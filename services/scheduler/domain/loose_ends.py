@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from history.records import IncidentEventRecord, PlanEventRecord, RestartRecord
-from history.vocabulary import IncidentEventKind, PlanState
+from evenkeel.history.records import IncidentEventRecord, PlanEventRecord, RestartRecord
+from evenkeel.history.vocabulary import IncidentEventKind, PlanState
 
 
 def loose_ends(record: RestartRecord, at: datetime, detail: str) -> list[IncidentEventRecord | PlanEventRecord]:

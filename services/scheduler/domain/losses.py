@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 
-from history.records import IncidentEventRecord
-from history.vocabulary import IncidentEventKind
-from services.scheduler.domain.job_state import JobKnowledge, OpenIncident
-from services.scheduler.domain.replacements import GONE
+from evenkeel.history.records import IncidentEventRecord
+from evenkeel.history.vocabulary import IncidentEventKind
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, OpenIncident
+from evenkeel.services.scheduler.domain.replacements import GONE
 
 _LEAST_SECONDS = 1.0
 # Each account is larger than the last one by a part of it: an incident that is open for weeks has some dozens of rows.

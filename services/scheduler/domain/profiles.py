@@ -4,12 +4,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from services.scheduler.domain.job_state import SAME_THROUGHPUT, AppliedPlan, JobKnowledge
-from services.scheduler.domain.losses import with_loss
-from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, with_transfers
-from services.scheduler.planning.cost_model import CostModel, Workload
-from services.scheduler.planning.replay import usual_seconds
-from services.scheduler.planning.virtual import has_orders
+from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, AppliedPlan, JobKnowledge
+from evenkeel.services.scheduler.domain.losses import with_loss
+from evenkeel.services.scheduler.planning.calibration import (
+    calibrated_correction,
+    for_equal_work,
+    pooled,
+    with_transfers,
+)
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.services.scheduler.planning.replay import usual_seconds
+from evenkeel.services.scheduler.planning.virtual import has_orders
 
 MEASURED_AFTER_ITERATIONS = 4
 """Iterations of an epoch before its median counts as measured; the first one contains the reshape."""

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import datetime
 
-from history.records import CulpritRecord, IncidentEventRecord, RankRecord
-from history.vocabulary import VerdictKind
-from services.scheduler.domain.job_state import JobKnowledge, Newcomer, RankInfo
+from evenkeel.history.records import CulpritRecord, IncidentEventRecord, RankRecord
+from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, Newcomer, RankInfo
 
 GONE = frozenset((VerdictKind.FAIL_STOP, VerdictKind.HANG))
 """Kinds of verdicts after which a process does not count any more."""

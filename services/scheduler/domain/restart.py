@@ -4,14 +4,22 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from history.records import CulpritRecord, JobRecord, PlanRecord, PlanStatus, RankRecord, RestartRecord, VerdictRecord
-from history.vocabulary import JobState, PlanState, VerdictKind
-from services.scheduler.domain.flips import flips_after
-from services.scheduler.domain.job_state import AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
-from services.scheduler.domain.replacements import GONE, promoted, unregistered
-from services.scheduler.domain.transitions import outlook_after
-from services.scheduler.planning.hindsight import Hindsight
-from services.scheduler.planning.outlook import Outlook
+from evenkeel.history.records import (
+    CulpritRecord,
+    JobRecord,
+    PlanRecord,
+    PlanStatus,
+    RankRecord,
+    RestartRecord,
+    VerdictRecord,
+)
+from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
+from evenkeel.services.scheduler.domain.flips import flips_after
+from evenkeel.services.scheduler.domain.job_state import AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
+from evenkeel.services.scheduler.domain.replacements import GONE, promoted, unregistered
+from evenkeel.services.scheduler.domain.transitions import outlook_after
+from evenkeel.services.scheduler.planning.hindsight import Hindsight
+from evenkeel.services.scheduler.planning.outlook import Outlook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

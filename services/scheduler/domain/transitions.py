@@ -9,19 +9,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from history.records import (
+from evenkeel.history.records import (
     CulpritRecord,
     IncidentEventRecord,
     IncidentRecord,
     VerdictRecord,
 )
-from history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
-from layouts.layout import Layout
-from services.scheduler.domain.flips import flipped
-from services.scheduler.domain.job_state import HEALTHY, AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
-from services.scheduler.domain.losses import all_accounts, with_standstill
-from services.scheduler.domain.replacements import GONE, in_their_places, promoted, replaced, unregistered
-from services.scheduler.planning.outlook import Outlook
+from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.domain.flips import flipped
+from evenkeel.services.scheduler.domain.job_state import (
+    HEALTHY,
+    AppliedPlan,
+    JobKnowledge,
+    Newcomer,
+    OpenIncident,
+    RankInfo,
+)
+from evenkeel.services.scheduler.domain.losses import all_accounts, with_standstill
+from evenkeel.services.scheduler.domain.replacements import GONE, in_their_places, promoted, replaced, unregistered
+from evenkeel.services.scheduler.planning.outlook import Outlook
 
 _SLOW = frozenset((VerdictKind.COMPUTE_SLOW, VerdictKind.COMMUNICATION_SLOW))
 

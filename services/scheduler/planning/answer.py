@@ -2,18 +2,18 @@
 
 from dataclasses import replace
 
-from layouts.layout import Layout
-from services.scheduler.planning.candidate import SCHEDULE, Candidate, same
-from services.scheduler.planning.levers import REGISTRY
-from services.scheduler.planning.levers.migrate_stage import MigrateStage
-from services.scheduler.planning.levers.virtual_stages import VirtualStages
-from services.scheduler.planning.price import Price
-from services.scheduler.planning.replay import Replay
-from services.scheduler.planning.risks import has_wide_stage, judged_seconds
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import TIE, Action, Alternative, Solution
-from services.scheduler.planning.tuning import Tuner
-from services.scheduler.planning.virtual import bare, has_orders
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.candidate import SCHEDULE, Candidate, same
+from evenkeel.services.scheduler.planning.levers import REGISTRY
+from evenkeel.services.scheduler.planning.levers.migrate_stage import MigrateStage
+from evenkeel.services.scheduler.planning.levers.virtual_stages import VirtualStages
+from evenkeel.services.scheduler.planning.price import Price
+from evenkeel.services.scheduler.planning.replay import Replay
+from evenkeel.services.scheduler.planning.risks import has_wide_stage, judged_seconds
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import TIE, Action, Alternative, Solution
+from evenkeel.services.scheduler.planning.tuning import Tuner
+from evenkeel.services.scheduler.planning.virtual import bare, has_orders
 
 _MAX_ALTERNATIVES = 8
 _IDLE = "do nothing"

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
-from layouts.layout import Layout
-from services.scheduler.planning.cost_model import CostModel, Workload
-from services.scheduler.planning.replay import Replay
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.services.scheduler.planning.replay import Replay
 
 _MIN_CORRECTION, _MAX_CORRECTION = 0.5, 3.0
 _HALVINGS = 10

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from layouts.layout import Layout
-from services.scheduler.planning.levers import REGISTRY
-from services.scheduler.planning.tuning import TUNING
-from services.scheduler.planning.virtual import bare
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.levers import REGISTRY
+from evenkeel.services.scheduler.planning.tuning import TUNING
+from evenkeel.services.scheduler.planning.virtual import bare
 
 SCHEDULE = "schedule"
 

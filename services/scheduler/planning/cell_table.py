@@ -10,7 +10,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
+from evenkeel.numeric.compiled import compiled
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -111,7 +111,7 @@ def _deal(speeds: Floats, granules: int, most: int, shares: Integers) -> None:
 
 @compiled
 def _cut(width: int, shares: Integers, total: int, parts: Floats) -> None:
-    """The part of a block that each shard has, with the rounding of :func:`layouts.cut.cut`."""
+    """The part of a block that each shard has, with the rounding of :func:`evenkeel.layouts.cut.cut`."""
     running, border = 0, 0
     for t in range(len(shares)):
         running += shares[t]

@@ -2,9 +2,10 @@
 
 A stage computes a micro-batch block by block. Tensor-parallel collectives inside each block make the shards wait for
 the slowest of them, so a block takes the maximum over its shards of (granules held / all granules) / throughput, with
-the same rounding rule as the engine (:func:`layouts.cut.cut`). The collectives' own time comes on top, per sharded
+the same rounding rule as the engine (:func:`evenkeel.layouts.cut.cut`). The collectives' own time comes on top, per
+sharded
 block, where a stage has two shards or more. Not modelled: shared links, memory limits. Micro-batches are taken to be
-alike here; :mod:`services.scheduler.planning.replay` takes them as they were.
+alike here; :mod:`evenkeel.services.scheduler.planning.replay` takes them as they were.
 """
 
 import math
@@ -16,19 +17,19 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from layouts.cut import cut
-from layouts.layout import Layout, Replica, Stage
-from layouts.model import ModelSpec
-from layouts.schedules import SCHEDULES, SPLIT_BACKWARD
-from services.scheduler.planning.makespan import pipeline_makespan
-from services.scheduler.planning.recent import RecentIteration
-from services.scheduler.planning.routed import slowest_routed
-from services.scheduler.planning.usual_shape import UsualShape
-from services.scheduler.planning.virtual import ordered_makespan, programs_of
+from evenkeel.layouts.cut import cut
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.schedules import SCHEDULES, SPLIT_BACKWARD
+from evenkeel.services.scheduler.planning.makespan import pipeline_makespan
+from evenkeel.services.scheduler.planning.recent import RecentIteration
+from evenkeel.services.scheduler.planning.routed import slowest_routed
+from evenkeel.services.scheduler.planning.usual_shape import UsualShape
+from evenkeel.services.scheduler.planning.virtual import ordered_makespan, programs_of
 
 _MAX_PREFIXES = 16384
 SHORT_WAY = frozenset(("1f1b", "zb-h1"))
-"""Schedules that :mod:`services.scheduler.planning.makespan` knows."""
+"""Schedules that :mod:`evenkeel.services.scheduler.planning.makespan` knows."""
 
 _Floats = npt.NDArray[np.float64]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from layouts.cut import cut
-from layouts.layout import Layout
-from layouts.model import ModelSpec
+from evenkeel.layouts.cut import cut
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.model import ModelSpec
 
 
 def uncovered_blocks(model: ModelSpec, layout: Layout, holders: Collection[int]) -> tuple[int, ...]:

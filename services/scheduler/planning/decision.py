@@ -8,7 +8,7 @@ on the layout that it has. With someone dead there is no choice.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from services.scheduler.planning.solution import Solution
+from evenkeel.services.scheduler.planning.solution import Solution
 
 
 class Choice(StrEnum):

@@ -1,10 +1,10 @@
 """The fastest layout of a small job, found by looking at all of them.
 
 Levers follow rules and the climb takes single steps; what is two steps away neither finds. In jobs of few devices all
-layouts can be looked at: :mod:`services.scheduler.planning.cell_table` says what devices side by side take,
-:mod:`services.scheduler.planning.every_replica` which pipelines of any few devices are fastest, and
-:mod:`services.scheduler.planning.group_deal` which replicas together. A layout that is known is what makes it fast:
-whatever cannot be faster is not looked at any closer.
+layouts can be looked at: :mod:`evenkeel.services.scheduler.planning.cell_table` says what devices side by side take,
+:mod:`evenkeel.services.scheduler.planning.every_replica` which pipelines of any few devices are fastest, and
+:mod:`evenkeel.services.scheduler.planning.group_deal` which replicas together. A layout that is known is what makes it
+fast: whatever cannot be faster is not looked at any closer.
 """
 
 import math
@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from layouts.layout import Layout, Replica, Stage
-from layouts.schedules import SPLIT_BACKWARD, live_activations
-from services.scheduler.planning.cell_table import Floats, Integers, cell_table
-from services.scheduler.planning.every_replica import Devices, Found, fastest_replicas
-from services.scheduler.planning.group_deal import best_deal
-from services.scheduler.planning.levers.move_ranks import even_stages
-from services.scheduler.planning.levers.tensor_width import best_widths
-from services.scheduler.planning.repair import spread_quotas, with_standbys
-from services.scheduler.planning.risks import RISK_MARGIN, most_blocks, split_risks
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.schedules import SPLIT_BACKWARD, live_activations
+from evenkeel.services.scheduler.planning.cell_table import Floats, Integers, cell_table
+from evenkeel.services.scheduler.planning.every_replica import Devices, Found, fastest_replicas
+from evenkeel.services.scheduler.planning.group_deal import best_deal
+from evenkeel.services.scheduler.planning.levers.move_ranks import even_stages
+from evenkeel.services.scheduler.planning.levers.tensor_width import best_widths
+from evenkeel.services.scheduler.planning.repair import spread_quotas, with_standbys
+from evenkeel.services.scheduler.planning.risks import RISK_MARGIN, most_blocks, split_risks
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _MOST_GROUPS, _MOST_QUOTA, _MOST_RISKS = 256, 64, 5
 _BUDGET, _BUDGET_OF_FEW, _FEW = 250_000, 1_500_000, 32

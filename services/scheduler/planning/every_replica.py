@@ -3,8 +3,8 @@
 A *group* is how many devices of each kind a replica has, a *cell* how many one of its stages has; both are numbers
 whose digits are these counts, so that what is left of a group is a difference. For each group, number of risks and
 quota the pipeline that is done first is sought, stage by stage, with any cell and any blocks. What cannot be done in
-time is not followed (:mod:`services.scheduler.planning.pipeline_bound`); blocks that have no stage yet run on no more
-than all devices that are left, and each on no more than the fastest cell of them.
+time is not followed (:mod:`evenkeel.services.scheduler.planning.pipeline_bound`); blocks that have no stage yet run on
+no more than all devices that are left, and each on no more than the fastest cell of them.
 
 With a split backward (ZB-H1) the closed form holds with one change. No stage hands on a gradient later for the weights'
 parts that it has left by then: those of its last s + 1 micro-batches, if it is stage s. When it has handed on its last
@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.scheduler.planning.cell_table import Floats, Integers
-from services.scheduler.planning.makespan import pipeline_makespan
-from services.scheduler.planning.pipeline_bound import Pipeline, claimed
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.scheduler.planning.cell_table import Floats, Integers
+from evenkeel.services.scheduler.planning.makespan import pipeline_makespan
+from evenkeel.services.scheduler.planning.pipeline_bound import Pipeline, claimed
 
 _Shorts = npt.NDArray[np.int16]
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from layouts.cut import cut
-from layouts.layout import Stage
-from layouts.model import ModelSpec
+from evenkeel.layouts.cut import cut
+from evenkeel.layouts.layout import Stage
+from evenkeel.layouts.model import ModelSpec
 
 _Cell = tuple[tuple[int, ...], tuple[int, ...]]
 """Ranks and shares of one stage."""
@@ -19,8 +19,8 @@ def stages_within(
     """Stages of these ranks of which no device holds more than a limit, as even as can be; None when there are none.
 
     Each stage takes as many blocks as fit, which finds a split whenever one exists; the least limit with which that
-    works is then searched for. As in :mod:`services.scheduler.planning.memory`, stage s of p holds the activations of
-    p - s micro-batches, here however few the replica has.
+    works is then searched for. As in :mod:`evenkeel.services.scheduler.planning.memory`, stage s of p holds the
+    activations of p - s micro-batches, here however few the replica has.
 
     Args:
         model: Sizes of the blocks.

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.scheduler.planning.cell_table import Floats, Integers
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.scheduler.planning.cell_table import Floats, Integers
 
 _CLOSER = 1.0 - 1e-9
 

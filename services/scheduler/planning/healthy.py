@@ -1,7 +1,7 @@
 """What a job takes while every device is healthy."""
 
-from layouts.layout import Layout
-from services.scheduler.planning.cost_model import CostModel
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.cost_model import CostModel
 
 
 def healthy_seconds(cost: CostModel, home: Layout, schedule: str | None = None) -> float:

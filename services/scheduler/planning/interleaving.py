@@ -1,17 +1,17 @@
 """Interleaved 1F1B for the ranks of a replica: how many stages each, and where to cut.
 
 Blocks are whole, so where to cut is searched: even parts first, then single blocks moved over a border while that is
-faster (the order is that of :mod:`layouts.interleaved`).
+faster (the order is that of :mod:`evenkeel.layouts.interleaved`).
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
-from layouts.interleaved import interleaved_orders
-from layouts.layout import Replica, Stage
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.virtual import ordered_makespan, programs_of
+from evenkeel.layouts.interleaved import interleaved_orders
+from evenkeel.layouts.layout import Replica, Stage
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.virtual import ordered_makespan, programs_of
 
 _CHUNKS = (2, 3, 4)
 _BUDGET = 60_000

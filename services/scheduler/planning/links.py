@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from layouts.layout import Stage
+from evenkeel.layouts.layout import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from layouts.layout import Replica, Stage
+from evenkeel.layouts.layout import Replica, Stage
 
 _Floats = npt.NDArray[np.float64]
 _Stages = tuple[Stage, ...]
@@ -21,15 +21,15 @@ class Looks:
     """Answers for one cost model and the same speeds, links and domains, whoever else is there.
 
     Attributes:
-        cuts: Best cuts (:mod:`services.scheduler.planning.levers.tensor_width`), by blocks, shares and speeds.
+        cuts: Best cuts (:mod:`evenkeel.services.scheduler.planning.levers.tensor_width`), by blocks, shares and speeds.
         fitted: Stages with their best cuts, by stage.
         by_stage: Seconds of a micro-batch as in ``by_speeds``, by stage and schedule.
         by_speeds: Seconds of a micro-batch: forward and both parts of a backward, by blocks, shares and speeds.
         borders: [stages - 1] seconds of transfers, by the number of stages.
         parts: [stages, 3] seconds of a micro-batch, by stages and schedule.
         makespans: Pipeline seconds, by stages, quota and schedule.
-        placed: Where further shards went best (:mod:`services.scheduler.planning.levers.standby`).
-        peaks: Bytes of replicas (:mod:`services.scheduler.planning.memory`).
+        placed: Where further shards went best (:mod:`evenkeel.services.scheduler.planning.levers.standby`).
+        peaks: Bytes of replicas (:mod:`evenkeel.services.scheduler.planning.memory`).
         healthy: Seconds of the healthy full shape, by schedule.
         home_activations: Most activations that a stage of the full shape holds at a time.
         most_blocks: Blocks that a plan may give a device of its own accord.

@@ -16,7 +16,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
+from evenkeel.numeric.compiled import compiled
 
 _FAR = 256
 _GRID = 16

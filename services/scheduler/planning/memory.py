@@ -4,13 +4,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from layouts.cut import cut
-from layouts.instructions import Op
-from layouts.layout import Layout, Replica, Stage
-from layouts.model import ModelSpec
-from layouts.orders import Order
-from layouts.paths import Paths
-from layouts.schedules import live_activations, most_live, routed_program
+from evenkeel.layouts.cut import cut
+from evenkeel.layouts.instructions import Op
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.orders import Order
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.schedules import live_activations, most_live, routed_program
 
 
 def replica_peaks(

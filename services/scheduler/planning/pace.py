@@ -5,10 +5,10 @@ from bisect import bisect_right
 import numpy as np
 import numpy.typing as npt
 
-from layouts.layout import Stage
-from numeric.compiled import compiled
-from services.scheduler.planning.pipeline_bound import pipeline_bound
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Stage
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.scheduler.planning.pipeline_bound import pipeline_bound
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _LESS, _MORE = 1.0 - 1e-9, 1.0 + 1e-9
 _BOUNDED = "1f1b"

@@ -2,13 +2,13 @@
 
 from functools import lru_cache
 
-from layouts.layout import Replica, Stage
-from pipelines.case import Case, Layer
-from pipelines.layout import replica_of
-from pipelines.plan import Plan
-from pipelines.search.budget import Budget
-from pipelines.search.generate import generate
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Replica, Stage
+from evenkeel.pipelines.case import Case, Layer
+from evenkeel.pipelines.layout import replica_of
+from evenkeel.pipelines.plan import Plan
+from evenkeel.pipelines.search.budget import Budget
+from evenkeel.pipelines.search.generate import generate
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _BUDGET = 800
 _EVALUATIONS = 300

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
-from layouts.cut import cut
-from layouts.layout import Layout, Replica, Stage
-from layouts.model import ModelSpec
-from layouts.paths import Paths
-from layouts.routes import Route
+from evenkeel.layouts.cut import cut
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.routes import Route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

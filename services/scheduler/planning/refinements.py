@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from layouts.layout import Layout
-from services.scheduler.planning.candidate import Candidate, same
-from services.scheduler.planning.levers import REGISTRY
-from services.scheduler.planning.levers.migrate_stage import least_routed_seconds
-from services.scheduler.planning.risks import RISK_MARGIN, num_risks
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import TIE
-from services.scheduler.planning.virtual import bare
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.candidate import Candidate, same
+from evenkeel.services.scheduler.planning.levers import REGISTRY
+from evenkeel.services.scheduler.planning.levers.migrate_stage import least_routed_seconds
+from evenkeel.services.scheduler.planning.risks import RISK_MARGIN, num_risks
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import TIE
+from evenkeel.services.scheduler.planning.virtual import bare
 
 MIGRATE = "migrate_stage"
 VIRTUAL = "virtual_stages"

@@ -11,7 +11,7 @@ from enum import StrEnum
 from heapq import heapify, heapreplace
 from itertools import pairwise
 
-from layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.layout import Layout, Replica, Stage
 
 
 class EmptyStage(StrEnum):

@@ -14,15 +14,15 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from layouts.instructions import Instruction, Op, Program
-from layouts.layout import Layout, Stage
-from layouts.mix import Mix
-from layouts.model import ModelSpec
-from layouts.paths import Paths
-from layouts.schedules import SCHEDULES
-from layouts.timeline import cell_receiver, routed_stages, run_programs
-from services.scheduler.planning.cost_model import CostModel, block_slowness
-from services.scheduler.planning.virtual import programs_of
+from evenkeel.layouts.instructions import Instruction, Op, Program
+from evenkeel.layouts.layout import Layout, Stage
+from evenkeel.layouts.mix import Mix
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.schedules import SCHEDULES
+from evenkeel.layouts.timeline import cell_receiver, routed_stages, run_programs
+from evenkeel.services.scheduler.planning.cost_model import CostModel, block_slowness
+from evenkeel.services.scheduler.planning.virtual import programs_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -5,10 +5,10 @@ than the full shape's collectives. When everybody is healthy, anything but the f
 with reasons that the model does not know.
 """
 
-from layouts.layout import Layout, Replica, Stage
-from layouts.schedules import SPLIT_BACKWARD
-from services.scheduler.planning.memory import activation_peak, most_held
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.schedules import SPLIT_BACKWARD
+from evenkeel.services.scheduler.planning.memory import activation_peak, most_held
+from evenkeel.services.scheduler.planning.situation import Situation
 
 RISK_MARGIN = 0.04
 """Relative gain that a structural risk must bring; a guess until memory and collectives are modelled."""

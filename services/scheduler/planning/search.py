@@ -5,26 +5,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations, islice
 
-from layouts.layout import Layout
-from services.scheduler.planning.candidate import SCHEDULE, Candidate, same
-from services.scheduler.planning.every_layout import look_at_all
-from services.scheduler.planning.levers import REGISTRY
-from services.scheduler.planning.levers.rearrange import steps_within
-from services.scheduler.planning.price import Price
-from services.scheduler.planning.refinements import MIGRATE, VIRTUAL, interleaved, routed
-from services.scheduler.planning.repair import with_standbys
-from services.scheduler.planning.risks import (
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.candidate import SCHEDULE, Candidate, same
+from evenkeel.services.scheduler.planning.every_layout import look_at_all
+from evenkeel.services.scheduler.planning.levers import REGISTRY
+from evenkeel.services.scheduler.planning.levers.rearrange import steps_within
+from evenkeel.services.scheduler.planning.price import Price
+from evenkeel.services.scheduler.planning.refinements import MIGRATE, VIRTUAL, interleaved, routed
+from evenkeel.services.scheduler.planning.repair import with_standbys
+from evenkeel.services.scheduler.planning.risks import (
     RISK_MARGIN,
     crowding,
     judged_seconds,
     num_risks,
     schedules_by_promise,
 )
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import TIE
-from services.scheduler.planning.structures import Structure, dealt_again, under_schedules, with_levers
-from services.scheduler.planning.tuning import LAYER_SPLIT, SEQUENCE_MIX, TUNING, Tuner
-from services.scheduler.planning.virtual import bare
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import TIE
+from evenkeel.services.scheduler.planning.structures import Structure, dealt_again, under_schedules, with_levers
+from evenkeel.services.scheduler.planning.tuning import LAYER_SPLIT, SEQUENCE_MIX, TUNING, Tuner
+from evenkeel.services.scheduler.planning.virtual import bare
 
 _SCHEDULE_MARGIN = 0.03
 _REARRANGE = "rearrange"

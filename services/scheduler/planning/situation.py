@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from layouts.layout import Layout, Replica, Stage
-from services.scheduler.planning.cost_model import SHORT_WAY, CostModel, replica_makespan, slowest_seconds
-from services.scheduler.planning.healthy import healthy_seconds
-from services.scheduler.planning.links import SlowLink, border_factors
-from services.scheduler.planning.looks import Looks
-from services.scheduler.planning.makespan import near, pipeline_makespans
-from services.scheduler.planning.memory import activation_peak, layout_peak, replica_peaks
-from services.scheduler.planning.pipeline_bound import pipeline_bound
-from services.scheduler.planning.price import Price, Prices, TransitionCosts
-from services.scheduler.planning.replay import Replay
-from services.scheduler.planning.routed import slowest_routed
-from services.scheduler.planning.usual_shape import usual_shape
-from services.scheduler.planning.virtual import bare, has_orders, ordered_makespan, programs_of
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.services.scheduler.planning.cost_model import SHORT_WAY, CostModel, replica_makespan, slowest_seconds
+from evenkeel.services.scheduler.planning.healthy import healthy_seconds
+from evenkeel.services.scheduler.planning.links import SlowLink, border_factors
+from evenkeel.services.scheduler.planning.looks import Looks
+from evenkeel.services.scheduler.planning.makespan import near, pipeline_makespans
+from evenkeel.services.scheduler.planning.memory import activation_peak, layout_peak, replica_peaks
+from evenkeel.services.scheduler.planning.pipeline_bound import pipeline_bound
+from evenkeel.services.scheduler.planning.price import Price, Prices, TransitionCosts
+from evenkeel.services.scheduler.planning.replay import Replay
+from evenkeel.services.scheduler.planning.routed import slowest_routed
+from evenkeel.services.scheduler.planning.usual_shape import usual_shape
+from evenkeel.services.scheduler.planning.virtual import bare, has_orders, ordered_makespan, programs_of
 
 _BY_ORDERS = "zb-h1"  # orders have both parts of a backward, as this schedule has
 _ROUNDED = 1.0 - 1e-9

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from layouts.layout import Layout
-from services.scheduler.planning.price import Price
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.price import Price
 
 TIE = 0.005
 """Relative difference below which two layouts count as equally fast."""

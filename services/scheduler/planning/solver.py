@@ -16,17 +16,17 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from services.scheduler.planning.answer import answer
-from services.scheduler.planning.candidate import Candidate
-from services.scheduler.planning.price import Price
-from services.scheduler.planning.repair import with_standbys
-from services.scheduler.planning.risks import has_wide_stage
-from services.scheduler.planning.search import Search
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import NoPlanError, Solution
-from services.scheduler.planning.spares import steps
-from services.scheduler.planning.structures import Structure, structures
-from services.scheduler.planning.virtual import bare
+from evenkeel.services.scheduler.planning.answer import answer
+from evenkeel.services.scheduler.planning.candidate import Candidate
+from evenkeel.services.scheduler.planning.price import Price
+from evenkeel.services.scheduler.planning.repair import with_standbys
+from evenkeel.services.scheduler.planning.risks import has_wide_stage
+from evenkeel.services.scheduler.planning.search import Search
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import NoPlanError, Solution
+from evenkeel.services.scheduler.planning.spares import steps
+from evenkeel.services.scheduler.planning.structures import Structure, structures
+from evenkeel.services.scheduler.planning.virtual import bare
 
 _MAX_PLANNED_APART = 32
 """Up to so many ranks what is fastest without some of the spare ones is what a plan without them comes to; in larger

@@ -9,7 +9,7 @@ are is enough, not which. Where steps would be too many, only some are taken: no
 from itertools import product
 from math import prod
 
-from services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _MAX_STEPS = 16
 _FEW_STEPS = 4

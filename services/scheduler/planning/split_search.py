@@ -14,7 +14,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
+from evenkeel.numeric.compiled import compiled
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

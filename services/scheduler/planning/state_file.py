@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from history.documents import layout_from_document
-from layouts.json_schema import complaint
-from layouts.layout import Layout, uniform_layout
-from layouts.mix import mix_for
-from layouts.model import BlockCost, ModelSpec
-from layouts.schedules import schedules_named
-from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
-from services.scheduler.planning.decision import DecisionRule
-from services.scheduler.planning.price import TransitionCosts
-from services.scheduler.planning.recent import RecentIteration
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.state_schema import MOST_BLOCKS, MOST_RANKS, STATE_SCHEMA
+from evenkeel.history.documents import layout_from_document
+from evenkeel.layouts.json_schema import complaint
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.mix import mix_for
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.layouts.schedules import schedules_named
+from evenkeel.services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
+from evenkeel.services.scheduler.planning.decision import DecisionRule
+from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.services.scheduler.planning.recent import RecentIteration
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.state_schema import MOST_BLOCKS, MOST_RANKS, STATE_SCHEMA
 
 _T = TypeVar("_T", Workload, TransitionCosts, DecisionRule, BlockCost)
 

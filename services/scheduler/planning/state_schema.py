@@ -5,8 +5,8 @@ Limits are far beyond any job: they keep a slip of the pen from asking for a bil
 
 from typing import Any
 
-from layouts.orders import LETTERS
-from layouts.schedules import SCHEDULES
+from evenkeel.layouts.orders import LETTERS
+from evenkeel.layouts.schedules import SCHEDULES
 
 MOST_RANKS = 1_000_000
 MOST_BLOCKS = 10_000

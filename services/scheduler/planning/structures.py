@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from layouts.layout import Layout
-from services.scheduler.planning.candidate import SCHEDULE, Candidate, same
-from services.scheduler.planning.levers import REGISTRY, STRUCTURAL
-from services.scheduler.planning.repair import with_standbys
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.virtual import bare
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.candidate import SCHEDULE, Candidate, same
+from evenkeel.services.scheduler.planning.levers import REGISTRY, STRUCTURAL
+from evenkeel.services.scheduler.planning.repair import with_standbys
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.virtual import bare
 
 Structure = tuple[tuple[str, ...], Layout]
 """The levers that led to it, and the layout."""

@@ -1,9 +1,9 @@
 """Which levers of a plan hindsight is asked about."""
 
-from services.scheduler.planning.levers.migrate_stage import MigrateStage
-from services.scheduler.planning.levers.virtual_stages import VirtualStages
-from services.scheduler.planning.solution import Solution
-from services.scheduler.planning.virtual import has_orders
+from evenkeel.services.scheduler.planning.levers.migrate_stage import MigrateStage
+from evenkeel.services.scheduler.planning.levers.virtual_stages import VirtualStages
+from evenkeel.services.scheduler.planning.solution import Solution
+from evenkeel.services.scheduler.planning.virtual import has_orders
 
 
 def taken_up(solution: Solution) -> list[str]:

@@ -10,18 +10,18 @@ from itertools import chain
 
 import numpy as np
 
-from layouts.layout import Layout, Replica, Stage
-from layouts.mix import Mix
-from services.scheduler.planning.cost_model import SHORT_WAY
-from services.scheduler.planning.levers.layer_split import best_split
-from services.scheduler.planning.levers.micro_batch_quota import best_quotas
-from services.scheduler.planning.levers.sequence_mix import best_mix, even_quotas
-from services.scheduler.planning.levers.tensor_width import best_stage
-from services.scheduler.planning.links import SlowLink
-from services.scheduler.planning.makespan import near, pipeline_makespans
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.split_search import least_slowest
-from services.scheduler.planning.within_memory import fastest_within
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.mix import Mix
+from evenkeel.services.scheduler.planning.cost_model import SHORT_WAY
+from evenkeel.services.scheduler.planning.levers.layer_split import best_split
+from evenkeel.services.scheduler.planning.levers.micro_batch_quota import best_quotas
+from evenkeel.services.scheduler.planning.levers.sequence_mix import best_mix, even_quotas
+from evenkeel.services.scheduler.planning.levers.tensor_width import best_stage
+from evenkeel.services.scheduler.planning.links import SlowLink
+from evenkeel.services.scheduler.planning.makespan import near, pipeline_makespans
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.split_search import least_slowest
+from evenkeel.services.scheduler.planning.within_memory import fastest_within
 
 TENSOR_WIDTH, LAYER_SPLIT, MICRO_BATCH_QUOTA = "tensor_width", "layer_split", "micro_batch_quota"
 SEQUENCE_MIX = "sequence_mix"

@@ -8,7 +8,7 @@ smaller bubble would have saved (revealed preference, Samuelson 1938).
 
 from dataclasses import dataclass
 
-from layouts.layout import Layout
+from evenkeel.layouts.layout import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

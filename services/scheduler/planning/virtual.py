@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from layouts.instructions import Instruction, Op, Program
-from layouts.layout import Layout, Replica, Stage
-from layouts.orders import Order, order_programs
-from layouts.timeline import cell_receiver, run_programs
+from evenkeel.layouts.instructions import Instruction, Op, Program
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.orders import Order, order_programs
+from evenkeel.layouts.timeline import cell_receiver, run_programs
 
 Parts = Sequence[Sequence[float]]
 """(forward, backward of the input, backward of the weights) seconds of one micro-batch of each stage."""

@@ -1,8 +1,8 @@
 """What the planner runs as machine code, compiled or loaded before the first plan.
 
 A plan is wanted when a device has failed, and must not wait for a compiler. The first process of a machine compiles,
-and keeps it for those that follow (:mod:`numeric.compiled`); these load it. Images are built with it:
-``python -m services.scheduler.planning.warm_up``.
+and keeps it for those that follow (:mod:`evenkeel.numeric.compiled`); these load it. Images are built with it:
+``python -m evenkeel.services.scheduler.planning.warm_up``.
 """
 
 import math
@@ -10,18 +10,18 @@ import time
 
 import numpy as np
 
-from layouts.layout import uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from pipelines.case import Case, Layer
-from pipelines.search.budget import Budget
-from pipelines.search.generate import generate
-from services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel
-from services.scheduler.planning.every_layout import look_at_all
-from services.scheduler.planning.makespan import pipeline_makespan, pipeline_makespans
-from services.scheduler.planning.pace import Pace
-from services.scheduler.planning.pipeline_bound import climbed, pipeline_bound, split_parts
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.split_search import least_slowest, split_candidates
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.pipelines.case import Case, Layer
+from evenkeel.pipelines.search.budget import Budget
+from evenkeel.pipelines.search.generate import generate
+from evenkeel.services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel
+from evenkeel.services.scheduler.planning.every_layout import look_at_all
+from evenkeel.services.scheduler.planning.makespan import pipeline_makespan, pipeline_makespans
+from evenkeel.services.scheduler.planning.pace import Pace
+from evenkeel.services.scheduler.planning.pipeline_bound import climbed, pipeline_bound, split_parts
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.split_search import least_slowest, split_candidates
 
 
 def warm_up() -> float:

@@ -4,7 +4,8 @@ By speed alone the fastest device gets the widest shard, and that may be more th
 those by speed, clipped at what a device holds, what is clipped dealt on to the others by the same rule; how much that
 is hangs on the blocks. A table per stage says how long each range of blocks takes at least and with which widths; a
 split of least sum under a cap on the slowest stage is then dynamic programming over (stage, border), as in
-:mod:`services.scheduler.planning.levers.layer_split`. Asked only where widths or a split by speed alone do not fit.
+:mod:`evenkeel.services.scheduler.planning.levers.layer_split`. Asked only where widths or a split by speed alone do
+not fit.
 """
 
 import math
@@ -15,12 +16,12 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from layouts.cut import cut
-from layouts.layout import Replica, Stage
-from layouts.model import ModelSpec
-from layouts.schedules import live_activations
-from services.scheduler.planning.levers.tensor_width import best_widths
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.cut import cut
+from evenkeel.layouts.layout import Replica, Stage
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.schedules import live_activations
+from evenkeel.services.scheduler.planning.levers.tensor_width import best_widths
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _Floats = npt.NDArray[np.float64]
 _Cut = tuple[tuple[int, ...], tuple[int, ...]]

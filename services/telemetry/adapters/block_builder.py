@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from numeric.arrays import Bools, Ints
-from services.telemetry.adapters.byte_table import distinct
-from services.telemetry.adapters.sample_scan import scan_samples
-from services.telemetry.adapters.workload_reader import read_workloads
-from services.telemetry.domain.sample_block import Names, SampleBlock
-from services.telemetry.domain.validate import HostileRecordError, check_micro_batches
+from evenkeel.numeric.arrays import Bools, Ints
+from evenkeel.services.telemetry.adapters.byte_table import distinct
+from evenkeel.services.telemetry.adapters.sample_scan import scan_samples
+from evenkeel.services.telemetry.adapters.workload_reader import read_workloads
+from evenkeel.services.telemetry.domain.sample_block import Names, SampleBlock
+from evenkeel.services.telemetry.domain.validate import HostileRecordError, check_micro_batches
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.arrays import Bools, Bytes, Ints
-from numeric.compiled import compiled
-from services.telemetry.adapters.wire_scan import hash_of, same_bytes
+from evenkeel.numeric.arrays import Bools, Bytes, Ints
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.telemetry.adapters.wire_scan import hash_of, same_bytes
 
 _NOBODY = np.empty(0, dtype=np.int64)
 

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from numeric.arrays import Bools, Bytes, Ints
-from numeric.compiled import compiled
-from services.common.kafka import FetchedRecords
-from services.common.kafka.fetched_records import HEADERS, VALUE
-from services.common.kafka.record_batches import read_varint
-from services.telemetry.adapters.record_decoder import EXPECTED_HEADERS
-from services.telemetry.adapters.wire_scan import same_bytes
-from services.telemetry.domain.validate import MAX_RECORD_BYTES
+from evenkeel.numeric.arrays import Bools, Bytes, Ints
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.common.kafka import FetchedRecords
+from evenkeel.services.common.kafka.fetched_records import HEADERS, VALUE
+from evenkeel.services.common.kafka.record_batches import read_varint
+from evenkeel.services.telemetry.adapters.record_decoder import EXPECTED_HEADERS
+from evenkeel.services.telemetry.adapters.wire_scan import same_bytes
+from evenkeel.services.telemetry.domain.validate import MAX_RECORD_BYTES
 
 _PARTS = [part for name, content in EXPECTED_HEADERS.items() for part in (name.encode(), content)]
 _EXPECTED = np.frombuffer(b"".join(_PARTS), dtype=np.uint8)
@@ -19,7 +19,7 @@ _BOUNDS = np.cumsum([0, *map(len, _PARTS)])
 def are_our_envelopes(records: FetchedRecords) -> Bools:
     """Which records have a value, and no header that says that it is something else: each of them would pass.
 
-    False proves nothing: :func:`~services.telemetry.adapters.record_decoder.check_envelope` looks at one.
+    False proves nothing: :func:`~evenkeel.services.telemetry.adapters.record_decoder.check_envelope` looks at one.
     """
     passed = np.empty(len(records), dtype=np.bool_)
     _scan(records.wire, np.ascontiguousarray(records.places), _EXPECTED, _BOUNDS, passed)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from services.common.raw_fields import raw_message_class
-from services.telemetry.adapters.picked_columns import PickedColumns
-from services.telemetry.domain.frame_entries import BlockRows, FrameEntries
-from services.telemetry.domain.observed import ClosedFrame
-from services.telemetry.domain.sample_block import COLUMNS, Names, SampleRow
+from evenkeel.services.common.raw_fields import raw_message_class
+from evenkeel.services.telemetry.adapters.picked_columns import PickedColumns
+from evenkeel.services.telemetry.domain.frame_entries import BlockRows, FrameEntries
+from evenkeel.services.telemetry.domain.observed import ClosedFrame
+from evenkeel.services.telemetry.domain.sample_block import COLUMNS, Names, SampleRow
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _FIELDS = pb.FrameColumns.DESCRIPTOR.fields_by_name
 PACKED = [name for name in _FIELDS if name not in ("names", "traffic")]

@@ -1,13 +1,13 @@
 """Job ids and places of processes, checked once each: records bring the same bytes again and again."""
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from numeric.arrays import Bytes, Ints
-from services.telemetry.adapters.byte_table import ByteTable, distinct
-from services.telemetry.domain.sample_block import Names
-from services.telemetry.domain.validate import HostileRecordError, check_record
+from evenkeel.numeric.arrays import Bytes, Ints
+from evenkeel.services.telemetry.adapters.byte_table import ByteTable, distinct
+from evenkeel.services.telemetry.domain.sample_block import Names
+from evenkeel.services.telemetry.domain.validate import HostileRecordError, check_record
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _MAX_NAMES = 100_000
 

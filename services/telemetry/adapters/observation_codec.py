@@ -6,14 +6,13 @@ was made: so a restart finds what has been said already, and does not say it aga
 
 from collections.abc import Sequence
 
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.services.common.kafka import ConsumedRecord, OutgoingRecord
+from evenkeel.services.telemetry.adapters.frame_writer import frame_observation
+from evenkeel.services.telemetry.adapters.run_writer import in_runs
+from evenkeel.services.telemetry.domain.observed import ArrivedSample, ClosedFrame, Numbered, Picture
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from contracts.headers import record_headers
-from contracts.topics import OBSERVATIONS
-from services.common.kafka import ConsumedRecord, OutgoingRecord
-from services.telemetry.adapters.frame_writer import frame_observation
-from services.telemetry.adapters.run_writer import in_runs
-from services.telemetry.domain.observed import ArrivedSample, ClosedFrame, Numbered, Picture
 
 INPUT_OFFSET_HEADER = "evenkeel-input-offset"
 SOURCE = "evenkeel/telemetry"

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from numeric.arrays import Bools, Floats, Ints
-from numeric.compiled import compiled
-from services.telemetry.domain.frame_entries import BlockRows
-from services.telemetry.domain.sample_block import COLUMNS, Names
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.telemetry.domain.frame_entries import BlockRows
+from evenkeel.services.telemetry.domain.sample_block import COLUMNS, Names
 
 Ints32 = npt.NDArray[np.int32]
 

@@ -3,9 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-from numeric.arrays import Bools, Floats, Ints
-from numeric.compiled import compiled
-from services.telemetry.domain.sample_block import COLUMNS, SEAT, Names, SampleBlock
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.telemetry.domain.sample_block import COLUMNS, SEAT, Names, SampleBlock
 
 Ints32 = npt.NDArray[np.int32]
 

@@ -1,14 +1,14 @@
 """Progress reports of many records at once: what the rules need as numbers, the rest as the bytes that it is."""
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from numeric.arrays import Bools, Bytes, Floats, Ints, Words
-from numeric.compiled import compiled
-from services.telemetry.adapters.wire_scan import DELIMITED, DOUBLE, NOT_PLAIN, VARINT, delimited, varint, word
-from services.telemetry.domain.observed import ArrivedProgress
-from services.telemetry.domain.validate import MAX_COUNT, MAX_UNIX_SECONDS, HostileRecordError, check_progress
+from evenkeel.numeric.arrays import Bools, Bytes, Floats, Ints, Words
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.telemetry.adapters.wire_scan import DELIMITED, DOUBLE, NOT_PLAIN, VARINT, delimited, varint, word
+from evenkeel.services.telemetry.domain.observed import ArrivedProgress
+from evenkeel.services.telemetry.domain.validate import MAX_COUNT, MAX_UNIX_SECONDS, HostileRecordError, check_progress
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _FIELDS = pb.Progress.DESCRIPTOR.fields_by_name
 _AT, _OPERATION, _SECONDS, _WAITING = (

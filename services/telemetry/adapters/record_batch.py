@@ -1,7 +1,7 @@
 """A batch of records at once: what thousands of ranks send becomes arrays, and what is odd is looked at one by one.
 
-Whatever is not plain goes through :func:`~services.telemetry.adapters.record_decoder.decode_record`, whose word counts,
-and is written anew as plainly as can be: both ways give the same of the same bytes.
+Whatever is not plain goes through :func:`~evenkeel.services.telemetry.adapters.record_decoder.decode_record`, whose
+word counts, and is written anew as plainly as can be: both ways give the same of the same bytes.
 """
 
 from collections.abc import Sequence
@@ -10,22 +10,27 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from contracts.topics import RECORDS
-from numeric.arrays import Bools, Ints
-from services.common.kafka import ConsumedRecord, FetchedRecords, Partition, RejectedRecordError, Rejection
-from services.common.kafka.fetched_records import KEY, OFFSET, VALUE
-from services.telemetry.adapters.block_builder import SampleSources, build_block
-from services.telemetry.adapters.byte_table import same_strings
-from services.telemetry.adapters.envelopes import are_our_envelopes
-from services.telemetry.adapters.known_names import KnownNames
-from services.telemetry.adapters.progress_reader import ProgressReader
-from services.telemetry.adapters.record_decoder import check_envelope, decode_record, event_from_proto, newest_progress
-from services.telemetry.adapters.record_scan import scan_records
-from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress
-from services.telemetry.domain.sample_block import SampleBlock
-from services.telemetry.domain.validate import MAX_COUNT, MAX_INCARNATION, MAX_RANK, MAX_SAMPLES
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.numeric.arrays import Bools, Ints
+from evenkeel.services.common.kafka import ConsumedRecord, FetchedRecords, Partition, RejectedRecordError, Rejection
+from evenkeel.services.common.kafka.fetched_records import KEY, OFFSET, VALUE
+from evenkeel.services.telemetry.adapters.block_builder import SampleSources, build_block
+from evenkeel.services.telemetry.adapters.byte_table import same_strings
+from evenkeel.services.telemetry.adapters.envelopes import are_our_envelopes
+from evenkeel.services.telemetry.adapters.known_names import KnownNames
+from evenkeel.services.telemetry.adapters.progress_reader import ProgressReader
+from evenkeel.services.telemetry.adapters.record_decoder import (
+    check_envelope,
+    decode_record,
+    event_from_proto,
+    newest_progress,
+)
+from evenkeel.services.telemetry.adapters.record_scan import scan_records
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress
+from evenkeel.services.telemetry.domain.sample_block import SampleBlock
+from evenkeel.services.telemetry.domain.validate import MAX_COUNT, MAX_INCARNATION, MAX_RANK, MAX_SAMPLES
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _HIGHEST = np.array([MAX_RANK, MAX_INCARNATION, MAX_COUNT, MAX_COUNT])
 _NOWHERE = Partition(RECORDS.name, -1)

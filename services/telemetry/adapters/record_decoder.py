@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from services.common.kafka import ConsumedRecord, RejectedRecordError
-from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, ArrivedSample, EventKind
-from services.telemetry.domain.validate import MAX_RECORD_BYTES, HostileRecordError, check_record
+from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, ArrivedSample, EventKind
+from evenkeel.services.telemetry.domain.validate import MAX_RECORD_BYTES, HostileRecordError, check_record
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 EXPECTED_HEADERS = {"content-type": b"application/protobuf", "ce_type": pb.Record.DESCRIPTOR.full_name.encode()}
 """What a record's headers say, if they say it at all."""

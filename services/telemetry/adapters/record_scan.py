@@ -3,11 +3,18 @@
 from dataclasses import dataclass
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from numeric.arrays import Bools, Bytes, Ints
-from numeric.compiled import compiled
-from services.telemetry.adapters.wire_scan import DELIMITED, LARGEST_INT32, NOT_PLAIN, VARINT, delimited, varint
+from evenkeel.numeric.arrays import Bools, Bytes, Ints
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.telemetry.adapters.wire_scan import (
+    DELIMITED,
+    LARGEST_INT32,
+    NOT_PLAIN,
+    VARINT,
+    delimited,
+    varint,
+)
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _FIELDS = pb.Record.DESCRIPTOR.fields_by_name
 _JOB, _NODE, _DEVICE = (_FIELDS[name].number for name in ("job_id", "node", "device"))

@@ -6,15 +6,19 @@ we start to read again gives exactly those that a replay would repeat, and what 
 
 from dataclasses import dataclass, field
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from contracts.topics import OBSERVATIONS
-from services.common.kafka import Partition
-from services.common.kafka.tail import Tail
-from services.telemetry.adapters.observation_codec import frame_from_proto, input_offset_of, last_frame_from_proto
-from services.telemetry.adapters.record_decoder import event_from_proto
-from services.telemetry.domain.observed import ArrivedEvent, ClosedFrame
+from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.services.common.kafka import Partition
+from evenkeel.services.common.kafka.tail import Tail
+from evenkeel.services.telemetry.adapters.observation_codec import (
+    frame_from_proto,
+    input_offset_of,
+    last_frame_from_proto,
+)
+from evenkeel.services.telemetry.adapters.record_decoder import event_from_proto
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ClosedFrame
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 
 @dataclass(slots=True)

@@ -12,11 +12,11 @@ import structlog
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from history.writes import insert_rollups
-from services.common.backoff import Backoff, Reachability
-from services.common.database import DATABASE_AWAY, is_database_away
-from services.telemetry.domain.rollups import FinishedWindow, RollupHold
-from services.telemetry.metrics import TelemetryMetrics
+from evenkeel.history.writes import insert_rollups
+from evenkeel.services.common.backoff import Backoff, Reachability
+from evenkeel.services.common.database import DATABASE_AWAY, is_database_away
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
+from evenkeel.services.telemetry.metrics import TelemetryMetrics
 
 _BATCH_ROWS = 1000
 # Ranks end their windows together: a short wait makes one statement of many.

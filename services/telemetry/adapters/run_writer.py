@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from services.common.raw_fields import raw_message_class
-from services.telemetry.adapters.frame_writer import DTYPE_OF, PACKED, places_on_wire
-from services.telemetry.adapters.picked_run import PickedRun
-from services.telemetry.domain.frame_entries import BlockRows, FrameEntries
-from services.telemetry.domain.observed import ClosedFrame, Numbered
-from services.telemetry.domain.sample_block import COLUMNS, SEAT, SampleBlock
+from evenkeel.services.common.raw_fields import raw_message_class
+from evenkeel.services.telemetry.adapters.frame_writer import DTYPE_OF, PACKED, places_on_wire
+from evenkeel.services.telemetry.adapters.picked_run import PickedRun
+from evenkeel.services.telemetry.domain.frame_entries import BlockRows, FrameEntries
+from evenkeel.services.telemetry.domain.observed import ClosedFrame, Numbered
+from evenkeel.services.telemetry.domain.sample_block import COLUMNS, SEAT, SampleBlock
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 MOST_SAMPLES = 8192
 """In one run, which is about a megabyte."""

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from numeric.arrays import Bools, Bytes, Floats, Ints, Words
-from numeric.compiled import compiled
-from services.telemetry.adapters.wire_scan import (
+from evenkeel.numeric.arrays import Bools, Bytes, Floats, Ints, Words
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.telemetry.adapters.wire_scan import (
     DELIMITED,
     DOUBLE,
     LARGEST_INT32,
@@ -17,8 +16,9 @@ from services.telemetry.adapters.wire_scan import (
     varint,
     word,
 )
-from services.telemetry.domain.sample_block import COLUMNS
-from services.telemetry.domain.validate import MAX_MICRO_BATCHES
+from evenkeel.services.telemetry.domain.sample_block import COLUMNS
+from evenkeel.services.telemetry.domain.validate import MAX_MICRO_BATCHES
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _FIELDS = pb.Sample.DESCRIPTOR.fields_by_name
 _ITERATION, _EPOCH = _FIELDS["iteration"].number, _FIELDS["epoch"].number

@@ -7,8 +7,8 @@ Nothing is ever read outside of a message's own bytes.
 
 import numpy as np
 
-from numeric.arrays import Bytes
-from numeric.compiled import compiled
+from evenkeel.numeric.arrays import Bytes
+from evenkeel.numeric.compiled import compiled
 
 VARINT, DOUBLE, DELIMITED = 0, 1, 2
 """Kinds of fields: the lowest three bits of a tag."""

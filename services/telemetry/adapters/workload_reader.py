@@ -3,14 +3,22 @@
 from collections.abc import Sequence
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import DecodeError
 
-from numeric.arrays import Bools, Bytes, Floats, Ints, Words
-from numeric.compiled import compiled
-from services.telemetry.adapters.wire_scan import DOUBLE, LARGEST_INT32, NOT_PLAIN, VARINT, delimited, varint, word
-from services.telemetry.domain.sample_block import Workloads
-from services.telemetry.domain.validate import MAX_SQUARES, HostileRecordError, check_micro_batches
+from evenkeel.numeric.arrays import Bools, Bytes, Floats, Ints, Words
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.telemetry.adapters.wire_scan import (
+    DOUBLE,
+    LARGEST_INT32,
+    NOT_PLAIN,
+    VARINT,
+    delimited,
+    varint,
+    word,
+)
+from evenkeel.services.telemetry.domain.sample_block import Workloads
+from evenkeel.services.telemetry.domain.validate import MAX_SQUARES, HostileRecordError, check_micro_batches
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _FIELDS = pb.MicroBatch.DESCRIPTOR.fields_by_name
 _INDEX, _TOKENS, _SQUARES = (_FIELDS[name].number for name in ("index", "tokens", "sum_of_squares"))

@@ -5,8 +5,8 @@ from itertools import pairwise, starmap
 
 import numpy as np
 
-from numeric.arrays import Ints
-from services.telemetry.domain.sample_block import SampleBlock
+from evenkeel.numeric.arrays import Ints
+from evenkeel.services.telemetry.domain.sample_block import SampleBlock
 
 
 class Crowd:

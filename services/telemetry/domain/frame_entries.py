@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.arrays import Ints
-from services.telemetry.domain.observed import ArrivedSample
-from services.telemetry.domain.sample_block import SampleBlock, SampleRow
+from evenkeel.numeric.arrays import Ints
+from evenkeel.services.telemetry.domain.observed import ArrivedSample
+from evenkeel.services.telemetry.domain.sample_block import SampleBlock, SampleRow
 
 
 class BlockRows(NamedTuple):

@@ -19,15 +19,15 @@ A frame of an older epoch whose iteration a newer epoch runs again is dropped: t
 from collections import Counter
 from enum import StrEnum
 
-from services.telemetry.domain.crowd import Crowd
-from services.telemetry.domain.frame_entries import FrameEntries
-from services.telemetry.domain.frame_rules import FrameRules
-from services.telemetry.domain.laggards import Laggards
-from services.telemetry.domain.late_run import LateRun
-from services.telemetry.domain.members import Members
-from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
-from services.telemetry.domain.open_frames import FrameKey, OpenFrame, OpenFrames
-from services.telemetry.domain.sample_block import SampleBlock
+from evenkeel.services.telemetry.domain.crowd import Crowd
+from evenkeel.services.telemetry.domain.frame_entries import FrameEntries
+from evenkeel.services.telemetry.domain.frame_rules import FrameRules
+from evenkeel.services.telemetry.domain.laggards import Laggards
+from evenkeel.services.telemetry.domain.late_run import LateRun
+from evenkeel.services.telemetry.domain.members import Members
+from evenkeel.services.telemetry.domain.observed import ArrivedSample, ClosedFrame
+from evenkeel.services.telemetry.domain.open_frames import FrameKey, OpenFrame, OpenFrames
+from evenkeel.services.telemetry.domain.sample_block import SampleBlock
 
 # Fewer samples are added faster one by one.
 _LEAST_CROWD = 4

@@ -3,10 +3,10 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-from numeric.arrays import Ints
-from services.telemetry.domain.frame_rules import FrameRules
-from services.telemetry.domain.frames import FrameJoiner
-from services.telemetry.domain.observed import (
+from evenkeel.numeric.arrays import Ints
+from evenkeel.services.telemetry.domain.frame_rules import FrameRules
+from evenkeel.services.telemetry.domain.frames import FrameJoiner
+from evenkeel.services.telemetry.domain.observed import (
     ArrivedEvent,
     ArrivedProgress,
     ArrivedSample,
@@ -15,8 +15,8 @@ from services.telemetry.domain.observed import (
     Numbered,
     Observed,
 )
-from services.telemetry.domain.progress import ProgressWatcher, WatchRules
-from services.telemetry.domain.sample_block import SampleBlock
+from evenkeel.services.telemetry.domain.progress import ProgressWatcher, WatchRules
+from evenkeel.services.telemetry.domain.sample_block import SampleBlock
 
 RETURN_SECONDS = 12.0
 """After a long cut every rank has so long to come back; a client's longest pause and attempt are in it."""

@@ -1,6 +1,6 @@
 """Tells a job that started over, or whose numbering was spoiled, from one with a few late samples. Pure."""
 
-from services.telemetry.domain.frame_rules import FrameRules
+from evenkeel.services.telemetry.domain.frame_rules import FrameRules
 
 
 class LateRun:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from services.telemetry.domain.frame_entries import FrameEntries
+from evenkeel.services.telemetry.domain.frame_entries import FrameEntries
 
 FrameKey = tuple[int, int]
 """(epoch, iteration): frames close in ascending order of it."""

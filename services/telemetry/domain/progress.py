@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from numeric.arrays import Bools, Floats, Ints
-from numeric.compiled import compiled
-from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, EventKind, Picture, RankState
-from services.telemetry.domain.rank_columns import RankColumns
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, EventKind, Picture, RankState
+from evenkeel.services.telemetry.domain.rank_columns import RankColumns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

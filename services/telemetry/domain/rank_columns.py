@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.arrays import Bools, Floats, Ints
+from evenkeel.numeric.arrays import Bools, Floats, Ints
 
 _LEAST = 64
 _NEVER = -1

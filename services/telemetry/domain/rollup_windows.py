@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.arrays import Bools, Floats, Ints
-from numeric.compiled import compiled
-from services.telemetry.domain.sample_block import COLUMNS, SECONDS, SampleBlock
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.telemetry.domain.sample_block import COLUMNS, SECONDS, SampleBlock
 
 WHOLE = (
     *("epoch", "start", "first_iteration", "newest_iteration", "num_iterations", "first_offset"),

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from history.records import RollupRecord
-from numeric.arrays import Floats, Ints
-from services.telemetry.domain.rollup_windows import (
+from evenkeel.history.records import RollupRecord
+from evenkeel.numeric.arrays import Floats, Ints
+from evenkeel.services.telemetry.domain.rollup_windows import (
     DEVICE,
     EPOCH,
     FIRST_OFFSET,
@@ -36,8 +36,8 @@ from services.telemetry.domain.rollup_windows import (
     Windows,
     put,
 )
-from services.telemetry.domain.sample_block import COLUMNS, SECONDS, Names, SampleBlock
-from services.telemetry.domain.slots import Slots
+from evenkeel.services.telemetry.domain.sample_block import COLUMNS, SECONDS, Names, SampleBlock
+from evenkeel.services.telemetry.domain.slots import Slots
 
 _FIRST_PROCESSES = 8
 _LAST_WORDS_SECONDS = 2.0

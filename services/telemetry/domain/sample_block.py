@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numeric.arrays import Bools, Floats, Ints
-from services.telemetry.domain.observed import ArrivedSample
-from services.telemetry.domain.validate import (
+from evenkeel.numeric.arrays import Bools, Floats, Ints
+from evenkeel.services.telemetry.domain.observed import ArrivedSample
+from evenkeel.services.telemetry.domain.validate import (
     MAX_BACKWARD_MULTIPLE,
     MAX_COUNT,
     MAX_FLOPS,

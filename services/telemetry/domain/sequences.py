@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from numeric.arrays import Ints
-from numeric.compiled import compiled
-from services.telemetry.domain.slots import Slots
+from evenkeel.numeric.arrays import Ints
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.telemetry.domain.slots import Slots
 
 
 class RecordSequences:

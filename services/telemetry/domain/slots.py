@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from numeric.arrays import Ints
-from numeric.compiled import compiled
+from evenkeel.numeric.arrays import Ints
+from evenkeel.numeric.compiled import compiled
 
 _LEAST_CELLS = 256
 _SPREAD = 0x9E3779B97F4A7C15

@@ -6,8 +6,14 @@ poison averages, hold frames open for ever, or take all memory.
 
 from collections.abc import Sequence
 
-from contracts.speakers import NO_RANK
-from services.telemetry.domain.shapes import MicroBatchShape, PositionShape, ProgressShape, RecordShape, SampleShape
+from evenkeel.contracts.speakers import NO_RANK
+from evenkeel.services.telemetry.domain.shapes import (
+    MicroBatchShape,
+    PositionShape,
+    ProgressShape,
+    RecordShape,
+    SampleShape,
+)
 
 MAX_RECORD_BYTES = 8 * 1024 * 1024
 MAX_RANK = 1_000_000

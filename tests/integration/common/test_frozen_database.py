@@ -8,9 +8,9 @@ import pytest_asyncio
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.common.database import DATABASE_AWAY, create_engine
-from stack.faults import frozen
-from stack.postgres import Postgres
+from evenkeel.services.common.database import DATABASE_AWAY, create_engine
+from evenkeel.stack.faults import frozen
+from evenkeel.stack.postgres import Postgres
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 

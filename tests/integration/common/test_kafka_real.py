@@ -7,10 +7,17 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from prometheus_client import CollectorRegistry
 
-from services.common.kafka import Batch, FetchedRecords, KafkaClientConfig, KafkaConsumer, KafkaProducer, Rejection
-from services.common.kafka.ports import Consumer, Producer
-from services.common.metrics import KafkaMetrics
-from stack.topics import WantedTopic, apply_topics
+from evenkeel.services.common.kafka import (
+    Batch,
+    FetchedRecords,
+    KafkaClientConfig,
+    KafkaConsumer,
+    KafkaProducer,
+    Rejection,
+)
+from evenkeel.services.common.kafka.ports import Consumer, Producer
+from evenkeel.services.common.metrics import KafkaMetrics
+from evenkeel.stack.topics import WantedTopic, apply_topics
 from tests.fakes.kafka_contract import GROUP, Collector, KafkaContract, numbers, reading, write
 
 

@@ -3,9 +3,9 @@ import asyncio
 import psycopg
 import pytest
 
-from demo.history_reader import QUESTIONS, read_history
-from history.vocabulary import PlanState
-from services.common.database import create_engine
+from evenkeel.demo.history_reader import QUESTIONS, read_history
+from evenkeel.history.vocabulary import PlanState
+from evenkeel.services.common.database import create_engine
 from tests.integration.history.seed import seed
 
 pytestmark = pytest.mark.integration

@@ -4,18 +4,18 @@ from collections.abc import Callable
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.scheduler.v1 import scheduler_pb2
-from evenkeel.telemetry.v1 import telemetry_pb2
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
-from demo.recorder import recording
-from demo.run_log import RunLog
-from history.vocabulary import PlanState, VerdictKind
-from layouts.codec import layout_to_proto
-from layouts.layout import uniform_layout
+from evenkeel.contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
+from evenkeel.demo.recorder import recording
+from evenkeel.demo.run_log import RunLog
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.history.vocabulary import PlanState, VerdictKind
+from evenkeel.layouts.codec import layout_to_proto
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.scheduler.v1 import scheduler_pb2
+from evenkeel.telemetry.v1 import telemetry_pb2
 
 pytestmark = pytest.mark.integration
 LAYOUT = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=1, num_micro_batches=4)

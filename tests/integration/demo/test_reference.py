@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from demo.job import main_job
-from demo.reference import Reference, _start, reference_run
+from evenkeel.demo.job import main_job
+from evenkeel.demo.reference import Reference, _start, reference_run
 
 pytestmark = [
     pytest.mark.integration,

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from evenkeel.contracts.topics import OBSERVATIONS, PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from contracts.topics import OBSERVATIONS, PROFILES, VERDICTS
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from
 from tests.unit.detector.wire import death, frame_to_proto
 
@@ -36,7 +36,7 @@ class Service:
         self._ready_file.unlink(missing_ok=True)
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "services.detector", env=self._environment, stdout=log, stderr=log
+                sys.executable, "-m", "evenkeel.services.detector", env=self._environment, stdout=log, stderr=log
             )
         async with asyncio.timeout(200):
             while not await asyncio.to_thread(self._ready):

@@ -12,10 +12,18 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 import torch
-from evenkeel.telemetry.v1 import telemetry_pb2
 
-from layouts.layout import Layout
-from layouts.rank_state import RankState
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import RankState
+from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.trainer_sdk.devices.device import Device
+from evenkeel.trainer_sdk.devices.links import Links
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.engine import Engine
+from evenkeel.trainer_sdk.elastic.preload import preload
+from evenkeel.trainer_sdk.elastic.reference import UnpacedDevice
 from tests.integration.elastic.kept_store import KeptStore, StoreFate, killing_the_store
 from tests.integration.elastic.rank_process import (
     DEADLINE_SECONDS,
@@ -26,14 +34,6 @@ from tests.integration.elastic.rank_process import (
     dying_in_a_reshape,
     serve,
 )
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape
-from trainer_sdk.devices.device import Device
-from trainer_sdk.devices.links import Links
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.engine import Engine
-from trainer_sdk.elastic.preload import preload
-from trainer_sdk.elastic.reference import UnpacedDevice
 
 AHEAD = 2
 

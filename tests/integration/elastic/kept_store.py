@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.groups.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.launcher.store_keeper import StoreKeeper
 from tests.integration.elastic.rank_process import DEADLINE_SECONDS, fork
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.groups.builder import StoreGroupBuilder
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.launcher.store_keeper import StoreKeeper
 
 
 class KeptStore:

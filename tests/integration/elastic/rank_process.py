@@ -15,13 +15,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from evenkeel.telemetry.v1 import telemetry_pb2
-
-from trainer_sdk.control.mailbox import Mailbox, StalePlanError
-from trainer_sdk.elastic.engine import Step
-from trainer_sdk.emit.progress import ProgressMark
-from trainer_sdk.groups.assembly import Assembly
-from trainer_sdk.groups.builder import StoreGroupBuilder
-from trainer_sdk.groups.delivery import Delivery
+from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from evenkeel.trainer_sdk.elastic.engine import Step
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.groups.assembly import Assembly
+from evenkeel.trainer_sdk.groups.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.delivery import Delivery
 
 DEADLINE_SECONDS = 150.0
 ANY = -1

@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from layouts.levels import levels_of
+from evenkeel.layouts.levels import levels_of
+from evenkeel.trainer_sdk.groups.assembly import Assembly, assembly_specs
+from evenkeel.trainer_sdk.groups.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.delivery import Delivery
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
 from tests.integration.elastic.rank_process import run_together
-from trainer_sdk.groups.assembly import Assembly, assembly_specs
-from trainer_sdk.groups.builder import StoreGroupBuilder
-from trainer_sdk.groups.delivery import Delivery
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.groups.waiting import Waiter
 
 pytestmark = pytest.mark.integration
 

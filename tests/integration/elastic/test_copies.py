@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from layouts.layout import Layout, Replica, Stage, uniform_layout
-from layouts.rank_codec import rank_state_from_proto, rank_state_to_proto
-from layouts.rank_state import RankPhase, StandIn
-from services.scheduler.dispatch.agreement import NothingLeftError, recovery_decision
-from trainer_sdk.control.state import Commit
-from trainer_sdk.elastic.checkpoint_folder import MANIFEST, CheckpointFolder
-from trainer_sdk.elastic.config import (
+from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
+from evenkeel.layouts.rank_codec import rank_state_from_proto, rank_state_to_proto
+from evenkeel.layouts.rank_state import RankPhase, StandIn
+from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, recovery_decision
+from evenkeel.trainer_sdk.control.state import Commit
+from evenkeel.trainer_sdk.elastic.checkpoint_folder import MANIFEST, CheckpointFolder
+from evenkeel.trainer_sdk.elastic.config import (
     CheckpointConfig,
     CopiesConfig,
     ModelConfig,
     TrainingConfig,
     WorkloadConfig,
 )
-from trainer_sdk.elastic.model import model_spec_of
-from trainer_sdk.elastic.reference import reference_losses
+from evenkeel.trainer_sdk.elastic.model import model_spec_of
+from evenkeel.trainer_sdk.elastic.reference import reference_losses
 
 pytestmark = pytest.mark.integration
 

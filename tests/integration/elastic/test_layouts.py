@@ -9,31 +9,31 @@ from multiprocessing.connection import Pipe
 import pytest
 import torch
 
-from layouts.interleaved import interleaved_orders
-from layouts.layout import Layout, Replica, Stage
-from layouts.mix import Mix
-from layouts.orders import LETTERS, Turn
-from layouts.routes import Route
-from layouts.schedules import SCHEDULES
-from pipelines.case import Case, Layer
-from pipelines.layout import layout_of
-from pipelines.search.budget import Budget
-from pipelines.search.generate import generate
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.elastic.clock import Clock
-from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.exchange import plan_exchange
-from trainer_sdk.elastic.model import parameter_specs
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.reference import UnpacedDevice, reference_runtime
-from trainer_sdk.elastic.runtime import EpochRuntime
-from trainer_sdk.elastic.shard_state import initial_state
-from trainer_sdk.elastic.topology import WORLD, groups_of
-from trainer_sdk.emit.progress import ProgressMark
-from trainer_sdk.groups.builder import StoreGroupBuilder
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.groups.waiting import Waiter
+from evenkeel.layouts.interleaved import interleaved_orders
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.mix import Mix
+from evenkeel.layouts.orders import LETTERS, Turn
+from evenkeel.layouts.routes import Route
+from evenkeel.layouts.schedules import SCHEDULES
+from evenkeel.pipelines.case import Case, Layer
+from evenkeel.pipelines.layout import layout_of
+from evenkeel.pipelines.search.budget import Budget
+from evenkeel.pipelines.search.generate import generate
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.elastic.clock import Clock
+from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
+from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.reference import UnpacedDevice, reference_runtime
+from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.shard_state import initial_state
+from evenkeel.trainer_sdk.elastic.topology import WORLD, groups_of
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.groups.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 pytestmark = pytest.mark.integration
 

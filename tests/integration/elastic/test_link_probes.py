@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.trainer_sdk.control.probe import LinkProbe
+from evenkeel.trainer_sdk.devices.links import EmulatedLinks, LinkTable
 from tests.integration.elastic.fleet import Fleet
 from tests.integration.elastic.rank_process import ANY
 from tests.integration.elastic.test_reshape import (
@@ -17,8 +19,6 @@ from tests.integration.elastic.test_reshape import (
     stage,
     without,
 )
-from trainer_sdk.control.probe import LinkProbe
-from trainer_sdk.devices.links import EmulatedLinks, LinkTable
 
 pytestmark = [pytest.mark.integration, pytest.mark.clock]
 

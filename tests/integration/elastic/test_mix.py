@@ -6,12 +6,12 @@ from functools import lru_cache
 
 import pytest
 
-from layouts.layout import Layout, uniform_layout
-from layouts.mix import Mix, mix_for
-from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.model import model_spec
-from trainer_sdk.elastic.reference import reference_losses
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.mix import Mix, mix_for
+from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
+from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.model import model_spec
+from evenkeel.trainer_sdk.elastic.reference import reference_losses
 
 pytestmark = pytest.mark.integration
 

@@ -10,12 +10,18 @@ from functools import lru_cache
 import pytest
 import torch
 
-from layouts.layout import Layout, Replica, Stage, uniform_layout
+from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
+from evenkeel.trainer_sdk.elastic.config import (
+    GroupBuilding,
+    ModelConfig,
+    OptimizerConfig,
+    TrainingConfig,
+    WorkloadConfig,
+)
+from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.reference import reference_losses
+from evenkeel.trainer_sdk.groups.reconfigure_builder import can_reconfigure
 from tests.integration.elastic.rank_process import ANY
-from trainer_sdk.elastic.config import GroupBuilding, ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
-from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.reference import reference_losses
-from trainer_sdk.groups.reconfigure_builder import can_reconfigure
 
 pytestmark = pytest.mark.integration
 

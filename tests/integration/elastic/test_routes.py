@@ -7,13 +7,13 @@ from functools import lru_cache
 import pytest
 import torch
 
-from layouts.layout import Layout, Replica, Stage, uniform_layout
-from layouts.paths import Paths
-from layouts.routes import Route
+from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.routes import Route
+from evenkeel.trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
+from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.reference import reference_losses
 from tests.integration.elastic.fleet import Fleet
-from trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
-from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.reference import reference_losses
 
 pytestmark = pytest.mark.integration
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer_sdk.elastic.checkpoint_folder import CheckpointFolder
-from trainer_sdk.elastic.checkpoint_reader import read_state
-from trainer_sdk.elastic.config import config_from_json
-from trainer_sdk.elastic.model import parameter_specs
-from trainer_sdk.elastic.optimizer import clip_scale
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.reference import reference_runtime, single_layout
-from trainer_sdk.elastic.shard_state import empty_state
+from evenkeel.trainer_sdk.elastic.checkpoint_folder import CheckpointFolder
+from evenkeel.trainer_sdk.elastic.checkpoint_reader import read_state
+from evenkeel.trainer_sdk.elastic.config import config_from_json
+from evenkeel.trainer_sdk.elastic.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.optimizer import clip_scale
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.reference import reference_runtime, single_layout
+from evenkeel.trainer_sdk.elastic.shard_state import empty_state
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -28,7 +28,7 @@ NUM_ITERATIONS = 30
 def job(folder: Path, layout: dict[str, int], num_iterations: int) -> dict[str, object]:
     return {
         "job_id": "again",
-        "entry_point": "trainer_sdk.elastic.worker:train",
+        "entry_point": "evenkeel.trainer_sdk.elastic.worker:train",
         "layout": {"num_blocks": 4, "num_micro_batches": 4, **layout},
         "device_kind": "cpu",
         "config": {
@@ -44,7 +44,7 @@ def job(folder: Path, layout: dict[str, int], num_iterations: int) -> dict[str, 
 def start(tmp_path: Path, plain: dict[str, object], output: Path) -> subprocess.Popen[bytes]:
     written = tmp_path / "job.json"
     written.write_text(json.dumps(plain))
-    command = [sys.executable, "-m", "trainer_sdk.launcher", str(written), "--run-dir", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "evenkeel.trainer_sdk.launcher", str(written), "--run-dir", str(tmp_path / "run")]
     settings = {name: value for name, value in os.environ.items() if not name.startswith("EVENKEEL_")}
     with output.open("wb") as stream:
         return subprocess.Popen(command, stdout=stream, stderr=subprocess.STDOUT, env=settings)

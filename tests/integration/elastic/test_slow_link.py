@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from contracts.topics import RECORDS, SUSPICIONS
-from layouts.layout import uniform_layout
-from services.detector.adapters.finding_codec import record_of
-from services.detector.adapters.frame_codec import frame_from_proto
-from services.detector.adapters.observation_codec import liveness_from_proto
-from services.detector.domain.detector import Finding, JobDetector
-from services.detector.domain.suspicion import Suspicion
-from services.detector.domain.verdict import Evidence, Verdict, VerdictKind
-from services.scheduler.adapters.findings import decode_suspicion
-from services.scheduler.adapters.job_events import JobEvents
-from services.scheduler.dispatch import protocol
-from services.scheduler.probing import Prober
+from evenkeel.contracts.topics import RECORDS, SUSPICIONS
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.services.detector.adapters.finding_codec import record_of
+from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
+from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.suspicion import Suspicion
+from evenkeel.services.detector.domain.verdict import Evidence, Verdict, VerdictKind
+from evenkeel.services.scheduler.adapters.findings import decode_suspicion
+from evenkeel.services.scheduler.adapters.job_events import JobEvents
+from evenkeel.services.scheduler.dispatch import protocol
+from evenkeel.services.scheduler.probing import Prober
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.control.probe import LinkProbe
+from evenkeel.trainer_sdk.devices.links import EmulatedLinks, LinkTable, RealLinks
+from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 from tests.fakes.kafka import FakeBroker, FakeProducer
 from tests.integration.elastic.fleet import Fleet
 from tests.integration.elastic.rank_process import RankProcess
-from trainer_sdk.control.probe import LinkProbe
-from trainer_sdk.devices.links import EmulatedLinks, LinkTable, RealLinks
-from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 
 pytestmark = [pytest.mark.integration, pytest.mark.clock]
 

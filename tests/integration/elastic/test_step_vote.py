@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from layouts.layout import Layout
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
+from evenkeel.trainer_sdk.groups.reconfigure_builder import can_reconfigure
 from tests.integration.elastic import test_copies, test_reshape
 from tests.integration.elastic.test_reshape import (
     UNIFORM,
@@ -21,8 +23,6 @@ from tests.integration.elastic.test_reshape import (
     stage,
     without,
 )
-from trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
-from trainer_sdk.groups.reconfigure_builder import can_reconfigure
 
 pytestmark = pytest.mark.integration
 

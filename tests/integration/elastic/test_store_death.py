@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
+from evenkeel.trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.errors import Interrupted
+from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.launcher.context import JOB_FINISHED
 from tests.integration.elastic.kept_store import KeptStore, StoreFate
 from tests.integration.elastic.rank_process import ended, fork, run_together
 from tests.integration.elastic.test_reshape import UNIFORM, assert_as_if_nothing_happened, config, without
-from trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
-from trainer_sdk.groups.errors import Interrupted
-from trainer_sdk.groups.rendezvous import Rendezvous
-from trainer_sdk.groups.waiting import Waiter
-from trainer_sdk.launcher.context import JOB_FINISHED
 
 pytestmark = pytest.mark.integration
 

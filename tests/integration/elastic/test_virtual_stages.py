@@ -7,12 +7,12 @@ from functools import lru_cache
 import pytest
 import torch
 
-from layouts.interleaved import interleaved_orders
-from layouts.layout import Replica, Stage, uniform_layout
+from evenkeel.layouts.interleaved import interleaved_orders
+from evenkeel.layouts.layout import Replica, Stage, uniform_layout
+from evenkeel.trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
+from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.reference import reference_losses
 from tests.integration.elastic.fleet import Fleet
-from trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
-from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.reference import reference_losses
 
 pytestmark = pytest.mark.integration
 

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest_asyncio
-from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceStub
 from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.common.database import create_engine
-from services.scheduler.adapters.fleet_api_server import FleetServer, fleet_server
-from services.scheduler.adapters.store import Store
+from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceStub
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.scheduler.adapters.fleet_api_server import FleetServer, fleet_server
+from evenkeel.services.scheduler.adapters.store import Store
 from tests.fakes.fleet import FakeFleet
 
 if TYPE_CHECKING:  # the stubs have it, the generated code does not

@@ -3,13 +3,13 @@ from collections.abc import Awaitable
 
 import grpc
 import pytest
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 
-from history import reads
-from history.vocabulary import VerdictKind
-from layouts.codec import layout_to_proto, model_to_proto
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.history import reads
+from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.layouts.codec import layout_to_proto, model_to_proto
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from tests.integration.fleet_api.conftest import FLEET_TOKEN, Api, bearer
 from tests.integration.history.seed import FULL, MODEL, START, layout_with, rank, seed, verdict
 

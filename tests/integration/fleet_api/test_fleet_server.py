@@ -5,16 +5,16 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.common.database import create_engine
-from services.scheduler.adapters.fleet_api_server import TlsFiles, fleet_server
-from services.scheduler.adapters.store import Store
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1.scheduler_pb2_grpc import FleetServiceStub
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.scheduler.adapters.fleet_api_server import TlsFiles, fleet_server
+from evenkeel.services.scheduler.adapters.store import Store
 from tests.fakes.fleet import FakeFleet
 from tests.integration.fleet_api.conftest import FLEET_TOKEN, Api, bearer
 

@@ -5,20 +5,20 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from psycopg import sql
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from contracts.topics import PLANS
-from history.errors import UnknownIncidentError
-from history.records import IncidentEventRecord, PlanEventRecord
-from history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
-from layouts.codec import layout_from_proto
-from services.common.kafka.records import OutgoingRecord
-from services.scheduler.adapters.store import Change, JobStateRecord, Store
-from services.scheduler.adapters.store_outbox import OutboxPublisher
+from evenkeel.contracts.topics import PLANS
+from evenkeel.history.errors import UnknownIncidentError
+from evenkeel.history.records import IncidentEventRecord, PlanEventRecord
+from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
+from evenkeel.layouts.codec import layout_from_proto
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.services.common.kafka.records import OutgoingRecord
+from evenkeel.services.scheduler.adapters.store import Change, JobStateRecord, Store
+from evenkeel.services.scheduler.adapters.store_outbox import OutboxPublisher
 from tests.fakes.kafka import FakeBroker, FakeProducer
 from tests.integration.history.seed import START, incident, job, layout_with, life, plan, rank, verdict
 

@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.common.database import create_engine
-from stack.databases import create_database, drop_database, unique_database_name
+from evenkeel.services.common.database import create_engine
+from evenkeel.stack.databases import create_database, drop_database, unique_database_name
 from tests.integration.history.seed import seed
 
 

@@ -1,4 +1,4 @@
-"""A small fleet's past, written through ``history.writes`` only: what ``docs/sql.md`` shows and the tests read.
+"""A small fleet's past, written through ``evenkeel.history.writes`` only: what ``docs/sql.md`` shows and the tests read.
 
 Job ``bert`` (tenant ``research``) trained for a day in the first week; job ``llama`` (default tenant) for nine days,
 with a slow device, a death and a replacement, a second slow spell of the same device, and a hang that nobody solved.
@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history import writes
-from history.records import (
+from evenkeel.history import writes
+from evenkeel.history.records import (
     ActionRecord,
     AlternativeRecord,
     CulpritRecord,
@@ -24,9 +24,9 @@ from history.records import (
     RollupRecord,
     VerdictRecord,
 )
-from history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState, VerdictKind
-from layouts.layout import Layout, Replica, Stage, uniform_layout
-from layouts.model import BlockCost, ModelSpec
+from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
 
 START = datetime(2026, 11, 2, 8, 0, tzinfo=UTC)
 LLAMA_TOKEN = "llama-token-0123456789"

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from history.tables import Base
+from evenkeel.history.tables import Base
 
 pytestmark = pytest.mark.integration
 

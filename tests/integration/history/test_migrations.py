@@ -7,8 +7,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from history import migrate
-from history.errors import MigrationError
+from evenkeel.history import migrate
+from evenkeel.history.errors import MigrationError
 
 pytestmark = pytest.mark.integration
 

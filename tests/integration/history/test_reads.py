@@ -5,9 +5,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from history import reads, writes
-from history.records import CulpritRecord, IncidentEventRecord
-from history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.history import reads, writes
+from evenkeel.history.records import CulpritRecord, IncidentEventRecord
+from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, PlanState, VerdictKind
 from tests.integration.history.seed import (
     BERT_TOKEN,
     FULL,

@@ -9,11 +9,17 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from history import reads, writes
-from history.errors import AbortedPlanError, JobConflictError, UnknownIncidentError, UnknownJobError, UnknownPlanError
-from history.prune import prune_rollups
-from history.reads.jobs import earlier_processes
-from history.records import (
+from evenkeel.history import reads, writes
+from evenkeel.history.errors import (
+    AbortedPlanError,
+    JobConflictError,
+    UnknownIncidentError,
+    UnknownJobError,
+    UnknownPlanError,
+)
+from evenkeel.history.prune import prune_rollups
+from evenkeel.history.reads.jobs import earlier_processes
+from evenkeel.history.records import (
     IncidentEventRecord,
     OutboxRecord,
     PlanDropRecord,
@@ -21,7 +27,7 @@ from history.records import (
     RollupRecord,
     SnapshotRecord,
 )
-from history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
+from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanState, VerdictKind
 from tests.integration.history.seed import (
     FULL,
     LLAMA_TOKEN,

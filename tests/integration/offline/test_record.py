@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from typer.testing import CliRunner
 
-from cli.errors import CommandError
-from cli.main import app
-from contracts.topics import OBSERVATIONS
-from offline.samples_file import read_messages
+from evenkeel.cli.errors import CommandError
+from evenkeel.cli.main import app
+from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.offline.samples_file import read_messages
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 pytestmark = pytest.mark.integration
 

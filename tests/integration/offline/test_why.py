@@ -8,9 +8,9 @@ from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner
 
 from benchmarks.detection.traces import make_trace
-from cli.errors import CommandError
-from cli.main import app
-from contracts.topics import OBSERVATIONS
+from evenkeel.cli.errors import CommandError
+from evenkeel.cli.main import app
+from evenkeel.contracts.topics import OBSERVATIONS
 
 pytestmark = pytest.mark.integration
 

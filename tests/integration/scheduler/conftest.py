@@ -14,20 +14,20 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
-from history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, RestartRecord, VerdictRecord
-from history.vocabulary import VerdictKind
-from layouts.layout import Layout, uniform_layout
-from services.common.completion import TASK_NAME
-from services.common.database import create_engine
-from services.common.metrics import create_registry
-from services.scheduler.adapters.fleet_port import JobView
-from services.scheduler.adapters.store import Store
-from services.scheduler.coordinator import Coordinator
-from services.scheduler.dispatch.two_phase import FlightTimes
-from services.scheduler.domain.profiles import JobProfile
-from services.scheduler.domain.suspicion import ProbeOutcome
-from services.scheduler.metrics import SchedulerMetrics
-from services.scheduler.parts import Parts
+from evenkeel.history.records import CulpritRecord, JobRecord, PlanStatus, RankRecord, RestartRecord, VerdictRecord
+from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.services.common.completion import TASK_NAME
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.common.metrics import create_registry
+from evenkeel.services.scheduler.adapters.fleet_port import JobView
+from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.coordinator import Coordinator
+from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
+from evenkeel.services.scheduler.domain.profiles import JobProfile
+from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome
+from evenkeel.services.scheduler.metrics import SchedulerMetrics
+from evenkeel.services.scheduler.parts import Parts
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
 from tests.integration.scheduler.conftest import World
 
 pytestmark = pytest.mark.integration

@@ -8,9 +8,9 @@ import time
 import grpc
 import pytest
 
-from history.records import VerdictRecord
-from history.vocabulary import JobState, VerdictKind
-from services.scheduler.domain.flips import FLIP_MEMORY_SECONDS
+from evenkeel.history.records import VerdictRecord
+from evenkeel.history.vocabulary import JobState, VerdictKind
+from evenkeel.services.scheduler.domain.flips import FLIP_MEMORY_SECONDS
 from tests.integration.scheduler.conftest import World
 from tests.integration.scheduler.toy_job import ToyRank
 

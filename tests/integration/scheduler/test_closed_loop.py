@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
-from services.scheduler.dispatch.two_phase import FlightTimes
-from services.scheduler.domain.flips import FLIP_MEMORY_SECONDS
+from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
+from evenkeel.services.scheduler.domain.flips import FLIP_MEMORY_SECONDS
 from tests.integration.scheduler.conftest import DEADLINE_SECONDS, World
 
 pytestmark = pytest.mark.integration

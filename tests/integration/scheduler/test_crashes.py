@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from history.records import VerdictRecord
-from history.vocabulary import JobState, PlanState, VerdictKind
+from evenkeel.history.records import VerdictRecord
+from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from tests.integration.scheduler.conftest import World
 
 pytestmark = pytest.mark.integration

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.verdict_ids import verdict_id
-from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.contracts.verdict_ids import verdict_id
+from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.trainer_sdk.control.server import ControlServer
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from tests.integration.scheduler.conftest import HOME, World
-from trainer_sdk.control.server import ControlServer
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from history.vocabulary import VerdictKind
+from evenkeel.history.vocabulary import VerdictKind
 from tests.integration.scheduler.conftest import World
 
 pytestmark = pytest.mark.integration

@@ -2,7 +2,7 @@
 
 import pytest
 
-from history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
+from evenkeel.history.vocabulary import JobState, PlanMode, PlanState, VerdictKind
 from tests.integration.scheduler.conftest import World
 from tests.integration.scheduler.toy_job import ToyRank
 

@@ -6,7 +6,7 @@ import time
 import pytest
 from sqlalchemy import text
 
-from history.vocabulary import JobState, PlanState, VerdictKind
+from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
 from tests.integration.scheduler.conftest import DEADLINE_SECONDS, HOME, World
 
 pytestmark = pytest.mark.integration

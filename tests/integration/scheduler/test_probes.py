@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.scheduler.domain.suspicion import SuspectedLink, Suspicion
+from evenkeel.services.scheduler.domain.suspicion import SuspectedLink, Suspicion
 from tests.integration.scheduler.conftest import World
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from history.vocabulary import VerdictKind
-from layouts.layout import Layout, uniform_layout
+from evenkeel.history.vocabulary import VerdictKind
+from evenkeel.layouts.layout import Layout, uniform_layout
 from tests.integration.scheduler.conftest import World
 
 pytestmark = pytest.mark.integration

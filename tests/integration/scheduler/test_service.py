@@ -14,13 +14,13 @@ from pathlib import Path
 import grpc
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
 from benchmarks.planning.small_jobs import gpt
-from contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
-from layouts.codec import layout_to_proto, model_to_proto
+from evenkeel.contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.layouts.codec import layout_to_proto, model_to_proto
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from tests.integration.scheduler.conftest import HOME
 from tests.integration.scheduler.toy_job import ToyJob
 
@@ -39,7 +39,7 @@ async def service(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "services.scheduler",
+        "evenkeel.services.scheduler",
         env={
             **os.environ,
             "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": kafka,

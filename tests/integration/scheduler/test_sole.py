@@ -8,9 +8,9 @@ import pytest_asyncio
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.common.backoff import Reachability
-from services.common.database import create_engine
-from services.scheduler.adapters.sole import SoleScheduler, SupersededError
+from evenkeel.services.common.backoff import Reachability
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.scheduler.adapters.sole import SoleScheduler, SupersededError
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 

@@ -8,14 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from history.errors import AbortedPlanError, FinishedJobError, JobIdUsedError, UnknownRankError
-from history.records import JobRecord, PlanEventRecord, RankRecord, VerdictRecord
-from history.vocabulary import JobState, PlanState, VerdictKind
-from layouts.model import BlockCost, ModelSpec
-from services.scheduler.adapters.store import Change, JobStateRecord
-from services.scheduler.domain.profiles import JobEnded
-from services.scheduler.domain.restart import resumed_job
-from services.scheduler.domain.transitions import on_verdict
+from evenkeel.history.errors import AbortedPlanError, FinishedJobError, JobIdUsedError, UnknownRankError
+from evenkeel.history.records import JobRecord, PlanEventRecord, RankRecord, VerdictRecord
+from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.services.scheduler.adapters.store import Change, JobStateRecord
+from evenkeel.services.scheduler.domain.profiles import JobEnded
+from evenkeel.services.scheduler.domain.restart import resumed_job
+from evenkeel.services.scheduler.domain.transitions import on_verdict
 from tests.integration.scheduler.conftest import World, job_record
 from tests.integration.scheduler.toy_job import ToyRank
 

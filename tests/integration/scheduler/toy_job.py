@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from layouts.layout import Layout
-from layouts.rank_state import RankPhase, RankState
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.server import ControlServer
-from trainer_sdk.control.state import ApplyMode, Commit
-from trainer_sdk.control.tls import ControllerTls
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.server import ControlServer
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
+from evenkeel.trainer_sdk.control.tls import ControllerTls
 
 _ITERATION_SECONDS = 0.01
 

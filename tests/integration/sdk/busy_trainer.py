@@ -8,8 +8,8 @@ forked workers) would be tested with it.
 # The SDK before gRPC, as in a trainer: it switches gRPC's fork handlers off, which crash workers now and then.
 import threading
 
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.server import ControlServer
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.server import ControlServer
 
 import grpc
 import torch

@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import grpc
 import pytest
+
 from evenkeel.control.v1 import control_pb2 as pb
 from evenkeel.control.v1 import control_pb2_grpc
-
-from layouts.layout import Layout, uniform_layout
-from layouts.rank_codec import rank_state_from_proto
-from layouts.rank_state import RankPhase, RankState
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.probe import LinkProbe
-from trainer_sdk.control.server import MAX_WATCHES, ControlServer
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape, commit_to_proto, reshape_to_proto
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.rank_codec import rank_state_from_proto
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.probe import LinkProbe
+from evenkeel.trainer_sdk.control.server import MAX_WATCHES, ControlServer
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape, commit_to_proto, reshape_to_proto
 
 pytestmark = pytest.mark.integration
 
@@ -213,9 +213,9 @@ def test_stopping_leaves_no_thread_behind(mailbox: Mailbox) -> None:
 
 
 PROCESS_WITH_A_CONTROLLER = """
-from layouts.rank_state import RankPhase, RankState
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.server import ControlServer
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.server import ControlServer
 
 mailbox = Mailbox(rank=3, incarnation=1)
 mailbox.publish(RankState(rank=3, incarnation=1, phase=RankPhase.TRAINING, epoch=0, iteration=7, steps_applied=7))

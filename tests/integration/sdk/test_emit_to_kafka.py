@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-import trainer_sdk as evenkeel
-from contracts.topics import RECORDS
-from layouts.layout import uniform_layout
-from stack.kafka import Kafka
-from trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from trainer_sdk.emit.record_builder import Source
-from trainer_sdk.launcher.job_spec import JobSpec
-from trainer_sdk.launcher.launcher import Launcher
+import evenkeel
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.stack.kafka import Kafka
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
+from evenkeel.trainer_sdk.emit.record_builder import Source
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = pytest.mark.integration
 

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import grpc
 import pytest
-from evenkeel.control.v1 import control_pb2, control_pb2_grpc
-from evenkeel.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
 from torch.distributed import TCPStore
 
-from layouts.layout import uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from trainer_sdk.launcher import inject
-from trainer_sdk.launcher.context import JOB_FINISHED
-from trainer_sdk.launcher.job_spec import JobSpec
-from trainer_sdk.launcher.launcher import Launcher
-from trainer_sdk.launcher.rank_process import EXIT_EVICTED
-from trainer_sdk.launcher.run_state import read_run_state
+from evenkeel.control.v1 import control_pb2, control_pb2_grpc
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.scheduler.v1 import scheduler_pb2, scheduler_pb2_grpc
+from evenkeel.trainer_sdk.launcher import inject
+from evenkeel.trainer_sdk.launcher.context import JOB_FINISHED
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.launcher import Launcher
+from evenkeel.trainer_sdk.launcher.rank_process import EXIT_EVICTED
+from evenkeel.trainer_sdk.launcher.run_state import read_run_state
 
 pytestmark = pytest.mark.integration
 
@@ -265,7 +265,7 @@ def supervisor(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     )
     environment = {key: value for key, value in os.environ.items() if not key.startswith("EVENKEEL_")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "trainer_sdk.launcher", str(description), "--run-dir", str(tmp_path)],
+        [sys.executable, "-m", "evenkeel.trainer_sdk.launcher", str(description), "--run-dir", str(tmp_path)],
         env=environment,
         stdout=subprocess.PIPE,
     )

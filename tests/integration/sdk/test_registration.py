@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-
-from trainer_sdk.control.registration import RankIdentity, Registration
+from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration
 
 pytestmark = pytest.mark.integration
 

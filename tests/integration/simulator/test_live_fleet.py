@@ -13,11 +13,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from simulator.baselines import STRATEGIES
-from simulator.fleet.faults import Fault
-from simulator.fleet.scenario import Scenario, scenario_of
-from simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
-from stack.stack import Stack
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.faults import Fault
+from evenkeel.simulator.fleet.scenario import Scenario, scenario_of
+from evenkeel.simulator.live.live_run import LiveReport, LiveRun, Services, simulated_job
+from evenkeel.stack.stack import Stack
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
@@ -54,7 +54,7 @@ def told(stack: Stack, *arguments: str) -> Any:
     """What the command line says, from another shell."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EVENKEEL_")}
     done = subprocess.run(
-        [sys.executable, "-m", "cli", "-o", "json", "--stack", stack.name, *arguments],
+        [sys.executable, "-m", "evenkeel.cli", "-o", "json", "--stack", stack.name, *arguments],
         capture_output=True,
         text=True,
         check=True,

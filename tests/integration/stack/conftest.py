@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stack.stack import Stack
+from evenkeel.stack.stack import Stack
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from stack import stack as module
-from stack.errors import StackError
-from stack.keeper import Keeper
-from stack.pids import is_alive
-from stack.process import ManagedProcess
-from stack.stack import Stack
-from stack.state import Phase, StackState, read_state, state_path, write_state
-from stack.watchdog import Watchdog
+from evenkeel.stack import stack as module
+from evenkeel.stack.errors import StackError
+from evenkeel.stack.keeper import Keeper
+from evenkeel.stack.pids import is_alive
+from evenkeel.stack.process import ManagedProcess
+from evenkeel.stack.stack import Stack
+from evenkeel.stack.state import Phase, StackState, read_state, state_path, write_state
+from evenkeel.stack.watchdog import Watchdog
 
 pytestmark = pytest.mark.integration
 

@@ -13,12 +13,12 @@ import psycopg
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from contracts.topics import PROFILES, RECORDS, TOPICS
-from stack.databases import create_database, drop_database, unique_database_name
-from stack.paths import stack_folder
-from stack.postgres import Postgres
-from stack.topics import WantedTopic, apply_topics, check_topics, wanted_topics
-from stack.watchdog import Watchdog
+from evenkeel.contracts.topics import PROFILES, RECORDS, TOPICS
+from evenkeel.stack.databases import create_database, drop_database, unique_database_name
+from evenkeel.stack.paths import stack_folder
+from evenkeel.stack.postgres import Postgres
+from evenkeel.stack.topics import WantedTopic, apply_topics, check_topics, wanted_topics
+from evenkeel.stack.watchdog import Watchdog
 
 pytestmark = pytest.mark.integration
 
@@ -62,8 +62,8 @@ async def test_a_record_comes_back_with_its_key(kafka_bootstrap: str) -> None:
 MAKES_A_CLUSTER = """
 import sys
 from pathlib import Path
-from stack.postgres import Postgres
-from stack.watchdog import Watchdog
+from evenkeel.stack.postgres import Postgres
+from evenkeel.stack.watchdog import Watchdog
 Postgres(Path(sys.argv[1]), Watchdog()).start()
 """
 

@@ -4,10 +4,10 @@ import socket
 
 import pytest
 
-from stack import stack as module
-from stack.ports import LOOPBACK, free_ports
-from stack.services import is_healthy
-from stack.stack import Stack
+from evenkeel.stack import stack as module
+from evenkeel.stack.ports import LOOPBACK, free_ports
+from evenkeel.stack.services import is_healthy
+from evenkeel.stack.stack import Stack
 
 pytestmark = pytest.mark.integration
 

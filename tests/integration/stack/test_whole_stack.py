@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cli.errors import ExitStatus
-from stack.errors import StackError
-from stack.kafka import answers as kafka_answers
-from stack.pids import is_alive
-from stack.postgres import answers as postgres_answers
-from stack.services import SERVICE_NAMES, is_healthy
-from stack.stack import Stack
-from stack.topics import apply_topics
+from evenkeel.cli.errors import ExitStatus
+from evenkeel.stack.errors import StackError
+from evenkeel.stack.kafka import answers as kafka_answers
+from evenkeel.stack.pids import is_alive
+from evenkeel.stack.postgres import answers as postgres_answers
+from evenkeel.stack.services import SERVICE_NAMES, is_healthy
+from evenkeel.stack.stack import Stack
+from evenkeel.stack.topics import apply_topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -41,7 +41,7 @@ def evenkeel(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command line, from another shell that knows the stack by its name only."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EVENKEEL_")}
     return subprocess.run(
-        [sys.executable, "-m", "cli", "-o", "json", "--stack", stack.name, *arguments],
+        [sys.executable, "-m", "evenkeel.cli", "-o", "json", "--stack", stack.name, *arguments],
         capture_output=True,
         text=True,
         check=False,

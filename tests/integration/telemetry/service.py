@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from contracts.headers import record_headers
-from contracts.topics import OBSERVATIONS, RECORDS
-from contracts.unrolled import unrolled
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import OBSERVATIONS, RECORDS
+from evenkeel.contracts.unrolled import unrolled
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 
 class Service:
@@ -41,7 +41,7 @@ class Service:
         self._ready_file.unlink(missing_ok=True)
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "services.telemetry", env=self._environment, stdout=log, stderr=log
+                sys.executable, "-m", "evenkeel.services.telemetry", env=self._environment, stdout=log, stderr=log
             )
         async with asyncio.timeout(200):
             while not self._ready_file.exists():

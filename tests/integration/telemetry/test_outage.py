@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from stack.kafka import Kafka
-from stack.topics import apply_topics
-from stack.watchdog import Watchdog
+from evenkeel.stack.kafka import Kafka
+from evenkeel.stack.topics import apply_topics
+from evenkeel.stack.watchdog import Watchdog
 from tests.integration.telemetry.service import Service, observations_of, ranks_in, ranks_of
 
 pytestmark = pytest.mark.integration

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from history.records import RollupRecord
-from services.common.database import create_engine
-from services.telemetry.adapters.rollup_writer import RollupWriter
-from services.telemetry.domain.rollups import FinishedWindow
-from services.telemetry.metrics import TelemetryMetrics
+from evenkeel.history.records import RollupRecord
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow
+from evenkeel.services.telemetry.metrics import TelemetryMetrics
 from tests.integration.history.seed import rollup
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]

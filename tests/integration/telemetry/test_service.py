@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from sqlalchemy import text
 
-from contracts.topics import RECORDS
-from services.common.database import create_engine
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.services.common.database import create_engine
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.integration.telemetry.service import Observations, Ranks, Service, observations_of, ranks_in, ranks_of
 
 pytestmark = pytest.mark.integration

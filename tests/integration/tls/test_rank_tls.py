@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from services.scheduler.adapters.rank_client import RankClient
-from services.scheduler.adapters.rank_tls import RankTls
-from services.scheduler.adapters.rank_watch import watch_rank
-from services.scheduler.dispatch.board import StateBoard
-from services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
+from evenkeel.services.scheduler.adapters.rank_client import RankClient
+from evenkeel.services.scheduler.adapters.rank_tls import RankTls
+from evenkeel.services.scheduler.adapters.rank_watch import watch_rank
+from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.dispatch.protocol import RankAwayError, RankRefusedError
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.server import ControlServer
+from evenkeel.trainer_sdk.control.tls import ControllerTls
 from tests.integration.tls.conftest import Authority
-from trainer_sdk.control.mailbox import Mailbox
-from trainer_sdk.control.server import ControlServer
-from trainer_sdk.control.tls import ControllerTls
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 

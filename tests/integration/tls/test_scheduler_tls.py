@@ -8,21 +8,21 @@ from pathlib import Path
 
 import grpc
 import pytest
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 
 from benchmarks.planning.small_jobs import gpt
-from cli.fleet_client import FleetClient
-from contracts.topics import PROFILES, VERDICTS
-from layouts.codec import layout_to_proto, model_to_proto
+from evenkeel.cli.fleet_client import FleetClient
+from evenkeel.contracts.topics import PROFILES, VERDICTS
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.layouts.codec import layout_to_proto, model_to_proto
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
+from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration
+from evenkeel.trainer_sdk.control.server import ControlServer
+from evenkeel.trainer_sdk.control.tls import ControllerTls
 from tests.integration.scheduler.conftest import HOME
 from tests.integration.scheduler.test_service import FLEET_TOKEN, death, metadata, send, service, until_without
 from tests.integration.scheduler.toy_job import ToyJob, ToyRank
 from tests.integration.tls.conftest import Authority
-from trainer_sdk.control.registration import RankIdentity, Registration
-from trainer_sdk.control.server import ControlServer
-from trainer_sdk.control.tls import ControllerTls
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio]
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attribution import Attribution, Operations, analyze
-from attribution.operations import COMPUTE, OperationType
+from evenkeel.attribution import Attribution, Operations, analyze
+from evenkeel.attribution.operations import COMPUTE, OperationType
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 
 NUM_STEPS, NUM_DP, NUM_STAGES, NUM_MICRO_BATCHES = 4, 3, 4, 6

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from attribution import Attribution, Operations, analyze
+from evenkeel.attribution import Attribution, Operations, analyze
 from tests.unit.attribution.synthetic import replayed_with
 
 DATA = Path(__file__).parents[2] / "data" / "straggler_trace"

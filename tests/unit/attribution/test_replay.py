@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attribution import OperationError, Operations, analyze
-from attribution.replay import Replay
+from evenkeel.attribution import OperationError, Operations, analyze
+from evenkeel.attribution.replay import Replay
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 
 shapes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.integers(0, 10_000))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from attribution import Operations
-from attribution.slow_workers import slow_workers
+from evenkeel.attribution import Operations
+from evenkeel.attribution.slow_workers import slow_workers
 
 
 def computed(

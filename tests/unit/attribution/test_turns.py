@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attribution import Operations, analyze
+from evenkeel.attribution import Operations, analyze
 
 STAGES, BATCHES = 4, 8
 Seconds = dict[tuple[str, int, int], float]

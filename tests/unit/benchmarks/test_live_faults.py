@@ -4,9 +4,9 @@ from pathlib import Path
 
 from benchmarks.detection.faults import Fault, FaultKind, Finding, draw_faults, false_alarms, finding_of
 from benchmarks.detection.live_report import LiveReport
-from demo.conditions import Moment
-from demo.run_log import CulpritSeen, VerdictSeen
-from history.vocabulary import VerdictKind
+from evenkeel.demo.conditions import Moment
+from evenkeel.demo.run_log import CulpritSeen, VerdictSeen
+from evenkeel.history.vocabulary import VerdictKind
 
 BEGAN = Moment(at=100.0, iteration=40, epoch=0)
 SLOW = Fault(kind=FaultKind.SLOW, rank=3, throughput=0.8, delay_seconds=1.0)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from layouts.json_schema import complaint
-from pipelines.case_file import case_from_json, passed_over
+from evenkeel.layouts.json_schema import complaint
+from evenkeel.pipelines.case_file import case_from_json, passed_over
 from tests.unit.pipelines.documents import documents
 
 PAGE = Path(__file__).parents[3] / "docs" / "pipelines.md"

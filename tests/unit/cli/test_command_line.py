@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cli.errors import ExitStatus
-from cli.main import COMMANDS as ROOT_COMMANDS
-from cli.main import app, load_command, main
-from stack import paths
-from stack.addresses import Addresses
-from stack.locks import try_lock
-from stack.state import Phase, StackState, lock_path, write_state
+from evenkeel.cli.errors import ExitStatus
+from evenkeel.cli.main import COMMANDS as ROOT_COMMANDS
+from evenkeel.cli.main import app, load_command, main
+from evenkeel.stack import paths
+from evenkeel.stack.addresses import Addresses
+from evenkeel.stack.locks import try_lock
+from evenkeel.stack.state import Phase, StackState, lock_path, write_state
 
 
 def commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -253,7 +253,7 @@ def test_a_command_loads_no_library_that_it_does_not_use() -> None:
     steps = (("run", ("grpc", "aiokafka", *heavy)), ("jobs", ("aiokafka", *heavy)), ("stack", heavy))
     code = f"""
 import sys
-from cli.main import load_command
+from evenkeel.cli.main import load_command
 for command, heavy in {steps}:
     load_command(command)
     print(command, *(name for name in heavy if name in sys.modules))
@@ -303,7 +303,7 @@ def run_with(path: Path, *arguments: str, output: Path) -> subprocess.CompletedP
     """The command with a file for its standard input and one for its output."""
     with path.open("rb") as given, output.open("wb") as written:
         return subprocess.run(
-            [sys.executable, "-m", "cli", *arguments],
+            [sys.executable, "-m", "evenkeel.cli", *arguments],
             stdin=given,
             stdout=written,
             stderr=subprocess.PIPE,

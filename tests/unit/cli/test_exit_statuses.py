@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.errors import ExitStatus
-from cli.main import main
-from trainer_sdk.devices.links import LinkTable
-from trainer_sdk.devices.speeds import SpeedTable
-from trainer_sdk.launcher.run_state import RunState
+from evenkeel.cli.errors import ExitStatus
+from evenkeel.cli.main import main
+from evenkeel.trainer_sdk.devices.links import LinkTable
+from evenkeel.trainer_sdk.devices.speeds import SpeedTable
+from evenkeel.trainer_sdk.launcher.run_state import RunState
 
 _DONE, _FAILED, _USAGE, _AWAY = ExitStatus.OK, ExitStatus.FAILURE, ExitStatus.USAGE, ExitStatus.UNHEALTHY
 _BLOCK = {
@@ -107,7 +107,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     RunState(job_id="mine", supervisor_pid=1, speed_table=str(speeds), link_table=str(links)).write(run_dir)
     for name in ("KAFKA_BOOTSTRAP_SERVERS", "DATABASE_URL", "FLEET_ADDRESS", "FLEET_TOKEN"):
         monkeypatch.delenv(f"EVENKEEL_{name}", raising=False)
-    monkeypatch.setattr("stack.paths.checkout_root", lambda: tmp_path)
+    monkeypatch.setattr("evenkeel.stack.paths.checkout_root", lambda: tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

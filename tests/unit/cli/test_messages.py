@@ -3,6 +3,8 @@
 import json
 from datetime import UTC, datetime
 
+from evenkeel.cli.messages import incident_row, job_row, layout_text, plan_row, verdict_row
+from evenkeel.cli.watch_lines import WatchLines
 from evenkeel.common.v1.layout_pb2 import Layout, Replica, Stage
 from evenkeel.detector.v1.detector_pb2 import VERDICT_KIND_COMPUTE_SLOW, Culprit, Verdict
 from evenkeel.scheduler.v1.scheduler_pb2 import (
@@ -16,9 +18,6 @@ from evenkeel.scheduler.v1.scheduler_pb2 import (
     Rank,
     WatchJobResponse,
 )
-
-from cli.messages import incident_row, job_row, layout_text, plan_row, verdict_row
-from cli.watch_lines import WatchLines
 
 LAYOUT = Layout(
     num_blocks=6,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.output import OutputFormat, show_rows
+from evenkeel.cli.output import OutputFormat, show_rows
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stack.paths import checkout_root
+from evenkeel.stack.paths import checkout_root
 
 # Runs the command line with every package hidden that requirements/trainer.lock does not install.
 RUNNER = """
@@ -32,7 +32,7 @@ class Hidden:
 
 sys.meta_path.insert(0, Hidden())
 sys.argv = ["evenkeel", *sys.argv[2:]]
-runpy.run_module("cli.main", run_name="__main__")
+runpy.run_module("evenkeel.cli.main", run_name="__main__")
 """
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from cli.waiting import Waiting
-from offline.findings import Summary
-from offline.formats import RecordingFormat
-from offline.replay import replay
+from evenkeel.cli.waiting import Waiting
+from evenkeel.offline.findings import Summary
+from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.replay import replay
 
 
 def test_nothing_is_drawn_where_nobody_looks_on() -> None:

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+
+from evenkeel.cli.fleet_client import FleetClient
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
-
-from cli.fleet_client import FleetClient
 
 RUNNING, FINISHED = (
     pb.WatchJobResponse(job=pb.Job(job_id="job", state=state))

@@ -1,10 +1,9 @@
 """Whoever watches a job reads each thing once."""
 
+from evenkeel.cli.watch_lines import WatchLines
+from evenkeel.layouts.codec import layout_to_proto
+from evenkeel.layouts.layout import uniform_layout
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
-
-from cli.watch_lines import WatchLines
-from layouts.codec import layout_to_proto
-from layouts.layout import uniform_layout
 
 
 def job(

@@ -1,4 +1,4 @@
-from services.common.kafka.assignment_pace import MOST_IN_WINDOW, WINDOW_SECONDS, AssignmentPace
+from evenkeel.services.common.kafka.assignment_pace import MOST_IN_WINDOW, WINDOW_SECONDS, AssignmentPace
 
 
 def warnings(times: list[float]) -> int:

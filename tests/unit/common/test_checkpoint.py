@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.common.kafka.checkpoint import Checkpoint
-from services.common.kafka.records import Partition
+from evenkeel.services.common.kafka.checkpoint import Checkpoint
+from evenkeel.services.common.kafka.records import Partition
 
 HERE, THERE = Partition("topic", 0), Partition("topic", 1)
 

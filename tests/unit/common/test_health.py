@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from services.common.health import Health, health_server, ready_file
+from evenkeel.services.common.health import Health, health_server, ready_file
 
 
 async def get(port: int, request: bytes) -> tuple[str, bytes]:

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.common.kafka.ports import Consumer, Producer
+from evenkeel.services.common.kafka.ports import Consumer, Producer
 from tests.fakes.kafka import FakeBroker, FakeConsumer, FakeProducer
 from tests.fakes.kafka_contract import GROUP, KafkaContract
 

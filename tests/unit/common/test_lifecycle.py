@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import structlog
 
-from services.common.backoff import Backoff, Reachability, persist
-from services.common.health import Health, health_server
-from services.common.lifecycle import run_service
-from services.common.metrics import create_registry
-from services.common.settings import ServiceSettings
+from evenkeel.services.common.backoff import Backoff, Reachability, persist
+from evenkeel.services.common.health import Health, health_server
+from evenkeel.services.common.lifecycle import run_service
+from evenkeel.services.common.metrics import create_registry
+from evenkeel.services.common.settings import ServiceSettings
 
 SETTINGS = ServiceSettings(kafka_bootstrap_servers="localhost:9092")
 

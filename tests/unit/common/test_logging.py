@@ -3,7 +3,7 @@ import logging
 import pytest
 from aiokafka.errors import UnknownMemberIdError
 
-from services.common.logging import RepeatFilter
+from evenkeel.services.common.logging import RepeatFilter
 
 
 def record(name: str, message: str, error: Exception | None = None, *, level: int = logging.ERROR) -> logging.LogRecord:

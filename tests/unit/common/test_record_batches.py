@@ -9,9 +9,9 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.common.kafka import ConsumedRecord, FetchedRecords, Partition
-from services.common.kafka.client import consumed_record
-from services.common.kafka.record_batches import read_batches
+from evenkeel.services.common.kafka import ConsumedRecord, FetchedRecords, Partition
+from evenkeel.services.common.kafka.client import consumed_record
+from evenkeel.services.common.kafka.record_batches import read_batches
 
 WHERE = Partition("topic", 3)
 HEAD_BYTES = 61

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import SecretStr
 
-from services.common.settings import DatabaseSettings, ServiceSettings, effective, load_settings
+from evenkeel.services.common.settings import DatabaseSettings, ServiceSettings, effective, load_settings
 
 
 class ExampleSettings(ServiceSettings, DatabaseSettings):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.common.steady_clock import SteadyClock
+from evenkeel.services.common.steady_clock import SteadyClock
 
 
 @dataclass

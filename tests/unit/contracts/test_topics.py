@@ -1,12 +1,12 @@
 import re
 
+from google.protobuf import symbol_database
+
 import evenkeel.detector.v1.detector_pb2
 import evenkeel.scheduler.v1.scheduler_pb2
 import evenkeel.telemetry.v1.telemetry_pb2  # noqa: F401 - importing registers the messages
-from google.protobuf import symbol_database
-
-from contracts.headers import record_headers
-from contracts.topics import RECORDS, TOPICS
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import RECORDS, TOPICS
 
 
 def test_topic_names_follow_the_convention_and_are_unique():

@@ -4,9 +4,9 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from demo.conditions import Moment
-from demo.observations import HistoryFacts, Observations, QueryResult, RollupWindow, StepOutcome
-from demo.run_log import (
+from evenkeel.demo.conditions import Moment
+from evenkeel.demo.observations import HistoryFacts, Observations, QueryResult, RollupWindow, StepOutcome
+from evenkeel.demo.run_log import (
     ActionSeen,
     AlternativeSeen,
     CulpritSeen,
@@ -17,11 +17,11 @@ from demo.run_log import (
     RunLog,
     VerdictSeen,
 )
-from demo.scenario import LONG_DOCUMENTS, Cast, script
-from demo.truths import Truth, TruthKind
-from history.vocabulary import PlanState, VerdictKind
-from layouts.layout import Layout, uniform_layout
-from layouts.model import BlockCost, ModelSpec
+from evenkeel.demo.scenario import LONG_DOCUMENTS, Cast, script
+from evenkeel.demo.truths import Truth, TruthKind
+from evenkeel.history.vocabulary import PlanState, VerdictKind
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
 
 START = 1_790_000_000.0
 NUM_RANKS = 8

@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
-from demo.conditions import IterationsPassed, PlanReached, VerdictGiven
-from demo.director import Director
-from demo.scenario import Act, Step, choose_cast, script
-from demo.truths import TruthKind
-from history.vocabulary import PlanState, VerdictKind
+from evenkeel.demo.conditions import IterationsPassed, PlanReached, VerdictGiven
+from evenkeel.demo.director import Director
+from evenkeel.demo.scenario import Act, Step, choose_cast, script
+from evenkeel.demo.truths import TruthKind
+from evenkeel.history.vocabulary import PlanState, VerdictKind
 from tests.unit.demo.synthetic_run import Run
 
 

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from demo.expectations import expectations_of
-from demo.observations import Observations
-from demo.run_log import ProcessSeen
-from demo.truths import TruthKind
-from history.vocabulary import VerdictKind
+from evenkeel.demo.expectations import expectations_of
+from evenkeel.demo.observations import Observations
+from evenkeel.demo.run_log import ProcessSeen
+from evenkeel.demo.truths import TruthKind
+from evenkeel.history.vocabulary import VerdictKind
 from tests.unit.demo.synthetic_run import Run, whole_run
 
 

@@ -2,11 +2,11 @@ import math
 
 import pytest
 
-from demo.expectations import expectations_of
-from demo.lateness import ON_TIME, lateness, lateness_during
-from demo.summary import false_verdicts
-from demo.truths import TruthKind
-from history.vocabulary import VerdictKind
+from evenkeel.demo.expectations import expectations_of
+from evenkeel.demo.lateness import ON_TIME, lateness, lateness_during
+from evenkeel.demo.summary import false_verdicts
+from evenkeel.demo.truths import TruthKind
+from evenkeel.history.vocabulary import VerdictKind
 from tests.unit.demo.synthetic_run import Run, whole_run
 
 

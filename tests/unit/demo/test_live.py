@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from rich.console import Console
 
-from demo.live import PlainView, ScreenView, choose_view
-from demo.snapshot import Snapshot, SnapshotMaker
-from demo.truths import TruthKind
+from evenkeel.demo.live import PlainView, ScreenView, choose_view
+from evenkeel.demo.snapshot import Snapshot, SnapshotMaker
+from evenkeel.demo.truths import TruthKind
 from tests.unit.demo.synthetic_run import LAYOUT, MODEL, Run, whole_run
 
 

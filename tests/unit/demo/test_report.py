@@ -3,11 +3,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from demo import pictures
-from demo.expectations import expectations_of
-from demo.observations import Observations
-from demo.report import render_report
-from demo.summary import summarise
+from evenkeel.demo import pictures
+from evenkeel.demo.expectations import expectations_of
+from evenkeel.demo.observations import Observations
+from evenkeel.demo.report import render_report
+from evenkeel.demo.summary import summarise
 from tests.unit.demo.synthetic_run import Run, whole_run
 
 VOID = {"meta", "img", "br", "link", "input"}

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from demo.run_log import MicroBatchSeen, RankSample
-from demo.summary import summarise
-from demo.timeline import CommittedIteration, committed_iterations, healthy_pace, relative_throughput
-from demo.truths import TruthKind
-from history.vocabulary import VerdictKind
+from evenkeel.demo.run_log import MicroBatchSeen, RankSample
+from evenkeel.demo.summary import summarise
+from evenkeel.demo.timeline import CommittedIteration, committed_iterations, healthy_pace, relative_throughput
+from evenkeel.demo.truths import TruthKind
+from evenkeel.history.vocabulary import VerdictKind
 from tests.unit.demo.synthetic_run import LAYOUT, MODEL, NUM_MICRO_BATCHES, Run, whole_run
 
 SUMMARY_KEYS = {"loss_max_relative_difference", "samples_lost", "samples_repeated", "false_verdicts", "events"}

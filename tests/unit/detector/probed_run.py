@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from services.detector.domain.detector import Finding, JobDetector
-from services.detector.domain.link_suspicion import LinkProbeReport
-from services.detector.domain.observation import (
+from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.link_suspicion import LinkProbeReport
+from evenkeel.services.detector.domain.observation import (
     FrameObservation,
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
 )
-from services.detector.domain.suspicion import Suspicion
+from evenkeel.services.detector.domain.suspicion import Suspicion
 
 
 def probed_run(

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.profile import Profile
-from services.detector.domain.verdict import REPORT_ONLY, Verdict, VerdictKind
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.verdict import REPORT_ONLY, Verdict, VerdictKind
 
 Noise = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 Throughput = Callable[[int, int], float]

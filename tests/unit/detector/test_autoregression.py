@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.detector.domain.autoregression import spread_of_means, worth_of_means
+from evenkeel.services.detector.domain.autoregression import spread_of_means, worth_of_means
 
 SHARES = st.floats(0.0, 0.98)
 LENGTHS = st.integers(1, 64)

@@ -4,17 +4,17 @@ import math
 
 import numpy as np
 import pytest
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from contracts.topics import OBSERVATIONS
-from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
-from services.detector.adapters.finding_codec import record_of
-from services.detector.adapters.observation_codec import decode_observations
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.observation import FrameObservation, LivenessObservation
-from services.detector.domain.profile import Profile
-from services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
+from evenkeel.services.detector.adapters.finding_codec import record_of
+from evenkeel.services.detector.adapters.observation_codec import decode_observations
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.observation import FrameObservation, LivenessObservation
+from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from
 from tests.unit.detector.wire import death, frame_to_proto
 

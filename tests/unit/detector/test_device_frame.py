@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.detector.domain import device_frame, sequential_test
-from services.detector.domain.device_bank import DeviceBank
-from services.detector.domain.device_offsets import LARGEST_OWN_OFFSET, follow
-from services.detector.domain.device_tests import NUM_TESTS, advance
-from services.detector.domain.frame_centre import place
+from evenkeel.services.detector.domain import device_frame, sequential_test
+from evenkeel.services.detector.domain.device_bank import DeviceBank
+from evenkeel.services.detector.domain.device_offsets import LARGEST_OWN_OFFSET, follow
+from evenkeel.services.detector.domain.device_tests import NUM_TESTS, advance
+from evenkeel.services.detector.domain.frame_centre import place
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 LIMIT = 14.0

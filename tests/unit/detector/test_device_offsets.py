@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.detector.domain.device_bank import DeviceBank
-from services.detector.domain.device_offsets import LARGEST_OWN_OFFSET, recentre
+from evenkeel.services.detector.domain.device_bank import DeviceBank
+from evenkeel.services.detector.domain.device_offsets import LARGEST_OWN_OFFSET, recentre
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 

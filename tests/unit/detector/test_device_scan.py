@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.detector.domain.residual.clocks import Clock, Readings, smallest_scales
-from services.detector.domain.scan.devices import DeviceScan, SpeedChange
+from evenkeel.services.detector.domain.residual.clocks import Clock, Readings, smallest_scales
+from evenkeel.services.detector.domain.scan.devices import DeviceScan, SpeedChange
 
 CLOCKS = (Clock.WORK, Clock.BLOCKED, Clock.WAITING)
 

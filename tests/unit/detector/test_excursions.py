@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from services.detector.domain.excursions import Excursions
+from evenkeel.services.detector.domain.excursions import Excursions
 
 WINDOW, EVERY = 48, 8
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import checks
 
-from services.detector.domain.expectation import ForgettingLeastSquares
+from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
 
 
 def test_it_passes_rivers_own_checks_for_estimators() -> None:

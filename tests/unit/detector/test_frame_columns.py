@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.common.kafka import RejectedRecordError
-from services.detector.adapters.frame_codec import frame_from_proto
-from services.detector.domain.observation import FrameObservation
+from evenkeel.services.common.kafka import RejectedRecordError
+from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 # Measurements, and what a broken clock or counter may have made of them.
 NUMBERS = st.one_of(st.floats(0.0, 1e6), st.floats(), st.sampled_from([0.0, -1.0, 1e39, 1e41]))

@@ -5,16 +5,16 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.topics import PROFILES
-from contracts.unrolled import ONCE, unrolled
-from services.common.kafka import RejectedRecordError
-from services.detector.adapters.observation_codec import decode_observations
-from services.detector.domain.observation import FrameObservation
+from evenkeel.contracts.topics import PROFILES
+from evenkeel.contracts.unrolled import ONCE, unrolled
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.services.common.kafka import RejectedRecordError
+from evenkeel.services.detector.adapters.observation_codec import decode_observations
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.unit.detector.test_codec import consumed
 from tests.unit.detector.test_frame_columns import FEW, NUMBERS, in_columns
 from tests.unit.detector.test_handler import World, story

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.detector.adapters.finding_codec import record_of
-from services.detector.domain.detector import Finding, JobDetector
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.state import state_from_bytes, state_to_bytes
-from services.detector.domain.suspicion import Suspicion
-from services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.adapters.finding_codec import record_of
+from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
+from evenkeel.services.detector.domain.suspicion import Suspicion
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 from tests.unit.detector.synthetic import SyntheticJob, Throughput, cube, slow_from, student
 
 PERIOD = 9

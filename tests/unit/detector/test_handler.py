@@ -7,21 +7,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from prometheus_client import CollectorRegistry
 
-from contracts.topics import OBSERVATIONS, VERDICTS
-from services.common.kafka import ConsumeLoop, DeadLetters, LoopConfig, OutgoingRecord, Partition
-from services.common.metrics import KafkaMetrics
-from services.detector.adapters import guarded_detector
-from services.detector.adapters.handler import DetectorHandler
-from services.detector.adapters.observation_codec import decode_observations
-from services.detector.adapters.snapshot_store import AnotherInstanceAheadError, JobSnapshot
-from services.detector.domain.detector import Finding, JobDetector
-from services.detector.domain.observation import FrameObservation, Observation
-from services.detector.domain.state import state_to_bytes
-from services.detector.metrics import DetectorMetrics
+from evenkeel.contracts.topics import OBSERVATIONS, VERDICTS
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, LoopConfig, OutgoingRecord, Partition
+from evenkeel.services.common.metrics import KafkaMetrics
+from evenkeel.services.detector.adapters import guarded_detector
+from evenkeel.services.detector.adapters.handler import DetectorHandler
+from evenkeel.services.detector.adapters.observation_codec import decode_observations
+from evenkeel.services.detector.adapters.snapshot_store import AnotherInstanceAheadError, JobSnapshot
+from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.observation import FrameObservation, Observation
+from evenkeel.services.detector.domain.state import state_to_bytes
+from evenkeel.services.detector.metrics import DetectorMetrics
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.fakes.kafka import FakeBroker, FakeConsumer, FakeProducer
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from
 from tests.unit.detector.wire import death, frame_to_proto, to_record

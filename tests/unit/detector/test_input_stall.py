@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.frame_table import table_of
-from services.detector.domain.kind import Look
-from services.detector.domain.kinds.input_stall import InputStall
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
+from evenkeel.services.detector.domain.frame_table import table_of
+from evenkeel.services.detector.domain.kind import Look
+from evenkeel.services.detector.domain.kinds.input_stall import InputStall
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 

@@ -8,9 +8,9 @@ import pytest
 from benchmarks.detection.frames import frames_of
 from benchmarks.detection.prediction import predict_trace
 from benchmarks.detection.traces import make_trace
-from layouts.schedules import one_f_one_b, zero_bubble_h1
-from services.detector.adapters.frame_codec import frame_from_proto
-from services.detector.domain.iteration_time import IterationTime
+from evenkeel.layouts.schedules import one_f_one_b, zero_bubble_h1
+from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.domain.iteration_time import IterationTime
 
 
 def test_the_longest_path_of_equal_micro_batches_is_the_closed_form_of_1f1b() -> None:

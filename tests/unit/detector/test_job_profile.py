@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from services.detector.domain.detector import Finding, JobDetector
-from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.frame_table import table_of
-from services.detector.domain.job_profile import JobProfile
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.profile import Profile
-from services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
+from evenkeel.services.detector.domain.frame_table import table_of
+from evenkeel.services.detector.domain.job_profile import JobProfile
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.verdict import Verdict
 from tests.unit.detector.synthetic import SyntheticJob, VerdictKind, cube, slow_from
 
 ONSET, RECOVERY = 60, 90

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.detector.domain import kind_board
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.kind_board import known_kinds
-from services.detector.domain.observation import (
+from evenkeel.services.detector.domain import kind_board
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.kind_board import known_kinds
+from evenkeel.services.detector.domain.observation import (
     FrameObservation,
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
 )
-from services.detector.domain.state import state_from_bytes, state_to_bytes
+from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from, student
 
 NUM_RANKS, NUM_FRAMES = 8, 1000

@@ -5,11 +5,11 @@ import pytest
 
 from benchmarks.detection.frames import frames_of
 from benchmarks.detection.kinds import WANTED, kind_trace, score_kind
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.kind_board import known_kinds
-from services.detector.domain.state import state_from_bytes, state_to_bytes
-from services.detector.domain.verdict import REPORT_ONLY, Verdict, VerdictKind
-from simulator.afflictions import Affliction
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.kind_board import known_kinds
+from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
+from evenkeel.services.detector.domain.verdict import REPORT_ONLY, Verdict, VerdictKind
+from evenkeel.simulator.afflictions import Affliction
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from, verdicts_of
 
 SEEDS = range(2)

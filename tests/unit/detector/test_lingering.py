@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from services.detector.domain.lingering import Lingering
-from services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.lingering import Lingering
+from evenkeel.services.detector.domain.noise import Noise
 from tests.unit.detector.synthetic import wandering
 
 WINDOW, EVERY = 48, 8

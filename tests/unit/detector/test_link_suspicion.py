@@ -4,22 +4,22 @@ from functools import cache
 
 import numpy as np
 import pytest
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.telemetry.v1 import telemetry_pb2
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
-from services.detector.adapters.finding_codec import record_of
-from services.detector.adapters.frame_codec import frame_from_proto
-from services.detector.adapters.observation_codec import liveness_from_proto
-from services.detector.domain.detector import Finding, JobDetector
-from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
-from services.detector.domain.observation import (
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.services.detector.adapters.finding_codec import record_of
+from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
+from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
+from evenkeel.services.detector.domain.observation import (
     FrameObservation,
     Observation,
 )
-from services.detector.domain.state import state_from_bytes, state_to_bytes
-from services.detector.domain.suspicion import ITERATIONS_BETWEEN_PROBES, Suspicion
-from services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
+from evenkeel.services.detector.domain.suspicion import ITERATIONS_BETWEEN_PROBES, Suspicion
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.telemetry.v1 import telemetry_pb2
 from tests.unit.detector.probed_run import probed_run
 
 ENDS = ((0, 1), (1, 2), (2, 3), (4, 5), (6, 7))

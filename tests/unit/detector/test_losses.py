@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.verdict import VerdictKind
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.verdict import VerdictKind
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 
 

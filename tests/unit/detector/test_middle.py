@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.frame_table import table_of
-from services.detector.domain.level import row_medians
-from services.detector.domain.middle import RecentValues, median
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.pipeline_grid import PipelineGrid, between_ranks
-from services.detector.domain.rolling import RollingRows
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
+from evenkeel.services.detector.domain.frame_table import table_of
+from evenkeel.services.detector.domain.level import row_medians
+from evenkeel.services.detector.domain.middle import RecentValues, median
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.pipeline_grid import PipelineGrid, between_ranks
+from evenkeel.services.detector.domain.rolling import RollingRows
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 numbers = st.floats(-1e6, 1e6)

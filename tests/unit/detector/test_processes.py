@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.observation import (
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.observation import (
     LivenessObservation,
     ProcessEvent,
     ProcessEventKind,
     RankProgress,
 )
-from services.detector.domain.profile import Profile
-from services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 
 

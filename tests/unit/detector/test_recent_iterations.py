@@ -1,6 +1,6 @@
 import numpy as np
 
-from services.detector.domain.recent_iterations import RecentIterations
+from evenkeel.services.detector.domain.recent_iterations import RecentIterations
 
 
 def rows(*micro_batches: tuple[int, int, int]) -> np.ndarray:

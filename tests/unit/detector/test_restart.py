@@ -6,12 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.detector.domain.detector import Finding, JobDetector
-from services.detector.domain.observation import LivenessObservation, Observation, ProcessEvent, ProcessEventKind
-from services.detector.domain.profile import Profile
-from services.detector.domain.state import StateError, state_from_bytes, state_to_bytes
-from services.detector.domain.suspicion import ProbeReport, Suspicion
-from services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.observation import (
+    LivenessObservation,
+    Observation,
+    ProcessEvent,
+    ProcessEventKind,
+)
+from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.state import StateError, state_from_bytes, state_to_bytes
+from evenkeel.services.detector.domain.suspicion import ProbeReport, Suspicion
+from evenkeel.services.detector.domain.verdict import Verdict
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 

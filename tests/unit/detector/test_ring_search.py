@@ -8,17 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
-from services.detector.adapters.frame_codec import frame_from_proto
-from services.detector.domain.detector import Finding, JobDetector
-from services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
-from services.detector.domain.observation import (
+from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
+from evenkeel.services.detector.domain.observation import (
     FrameObservation,
     Observation,
 )
-from services.detector.domain.ring_search import LONG_RING, STANDS_OUT, GroupStanding, LinkPair, RingSearch, ring_of
-from services.detector.domain.state import state_from_bytes, state_to_bytes
-from services.detector.domain.suspicion import Suspicion
-from services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.ring_search import (
+    LONG_RING,
+    STANDS_OUT,
+    GroupStanding,
+    LinkPair,
+    RingSearch,
+    ring_of,
+)
+from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
+from evenkeel.services.detector.domain.suspicion import Suspicion
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 from tests.unit.detector.probed_run import probed_run
 
 Ends = tuple[int, int]

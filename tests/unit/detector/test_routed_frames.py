@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layouts.instructions import Instruction, Op
-from layouts.layout import Layout, uniform_layout
-from layouts.paths import Paths
-from layouts.routes import Route
-from layouts.timeline import timeline_of
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.profile import Profile
-from services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.routes import Route
+from evenkeel.layouts.timeline import timeline_of
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.profile import Profile
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 
 HOME = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=3, num_micro_batches=12)
 # Rank 1 (replica 0, stage 1) gives two of four away, rank 4 (replica 2, stage 0) one.

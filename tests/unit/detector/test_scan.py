@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from services.detector.domain.scan.budget import Budget
-from services.detector.domain.scan.level import level_of, level_since_onset
-from services.detector.domain.scan.recovery import has_recovered
-from services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
-from services.detector.domain.scan.windows import LENGTHS, Windows
+from evenkeel.services.detector.domain.scan.budget import Budget
+from evenkeel.services.detector.domain.scan.level import level_of, level_since_onset
+from evenkeel.services.detector.domain.scan.recovery import has_recovered
+from evenkeel.services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
+from evenkeel.services.detector.domain.scan.windows import LENGTHS, Windows
 
 
 @given(st.integers(1, 400), st.integers(0, 2**31))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from services.detector.domain import sequential_test as subject
+from evenkeel.services.detector.domain import sequential_test as subject
 
 
 def first_alarm(z: np.ndarray, scale: float, freedom: float, limit: float) -> int | None:

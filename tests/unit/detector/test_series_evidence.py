@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.detector.domain import sequential_test
-from services.detector.domain.noise import Noise
-from services.detector.domain.pauses import Pauses
-from services.detector.domain.series_evidence import SeriesEvidence
+from evenkeel.services.detector.domain import sequential_test
+from evenkeel.services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.pauses import Pauses
+from evenkeel.services.detector.domain.series_evidence import SeriesEvidence
 
 SLOWER, FASTER, ONE_STEP = 15.0, 8.0, 0.36
 

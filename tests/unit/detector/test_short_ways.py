@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.device_health import DeviceHealth
-from services.detector.domain.device_levels import HealthChange
-from services.detector.domain.state import state_to_bytes
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.device_health import DeviceHealth
+from evenkeel.services.detector.domain.device_levels import HealthChange
+from evenkeel.services.detector.domain.state import state_to_bytes
 from tests.unit.detector.synthetic import Noise, SyntheticJob, cube, gaussian, student
 
 NUM_DEVICES = 8

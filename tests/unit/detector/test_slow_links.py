@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
-from services.detector.adapters.frame_codec import frame_from_proto
-from services.detector.domain.link_bank import LinkBank
-from services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkChange, LinkHealth
-from services.detector.domain.link_watch import LinkFinding, LinkWatch
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.state import state_from_bytes, state_to_bytes
-from services.detector.domain.ties import Tie
+from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.domain.link_bank import LinkBank
+from evenkeel.services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkChange, LinkHealth
+from evenkeel.services.detector.domain.link_watch import LinkFinding, LinkWatch
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
+from evenkeel.services.detector.domain.ties import Tie
 
 ITERATIONS = 130
 

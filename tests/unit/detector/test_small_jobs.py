@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from services.detector.domain.device_health import DeviceHealth
-from services.detector.domain.device_levels import HealthChange
+from evenkeel.services.detector.domain.device_health import DeviceHealth
+from evenkeel.services.detector.domain.device_levels import HealthChange
 from tests.unit.detector.synthetic import Place, SyntheticJob, contended, wandering
 
 PLACES = [Place(replica, stage, 0) for stage in range(2) for replica in range(2)]

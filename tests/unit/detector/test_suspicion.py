@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from services.detector.domain.suspicion import (
+from evenkeel.services.detector.domain.suspicion import (
     ITERATIONS_BETWEEN_PROBES,
     LARGEST_MATRIX,
     USUAL_MATRIX,

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from services.detector.adapters.finding_codec import profile_to_proto
-from services.detector.domain.profile import Profile, RankThroughput, RankThroughputs
+from evenkeel.services.detector.adapters.finding_codec import profile_to_proto
+from evenkeel.services.detector.domain.profile import Profile, RankThroughput, RankThroughputs
 
 ONE_BY_ONE = tuple(RankThroughput(rank=rank, throughput=1 - rank / 10, margin=rank / 100) for rank in range(4))
 IN_COLUMNS = RankThroughputs(

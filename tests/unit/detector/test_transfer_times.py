@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.detector.adapters.frame_codec import frame_from_proto
-from services.detector.domain.transfer_times import Transfers, TransferTimes
+from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.domain.transfer_times import Transfers, TransferTimes
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 START = 1_700_000_000.0
 TRANSFER = 2e-3

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from layouts.interleaved import interleaved_orders
-from layouts.layout import Replica, Stage
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.verdict import VerdictKind
+from evenkeel.layouts.interleaved import interleaved_orders
+from evenkeel.layouts.layout import Replica, Stage
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.verdict import VerdictKind
 from tests.unit.detector.test_routed_frames import HOME, frames, observed
 
 

@@ -2,8 +2,8 @@
 
 from numba.core.dispatcher import Dispatcher
 
-from services.detector.adapters import frame_codec, frame_columns, run_codec
-from services.detector.domain import (
+from evenkeel.services.detector.adapters import frame_codec, frame_columns, run_codec
+from evenkeel.services.detector.domain import (
     bank_noise,
     device_bank,
     device_frame,
@@ -23,8 +23,8 @@ from services.detector.domain import (
     strays,
     workload,
 )
-from services.detector.domain.kinds import jitter, periodic_pause, sequence_imbalance, stage_imbalance
-from services.detector.warm_up import warm_up
+from evenkeel.services.detector.domain.kinds import jitter, periodic_pause, sequence_imbalance, stage_imbalance
+from evenkeel.services.detector.warm_up import warm_up
 
 MODULES = (
     *(

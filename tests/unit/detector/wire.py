@@ -1,10 +1,9 @@
 """Synthetic frames as they cross Kafka."""
 
+from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.services.common.kafka import OutgoingRecord
+from evenkeel.services.detector.domain.observation import FrameObservation
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from contracts.topics import OBSERVATIONS
-from services.common.kafka import OutgoingRecord
-from services.detector.domain.observation import FrameObservation
 from tests.unit.detector.synthetic import TOKENS
 
 BACKWARD_MULTIPLE = 2.0

@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 from tests.unit.layouts.strategies import ordered_replicas
-from trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
 
 NUM_BLOCKS = 5
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.group import Group
 
 
 class Ask(NamedTuple):

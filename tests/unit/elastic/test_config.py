@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trainer_sdk.elastic.config import config_from_json
+from evenkeel.trainer_sdk.elastic.config import config_from_json
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"dtype": "bfloat16"}, "use float32 or float64"),

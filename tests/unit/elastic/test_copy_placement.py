@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.layout import Layout, uniform_layout
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.copy_placement import copy_groups, place_copies
-from trainer_sdk.elastic.extents import assign_writers, extents_of
-from trainer_sdk.elastic.model import parameter_specs
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.copy_placement import copy_groups, place_copies
+from evenkeel.trainer_sdk.elastic.extents import assign_writers, extents_of
+from evenkeel.trainer_sdk.elastic.model import parameter_specs
 
 
 def layout(tensor: int, pipeline: int, data: int) -> Layout:

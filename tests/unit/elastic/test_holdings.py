@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from layouts.layout import Layout, uniform_layout
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.exchange import plan_exchange
-from trainer_sdk.elastic.gradient_sums import GradientSums
-from trainer_sdk.elastic.holdings import Holdings
-from trainer_sdk.elastic.model import parameter_specs
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.safekeeping import Safekeeping
-from trainer_sdk.elastic.shard_state import ShardState, initial_state
-from trainer_sdk.elastic.transfers import MissingSliceError
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.holdings import Holdings
+from evenkeel.trainer_sdk.elastic.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.safekeeping import Safekeeping
+from evenkeel.trainer_sdk.elastic.shard_state import ShardState, initial_state
+from evenkeel.trainer_sdk.elastic.transfers import MissingSliceError
 
 
 def layout_of(config: TrainingConfig) -> Layout:

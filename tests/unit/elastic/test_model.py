@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from layouts.layout import uniform_layout
-from trainer_sdk.elastic.config import OptimizerConfig, TrainingConfig, config_from_json, config_to_json
-from trainer_sdk.elastic.data import Dataset, MicroBatch
-from trainer_sdk.elastic.model import (
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.trainer_sdk.elastic.config import OptimizerConfig, TrainingConfig, config_from_json, config_to_json
+from evenkeel.trainer_sdk.elastic.data import Dataset, MicroBatch
+from evenkeel.trainer_sdk.elastic.model import (
     backward_flops,
     block_flops,
     initial_slice,
@@ -22,11 +22,11 @@ from trainer_sdk.elastic.model import (
     model_spec_of,
     parameter_specs,
 )
-from trainer_sdk.elastic.optimizer import clip_scale
-from trainer_sdk.elastic.ownership import OwnershipMap, Slice
-from trainer_sdk.elastic.reference import reference_losses, reference_runtime
-from trainer_sdk.elastic.shard_state import initial_state
-from trainer_sdk.launcher.job_file import load_job
+from evenkeel.trainer_sdk.elastic.optimizer import clip_scale
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap, Slice
+from evenkeel.trainer_sdk.elastic.reference import reference_losses, reference_runtime
+from evenkeel.trainer_sdk.elastic.shard_state import initial_state
+from evenkeel.trainer_sdk.launcher.job_file import load_job
 
 REPOSITORY = Path(__file__).parents[3]
 

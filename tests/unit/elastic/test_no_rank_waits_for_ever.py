@@ -7,27 +7,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.layout import Layout
-from layouts.schedules import SCHEDULES
-from layouts.spread import spread_micro_batches
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.schedules import SCHEDULES
+from evenkeel.layouts.spread import spread_micro_batches
+from evenkeel.trainer_sdk.elastic.clock import Clock
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.peer_copies import PeerCopies
+from evenkeel.trainer_sdk.elastic.reference import UnpacedDevice
+from evenkeel.trainer_sdk.elastic.remainder import Remainder
+from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.shard_state import empty_state
+from evenkeel.trainer_sdk.elastic.step_vote import StepVote
+from evenkeel.trainer_sdk.elastic.topology import groups_of
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.groups.builder import GroupSpec
+from evenkeel.trainer_sdk.groups.waiting import Waiter
 from tests.unit.elastic.rendezvous import Ask, Await, RecordedBackend, RecordedGroup, Trace, Vote, play
 from tests.unit.layouts.strategies import routed_layouts
-from trainer_sdk.elastic.clock import Clock
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.exchange import plan_exchange
-from trainer_sdk.elastic.model import parameter_specs
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.peer_copies import PeerCopies
-from trainer_sdk.elastic.reference import UnpacedDevice
-from trainer_sdk.elastic.remainder import Remainder
-from trainer_sdk.elastic.runtime import EpochRuntime
-from trainer_sdk.elastic.shard_state import empty_state
-from trainer_sdk.elastic.step_vote import StepVote
-from trainer_sdk.elastic.topology import groups_of
-from trainer_sdk.emit.progress import ProgressMark
-from trainer_sdk.groups.builder import GroupSpec
-from trainer_sdk.groups.waiting import Waiter
 
 VOTE_WIDTH = 4
 dataset_of = lru_cache(Dataset)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layouts.layout import uniform_layout
-from trainer_sdk.elastic.clock import Clock
-from trainer_sdk.elastic.pipeline import Arrival, Pipeline
-from trainer_sdk.elastic.reference import UnpacedDevice
-from trainer_sdk.elastic.topology import borders_of
-from trainer_sdk.emit.progress import ProgressMark
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.trainer_sdk.elastic.clock import Clock
+from evenkeel.trainer_sdk.elastic.pipeline import Arrival, Pipeline
+from evenkeel.trainer_sdk.elastic.reference import UnpacedDevice
+from evenkeel.trainer_sdk.elastic.topology import borders_of
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 WIDTH = 2
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from layouts.layout import uniform_layout
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.trainer_sdk.elastic.checkpoint_folder import CheckpointFolder
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.resume import resumed
 from tests.unit.elastic.test_checkpoints import write
-from trainer_sdk.elastic.checkpoint_folder import CheckpointFolder
-from trainer_sdk.elastic.config import TrainingConfig, config_to_json
-from trainer_sdk.launcher.job_spec import JobSpec
-from trainer_sdk.launcher.resume import resumed
 
 TWO = uniform_layout(num_blocks=5, tensor=2, pipeline=1, data=1, num_micro_batches=3)
 
@@ -19,7 +19,11 @@ TWO = uniform_layout(num_blocks=5, tensor=2, pipeline=1, data=1, num_micro_batch
 def spec(small_config: TrainingConfig, tmp_path: Path) -> JobSpec:
     config = {**config_to_json(small_config), "checkpoint": {"directory": str(tmp_path / "kept")}}
     return JobSpec(
-        job_id="job", entry_point="trainer_sdk.elastic.worker:train", layout=TWO, run_dir=tmp_path, config=config
+        job_id="job",
+        entry_point="evenkeel.trainer_sdk.elastic.worker:train",
+        layout=TWO,
+        run_dir=tmp_path,
+        config=config,
     )
 
 

@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from layouts.layout import uniform_layout
-from layouts.schedules import SCHEDULES
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.runnable import check_runnable
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.schedules import SCHEDULES
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.runnable import check_runnable
 
 CONFIG = TrainingConfig()
 HOME = uniform_layout(

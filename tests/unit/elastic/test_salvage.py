@@ -10,16 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.layout import Layout, Replica, uniform_layout
-from layouts.mix import Mix
+from evenkeel.layouts.layout import Layout, Replica, uniform_layout
+from evenkeel.layouts.mix import Mix
+from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
+from evenkeel.trainer_sdk.elastic.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.remainder import Remainder, remainder_of
+from evenkeel.trainer_sdk.elastic.salvage import SalvagePlan, SumMove, plan_salvage
 from tests.unit.layouts.strategies import orders_one_by_one
-from trainer_sdk.elastic.exchange import plan_exchange
-from trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
-from trainer_sdk.elastic.gradient_sums import GradientSums
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.parameters import ParameterSpec
-from trainer_sdk.elastic.remainder import Remainder, remainder_of
-from trainer_sdk.elastic.salvage import SalvagePlan, SumMove, plan_salvage
 
 CPU = torch.device("cpu")
 ITERATION = 3

@@ -6,12 +6,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.instructions import Instruction, Op
-from layouts.layout import Layout
-from layouts.paths import Paths
-from layouts.schedules import SCHEDULES, program_of
+from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.schedules import SCHEDULES, program_of
+from evenkeel.trainer_sdk.elastic.topology import Border, borders_of
 from tests.unit.layouts.strategies import ordered_layouts, routed_layouts
-from trainer_sdk.elastic.topology import Border, borders_of
 
 _SENDS = {Op.SEND_ACTIVATION: False, Op.SEND_GRADIENT: True}
 _RECEIVES = {Op.RECEIVE_ACTIVATION: False, Op.RECEIVE_GRADIENT: True}

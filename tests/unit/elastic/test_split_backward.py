@@ -5,21 +5,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from layouts.instructions import Instruction, Op
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.elastic.clock import Clock
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.model import backward_flops, parameter_specs
-from trainer_sdk.elastic.ownership import Slice
-from trainer_sdk.elastic.reference import UnpacedDevice, reference_runtime, single_layout
-from trainer_sdk.elastic.runtime import EpochRuntime
-from trainer_sdk.elastic.shard_state import initial_state
-from trainer_sdk.elastic.stage_model import StageModel
-from trainer_sdk.elastic.tensor_parallel import TensorRegion
-from trainer_sdk.elastic.weight_tape import WeightTape
-from trainer_sdk.elastic.weights import DirectWeights
-from trainer_sdk.emit.progress import ProgressMark
+from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.elastic.clock import Clock
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.model import backward_flops, parameter_specs
+from evenkeel.trainer_sdk.elastic.ownership import Slice
+from evenkeel.trainer_sdk.elastic.reference import UnpacedDevice, reference_runtime, single_layout
+from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.shard_state import initial_state
+from evenkeel.trainer_sdk.elastic.stage_model import StageModel
+from evenkeel.trainer_sdk.elastic.tensor_parallel import TensorRegion
+from evenkeel.trainer_sdk.elastic.weight_tape import WeightTape
+from evenkeel.trainer_sdk.elastic.weights import DirectWeights
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 
 class CountingDevice(UnpacedDevice):

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.layout import uniform_layout
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.exchange import plan_exchange
-from trainer_sdk.elastic.model import parameter_specs
-from trainer_sdk.elastic.topology import TRANSFER, WORLD, groups_of
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.topology import TRANSFER, WORLD, groups_of
 
 
 def test_eight_ranks_have_nineteen_groups_and_vote_in_one(small_config: TrainingConfig) -> None:

@@ -1,12 +1,12 @@
 """Stamps as the sample carries them."""
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.traffic import MAX_STAMPS, group_number, stamped_indices
-from trainer_sdk.elastic.traffic import traffic_message
-from trainer_sdk.groups.channel import Stamps
+from evenkeel.layouts.traffic import MAX_STAMPS, group_number, stamped_indices
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.elastic.traffic import traffic_message
+from evenkeel.trainer_sdk.groups.channel import Stamps
 
 
 @given(st.integers(0, 5000))

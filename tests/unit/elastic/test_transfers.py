@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.layout import Layout, uniform_layout
-from trainer_sdk.elastic.config import ModelConfig, TrainingConfig
-from trainer_sdk.elastic.copy_placement import place_copies
-from trainer_sdk.elastic.exchange import plan_exchange
-from trainer_sdk.elastic.model import parameter_specs
-from trainer_sdk.elastic.ownership import OwnershipMap
-from trainer_sdk.elastic.parameters import ParameterSpec
-from trainer_sdk.elastic.transfers import MissingSliceError, plan_transfers
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig
+from evenkeel.trainer_sdk.elastic.copy_placement import place_copies
+from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.transfers import MissingSliceError, plan_transfers
 
 
 def _elements(ownership: OwnershipMap, rank: int, name: str) -> set[int]:

@@ -7,15 +7,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.layout import Layout
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.clock import Clock
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.reference import UnpacedDevice, reference_runtime
+from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.shard_state import initial_state
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from tests.unit.layouts.strategies import ordered_replicas
-from trainer_sdk.elastic.clock import Clock
-from trainer_sdk.elastic.config import TrainingConfig
-from trainer_sdk.elastic.data import Dataset
-from trainer_sdk.elastic.reference import UnpacedDevice, reference_runtime
-from trainer_sdk.elastic.runtime import EpochRuntime
-from trainer_sdk.elastic.shard_state import initial_state
-from trainer_sdk.emit.progress import ProgressMark
 
 
 def _runtime(config: TrainingConfig, layout: Layout) -> EpochRuntime:

@@ -2,16 +2,16 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import pytest
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.records import CulpritRecord, EvidenceRecord, JobStatus, VerdictRecord
-from history.vocabulary import JobState, PlanState, VerdictKind
-from layouts.layout import uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from services.scheduler.adapters.fleet_api_codec import (
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.history.records import CulpritRecord, EvidenceRecord, JobStatus, VerdictRecord
+from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.services.scheduler.adapters.fleet_api_codec import (
     job_status_to_proto,
     rank_from_request,
     verdict_from_proto,

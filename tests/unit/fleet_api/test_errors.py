@@ -2,10 +2,16 @@ import grpc
 import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from history.errors import JobConflictError, JobIdUsedError, UnknownIncidentError, UnknownJobError, UnknownPlanError
-from history.reads import PageError
-from layouts.layout import LayoutError
-from services.scheduler.adapters.fleet_api_errors import (
+from evenkeel.history.errors import (
+    JobConflictError,
+    JobIdUsedError,
+    UnknownIncidentError,
+    UnknownJobError,
+    UnknownPlanError,
+)
+from evenkeel.history.reads import PageError
+from evenkeel.layouts.layout import LayoutError
+from evenkeel.services.scheduler.adapters.fleet_api_errors import (
     InvalidRequestError,
     TokenMissingError,
     TokenRefusedError,

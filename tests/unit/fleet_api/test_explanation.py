@@ -3,10 +3,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from history.records import ActionRecord, AlternativeRecord, CulpritRecord, IncidentState, PlanRecord, PlanStatus
-from history.vocabulary import PlanMode, PlanState, VerdictKind
-from layouts.layout import uniform_layout
-from services.scheduler.adapters.fleet_api_explanation import explain_plan
+from evenkeel.history.records import (
+    ActionRecord,
+    AlternativeRecord,
+    CulpritRecord,
+    IncidentState,
+    PlanRecord,
+    PlanStatus,
+)
+from evenkeel.history.vocabulary import PlanMode, PlanState, VerdictKind
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.services.scheduler.adapters.fleet_api_explanation import explain_plan
 
 AT = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 INCIDENT = IncidentState(

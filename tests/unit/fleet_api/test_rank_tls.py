@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from pydantic import ValidationError
 
-from services.scheduler.adapters.fleet_api_errors import SecurityMismatchError
-from services.scheduler.adapters.rank_tls import RankTls, RankTlsSettings, check_security, tls_advice
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.services.scheduler.adapters.fleet_api_errors import SecurityMismatchError
+from evenkeel.services.scheduler.adapters.rank_tls import RankTls, RankTlsSettings, check_security, tls_advice
 
 PLAIN = (pb.CONTROLLER_SECURITY_UNSPECIFIED, pb.CONTROLLER_SECURITY_PLAIN)
 TLS = RankTls(certificates=b"")

@@ -1,16 +1,16 @@
 from collections.abc import Callable
 
 import pytest
-from evenkeel.common.v1 import layout_pb2
-from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.codec import layout_to_proto, model_to_proto
-from layouts.layout import uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from services.scheduler.adapters.fleet_api_errors import InvalidRequestError
-from services.scheduler.adapters.fleet_api_requests import (
+from evenkeel.common.v1 import layout_pb2
+from evenkeel.layouts.codec import layout_to_proto, model_to_proto
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.scheduler.v1 import scheduler_pb2 as pb
+from evenkeel.services.scheduler.adapters.fleet_api_errors import InvalidRequestError
+from evenkeel.services.scheduler.adapters.fleet_api_requests import (
     check_job_id,
     check_plan_id,
     check_register_job,

@@ -3,9 +3,9 @@
 import threading
 from collections.abc import Callable
 
-from trainer_sdk.groups.group import Group
-from trainer_sdk.groups.side_group import SideGroup
-from trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.groups.side_group import SideGroup
+from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 DEADLINE_SECONDS = 60.0
 

@@ -3,8 +3,8 @@ from datetime import timedelta
 
 import pytest
 
-from trainer_sdk.groups.errors import Interrupted, PeerLost
-from trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 
 class ScriptedWork:

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.documents import (
+from evenkeel.history.documents import (
     evidence_from_documents,
     evidence_to_documents,
     layout_from_document,
@@ -13,9 +13,9 @@ from history.documents import (
     model_from_document,
     model_to_document,
 )
-from history.records import EvidenceRecord
-from layouts.layout import Layout, Replica, Stage
-from layouts.model import BlockCost, ModelSpec
+from evenkeel.history.records import EvidenceRecord
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.model import BlockCost, ModelSpec
 from tests.unit.layouts.strategies import ordered_layouts
 
 COSTS = st.floats(min_value=0, allow_infinity=False, allow_nan=False)

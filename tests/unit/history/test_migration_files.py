@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-import history.migrations.versions
-from history import migrate
+import evenkeel.history.migrations.versions
+from evenkeel.history import migrate
 
 FOLDER = Path(next(iter(history.migrations.versions.__path__)))
 MIGRATIONS = sorted(path for path in FOLDER.glob("v*.py"))

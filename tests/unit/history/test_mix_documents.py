@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from history.documents import layout_from_document, layout_to_document
-from layouts.layout import uniform_layout
-from layouts.mix import even_mix
-from layouts.routes import Route
+from evenkeel.history.documents import layout_from_document, layout_to_document
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.mix import even_mix
+from evenkeel.layouts.routes import Route
 
 HOME = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=2, num_micro_batches=6)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.reads.paging import Cursor, Listing, PageError, decode_cursor, encode_cursor, limit_of, page_of
+from evenkeel.history.reads.paging import Cursor, Listing, PageError, decode_cursor, encode_cursor, limit_of, page_of
 
 MOMENTS = st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30))]))
 LISTING = Listing(item_id="plan_id", job_id="llama")

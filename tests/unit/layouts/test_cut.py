@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.cut import cut
+from evenkeel.layouts.cut import cut
 
 SHARES = st.lists(st.integers(0, 50), min_size=1, max_size=9).filter(lambda shares: sum(shares) > 0)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from layouts.json_schema import complaint
+from evenkeel.layouts.json_schema import complaint
 
 SCHEMA = {
     "type": "object",

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.codec import layout_from_proto, layout_to_proto, model_from_proto, model_to_proto
-from layouts.layout import Layout, LayoutError, Replica, Stage, uniform_layout
-from layouts.model import BlockCost, ModelSpec
+from evenkeel.layouts.codec import layout_from_proto, layout_to_proto, model_from_proto, model_to_proto
+from evenkeel.layouts.layout import Layout, LayoutError, Replica, Stage, uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
 from tests.unit.layouts.strategies import layouts, ordered_layouts
 
 

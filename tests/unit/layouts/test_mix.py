@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.codec import layout_from_proto, layout_to_proto
-from layouts.layout import Layout, LayoutError, Replica, Stage
-from layouts.mix import Mix, even_mix, mixed
-from layouts.taper import one_f_one_b_seconds
+from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
+from evenkeel.layouts.layout import Layout, LayoutError, Replica, Stage
+from evenkeel.layouts.mix import Mix, even_mix, mixed
+from evenkeel.layouts.taper import one_f_one_b_seconds
 
 LENGTHS = st.lists(st.integers(1, 400), min_size=1, max_size=60)
 

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.codec import layout_from_proto, layout_to_proto
-from layouts.instructions import Op
-from layouts.interleaved import interleaved_orders
-from layouts.layout import Layout, LayoutError, Replica, Stage
-from layouts.orders import Turn, cells_of, flaw_in, orders_from_lists, orders_to_lists
-from layouts.routes import Route
-from layouts.schedules import most_live, program_of
-from layouts.timeline import timeline_of
+from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
+from evenkeel.layouts.instructions import Op
+from evenkeel.layouts.interleaved import interleaved_orders
+from evenkeel.layouts.layout import Layout, LayoutError, Replica, Stage
+from evenkeel.layouts.orders import Turn, cells_of, flaw_in, orders_from_lists, orders_to_lists
+from evenkeel.layouts.routes import Route
+from evenkeel.layouts.schedules import most_live, program_of
+from evenkeel.layouts.timeline import timeline_of
 from tests.unit.layouts.strategies import ordered_layouts
 
 F, B = Op.FORWARD, Op.BACKWARD

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.layout import Layout, uniform_layout
-from layouts.spread import spread_micro_batches
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.spread import spread_micro_batches
 
 
 def layout_of(quotas: list[int]) -> Layout:

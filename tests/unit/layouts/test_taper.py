@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.instructions import Instruction, Op
-from layouts.schedules import one_f_one_b, zero_bubble_h1
-from layouts.taper import one_f_one_b_seconds, taper
-from layouts.timeline import run_programs
+from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.layouts.schedules import one_f_one_b, zero_bubble_h1
+from evenkeel.layouts.taper import one_f_one_b_seconds, taper
+from evenkeel.layouts.timeline import run_programs
 
 THIRDS = {Op.FORWARD: 1, Op.BACKWARD: 2, Op.BACKWARD_INPUT: 1, Op.BACKWARD_WEIGHT: 1}
 

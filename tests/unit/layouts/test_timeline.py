@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.instructions import Instruction, Op
-from layouts.layout import uniform_layout
-from layouts.schedules import one_f_one_b
-from layouts.timeline import run_programs, timeline_of
+from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.schedules import one_f_one_b
+from evenkeel.layouts.timeline import run_programs, timeline_of
 
 seconds = st.floats(0.001, 10.0)
 

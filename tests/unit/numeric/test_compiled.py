@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from numeric.compiled import compiled
+from evenkeel.numeric.compiled import compiled
 
 _SCRIPT = """
 import numpy as np
-from numeric.compiled import compiled
+from evenkeel.numeric.compiled import compiled
 
 @compiled
 def total(values):
@@ -48,7 +48,7 @@ def test_it_adds_in_the_order_of_its_source() -> None:
 
 
 _HELPER = """
-from numeric.compiled import compiled
+from evenkeel.numeric.compiled import compiled
 
 SCALE = 2.0
 
@@ -58,7 +58,7 @@ def scaled(value):
 """
 _CONSTANT = "OFFSET = 1.0\n"
 _USER = """
-from numeric.compiled import compiled
+from evenkeel.numeric.compiled import compiled
 from {prefix}_constant import OFFSET
 from {prefix}_helper import scaled
 

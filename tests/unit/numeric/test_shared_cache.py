@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from numeric.shared_cache import SharedCacheFile
+from evenkeel.numeric.shared_cache import SharedCacheFile
 
 NUM_WRITERS, NUM_KEYS = 4, 25
 

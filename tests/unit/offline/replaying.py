@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from offline.findings import Summary
-from offline.formats import RecordingFormat
-from offline.replay import replay
+from evenkeel.offline.findings import Summary
+from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.replay import replay
 
 
 def run(path: Path, kind: RecordingFormat) -> tuple[list, Summary]:

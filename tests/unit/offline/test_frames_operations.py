@@ -3,25 +3,25 @@
 from dataclasses import replace
 
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attribution import analyze
 from benchmarks.detection.kinds import kind_trace
 from benchmarks.detection.traces import Trace, make_trace
-from cli.why import answer
-from layouts.instructions import Instruction, Op
-from layouts.layout import Layout, Replica, Stage, uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from layouts.orders import Turn
-from layouts.routes import Route
-from layouts.timeline import timeline_of
-from offline.errors import RecordingError
-from offline.frames_operations import operations_of, slowest_shards
-from offline.job_shape import JobShape
-from offline.rank_rows import rank_rows
-from simulator.afflictions import Affliction
+from evenkeel.attribution import analyze
+from evenkeel.cli.why import answer
+from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.layouts.orders import Turn
+from evenkeel.layouts.routes import Route
+from evenkeel.layouts.timeline import timeline_of
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.frames_operations import operations_of, slowest_shards
+from evenkeel.offline.job_shape import JobShape
+from evenkeel.offline.rank_rows import rank_rows
+from evenkeel.simulator.afflictions import Affliction
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.unit.layouts.strategies import ordered_replicas
 
 COUNT = 12

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from offline.errors import RecordingError
-from offline.formats import RecordingFormat
-from offline.iterations.clocks import ClockChoice, clocks_of
-from offline.iterations.file import read_iterations
+from evenkeel.cli.main import app
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.iterations.clocks import ClockChoice, clocks_of
+from evenkeel.offline.iterations.file import read_iterations
 from tests.unit.offline.replaying import run
 
 HEADER = "iteration,rank,compute_seconds,wall_seconds,wait_seconds,cpu_seconds,queue_seconds,loop_wall_seconds"

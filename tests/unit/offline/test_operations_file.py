@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from attribution import Operations, analyze
-from cli.errors import CommandError
-from cli.main import app
-from offline.errors import RecordingError
-from offline.operations_file import read_operations
+from evenkeel.attribution import Operations, analyze
+from evenkeel.cli.errors import CommandError
+from evenkeel.cli.main import app
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.operations_file import read_operations
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 
 Table = dict[str, np.ndarray]

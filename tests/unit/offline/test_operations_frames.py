@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from attribution import Operations
-from offline.operations_frames import frames_of
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.verdict import Verdict
+from evenkeel.attribution import Operations
+from evenkeel.offline.operations_frames import frames_of
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.verdict import Verdict
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 
 _STEPS = 50

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attribution import Operations
-from offline.operations_frames import frames_of
-from offline.operations_traffic import traffic_of
-from services.detector.domain.detector import JobDetector
-from services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.attribution import Operations
+from evenkeel.offline.operations_frames import frames_of
+from evenkeel.offline.operations_traffic import traffic_of
+from evenkeel.services.detector.domain.detector import JobDetector
+from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 
 STEPS, ONSET = 40, 24

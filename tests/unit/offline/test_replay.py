@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from typer.testing import CliRunner
 
-from attribution import Operations
-from cli.errors import CommandError
-from cli.main import app
-from offline.errors import RecordingError
-from offline.formats import RecordingFormat
-from offline.operations_file import read_operations
-from offline.samples_file import OBSERVATION_LINE, RECORD_LINE, read_messages, write_messages
-from services.detector.domain.verdict import VerdictKind
+from evenkeel.attribution import Operations
+from evenkeel.cli.errors import CommandError
+from evenkeel.cli.main import app
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.operations_file import read_operations
+from evenkeel.offline.samples_file import OBSERVATION_LINE, RECORD_LINE, read_messages, write_messages
+from evenkeel.services.detector.domain.verdict import VerdictKind
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.unit.attribution.synthetic import pipeline, replayed_with
 from tests.unit.offline.replaying import run
 

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from offline.errors import RecordingError
-from offline.findings import Summary
-from offline.formats import RecordingFormat
-from offline.replay import replay
-from offline.series_file import read_series
+from evenkeel.cli.main import app
+from evenkeel.offline.errors import RecordingError
+from evenkeel.offline.findings import Summary
+from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.replay import replay
+from evenkeel.offline.series_file import read_series
 from tests.unit.offline.replaying import run
 
 

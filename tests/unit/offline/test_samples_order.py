@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from offline.formats import RecordingFormat
-from offline.samples_file import OBSERVATION_LINE, RECORD_LINE
+from evenkeel.offline.formats import RecordingFormat
+from evenkeel.offline.samples_file import OBSERVATION_LINE, RECORD_LINE
 from tests.unit.offline.replaying import run
 from tests.unit.offline.test_replay import frames, records, samples_file
 

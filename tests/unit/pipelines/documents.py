@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-import pipelines
-from pipelines.case import Backward, Case, Layer
+from evenkeel import pipelines
+from evenkeel.pipelines.case import Backward, Case, Layer
 
 DATA = Path(pipelines.__file__).parent / "data"
 

@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.case import Case, Layer
-from pipelines.case_file import case_from_json
-from pipelines.evaluate import evaluate
-from pipelines.exact import prove
-from pipelines.search.anneal import Dealt, Terms, anneal, standing_deal, within
-from pipelines.search.assignments import proposals
-from pipelines.search.balance import window_loads
-from pipelines.search.budget import Budget
-from pipelines.search.climb import ordered
-from pipelines.search.deals import Deal, change, deal_of, layers_of, stages_dealt
-from pipelines.search.express import Judge, express_pass
-from pipelines.search.head_sets import head_sets, is_head_heavy, with_set
-from pipelines.search.improve import first_priorities
-from pipelines.search.lines import by_layer, rows_of
-from pipelines.search.network import network_of, plan_of
-from pipelines.search.pushed_right import idle_to_come, latest_starts
-from pipelines.search.reheat import annealed
-from pipelines.search.soft_maximum import excess, soft_end, total_of
-from pipelines.search.tables import Floats, Ints, Stages, Table, stages_of, table_of
+from evenkeel.pipelines.case import Case, Layer
+from evenkeel.pipelines.case_file import case_from_json
+from evenkeel.pipelines.evaluate import evaluate
+from evenkeel.pipelines.exact import prove
+from evenkeel.pipelines.search.anneal import Dealt, Terms, anneal, standing_deal, within
+from evenkeel.pipelines.search.assignments import proposals
+from evenkeel.pipelines.search.balance import window_loads
+from evenkeel.pipelines.search.budget import Budget
+from evenkeel.pipelines.search.climb import ordered
+from evenkeel.pipelines.search.deals import Deal, change, deal_of, layers_of, stages_dealt
+from evenkeel.pipelines.search.express import Judge, express_pass
+from evenkeel.pipelines.search.head_sets import head_sets, is_head_heavy, with_set
+from evenkeel.pipelines.search.improve import first_priorities
+from evenkeel.pipelines.search.lines import by_layer, rows_of
+from evenkeel.pipelines.search.network import network_of, plan_of
+from evenkeel.pipelines.search.pushed_right import idle_to_come, latest_starts
+from evenkeel.pipelines.search.reheat import annealed
+from evenkeel.pipelines.search.soft_maximum import excess, soft_end, total_of
+from evenkeel.pipelines.search.tables import Floats, Ints, Stages, Table, stages_of, table_of
 from tests.unit.pipelines.documents import document, small_cases
 
 _NO_IDLE = np.empty((0, 0))

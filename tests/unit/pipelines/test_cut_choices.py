@@ -7,14 +7,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipelines.case import Case, PlacementRule, RoleCost, StageBias
-from pipelines.case_file import case_from_json
-from pipelines.cut_choices import cuts_below
-from pipelines.evaluate import evaluate
-from pipelines.exact_model import prove_cuts, prove_fixed
-from pipelines.search.assignments import Assignment
-from pipelines.search.balance import Balance
-from pipelines.search.network import network_of, plan_of
+from evenkeel.pipelines.case import Case, PlacementRule, RoleCost, StageBias
+from evenkeel.pipelines.case_file import case_from_json
+from evenkeel.pipelines.cut_choices import cuts_below
+from evenkeel.pipelines.evaluate import evaluate
+from evenkeel.pipelines.exact_model import prove_cuts, prove_fixed
+from evenkeel.pipelines.search.assignments import Assignment
+from evenkeel.pipelines.search.balance import Balance
+from evenkeel.pipelines.search.network import network_of, plan_of
 from tests.unit.pipelines.documents import document, small_cases
 
 BIAS = StageBias(first=RoleCost(forward=2, backward_input=3), middle=RoleCost(forward=1), last=RoleCost(forward=4))

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.case import Backward, Case, Layer
-from pipelines.case_file import case_from_json, case_to_json
-from pipelines.evaluate import evaluate
-from pipelines.plan import Operation, Pass
-from pipelines.schedules.gpipe import gpipe
-from pipelines.schedules.one_f_one_b import one_f_one_b
-from pipelines.schedules.zb_v import zb_v
+from evenkeel.pipelines.case import Backward, Case, Layer
+from evenkeel.pipelines.case_file import case_from_json, case_to_json
+from evenkeel.pipelines.evaluate import evaluate
+from evenkeel.pipelines.plan import Operation, Pass
+from evenkeel.pipelines.schedules.gpipe import gpipe
+from evenkeel.pipelines.schedules.one_f_one_b import one_f_one_b
+from evenkeel.pipelines.schedules.zb_v import zb_v
 from tests.unit.pipelines.documents import documents
 
 LAYER = Layer(forward=2, backward_input=3, backward_weight=1)

@@ -6,18 +6,18 @@ from math import inf
 import numpy as np
 import pytest
 
-from pipelines.case import Case, Layer, PlacementRule
-from pipelines.case_file import case_from_json
-from pipelines.evaluate import evaluate
-from pipelines.placement_bound import placement_bound
-from pipelines.search.assignments import Assignment, proposals
-from pipelines.search.balance import Balance
-from pipelines.search.budget import Budget
-from pipelines.search.changes import balanced
-from pipelines.search.generate import generate
-from pipelines.search.heavy_layer import heavy_proposals
-from pipelines.search.improve import first_priorities, improve
-from pipelines.search.tables import stages_of, table_of
+from evenkeel.pipelines.case import Case, Layer, PlacementRule
+from evenkeel.pipelines.case_file import case_from_json
+from evenkeel.pipelines.evaluate import evaluate
+from evenkeel.pipelines.placement_bound import placement_bound
+from evenkeel.pipelines.search.assignments import Assignment, proposals
+from evenkeel.pipelines.search.balance import Balance
+from evenkeel.pipelines.search.budget import Budget
+from evenkeel.pipelines.search.changes import balanced
+from evenkeel.pipelines.search.generate import generate
+from evenkeel.pipelines.search.heavy_layer import heavy_proposals
+from evenkeel.pipelines.search.improve import first_priorities, improve
+from evenkeel.pipelines.search.tables import stages_of, table_of
 from tests.unit.pipelines.documents import document
 
 SMALL = Layer(forward=2, backward_input=3, backward_weight=2)

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.codec import layout_from_proto, layout_to_proto
-from layouts.instructions import Instruction, Op
-from layouts.timeline import timeline_of
-from pipelines.case import Case
-from pipelines.evaluate import evaluate
-from pipelines.layout import layout_of
-from pipelines.plan import Operation, Pass, Plan
-from pipelines.search.budget import Budget
-from pipelines.search.generate import generate
+from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
+from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.layouts.timeline import timeline_of
+from evenkeel.pipelines.case import Case
+from evenkeel.pipelines.evaluate import evaluate
+from evenkeel.pipelines.layout import layout_of
+from evenkeel.pipelines.plan import Operation, Pass, Plan
+from evenkeel.pipelines.search.budget import Budget
+from evenkeel.pipelines.search.generate import generate
 from tests.unit.pipelines.documents import small_cases
 
 

@@ -7,15 +7,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.case import Case, allowed
-from pipelines.search.assignments import Assignment, proposals
-from pipelines.search.balance import Balance
-from pipelines.search.changes import balanced, neighbour
-from pipelines.search.climb import mapped, ordered
-from pipelines.search.dispatch import list_schedule
-from pipelines.search.improve import first_priorities, improve
-from pipelines.search.network import Network, network_of
-from pipelines.search.tables import table_of
+from evenkeel.pipelines.case import Case, allowed
+from evenkeel.pipelines.search.assignments import Assignment, proposals
+from evenkeel.pipelines.search.balance import Balance
+from evenkeel.pipelines.search.changes import balanced, neighbour
+from evenkeel.pipelines.search.climb import mapped, ordered
+from evenkeel.pipelines.search.dispatch import list_schedule
+from evenkeel.pipelines.search.improve import first_priorities, improve
+from evenkeel.pipelines.search.network import Network, network_of
+from evenkeel.pipelines.search.tables import table_of
 from tests.unit.pipelines.documents import small_cases
 from tests.unit.pipelines.plain_list_schedule import plain_list_schedule
 

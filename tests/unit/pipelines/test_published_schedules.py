@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from pipelines.case import Case
-from pipelines.case_file import case_from_json
-from pipelines.evaluate import evaluate
-from pipelines.plan import Plan, plan_from_json, plan_to_json
-from pipelines.schedules.gpipe import gpipe
-from pipelines.schedules.interleaved import interleaved
-from pipelines.schedules.one_f_one_b import one_f_one_b
-from pipelines.schedules.zb_h1 import zb_h1
-from pipelines.schedules.zb_v import zb_v
+from evenkeel.pipelines.case import Case
+from evenkeel.pipelines.case_file import case_from_json
+from evenkeel.pipelines.evaluate import evaluate
+from evenkeel.pipelines.plan import Plan, plan_from_json, plan_to_json
+from evenkeel.pipelines.schedules.gpipe import gpipe
+from evenkeel.pipelines.schedules.interleaved import interleaved
+from evenkeel.pipelines.schedules.one_f_one_b import one_f_one_b
+from evenkeel.pipelines.schedules.zb_h1 import zb_h1
+from evenkeel.pipelines.schedules.zb_v import zb_v
 from tests.unit.pipelines.documents import DATA, document, documents
 
 SCHEDULES: dict[str, Callable[[Case, dict[str, Any]], Plan]] = {

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.case import Case, Layer, allowed
-from pipelines.evaluate import evaluate
-from pipelines.plan import Plan
-from pipelines.search.assignments import proposals
-from pipelines.search.balance import Balance
-from pipelines.search.budget import Budget
-from pipelines.search.dispatch import list_schedule
-from pipelines.search.generate import generate
-from pipelines.search.improve import first_priorities, improve
-from pipelines.search.network import network_of, plan_of, starts_of
-from pipelines.search.published import published_plans
-from pipelines.search.reorder import reorder
+from evenkeel.pipelines.case import Case, Layer, allowed
+from evenkeel.pipelines.evaluate import evaluate
+from evenkeel.pipelines.plan import Plan
+from evenkeel.pipelines.search.assignments import proposals
+from evenkeel.pipelines.search.balance import Balance
+from evenkeel.pipelines.search.budget import Budget
+from evenkeel.pipelines.search.dispatch import list_schedule
+from evenkeel.pipelines.search.generate import generate
+from evenkeel.pipelines.search.improve import first_priorities, improve
+from evenkeel.pipelines.search.network import network_of, plan_of, starts_of
+from evenkeel.pipelines.search.published import published_plans
+from evenkeel.pipelines.search.reorder import reorder
 from tests.unit.pipelines.documents import small_cases
 
 

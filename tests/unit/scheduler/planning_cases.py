@@ -7,11 +7,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
-from layouts.layout import Layout, uniform_layout
-from layouts.mix import mix_for
-from services.scheduler.planning.cost_model import CostModel
-from services.scheduler.planning.makespan import pipeline_makespan
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.mix import mix_for
+from evenkeel.services.scheduler.planning.cost_model import CostModel
+from evenkeel.services.scheduler.planning.makespan import pipeline_makespan
+from evenkeel.services.scheduler.planning.situation import Situation
 
 
 def situation_of(

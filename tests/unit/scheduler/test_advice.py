@@ -4,16 +4,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from history.records import CulpritRecord, IncidentEventRecord, JobRecord, RankRecord, VerdictRecord
-from history.vocabulary import IncidentEventKind, JobState, VerdictKind
-from layouts.layout import uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from services.scheduler.domain.advice import Advice, advice_on
-from services.scheduler.domain.job_state import JobKnowledge, PlanNeed
-from services.scheduler.domain.replacements import in_their_places, on_rank_registered
-from services.scheduler.domain.restart import new_job
-from services.scheduler.domain.transitions import on_verdict
-from services.scheduler.planning.price import TransitionCosts
+from evenkeel.history.records import CulpritRecord, IncidentEventRecord, JobRecord, RankRecord, VerdictRecord
+from evenkeel.history.vocabulary import IncidentEventKind, JobState, VerdictKind
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.services.scheduler.domain.advice import Advice, advice_on
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
+from evenkeel.services.scheduler.domain.replacements import in_their_places, on_rank_registered
+from evenkeel.services.scheduler.domain.restart import new_job
+from evenkeel.services.scheduler.domain.transitions import on_verdict
+from evenkeel.services.scheduler.planning.price import TransitionCosts
 
 HOME = uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=4, num_micro_batches=4)
 MODEL = ModelSpec(blocks=(BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0),))

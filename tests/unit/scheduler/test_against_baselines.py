@@ -6,16 +6,16 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
-from layouts.layout import uniform_layout
-from services.scheduler.planning.cost_model import CostModel
-from services.scheduler.planning.risks import judged_seconds
-from services.scheduler.planning.solution import TIE, NoPlanError
-from services.scheduler.planning.solver import solve
-from simulator.baselines import STRATEGIES
-from simulator.baselines.evenkeel import situation_of
-from simulator.fleet.operation import PLAIN, layout_of, operation_of
-from simulator.fleet.strategy import Costs, Question
-from simulator.fleet.topology import Topology
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.services.scheduler.planning.cost_model import CostModel
+from evenkeel.services.scheduler.planning.risks import judged_seconds
+from evenkeel.services.scheduler.planning.solution import TIE, NoPlanError
+from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.baselines.evenkeel import situation_of
+from evenkeel.simulator.fleet.operation import PLAIN, layout_of, operation_of
+from evenkeel.simulator.fleet.strategy import Costs, Question
+from evenkeel.simulator.fleet.topology import Topology
 
 PUBLISHED = [name for name in STRATEGIES if not name.startswith("Evenkeel")]
 

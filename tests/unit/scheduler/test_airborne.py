@@ -7,20 +7,20 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from benchmarks.planning.small_jobs import gpt
-from history.records import PlanRecord
-from history.vocabulary import PlanMode
-from layouts.layout import uniform_layout
-from services.common.database import create_engine
-from services.scheduler.adapters.store import Store
-from services.scheduler.airborne import Airborne, NotProposedError
-from services.scheduler.dispatch.board import StateBoard
-from services.scheduler.dispatch.protocol import Reshape
-from services.scheduler.dispatch.two_phase import Flight
-from services.scheduler.domain.job_state import PlanInFlight
-from services.scheduler.job_tasks import JobTasks
-from services.scheduler.metrics import SchedulerMetrics
-from services.scheduler.news import Newsroom
-from services.scheduler.plan_log import PlanLog
+from evenkeel.history.records import PlanRecord
+from evenkeel.history.vocabulary import PlanMode
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.services.common.database import create_engine
+from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.airborne import Airborne, NotProposedError
+from evenkeel.services.scheduler.dispatch.board import StateBoard
+from evenkeel.services.scheduler.dispatch.protocol import Reshape
+from evenkeel.services.scheduler.dispatch.two_phase import Flight
+from evenkeel.services.scheduler.domain.job_state import PlanInFlight
+from evenkeel.services.scheduler.job_tasks import JobTasks
+from evenkeel.services.scheduler.metrics import SchedulerMetrics
+from evenkeel.services.scheduler.news import Newsroom
+from evenkeel.services.scheduler.plan_log import PlanLog
 
 LAYOUT = uniform_layout(num_blocks=4, tensor=1, pipeline=1, data=2, num_micro_batches=2)
 RECORD = PlanRecord(

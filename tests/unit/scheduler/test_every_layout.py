@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 from benchmarks.planning.exact import Enumeration, model_with_activations, state_of
 from benchmarks.planning.more_capacity import WORKLOAD
 from benchmarks.planning.more_capacity import state_of as random_state
-from layouts.layout import Replica, Stage, uniform_layout
-from layouts.mix import mix_for
-from services.scheduler.planning.cell_table import cell_table
-from services.scheduler.planning.cost_model import CostModel
-from services.scheduler.planning.every_layout import Looked, look_at_all
-from services.scheduler.planning.every_replica import Devices, least_seconds, least_seconds_later
-from services.scheduler.planning.group_deal import best_deal
-from services.scheduler.planning.levers.tensor_width import best_widths
-from services.scheduler.planning.makespan import pipeline_makespan
-from services.scheduler.planning.memory import replica_peaks
-from services.scheduler.planning.risks import crowding, judged_seconds
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import TIE
-from services.scheduler.planning.solver import solve
+from evenkeel.layouts.layout import Replica, Stage, uniform_layout
+from evenkeel.layouts.mix import mix_for
+from evenkeel.services.scheduler.planning.cell_table import cell_table
+from evenkeel.services.scheduler.planning.cost_model import CostModel
+from evenkeel.services.scheduler.planning.every_layout import Looked, look_at_all
+from evenkeel.services.scheduler.planning.every_replica import Devices, least_seconds, least_seconds_later
+from evenkeel.services.scheduler.planning.group_deal import best_deal
+from evenkeel.services.scheduler.planning.levers.tensor_width import best_widths
+from evenkeel.services.scheduler.planning.makespan import pipeline_makespan
+from evenkeel.services.scheduler.planning.memory import replica_peaks
+from evenkeel.services.scheduler.planning.risks import crowding, judged_seconds
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import TIE
+from evenkeel.services.scheduler.planning.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of, situations
 
 FAR = 1e3

@@ -3,12 +3,12 @@
 import math
 
 import pytest
-from evenkeel.detector.v1 import detector_pb2 as pb
 
-from contracts.topics import PROFILES, SUSPICIONS, VERDICTS
-from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
-from services.scheduler.adapters.findings import DECODERS
-from services.scheduler.domain.profiles import JobEnded
+from evenkeel.contracts.topics import PROFILES, SUSPICIONS, VERDICTS
+from evenkeel.detector.v1 import detector_pb2 as pb
+from evenkeel.services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
+from evenkeel.services.scheduler.adapters.findings import DECODERS
+from evenkeel.services.scheduler.domain.profiles import JobEnded
 
 GOOD = {
     VERDICTS.name: pb.Verdict(

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from services.common.kafka import ConsumedRecord, Partition
-from services.common.kafka.records import Message
-from services.scheduler.adapters.held_back import Held, HeldBack
+from evenkeel.services.common.kafka import ConsumedRecord, Partition
+from evenkeel.services.common.kafka.records import Message
+from evenkeel.services.scheduler.adapters.held_back import Held, HeldBack
 
 VERDICTS, PROFILES = Partition("verdicts", 0), Partition("profiles", 0)
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from history.errors import AbortedPlanError
-from services.common.database import DatabaseAwayError
-from services.scheduler.faults import JobFailedError
-from services.scheduler.job_tasks import JobTasks
+from evenkeel.history.errors import AbortedPlanError
+from evenkeel.services.common.database import DatabaseAwayError
+from evenkeel.services.scheduler.faults import JobFailedError
+from evenkeel.services.scheduler.job_tasks import JobTasks
 
 pytestmark = pytest.mark.asyncio
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.records import CulpritRecord, IncidentEventRecord
-from history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
-from services.scheduler.domain.job_state import JobKnowledge, OpenIncident, PlanInFlight
-from services.scheduler.domain.losses import all_accounts, due_accounts, with_loss, with_standstill
-from services.scheduler.domain.transitions import on_applied, on_verdict
+from evenkeel.history.records import CulpritRecord, IncidentEventRecord
+from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, OpenIncident, PlanInFlight
+from evenkeel.services.scheduler.domain.losses import all_accounts, due_accounts, with_loss, with_standstill
+from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
 from tests.unit.scheduler.test_restart import START, job, verdict
 
 SLOW = OpenIncident(

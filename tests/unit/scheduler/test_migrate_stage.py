@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.layout import Layout, uniform_layout
-from layouts.routes import Route
-from services.scheduler.planning.levers import REGISTRY
-from services.scheduler.planning.levers.migrate_stage import least_routed_seconds
-from services.scheduler.planning.links import SlowLink
-from services.scheduler.planning.memory import replica_peaks
-from services.scheduler.planning.risks import judged_seconds
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import TIE
-from services.scheduler.planning.solver import solve
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.routes import Route
+from evenkeel.services.scheduler.planning.levers import REGISTRY
+from evenkeel.services.scheduler.planning.levers.migrate_stage import least_routed_seconds
+from evenkeel.services.scheduler.planning.links import SlowLink
+from evenkeel.services.scheduler.planning.memory import replica_peaks
+from evenkeel.services.scheduler.planning.risks import judged_seconds
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import TIE
+from evenkeel.services.scheduler.planning.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of, situations
 from tests.unit.scheduler.test_routed import routed_situations
 

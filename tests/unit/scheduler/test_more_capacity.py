@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.planning.more_capacity import compared
-from layouts.layout import uniform_layout
-from services.scheduler.planning.risks import has_wide_stage, judged_seconds
-from services.scheduler.planning.solver import solve
-from services.scheduler.planning.usual_shape import UsualShape, usual_shape
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.services.scheduler.planning.risks import has_wide_stage, judged_seconds
+from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.services.scheduler.planning.usual_shape import UsualShape, usual_shape
 from tests.unit.scheduler.planning_cases import situation_of
 
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.layout import Layout, uniform_layout
-from services.scheduler.planning.levers.standby import Standby
-from services.scheduler.planning.levers.tensor_width import best_stage
-from services.scheduler.planning.pace import Pace
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.services.scheduler.planning.levers.standby import Standby
+from evenkeel.services.scheduler.planning.levers.tensor_width import best_stage
+from evenkeel.services.scheduler.planning.pace import Pace
+from evenkeel.services.scheduler.planning.situation import Situation
 from tests.unit.scheduler.planning_cases import situation_of
 
 

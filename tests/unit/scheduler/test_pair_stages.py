@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.layout import uniform_layout
-from services.scheduler.planning.levers.pair_stages import PairStages, dealt
-from services.scheduler.planning.risks import judged_seconds
-from services.scheduler.planning.solver import solve
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.services.scheduler.planning.levers.pair_stages import PairStages, dealt
+from evenkeel.services.scheduler.planning.risks import judged_seconds
+from evenkeel.services.scheduler.planning.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of
 
 SPEEDS = st.integers(0, 8).map(float)

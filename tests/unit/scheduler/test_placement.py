@@ -5,15 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
-from layouts.instructions import Op
-from layouts.layout import uniform_layout
-from layouts.schedules import one_f_one_b
-from layouts.timeline import run_programs
-from services.scheduler.planning.cost_model import CostModel
-from services.scheduler.planning.levers.placement import Placement
-from services.scheduler.planning.links import SlowLink, border_factors
-from services.scheduler.planning.solver import solve
-from simulator.fleet.conditions import replica_seconds
+from evenkeel.layouts.instructions import Op
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.schedules import one_f_one_b
+from evenkeel.layouts.timeline import run_programs
+from evenkeel.services.scheduler.planning.cost_model import CostModel
+from evenkeel.services.scheduler.planning.levers.placement import Placement
+from evenkeel.services.scheduler.planning.links import SlowLink, border_factors
+from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.simulator.fleet.conditions import replica_seconds
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan, situation_of
 
 HOME = uniform_layout(num_blocks=10, tensor=2, pipeline=2, data=2, num_micro_batches=16)

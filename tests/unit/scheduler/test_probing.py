@@ -7,17 +7,17 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.common.metrics import create_registry
-from services.scheduler.dispatch.protocol import (
+from evenkeel.services.common.metrics import create_registry
+from evenkeel.services.scheduler.dispatch.protocol import (
     LinkProbe,
     RankAwayError,
     RankCalls,
     RankRefusedError,
     RankTimeoutError,
 )
-from services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion
-from services.scheduler.metrics import SchedulerMetrics
-from services.scheduler.probing import Prober
+from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion
+from evenkeel.services.scheduler.metrics import SchedulerMetrics
+from evenkeel.services.scheduler.probing import Prober
 
 pytestmark = pytest.mark.asyncio
 

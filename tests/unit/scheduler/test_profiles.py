@@ -4,14 +4,14 @@ from datetime import timedelta
 import pytest
 
 from benchmarks.planning.small_jobs import WORKLOAD
-from layouts.interleaved import interleaved_orders
-from layouts.layout import Layout, Replica, Stage
-from services.scheduler.domain.job_state import AppliedPlan
-from services.scheduler.domain.profiles import JobProfile, on_profile
-from services.scheduler.domain.transitions import on_applied, on_verdict
-from services.scheduler.planning.cost_model import CostModel
-from services.scheduler.planning.recent import RecentIteration
-from services.scheduler.planning.replay import usual_seconds
+from evenkeel.layouts.interleaved import interleaved_orders
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.services.scheduler.domain.job_state import AppliedPlan
+from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
+from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
+from evenkeel.services.scheduler.planning.cost_model import CostModel
+from evenkeel.services.scheduler.planning.recent import RecentIteration
+from evenkeel.services.scheduler.planning.replay import usual_seconds
 from tests.unit.scheduler.test_transitions import START, fresh_job, verdict
 
 

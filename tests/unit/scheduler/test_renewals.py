@@ -3,9 +3,9 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.common.backoff import Backoff
-from services.scheduler.metrics import SchedulerMetrics
-from services.scheduler.renewals import FIRST_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, Renewals
+from evenkeel.services.common.backoff import Backoff
+from evenkeel.services.scheduler.metrics import SchedulerMetrics
+from evenkeel.services.scheduler.renewals import FIRST_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, Renewals
 
 
 class Failing:

@@ -9,16 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.small_jobs import gpt
-from layouts.instructions import Instruction, Op
-from layouts.interleaved import interleaved_orders
-from layouts.layout import Layout, Replica, Stage, uniform_layout
-from layouts.mix import even_mix
-from layouts.routes import Route
-from layouts.timeline import timeline_of
-from services.scheduler.planning.calibration import calibrated_correction, for_equal_work, pooled, with_transfers
-from services.scheduler.planning.cost_model import CostModel, Workload
-from services.scheduler.planning.recent import RecentIteration
-from services.scheduler.planning.replay import Replay, usual_seconds
+from evenkeel.layouts.instructions import Instruction, Op
+from evenkeel.layouts.interleaved import interleaved_orders
+from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
+from evenkeel.layouts.mix import even_mix
+from evenkeel.layouts.routes import Route
+from evenkeel.layouts.timeline import timeline_of
+from evenkeel.services.scheduler.planning.calibration import (
+    calibrated_correction,
+    for_equal_work,
+    pooled,
+    with_transfers,
+)
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.services.scheduler.planning.recent import RecentIteration
+from evenkeel.services.scheduler.planning.replay import Replay, usual_seconds
 
 MODEL = gpt(6)
 TOKENS, SQUARES = 1000, 200_000

@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.detector.domain.verdict import REPORT_ONLY, VerdictKind
-from services.scheduler.domain.job_state import PlanNeed
-from services.scheduler.domain.transitions import on_verdict
+from evenkeel.services.detector.domain.verdict import REPORT_ONLY, VerdictKind
+from evenkeel.services.scheduler.domain.job_state import PlanNeed
+from evenkeel.services.scheduler.domain.transitions import on_verdict
 from tests.unit.scheduler.test_transitions import fresh_job, verdict
 
 

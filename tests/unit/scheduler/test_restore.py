@@ -7,10 +7,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from benchmarks.planning.small_jobs import gpt
-from layouts.layout import uniform_layout
-from layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState, StandIn
-from services.scheduler.dispatch.agreement import NothingLeftError, recovery_decision
-from services.scheduler.dispatch.restore import find_meeting
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.rank_state import EarlierState, KeptCopy, RankPhase, RankState, StandIn
+from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, recovery_decision
+from evenkeel.services.scheduler.dispatch.restore import find_meeting
 
 ONE = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=1, num_micro_batches=8)
 MODEL = gpt(6)

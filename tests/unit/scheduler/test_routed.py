@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.small_jobs import gpt
-from layouts.instructions import Op
-from layouts.layout import Layout, uniform_layout
-from layouts.mix import mix_for
-from layouts.paths import Paths
-from layouts.routes import Route
-from layouts.schedules import most_live, program_of
-from layouts.timeline import timeline_of
-from services.scheduler.planning.memory import replica_peaks
-from services.scheduler.planning.risks import num_risks
-from services.scheduler.planning.routed import together
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.instructions import Op
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.mix import mix_for
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.routes import Route
+from evenkeel.layouts.schedules import most_live, program_of
+from evenkeel.layouts.timeline import timeline_of
+from evenkeel.services.scheduler.planning.memory import replica_peaks
+from evenkeel.services.scheduler.planning.risks import num_risks
+from evenkeel.services.scheduler.planning.routed import together
+from evenkeel.services.scheduler.planning.situation import Situation
 from tests.unit.layouts.strategies import possible_routes
 from tests.unit.scheduler.planning_cases import situation_of
 

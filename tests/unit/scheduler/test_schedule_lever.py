@@ -5,19 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layouts.instructions import Op
-from layouts.layout import Layout, uniform_layout
-from layouts.schedules import SCHEDULES
-from layouts.timeline import timeline_of
-from services.scheduler.planning.cost_model import replica_makespan
-from services.scheduler.planning.decision import Choice, DecisionRule, decide
-from services.scheduler.planning.levers.layer_split import LayerSplit
-from services.scheduler.planning.memory import replica_peaks
-from services.scheduler.planning.repair import repaired
-from services.scheduler.planning.risks import judged_seconds, num_risks
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import TIE
-from services.scheduler.planning.solver import solve
+from evenkeel.layouts.instructions import Op
+from evenkeel.layouts.layout import Layout, uniform_layout
+from evenkeel.layouts.schedules import SCHEDULES
+from evenkeel.layouts.timeline import timeline_of
+from evenkeel.services.scheduler.planning.cost_model import replica_makespan
+from evenkeel.services.scheduler.planning.decision import Choice, DecisionRule, decide
+from evenkeel.services.scheduler.planning.levers.layer_split import LayerSplit
+from evenkeel.services.scheduler.planning.memory import replica_peaks
+from evenkeel.services.scheduler.planning.repair import repaired
+from evenkeel.services.scheduler.planning.risks import judged_seconds, num_risks
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import TIE
+from evenkeel.services.scheduler.planning.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of
 
 BOTH = ("1f1b", "zb-h1")

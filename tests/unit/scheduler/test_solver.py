@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from benchmarks.planning.cases import case_of
 from benchmarks.planning.small_jobs import WORKLOAD
-from layouts.layout import uniform_layout
-from layouts.mix import mix_for
-from layouts.model import BlockCost, ModelSpec
-from services.scheduler.planning.cost_model import CostModel
-from services.scheduler.planning.fitting import stages_within
-from services.scheduler.planning.levers import REGISTRY, TUNING
-from services.scheduler.planning.memory import replica_peaks
-from services.scheduler.planning.repair import EmptyStage, repaired
-from services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import TIE, NoPlanError
-from services.scheduler.planning.solver import solve
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.mix import mix_for
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.services.scheduler.planning.cost_model import CostModel
+from evenkeel.services.scheduler.planning.fitting import stages_within
+from evenkeel.services.scheduler.planning.levers import REGISTRY, TUNING
+from evenkeel.services.scheduler.planning.memory import replica_peaks
+from evenkeel.services.scheduler.planning.repair import EmptyStage, repaired
+from evenkeel.services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import TIE, NoPlanError
+from evenkeel.services.scheduler.planning.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of, situations
 
 DEMO = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)

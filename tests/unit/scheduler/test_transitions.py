@@ -8,19 +8,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
-from history.records import CulpritRecord, IncidentEventRecord, IncidentRecord, JobRecord, RankRecord, VerdictRecord
-from history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
-from layouts.layout import uniform_layout
-from services.scheduler.domain.flips import num_flips
-from services.scheduler.domain.job_state import JobKnowledge, JobState, PlanInFlight, PlanNeed
-from services.scheduler.domain.profiles import JobProfile, on_profile
-from services.scheduler.domain.replacements import on_rank_registered
-from services.scheduler.domain.restart import new_job
-from services.scheduler.domain.transitions import on_applied, on_verdict
-from services.scheduler.planning.decision import Choice, DecisionRule, decide
-from services.scheduler.planning.links import SlowLink
-from services.scheduler.planning.price import TransitionCosts
-from services.scheduler.planning.solver import solve
+from evenkeel.history.records import (
+    CulpritRecord,
+    IncidentEventRecord,
+    IncidentRecord,
+    JobRecord,
+    RankRecord,
+    VerdictRecord,
+)
+from evenkeel.history.vocabulary import IncidentEventKind, PlanMode, VerdictKind
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.services.scheduler.domain.flips import num_flips
+from evenkeel.services.scheduler.domain.job_state import JobKnowledge, JobState, PlanInFlight, PlanNeed
+from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
+from evenkeel.services.scheduler.domain.replacements import on_rank_registered
+from evenkeel.services.scheduler.domain.restart import new_job
+from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
+from evenkeel.services.scheduler.planning.decision import Choice, DecisionRule, decide
+from evenkeel.services.scheduler.planning.links import SlowLink
+from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.services.scheduler.planning.solver import solve
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,25 +7,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
-from layouts.instructions import Op
-from layouts.interleaved import interleaved_orders
-from layouts.layout import Layout, Replica, Stage, uniform_layout
-from layouts.timeline import timeline_of
-from services.scheduler.planning.coverage import uncovered_blocks
-from services.scheduler.planning.interleaving import Interleaving
-from services.scheduler.planning.levers import REGISTRY
-from services.scheduler.planning.links import SlowLink
-from services.scheduler.planning.memory import replica_peaks
-from services.scheduler.planning.pipeline_search import PipelineSearch, _plan
-from services.scheduler.planning.price import Prices, TransitionCosts
-from services.scheduler.planning.recent import RecentIteration
-from services.scheduler.planning.replay import Replay
-from services.scheduler.planning.risks import holds_more, judged_seconds, num_risks
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.solution import TIE, NoPlanError
-from services.scheduler.planning.solver import solve
-from services.scheduler.planning.taken_up import taken_up
-from services.scheduler.planning.virtual import bare, has_orders
+from evenkeel.layouts.instructions import Op
+from evenkeel.layouts.interleaved import interleaved_orders
+from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
+from evenkeel.layouts.timeline import timeline_of
+from evenkeel.services.scheduler.planning.coverage import uncovered_blocks
+from evenkeel.services.scheduler.planning.interleaving import Interleaving
+from evenkeel.services.scheduler.planning.levers import REGISTRY
+from evenkeel.services.scheduler.planning.links import SlowLink
+from evenkeel.services.scheduler.planning.memory import replica_peaks
+from evenkeel.services.scheduler.planning.pipeline_search import PipelineSearch, _plan
+from evenkeel.services.scheduler.planning.price import Prices, TransitionCosts
+from evenkeel.services.scheduler.planning.recent import RecentIteration
+from evenkeel.services.scheduler.planning.replay import Replay
+from evenkeel.services.scheduler.planning.risks import holds_more, judged_seconds, num_risks
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.solution import TIE, NoPlanError
+from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.services.scheduler.planning.taken_up import taken_up
+from evenkeel.services.scheduler.planning.virtual import bare, has_orders
 from tests.unit.layouts.strategies import ordered_replicas
 from tests.unit.scheduler.planning_cases import situation_of, situations
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.instructions import Op
-from layouts.schedules import one_f_one_b, zero_bubble_h1
-from layouts.timeline import run_programs
-from services.scheduler.planning.makespan import pipeline_makespan
+from evenkeel.layouts.instructions import Op
+from evenkeel.layouts.schedules import one_f_one_b, zero_bubble_h1
+from evenkeel.layouts.timeline import run_programs
+from evenkeel.services.scheduler.planning.makespan import pipeline_makespan
 
 SECONDS = st.floats(0.01, 5.0)
 

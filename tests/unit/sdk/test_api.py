@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-import trainer_sdk as evenkeel
-from trainer_sdk.emit import left_value
-from trainer_sdk.emit.iteration import Iteration
+import evenkeel
+from evenkeel.trainer_sdk.emit import left_value
+from evenkeel.trainer_sdk.emit.iteration import Iteration
 
 
 @pytest.fixture(autouse=True)

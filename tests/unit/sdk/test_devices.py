@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.devices.emulated_device import EmulatedDevice
-from trainer_sdk.devices.matrix_probe import MatrixProbe
-from trainer_sdk.devices.real_device import CpuDevice
-from trainer_sdk.devices.speeds import SpeedTable
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
+from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
+from evenkeel.trainer_sdk.devices.speeds import SpeedTable
 
 
 class Clock:

@@ -1,11 +1,11 @@
 """The pure parts of the emit path."""
 
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from trainer_sdk.emit.progress import ProgressMark
-from trainer_sdk.emit.progress_reports import ProgressReports
-from trainer_sdk.emit.record_builder import RecordBuilder, Source
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.emit.progress_reports import ProgressReports
+from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
 
 
 def test_records_are_numbered_and_say_who_where_and_what_was_dropped() -> None:

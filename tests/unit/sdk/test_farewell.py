@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from trainer_sdk.emit.farewell import farewell
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.emit.farewell import farewell
 
 DIED, FINISHED, LOST = (
     pb.PROCESS_EVENT_KIND_DIED,

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from layouts.layout import uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from trainer_sdk.launcher.__main__ import main
-from trainer_sdk.launcher.job_file import load_job
-from trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
-from trainer_sdk.launcher.run_folder import FILE_NAME, held
-from trainer_sdk.launcher.run_state import RankProcess, RunState, read_run_state
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.trainer_sdk.launcher.__main__ import main
+from evenkeel.trainer_sdk.launcher.job_file import load_job
+from evenkeel.trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
+from evenkeel.trainer_sdk.launcher.run_folder import FILE_NAME, held
+from evenkeel.trainer_sdk.launcher.run_state import RankProcess, RunState, read_run_state
 
 LAYOUT = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=2, num_micro_batches=8)
 UNIFORM = {"num_blocks": 4, "tensor": 2, "pipeline": 2, "data": 2, "num_micro_batches": 8}

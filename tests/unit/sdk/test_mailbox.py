@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from layouts.layout import uniform_layout
-from layouts.rank_state import RankPhase, RankState
-from trainer_sdk.control.mailbox import Mailbox, StalePlanError
-from trainer_sdk.control.probe import LinkProbe
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from evenkeel.trainer_sdk.control.probe import LinkProbe
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=2)
 

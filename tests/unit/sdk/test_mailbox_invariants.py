@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from layouts.layout import uniform_layout
-from layouts.rank_state import RankPhase, RankState
-from trainer_sdk.control.mailbox import Mailbox, StalePlanError
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 LAYOUT = uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=1, num_micro_batches=1)
 EPOCHS = st.integers(min_value=1, max_value=6)

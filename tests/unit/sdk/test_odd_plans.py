@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.layout import uniform_layout
-from layouts.rank_state import RankPhase, RankState, StandIn
-from trainer_sdk.control.mailbox import Mailbox, StalePlanError
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape, commit_from_proto, commit_to_proto
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.rank_state import RankPhase, RankState, StandIn
+from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape, commit_from_proto, commit_to_proto
 
 LAYOUT = uniform_layout(num_blocks=2, tensor=1, pipeline=2, data=1, num_micro_batches=2)
 TRAINING = RankState(rank=1, incarnation=0, phase=RankPhase.TRAINING, epoch=3, iteration=5, steps_applied=5)

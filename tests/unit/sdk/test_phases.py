@@ -5,10 +5,10 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.devices.real_device import CpuDevice
-from trainer_sdk.emit.phases import Phases
-from trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice
+from evenkeel.trainer_sdk.emit.phases import Phases
+from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 
 class Clock:

@@ -3,11 +3,10 @@ import threading
 from pathlib import Path
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from trainer_sdk.emit.null_emitter import NullEmitter
-from trainer_sdk.launcher.noting_emitter import NotingEmitter
-from trainer_sdk.launcher.progress_board import Note, ProgressBoard
-from trainer_sdk.launcher.progress_lines import ProgressLines
+from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
+from evenkeel.trainer_sdk.launcher.noting_emitter import NotingEmitter
+from evenkeel.trainer_sdk.launcher.progress_board import Note, ProgressBoard
+from evenkeel.trainer_sdk.launcher.progress_lines import ProgressLines
 
 
 class Clock:

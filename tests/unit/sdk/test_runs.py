@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from layouts.layout import uniform_layout
-from trainer_sdk.launcher.job_spec import JobSpec
-from trainer_sdk.launcher.run_state import RunState
-from trainer_sdk.launcher.runs import numbered
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.run_state import RunState
+from evenkeel.trainer_sdk.launcher.runs import numbered
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 import pytest
 
-from layouts.layout import uniform_layout
-from services.scheduler.planning.cost_model import CostModel, Workload
-from simulator.fleet.detection import DetectorModel
-from simulator.fleet.models import MODELS
-from simulator.fleet.simulation import FleetSimulation
-from simulator.fleet.strategy import Costs
-from simulator.fleet.topology import Topology
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.simulator.fleet.detection import DetectorModel
+from evenkeel.simulator.fleet.models import MODELS
+from evenkeel.simulator.fleet.simulation import FleetSimulation
+from evenkeel.simulator.fleet.strategy import Costs
+from evenkeel.simulator.fleet.topology import Topology
 
 
 class Job:

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.baselines import STRATEGIES
-from simulator.baselines.oobleck import partitions
-from simulator.baselines.recover import roles
-from simulator.baselines.recycle import normalised_grid, rerouted
-from simulator.baselines.resihp import kept_ranks
-from simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.baselines.oobleck import partitions
+from evenkeel.simulator.baselines.recover import roles
+from evenkeel.simulator.baselines.recycle import normalised_grid, rerouted
+from evenkeel.simulator.baselines.resihp import kept_ranks
+from evenkeel.simulator.fleet.faults import Fault, FaultProcess, Spacing, drawn_faults
 
 HOUR = 3600.0
 

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.planning.cases import large_case
-from simulator.baselines import STRATEGIES
-from simulator.fleet.comparison import run_scenario
-from simulator.fleet.conditions import Conditions, noise_factors, replica_seconds
-from simulator.fleet.detection import DetectorModel
-from simulator.fleet.faults import LinkFault
-from simulator.fleet.operation import Operation, operation_of, operation_seconds
-from simulator.fleet.scenario import ScenarioError, scenario_of
-from simulator.fleet.simulation import FleetSimulation
-from simulator.fleet.strategy import Costs
-from simulator.fleet.topology import Topology
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.comparison import run_scenario
+from evenkeel.simulator.fleet.conditions import Conditions, noise_factors, replica_seconds
+from evenkeel.simulator.fleet.detection import DetectorModel
+from evenkeel.simulator.fleet.faults import LinkFault
+from evenkeel.simulator.fleet.operation import Operation, operation_of, operation_seconds
+from evenkeel.simulator.fleet.scenario import ScenarioError, scenario_of
+from evenkeel.simulator.fleet.simulation import FleetSimulation
+from evenkeel.simulator.fleet.strategy import Costs
+from evenkeel.simulator.fleet.topology import Topology
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
 
 SCENARIO = {

@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.layout import uniform_layout
-from simulator.baselines import STRATEGIES
-from simulator.fleet.cut_iteration import cut_by
-from simulator.fleet.faults import Fault
-from simulator.fleet.operation import Operation, operation_of
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.cut_iteration import cut_by
+from evenkeel.simulator.fleet.faults import Fault
+from evenkeel.simulator.fleet.operation import Operation, operation_of
 
 QUOTA, STAGES, REPLICAS = 8, 4, 4
 

@@ -3,8 +3,8 @@ from itertools import pairwise
 
 import pytest
 
-from simulator.baselines import STRATEGIES
-from simulator.fleet.faults import Fault, FaultProcess, drawn_faults
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.faults import Fault, FaultProcess, drawn_faults
 
 HOUR = 3600.0
 

@@ -2,21 +2,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layouts.layout import uniform_layout
-from services.scheduler.planning.cost_model import CostModel, Workload
-from simulator.baselines import STRATEGIES
-from simulator.baselines.evenkeel import Evenkeel
-from simulator.baselines.ft_hsdp import FtHsdp
-from simulator.baselines.synchronous_restart import SynchronousRestart, recovery_seconds
-from simulator.fleet.detection import DetectorModel, measured_detector
-from simulator.fleet.faults import Fault
-from simulator.fleet.group_building import Vote, group_building, group_seconds, vote_messages
-from simulator.fleet.models import MODELS
-from simulator.fleet.operation import operation_of, operation_seconds
-from simulator.fleet.representatives import Representatives
-from simulator.fleet.simulation import FleetSimulation
-from simulator.fleet.strategy import Costs, Question
-from simulator.fleet.topology import Topology
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.baselines.evenkeel import Evenkeel
+from evenkeel.simulator.baselines.ft_hsdp import FtHsdp
+from evenkeel.simulator.baselines.synchronous_restart import SynchronousRestart, recovery_seconds
+from evenkeel.simulator.fleet.detection import DetectorModel, measured_detector
+from evenkeel.simulator.fleet.faults import Fault
+from evenkeel.simulator.fleet.group_building import Vote, group_building, group_seconds, vote_messages
+from evenkeel.simulator.fleet.models import MODELS
+from evenkeel.simulator.fleet.operation import operation_of, operation_seconds
+from evenkeel.simulator.fleet.representatives import Representatives
+from evenkeel.simulator.fleet.simulation import FleetSimulation
+from evenkeel.simulator.fleet.strategy import Costs, Question
+from evenkeel.simulator.fleet.topology import Topology
 
 
 class Wide:

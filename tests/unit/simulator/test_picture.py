@@ -1,9 +1,9 @@
 import pytest
 
-from simulator.baselines import STRATEGIES
-from simulator.fleet.faults import Fault
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.faults import Fault
 
-picture = pytest.importorskip("simulator.fleet.picture")
+picture = pytest.importorskip("evenkeel.simulator.fleet.picture")
 
 
 def test_runs_are_drawn_into_a_file(small, tmp_path):

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layouts.interleaved import interleaved_orders
-from layouts.layout import Layout, Replica, Stage, uniform_layout
-from layouts.model import BlockCost, ModelSpec
-from layouts.routes import Route
-from simulator.hardware import Hardware
-from simulator.links import LinkConditions
-from simulator.noise import real_series, resampled_factors
-from simulator.observations import observations
-from simulator.pipeline_run import run_pipeline
-from simulator.workload import Workload, draw_lengths, length_histogram, packed_workload
+from evenkeel.layouts.interleaved import interleaved_orders
+from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
+from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.layouts.routes import Route
+from evenkeel.simulator.hardware import Hardware
+from evenkeel.simulator.links import LinkConditions
+from evenkeel.simulator.noise import real_series, resampled_factors
+from evenkeel.simulator.observations import observations
+from evenkeel.simulator.pipeline_run import run_pipeline
+from evenkeel.simulator.workload import Workload, draw_lengths, length_histogram, packed_workload
 from tests.unit.layouts.strategies import layouts
 
 BLOCK = BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0, max_width=12)

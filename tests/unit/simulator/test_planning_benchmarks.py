@@ -6,7 +6,7 @@ from benchmarks.planning.availability import dropped, healthy_seconds, job, nonu
 from benchmarks.planning.cases import case_of
 from benchmarks.planning.half_lost import course
 from benchmarks.planning.spare_domains import lost
-from simulator.fleet.operation import operation_of, operation_seconds
+from evenkeel.simulator.fleet.operation import operation_of, operation_seconds
 
 
 @pytest.fixture(scope="module")

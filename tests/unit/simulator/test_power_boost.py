@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.baselines import STRATEGIES
-from simulator.fleet.faults import Fault
-from simulator.fleet.operation import operation_of, operation_seconds
-from simulator.fleet.power import PowerBoost
-from simulator.fleet.scenario import ScenarioError, scenario_of
-from simulator.fleet.strategy import Costs, Question
-from simulator.fleet.transition import transition_seconds
-from simulator.levers.power_boost import at_the_limit, boostable, boosted, extra_power
+from evenkeel.simulator.baselines import STRATEGIES
+from evenkeel.simulator.fleet.faults import Fault
+from evenkeel.simulator.fleet.operation import operation_of, operation_seconds
+from evenkeel.simulator.fleet.power import PowerBoost
+from evenkeel.simulator.fleet.scenario import ScenarioError, scenario_of
+from evenkeel.simulator.fleet.strategy import Costs, Question
+from evenkeel.simulator.fleet.transition import transition_seconds
+from evenkeel.simulator.levers.power_boost import at_the_limit, boostable, boosted, extra_power
 
 POWER = PowerBoost()
 SCENARIO = {

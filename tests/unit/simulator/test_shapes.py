@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.shapes import TERMS, Shape, ShapeCost, device_bytes, fitted, terms
+from evenkeel.simulator.shapes import TERMS, Shape, ShapeCost, device_bytes, fitted, terms
 
 BLOOM = Shape(
     layers=70,

@@ -4,9 +4,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from cli.errors import CommandError, ExitStatus
-from cli.main import app
-from layouts.json_schema import complaint
+from evenkeel.cli.errors import CommandError, ExitStatus
+from evenkeel.cli.main import app
+from evenkeel.layouts.json_schema import complaint
 
 SCENARIO = """
 name: one death

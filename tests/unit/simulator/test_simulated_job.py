@@ -4,13 +4,13 @@ import threading
 
 import pytest
 
-from layouts.layout import uniform_layout
-from layouts.rank_state import RankPhase
-from services.scheduler.planning.repair import repaired
-from simulator.fleet.models import TransformerShape
-from simulator.hardware import Hardware
-from simulator.live.simulated_job import Documents, SimulatedJob
-from trainer_sdk.control.state import ApplyMode, Commit, Reshape
+from evenkeel.layouts.layout import uniform_layout
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.services.scheduler.planning.repair import repaired
+from evenkeel.simulator.fleet.models import TransformerShape
+from evenkeel.simulator.hardware import Hardware
+from evenkeel.simulator.live.simulated_job import Documents, SimulatedJob
+from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 
 NOW = 1_800_000_000.0
 SHAPE = TransformerShape(num_layers=8, hidden=512, heads=8, kv_heads=8, feed_forward=2048)

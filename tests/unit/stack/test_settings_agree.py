@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.settings_page import (
+from evenkeel.cli.settings_page import (
     CLIENT_SETTINGS,
     COMPOSE_SETTINGS,
     PREFIX,
@@ -15,8 +15,8 @@ from cli.settings_page import (
     service_settings,
     settings_class,
 )
-from stack.kafka_jars import kafka_version
-from stack.services import SERVICE_NAMES
+from evenkeel.stack.kafka_jars import kafka_version
+from evenkeel.stack.services import SERVICE_NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -77,7 +77,9 @@ def test_the_services_are_one_image_that_differs_by_command() -> None:
     ours = [SERVICES[name] for name in (*SERVICE_NAMES, "migrate", "topics")]
     assert len({each["image"] for each in ours}) == 1
     assert len({tuple(each["command"]) for each in ours}) == len(ours)
-    assert {SERVICES[name]["command"][-1] for name in SERVICE_NAMES} == {f"services.{name}" for name in SERVICE_NAMES}
+    assert {SERVICES[name]["command"][-1] for name in SERVICE_NAMES} == {
+        f"evenkeel.services.{name}" for name in SERVICE_NAMES
+    }
 
 
 def test_nothing_is_published_beyond_this_machine_by_default_and_no_container_has_a_fixed_name() -> None:

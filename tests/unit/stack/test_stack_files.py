@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from stack import paths
-from stack.addresses import Addresses
-from stack.errors import StackError, log_tail
-from stack.locks import try_lock
-from stack.paths import stack_folder
-from stack.pids import is_alive, start_mark
-from stack.ports import free_ports, is_listening
-from stack.services import SERVICE_NAMES, service_process
-from stack.state import (
+from evenkeel.stack import paths
+from evenkeel.stack.addresses import Addresses
+from evenkeel.stack.errors import StackError, log_tail
+from evenkeel.stack.locks import try_lock
+from evenkeel.stack.paths import stack_folder
+from evenkeel.stack.pids import is_alive, start_mark
+from evenkeel.stack.ports import free_ports, is_listening
+from evenkeel.stack.services import SERVICE_NAMES, service_process
+from evenkeel.stack.state import (
     Phase,
     StackState,
     lock_path,

@@ -5,8 +5,8 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.topics import PROFILES, RECORDS, TOPICS
-from stack.topics import WantedTopic, drift, wanted_topics
+from evenkeel.contracts.topics import PROFILES, RECORDS, TOPICS
+from evenkeel.stack.topics import WantedTopic, drift, wanted_topics
 
 WANTED = wanted_topics()
 PARTITIONS = {topic.name: topic.num_partitions for topic in WANTED}

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from services.telemetry.adapters.block_builder import SampleSources, build_block
-from services.telemetry.domain.observed import ArrivedSample
-from services.telemetry.domain.sample_block import COLUMNS, Names, SampleBlock, Workloads
+from evenkeel.services.telemetry.adapters.block_builder import SampleSources, build_block
+from evenkeel.services.telemetry.domain.observed import ArrivedSample
+from evenkeel.services.telemetry.domain.sample_block import COLUMNS, Names, SampleBlock, Workloads
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 
 def block_of(samples: Sequence[tuple[int, pb.Sample]], *, offsets: Sequence[int] | None = None) -> SampleBlock:

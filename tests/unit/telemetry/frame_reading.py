@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
+from evenkeel.services.telemetry.adapters.frame_writer import frame_observation
+from evenkeel.services.telemetry.domain.observed import ArrivedSample, ClosedFrame
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-
-from services.telemetry.adapters.frame_writer import frame_observation
-from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
 
 
 def frame_of(samples: Sequence[ArrivedSample]) -> pb.Frame:

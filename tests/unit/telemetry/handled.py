@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from prometheus_client import CollectorRegistry
 
-from contracts.topics import RECORDS
-from contracts.unrolled import unrolled
-from services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
-from services.telemetry.domain.rollups import FinishedWindow, RollupHold
-from services.telemetry.handler import TelemetryHandler
-from services.telemetry.metrics import TelemetryMetrics
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.contracts.unrolled import unrolled
+from evenkeel.services.common.kafka import Batch, ConsumedRecord, OutgoingRecord, Partition, Rejection
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupHold
+from evenkeel.services.telemetry.handler import TelemetryHandler
+from evenkeel.services.telemetry.metrics import TelemetryMetrics
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 PARTITION = Partition(RECORDS.name, 0)
 

@@ -1,8 +1,8 @@
 """A joiner under way, and what comes out of it."""
 
-from services.telemetry.domain.frame_rules import FrameRules
-from services.telemetry.domain.frames import FrameJoiner
-from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
+from evenkeel.services.telemetry.domain.frame_rules import FrameRules
+from evenkeel.services.telemetry.domain.frames import FrameJoiner
+from evenkeel.services.telemetry.domain.observed import ArrivedSample, ClosedFrame
 from tests.unit.telemetry.samples import sample
 
 

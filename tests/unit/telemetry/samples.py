@@ -1,6 +1,6 @@
 """Samples, events and progress with only what a test cares about."""
 
-from services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, ArrivedSample, EventKind
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedProgress, ArrivedSample, EventKind
 
 
 def sample(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from services.telemetry.domain import job_stream
-from services.telemetry.domain.frames import FrameJoiner
-from services.telemetry.domain.job_stream import JobStream
-from services.telemetry.domain.observed import ArrivedEvent, ArrivedSample, ClosedFrame, EventKind
-from services.telemetry.domain.sample_block import SampleBlock
+from evenkeel.services.telemetry.domain import job_stream
+from evenkeel.services.telemetry.domain.frames import FrameJoiner
+from evenkeel.services.telemetry.domain.job_stream import JobStream
+from evenkeel.services.telemetry.domain.observed import ArrivedEvent, ArrivedSample, ClosedFrame, EventKind
+from evenkeel.services.telemetry.domain.sample_block import SampleBlock
 from tests.unit.telemetry.handled import PARTITION, Service
 
 JOBS = ("bad", "good")

@@ -5,8 +5,8 @@ from collections import defaultdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.telemetry.domain.frames import FrameJoiner
-from services.telemetry.domain.observed import ArrivedSample, ClosedFrame
+from evenkeel.services.telemetry.domain.frames import FrameJoiner
+from evenkeel.services.telemetry.domain.observed import ArrivedSample, ClosedFrame
 from tests.unit.telemetry.blocks import block_of_arrived
 from tests.unit.telemetry.joining import add_all, ranks_of, settled_joiner
 from tests.unit.telemetry.samples import sample

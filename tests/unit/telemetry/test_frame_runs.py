@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Sequence
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.unrolled import unrolled
-from services.common.kafka import FetchedRecords
-from services.telemetry.adapters.observation_codec import observation_record, observation_records
-from services.telemetry.adapters.record_batch import RecordBatchDecoder
-from services.telemetry.adapters.run_writer import MOST_SAMPLES
-from services.telemetry.domain.job_stream import JobStream
-from services.telemetry.domain.observed import Numbered
+from evenkeel.contracts.unrolled import unrolled
+from evenkeel.services.common.kafka import FetchedRecords
+from evenkeel.services.telemetry.adapters.observation_codec import observation_record, observation_records
+from evenkeel.services.telemetry.adapters.record_batch import RecordBatchDecoder
+from evenkeel.services.telemetry.adapters.run_writer import MOST_SAMPLES
+from evenkeel.services.telemetry.domain.job_stream import JobStream
+from evenkeel.services.telemetry.domain.observed import Numbered
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.unit.telemetry.frame_reading import sample_in, without_key
 from tests.unit.telemetry.handled import PARTITION, Service
 from tests.unit.telemetry.test_record_batch import consumed

@@ -1,8 +1,8 @@
 import pytest
 
-from services.telemetry.domain.frame_rules import FrameRules
-from services.telemetry.domain.frames import FrameJoiner, Outcome
-from services.telemetry.domain.observed import ClosedFrame
+from evenkeel.services.telemetry.domain.frame_rules import FrameRules
+from evenkeel.services.telemetry.domain.frames import FrameJoiner, Outcome
+from evenkeel.services.telemetry.domain.observed import ClosedFrame
 from tests.unit.telemetry.joining import add_all, ranks_of, settled_joiner
 from tests.unit.telemetry.samples import sample
 

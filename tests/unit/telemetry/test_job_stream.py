@@ -1,8 +1,8 @@
 import pytest
 
-from services.telemetry.domain.frames import FrameJoiner
-from services.telemetry.domain.job_stream import JobStream
-from services.telemetry.domain.observed import ClosedFrame, EventKind, Numbered, Picture
+from evenkeel.services.telemetry.domain.frames import FrameJoiner
+from evenkeel.services.telemetry.domain.job_stream import JobStream
+from evenkeel.services.telemetry.domain.observed import ClosedFrame, EventKind, Numbered, Picture
 from tests.unit.telemetry.samples import event, progress, sample
 
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.telemetry.domain.observed import EventKind, Picture
-from services.telemetry.domain.progress import ProgressWatcher, WatchRules
+from evenkeel.services.telemetry.domain.observed import EventKind, Picture
+from evenkeel.services.telemetry.domain.progress import ProgressWatcher, WatchRules
 from tests.unit.telemetry.samples import event, progress
 
 

@@ -4,17 +4,17 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.headers import record_headers
-from contracts.topics import RECORDS
-from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
-from services.telemetry.adapters.record_batch import ArrivedBatch, ArrivedRun, RecordBatchDecoder
-from services.telemetry.adapters.record_decoder import decode_record, samples_of
-from services.telemetry.domain.observed import ArrivedSample
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
+from evenkeel.services.telemetry.adapters.record_batch import ArrivedBatch, ArrivedRun, RecordBatchDecoder
+from evenkeel.services.telemetry.adapters.record_decoder import decode_record, samples_of
+from evenkeel.services.telemetry.domain.observed import ArrivedSample
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.unit.telemetry.frame_reading import frame_of, sample_in, without_key
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.telemetry.handler import ROLLUP_HOLD_RECORDS
+from evenkeel.services.telemetry.handler import ROLLUP_HOLD_RECORDS
 from tests.unit.telemetry.handled import PARTITION, Service
 
 

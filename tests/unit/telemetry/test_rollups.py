@@ -3,12 +3,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.telemetry.domain.rollups import FinishedWindow, RollupAggregator, RollupHold
-from services.telemetry.domain.sequences import RecordSequences
+from evenkeel.services.telemetry.domain.rollups import FinishedWindow, RollupAggregator, RollupHold
+from evenkeel.services.telemetry.domain.sequences import RecordSequences
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.unit.telemetry.blocks import block_of
 
 

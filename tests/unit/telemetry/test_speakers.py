@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
-from contracts.headers import record_headers
-from contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
-from contracts.topics import RECORDS
-from numeric.arrays import Ints
-from services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
-from services.scheduler.adapters.job_events import JobEvents
-from services.telemetry.adapters.record_batch import RecordBatchDecoder
-from services.telemetry.domain.sequences import RecordSequences
-from trainer_sdk.emit.record_builder import RecordBuilder, Source
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
+from evenkeel.contracts.topics import RECORDS
+from evenkeel.numeric.arrays import Ints
+from evenkeel.services.common.kafka.records import ConsumedRecord, OutgoingRecord, Partition
+from evenkeel.services.scheduler.adapters.job_events import JobEvents
+from evenkeel.services.telemetry.adapters.record_batch import RecordBatchDecoder
+from evenkeel.services.telemetry.domain.sequences import RecordSequences
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
 
 
 class Kept:

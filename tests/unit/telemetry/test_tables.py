@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numeric.arrays import Bytes, Ints
-from services.telemetry.adapters.byte_table import ByteTable, distinct, same_strings
-from services.telemetry.domain.sequences import RecordSequences
-from services.telemetry.domain.slots import Slots
+from evenkeel.numeric.arrays import Bytes, Ints
+from evenkeel.services.telemetry.adapters.byte_table import ByteTable, distinct, same_strings
+from evenkeel.services.telemetry.domain.sequences import RecordSequences
+from evenkeel.services.telemetry.domain.slots import Slots
 
 # Alike in length, in their beginnings or in their ends; some differ in one byte only.
 strings = st.one_of(

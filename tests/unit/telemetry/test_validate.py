@@ -2,14 +2,14 @@ import contextlib
 import math
 
 import pytest
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.headers import record_headers
-from contracts.topics import RECORDS, VERDICTS
-from services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
-from services.telemetry.adapters.record_decoder import decode_record
+from evenkeel.contracts.headers import record_headers
+from evenkeel.contracts.topics import RECORDS, VERDICTS
+from evenkeel.services.common.kafka import ConsumedRecord, Partition, RejectedRecordError
+from evenkeel.services.telemetry.adapters.record_decoder import decode_record
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 
 def consumed(

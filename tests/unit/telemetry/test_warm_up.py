@@ -3,16 +3,16 @@
 import subprocess
 import sys
 
-from services.telemetry.warm_up import warm_up
+from evenkeel.services.telemetry.warm_up import warm_up
 
 # In a process of its own: here other tests have had everything compiled.
 _SCRIPT = """
 import asyncio
 import sys
 
-from contracts.topics import RECORDS
+from evenkeel.contracts.topics import RECORDS
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from services.telemetry.warm_up import warm_up
+from evenkeel.services.telemetry.warm_up import warm_up
 from tests.unit.telemetry.handled import PARTITION, Service
 
 def kernels():

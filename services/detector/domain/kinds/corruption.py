@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.middle import median
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.middle import median
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
 
 _WINDOW = 12
 _STALLS = 3

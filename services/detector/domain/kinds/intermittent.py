@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.observation import FrameObservation
-from services.detector.domain.spell_course import SpellCourse
-from services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
+from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.spell_course import SpellCourse
+from evenkeel.services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 
 _TOLD = 8
 _REPUBLISH_AT = 0.1

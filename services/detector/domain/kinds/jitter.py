@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.middle import median
-from services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.middle import median
+from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

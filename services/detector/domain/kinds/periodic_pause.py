@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.kinds.jitter import FEWEST_TICKS, SHORTEST_PERIOD, slow_iterations
-from services.detector.domain.middle import RecentValues
-from services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.kinds.jitter import FEWEST_TICKS, SHORTEST_PERIOD, slow_iterations
+from evenkeel.services.detector.domain.middle import RecentValues
+from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
 

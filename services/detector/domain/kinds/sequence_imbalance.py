@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numeric.compiled import compiled
-from services.detector.domain.frame_layout import FrameLayout
-from services.detector.domain.kind import KindFinding, KindWatch, Look
-from services.detector.domain.rolling import RollingRows
-from services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.frame_layout import FrameLayout
+from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.rolling import RollingRows
+from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

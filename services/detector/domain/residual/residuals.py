@@ -11,8 +11,8 @@ stays visible. Where a row stood in the long run is kept beside it: of two that 
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.residual.peers import centres_of_peers
-from services.detector.domain.residual.recent import KEPT, Recent
+from evenkeel.services.detector.domain.residual.peers import centres_of_peers
+from evenkeel.services.detector.domain.residual.recent import KEPT, Recent
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from services.detector.domain.scan.windows import BLOCKS, LENGTHS
+from evenkeel.services.detector.domain.scan.windows import BLOCKS, LENGTHS
 
 Floats = npt.NDArray[np.float64]
 

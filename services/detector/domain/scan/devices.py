@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.residual.clocks import Clock
-from services.detector.domain.residual.recent import KEPT, Recent
-from services.detector.domain.residual.residuals import RENEWED_EVERY, Residuals
-from services.detector.domain.scan.level import level_of, level_since_onset
-from services.detector.domain.scan.recovery import SMALLEST_LEVEL, has_recovered, may_be_recovering
-from services.detector.domain.scan.scan import Scan
+from evenkeel.services.detector.domain.residual.clocks import Clock
+from evenkeel.services.detector.domain.residual.recent import KEPT, Recent
+from evenkeel.services.detector.domain.residual.residuals import RENEWED_EVERY, Residuals
+from evenkeel.services.detector.domain.scan.level import level_of, level_since_onset
+from evenkeel.services.detector.domain.scan.recovery import SMALLEST_LEVEL, has_recovered, may_be_recovering
+from evenkeel.services.detector.domain.scan.scan import Scan
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.residual.recent import KEPT
-from services.detector.domain.residual.residuals import RENEWED_EVERY
+from evenkeel.services.detector.domain.residual.recent import KEPT
+from evenkeel.services.detector.domain.residual.residuals import RENEWED_EVERY
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.scan.level import level_of
+from evenkeel.services.detector.domain.scan.level import level_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.scan.budget import Budget
-from services.detector.domain.scan.noise import RowNoise
-from services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
-from services.detector.domain.scan.windows import LENGTHS, Windows
+from evenkeel.services.detector.domain.scan.budget import Budget
+from evenkeel.services.detector.domain.scan.noise import RowNoise
+from evenkeel.services.detector.domain.scan.widths import FRAMES_OF_A_BASKET, Widths
+from evenkeel.services.detector.domain.scan.windows import LENGTHS, Windows
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ told, is not learned.
 import numpy as np
 import numpy.typing as npt
 
-from services.detector.domain.scan.windows import LENGTHS
+from evenkeel.services.detector.domain.scan.windows import LENGTHS
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -1,22 +1,22 @@
 """The registry of levers, one file each."""
 
-from services.scheduler.planning.levers.depths import Depths
-from services.scheduler.planning.levers.drop_dead import DropDead
-from services.scheduler.planning.levers.layer_split import LayerSplit
-from services.scheduler.planning.levers.lever import Lever
-from services.scheduler.planning.levers.micro_batch_quota import MicroBatchQuota
-from services.scheduler.planning.levers.migrate_stage import MigrateStage
-from services.scheduler.planning.levers.move_ranks import MoveRanks
-from services.scheduler.planning.levers.pair_stages import PairStages
-from services.scheduler.planning.levers.placement import Placement
-from services.scheduler.planning.levers.rearrange import Rearrange
-from services.scheduler.planning.levers.regroup import Regroup
-from services.scheduler.planning.levers.rejoin import Rejoin
-from services.scheduler.planning.levers.schedule import Schedule
-from services.scheduler.planning.levers.sequence_mix import SequenceMix
-from services.scheduler.planning.levers.standby import Standby
-from services.scheduler.planning.levers.tensor_width import TensorWidth
-from services.scheduler.planning.levers.virtual_stages import VirtualStages
+from evenkeel.services.scheduler.planning.levers.depths import Depths
+from evenkeel.services.scheduler.planning.levers.drop_dead import DropDead
+from evenkeel.services.scheduler.planning.levers.layer_split import LayerSplit
+from evenkeel.services.scheduler.planning.levers.lever import Lever
+from evenkeel.services.scheduler.planning.levers.micro_batch_quota import MicroBatchQuota
+from evenkeel.services.scheduler.planning.levers.migrate_stage import MigrateStage
+from evenkeel.services.scheduler.planning.levers.move_ranks import MoveRanks
+from evenkeel.services.scheduler.planning.levers.pair_stages import PairStages
+from evenkeel.services.scheduler.planning.levers.placement import Placement
+from evenkeel.services.scheduler.planning.levers.rearrange import Rearrange
+from evenkeel.services.scheduler.planning.levers.regroup import Regroup
+from evenkeel.services.scheduler.planning.levers.rejoin import Rejoin
+from evenkeel.services.scheduler.planning.levers.schedule import Schedule
+from evenkeel.services.scheduler.planning.levers.sequence_mix import SequenceMix
+from evenkeel.services.scheduler.planning.levers.standby import Standby
+from evenkeel.services.scheduler.planning.levers.tensor_width import TensorWidth
+from evenkeel.services.scheduler.planning.levers.virtual_stages import VirtualStages
 
 STRUCTURAL: tuple[Lever, ...] = (
     DropDead(),

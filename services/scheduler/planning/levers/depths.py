@@ -3,17 +3,18 @@
 With few micro-batches a pipeline that lost a stage is not best off with the stages that are left: two pipelines of two
 can beat one of three and one of one. For every way to deal the stages to at most as many pipelines as the full shape
 has, the time is estimated as if blocks could be divided at will; the best few are proposed. Only for jobs with few
-stages: in others :mod:`services.scheduler.planning.levers.move_ranks` does with few moves what this does with many.
+stages: in others :mod:`evenkeel.services.scheduler.planning.levers.move_ranks` does with few moves what this does with
+    many.
 Templates of pipelines are Oobleck's idea (SOSP'23).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from layouts.layout import Layout, Replica, Stage
-from services.scheduler.planning.levers.micro_batch_quota import best_quotas
-from services.scheduler.planning.repair import spread_quotas, with_standbys
-from services.scheduler.planning.risks import crowding
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.services.scheduler.planning.levers.micro_batch_quota import best_quotas
+from evenkeel.services.scheduler.planning.repair import spread_quotas, with_standbys
+from evenkeel.services.scheduler.planning.risks import crowding
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _MAX_GROUPS = 15
 _MAX_WAYS = 400

@@ -1,6 +1,7 @@
 """Lever: layer split. Blocks per stage by the speed of the stage's devices, for each replica on its own.
 
-The few splits that can be the fastest (:mod:`services.scheduler.planning.split_search`) are compared by their true
+The few splits that can be the fastest (:mod:`evenkeel.services.scheduler.planning.split_search`) are compared by their
+true
 longest path. With few micro-batches the form by which they are found is off by some percent; there comparing is cheap,
 and all splits are compared.
 """
@@ -12,11 +13,11 @@ from itertools import combinations
 
 import numpy as np
 
-from layouts.layout import Layout, Replica, Stage
-from services.scheduler.planning.pipeline_bound import climbed, split_parts
-from services.scheduler.planning.risks import RISK_MARGIN, crowding
-from services.scheduler.planning.situation import Situation
-from services.scheduler.planning.split_search import split_candidates
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.services.scheduler.planning.pipeline_bound import climbed, split_parts
+from evenkeel.services.scheduler.planning.risks import RISK_MARGIN, crowding
+from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.services.scheduler.planning.split_search import split_candidates
 
 _EXHAUSTIVE_WORK = 2000
 _EPSILON = 1e-9

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from layouts.layout import Layout
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.situation import Situation
 
 
 class Lever(Protocol):

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
-from layouts.layout import Layout, Replica
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.services.scheduler.planning.situation import Situation
 
 
 def best_quotas(seconds_of: Callable[[int, int], float], start: Sequence[int]) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """Lever: migrate stage. Some micro-batches of a replica run one stage on the same stage of another replica.
 
-Whole micro-batches (:mod:`services.scheduler.planning.levers.micro_batch_quota`) relieve all stages of a replica by as
+Whole micro-batches (:mod:`evenkeel.services.scheduler.planning.levers.micro_batch_quota`) relieve all stages of a
+replica by as
 much; a route relieves the slow one alone. So replicas with different slow stages help one another, as ReCycle
 (arXiv 2405.14009) does for dead and ResiHP (arXiv 2605.06374) for slow stages. Nothing moves but activations; only the
 groups of an epoch are built anew. Offered to jobs whose first layout is routable: their engine runs such layouts. Not
@@ -16,10 +17,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from layouts.layout import Layout
-from layouts.routes import Route
-from services.scheduler.planning.routed import JointRun, sizes_of
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.routes import Route
+from evenkeel.services.scheduler.planning.routed import JointRun, sizes_of
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _BUDGET = 12_000
 _MOST_OPERATIONS = 4_000

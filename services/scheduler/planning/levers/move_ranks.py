@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from layouts.layout import Layout, Replica, Stage
-from services.scheduler.planning.repair import with_standbys
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.services.scheduler.planning.repair import with_standbys
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _HEALTHY = 0.97
 _DONOR_PARTS = (0.6, 0.4, 0.25)

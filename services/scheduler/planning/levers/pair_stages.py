@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from layouts.layout import Layout, Replica, Stage
-from services.scheduler.planning.repair import with_standbys
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.services.scheduler.planning.repair import with_standbys
+from evenkeel.services.scheduler.planning.situation import Situation
 
 COARSE_QUOTA = 8
 """Micro-batches of a replica up to which rounding them costs more (6 % and up) than what gathering the loss wins."""

@@ -9,11 +9,11 @@ last or first in their replica, or together in the last replicas (as NTP packs d
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from layouts.layout import Layout, Replica, Stage
-from services.scheduler.planning.levers.tensor_width import best_stage
-from services.scheduler.planning.links import SlowLink
-from services.scheduler.planning.repair import repaired
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.services.scheduler.planning.levers.tensor_width import best_stage
+from evenkeel.services.scheduler.planning.links import SlowLink
+from evenkeel.services.scheduler.planning.repair import repaired
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _MAX_GROUPS = 15
 _MAX_TRIED = 9

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from layouts.layout import Layout, Replica
-from services.scheduler.planning.levers.move_ranks import even_stages
-from services.scheduler.planning.repair import spread_quotas, with_standbys
-from services.scheduler.planning.risks import RISK_MARGIN
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.services.scheduler.planning.levers.move_ranks import even_stages
+from evenkeel.services.scheduler.planning.repair import spread_quotas, with_standbys
+from evenkeel.services.scheduler.planning.risks import RISK_MARGIN
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _Cell = tuple[int, ...]
 _Row = tuple[_Cell, ...]

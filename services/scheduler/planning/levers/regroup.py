@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from layouts.layout import Layout, Replica
-from services.scheduler.planning.fitting import stages_within
-from services.scheduler.planning.repair import repaired, spread_quotas, with_standbys
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.services.scheduler.planning.fitting import stages_within
+from evenkeel.services.scheduler.planning.repair import repaired, spread_quotas, with_standbys
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _Ranks = tuple[int, ...]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from layouts.layout import Layout
-from services.scheduler.planning.repair import ways_to_repair
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.repair import ways_to_repair
+from evenkeel.services.scheduler.planning.situation import Situation
 
 
 class Rejoin:

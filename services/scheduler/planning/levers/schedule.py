@@ -9,8 +9,8 @@ epoch anew. Offered only to jobs whose first layout names the schedules that the
 from collections.abc import Iterable
 from dataclasses import replace
 
-from layouts.layout import Layout
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout
+from evenkeel.services.scheduler.planning.situation import Situation
 
 
 class Schedule:

@@ -2,16 +2,16 @@
 
 Micro-batches are whole and quotas coarse: with eight of them a replica that lost an eighth of its speed cannot be
 relieved by exactly that. Its micro-batches can be made smaller, since documents are many and small. The samples of the
-iteration stay the same. Offered only to jobs whose first layout has a mix (:mod:`layouts.mix`): their engine follows
-such rules. Time is taken as proportional to a micro-batch's size.
+iteration stay the same. Offered only to jobs whose first layout has a mix (:mod:`evenkeel.layouts.mix`): their engine
+follows such rules. Time is taken as proportional to a micro-batch's size.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from layouts.layout import Layout, Replica
-from layouts.mix import Mix
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.layouts.mix import Mix
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _UNITS = 1000
 _SAME = 0.002

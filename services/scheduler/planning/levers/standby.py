@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from heapq import heapify, heapreplace
 
-from layouts.layout import Layout, Replica, Stage
-from services.scheduler.planning.levers.tensor_width import best_stage
-from services.scheduler.planning.pace import Pace
-from services.scheduler.planning.repair import narrowed, with_standbys
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.services.scheduler.planning.levers.tensor_width import best_stage
+from evenkeel.services.scheduler.planning.pace import Pace
+from evenkeel.services.scheduler.planning.repair import narrowed, with_standbys
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _MAX_PLACED = 16
 _MAX_STEPS = 2

@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import lru_cache
 from heapq import heapify, heapreplace
 
-from layouts.layout import Layout, Replica, Stage
-from services.scheduler.planning.cost_model import CostModel
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.services.scheduler.planning.cost_model import CostModel
+from evenkeel.services.scheduler.planning.situation import Situation
 
 
 @lru_cache(maxsize=4096)

@@ -11,12 +11,12 @@ where links are slow: more would cross them.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from layouts.layout import Layout, Replica
-from services.scheduler.planning.interleaving import Interleaving
-from services.scheduler.planning.pipeline_search import PipelineSearch
-from services.scheduler.planning.repair import with_standbys
-from services.scheduler.planning.risks import RISK_MARGIN, holds_more
-from services.scheduler.planning.situation import Situation
+from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.services.scheduler.planning.interleaving import Interleaving
+from evenkeel.services.scheduler.planning.pipeline_search import PipelineSearch
+from evenkeel.services.scheduler.planning.repair import with_standbys
+from evenkeel.services.scheduler.planning.risks import RISK_MARGIN, holds_more
+from evenkeel.services.scheduler.planning.situation import Situation
 
 _WORTH = 0.995
 

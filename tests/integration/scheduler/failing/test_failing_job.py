@@ -7,23 +7,23 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from evenkeel.detector.v1 import detector_pb2
 
-from contracts.topics import VERDICTS
-from history.records import (
+from evenkeel.contracts.topics import VERDICTS
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.history.records import (
     PlanEventRecord,
     PlanRecord,
     VerdictRecord,
 )
-from history.vocabulary import JobState, PlanState, VerdictKind
-from services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
-from services.common.kafka.dead_letters import SUFFIX
-from services.common.kafka.loop import LoopConfig
-from services.common.metrics import KafkaMetrics, create_registry
-from services.scheduler.adapters.findings import DECODERS
-from services.scheduler.adapters.intake import Intake
-from services.scheduler.adapters.store import Change, Store
-from services.scheduler.faults import JobAwayError
+from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
+from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
+from evenkeel.services.common.kafka.dead_letters import SUFFIX
+from evenkeel.services.common.kafka.loop import LoopConfig
+from evenkeel.services.common.metrics import KafkaMetrics, create_registry
+from evenkeel.services.scheduler.adapters.findings import DECODERS
+from evenkeel.services.scheduler.adapters.intake import Intake
+from evenkeel.services.scheduler.adapters.store import Change, Store
+from evenkeel.services.scheduler.faults import JobAwayError
 from tests.integration.scheduler.conftest import (
     PATIENT_SECONDS,
     Scheduler,
@@ -47,7 +47,7 @@ _DECIDED = (PlanState.COMMITTED, PlanState.APPLIED, PlanState.MEASURED)
 
 @contextlib.asynccontextmanager
 async def consuming(kafka: str, scheduler: Scheduler, group: str) -> AsyncIterator[None]:
-    """What ``services.scheduler.main`` puts together to read Kafka."""
+    """What ``evenkeel.services.scheduler.main`` puts together to read Kafka."""
     metrics = KafkaMetrics(create_registry())
     config = KafkaClientConfig(bootstrap_servers=kafka, client_id=group, security={})
     producer = KafkaProducer(config, metrics)

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import grpc
 import pytest
-from evenkeel.detector.v1 import detector_pb2
-from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from contracts.topics import PROFILES, VERDICTS
-from history.records import (
+from evenkeel.contracts.topics import PROFILES, VERDICTS
+from evenkeel.detector.v1 import detector_pb2
+from evenkeel.history.records import (
     IncidentEventRecord,
     IncidentState,
 )
-from history.vocabulary import JobState, PlanState, VerdictKind
-from services.scheduler.adapters.store import Store
-from services.scheduler.faults import JobAwayError
+from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
+from evenkeel.scheduler.v1 import scheduler_pb2_grpc
+from evenkeel.services.scheduler.adapters.store import Store
+from evenkeel.services.scheduler.faults import JobAwayError
 from tests.integration.scheduler.conftest import (
     Scheduler,
     World,

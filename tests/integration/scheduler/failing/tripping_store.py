@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from history.records import (
+from evenkeel.history.records import (
     RestartRecord,
 )
-from services.scheduler.adapters.store import Change, Store
+from evenkeel.services.scheduler.adapters.store import Change, Store
 from tests.integration.scheduler.conftest import (
     PATIENT_SECONDS,
 )

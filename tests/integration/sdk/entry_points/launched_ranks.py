@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from torch.distributed import TCPStore
 
-from layouts.rank_state import RankPhase
-from trainer_sdk.devices.device import ComputeKind
-from trainer_sdk.launcher.context import RankContext
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.launcher.context import RankContext
 
 
 def until_told(context: RankContext) -> None:

@@ -21,10 +21,10 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from trainer_sdk.emit.iteration import Iteration
-from trainer_sdk.emit.null_emitter import NullEmitter
-from trainer_sdk.emit.progress import Mark, ProgressMark
-from trainer_sdk.run import Run
+from evenkeel.trainer_sdk.emit.iteration import Iteration
+from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.progress import Mark, ProgressMark
+from evenkeel.trainer_sdk.run import Run
 
 ITERATIONS = 3
 SLOW_RANK, SLOW_SECONDS = 1, 0.1
