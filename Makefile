@@ -1,4 +1,4 @@
-# Everything that a person or CI runs. `make` alone lists it. Needs Python >= 3.11, Java 17 and Maven, nothing else:
+# Everything that a person or CI runs. `make` alone lists it. Needs Python >= 3.11, nothing else:
 # the tools come with the locked dependencies. Package indexes are whatever this machine's pip and uv are set up for.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -25,8 +25,8 @@ BENCHMARKS := kill_to_commit loss_against_reference sdk_cost telemetry_path dete
 
 # Machine code is kept beside its source; a service that finds none compiles at its start. So is what Python compiled of
 # torch, which the parts of the tests would each do anew at the same time.
-WARM_UPS := services.detector.warm_up services.scheduler.planning.warm_up services.telemetry.warm_up \
-  trainer_sdk.elastic.preload
+WARM_UPS := evenkeel.services.detector.warm_up evenkeel.services.scheduler.planning.warm_up evenkeel.services.telemetry.warm_up \
+  evenkeel.trainer_sdk.elastic.preload
 
 .PHONY: help setup demo test test-unit test-integration test-e2e test-compose lint format lock generate benchmarks clean distclean
 
@@ -39,7 +39,7 @@ demo: setup ## Run the main job through its failures on a local stack; the repor
 	evenkeel demo
 
 test: setup ## Lint and every test but test-compose at the same time; the last line is pytest's
-	pytest -p tests.beside --beside-command "make --no-print-directory lint" \
+	python -m pytest -p tests.beside --beside-command "make --no-print-directory lint" \
 	  --beside tests/integration/elastic --beside tests/unit/scheduler \
 	  --beside tests/unit/detector --beside tests/unit --along tests/integration tests/e2e $(PYTEST_FLAGS)
 
@@ -59,7 +59,9 @@ lint: setup ## Style, types, import rules, contracts; generated code and migrati
 	ruff check .
 	ruff format --check .
 	mypy
-	lint-imports --no-logo
+	@# import-linter follows no links: it reads the package as a wheel would hold it.
+	rm -rf .cache/package && mkdir -p .cache/package && cp -rL src/evenkeel .cache/package/
+	PYTHONPATH=.cache/package lint-imports --no-logo
 	cd protos && buf lint
 	python protos/breaking.py
 	python protos/generate.py --check
@@ -81,7 +83,7 @@ generate: setup ## Generate protos/gen from protos/evenkeel, docs/settings.md, d
 lock: $(UV) ## Compile requirements/*.lock from pyproject.toml; pins stay where they still fit
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements/dev.lock
 	$(COMPILE) pyproject.toml --extra services --constraint requirements/dev.lock --output-file requirements/services.lock
-	$(COMPILE) pyproject.toml --extra elastic --constraint requirements/dev.lock --output-file requirements/trainer.lock
+	$(COMPILE) pyproject.toml --extra engine --constraint requirements/dev.lock --output-file requirements/trainer.lock
 	$(COMPILE) requirements/tools.in --output-file requirements/tools.lock
 	@! grep -nE 'https?://' requirements/*.lock || { echo "a lock names a download address: see the lines above"; exit 1; }
 
@@ -104,7 +106,8 @@ $(STAMP): requirements/dev.lock requirements/tools.lock pyproject.toml | $(UV)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Evenkeel needs Python 3.11 or newer: make setup PYTHON=/path/to/python3.11"; exit 1; }
 	[ -x $(VENV)/bin/python ] || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(VENV)
-	$(UV) pip sync --quiet --require-hashes requirements/dev.lock
+	@echo "installing the locked packages: some 5 GB, most of it torch"
+	$(UV) pip sync --require-hashes requirements/dev.lock
 	$(UV) pip install --quiet --no-deps --build-constraints requirements/tools.lock --editable .
 	@echo "compiling the services' inner loops, once: a minute or so"
 	@printf '%s\n' $(WARM_UPS) | xargs -P 4 -I {} $(VENV)/bin/python -m {} > /dev/null

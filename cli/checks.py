@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from evenkeel.stack.errors import StackError
+from evenkeel.stack.java import java_program, java_version
 from evenkeel.stack.kafka_jars import kafka_version
 from evenkeel.stack.paths import cache_folder, checkout_root
 from evenkeel.stack.ports import free_ports
 from evenkeel.stack.postgres import postgres_programs
-from evenkeel.stack.requirements import INSTALL_HINT, MIN_JAVA_VERSION, java_version
 
 MIN_DISK_BYTES = 2 * 1024**3
 MIN_MEMORY_BYTES = 4 * 1024**3
@@ -54,7 +54,7 @@ def all_checks() -> Iterator[Check]:
         _packages,
         _torch,
         _java,
-        _maven,
+        _kafka,
         _postgres,
         _folder,
         _disk,
@@ -97,22 +97,23 @@ def _torch() -> Check:
 
 
 def _java() -> Check:
-    version = java_version()
-    if version is not None and version >= MIN_JAVA_VERSION:
-        return Check(name="Java", outcome=Outcome.OK, found=str(version))
-    if os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"):
-        return Check(name="Java", outcome=Outcome.OK, found="not needed: a Kafka is given")
-    return Check(name="Java", outcome=Outcome.MISSING, found=str(version or "none"), advice=INSTALL_HINT)
+    try:
+        program = java_program()
+    except StackError as error:
+        if os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"):
+            return Check(name="Java", outcome=Outcome.OK, found="not needed: a Kafka is given")
+        return Check(name="Java", outcome=Outcome.MISSING, found="none", advice=str(error))
+    return Check(name="Java", outcome=Outcome.OK, found=f"{java_version(program)}: {program}")
 
 
-def _maven() -> Check:
-    if (cache_folder() / f"kafka-{kafka_version()}").is_dir():
-        return Check(name="Kafka", outcome=Outcome.OK, found=f"{kafka_version()} is fetched")
-    if shutil.which("mvn") is not None:
-        return Check(name="Kafka", outcome=Outcome.OK, found=f"Maven will fetch {kafka_version()} at the first start")
+def _kafka() -> Check:
     if os.environ.get("EVENKEEL_KAFKA_BOOTSTRAP_SERVERS"):
         return Check(name="Kafka", outcome=Outcome.OK, found="a Kafka is given")
-    return Check(name="Kafka", outcome=Outcome.MISSING, found="neither Kafka nor Maven", advice=INSTALL_HINT)
+    if (cache_folder() / f"kafka-{kafka_version()}").is_dir():
+        return Check(name="Kafka", outcome=Outcome.OK, found=f"{kafka_version()} is fetched")
+    if _version("jgo") is None:
+        return Check(name="Kafka", outcome=Outcome.MISSING, found="nothing that fetches it", advice="make setup")
+    return Check(name="Kafka", outcome=Outcome.OK, found=f"{kafka_version()} will be fetched at the first start")
 
 
 def _postgres() -> Check:

@@ -43,7 +43,7 @@ def up(
     Example: eval "$(evenkeel stack up)"
     """
     running = running_stack(name, with_services=not servers)
-    state = running or start_in_background(name, with_services=not servers)
+    state = running or start_in_background(name, with_services=not servers, say=say)
     settings = state.addresses.environment()
     if output_of(context, output) is OutputFormat.JSON:
         show_json({"name": name, "environment": settings})

@@ -25,7 +25,7 @@ def generate(target: Path) -> None:
     outputs = [f"--{kind}_out={target}" for kind in ("python", "grpc_python", "mypy", "mypy_grpc")]
     if protoc.main(["protoc", *includes, *outputs, *sources]) != 0:
         raise SystemExit("protoc failed; see its message above")
-    for folder in [target / "evenkeel", *(target / "evenkeel").rglob("*")]:
+    for folder in (target / "evenkeel").rglob("*"):
         if folder.is_dir():
             (folder / "__init__.py").touch()
     # A file without services has an empty grpc module: noise.
@@ -33,7 +33,6 @@ def generate(target: Path) -> None:
         if "class " not in module.read_text():
             module.unlink()
             module.with_suffix(".pyi").unlink(missing_ok=True)
-    (target / "evenkeel" / "py.typed").touch()
 
 
 def stale_files(fresh: Path, committed: Path) -> list[str]:

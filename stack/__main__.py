@@ -1,4 +1,4 @@
-"""The owner of a background stack: ``python -m evenkeel.stack --name dev``. Ends on SIGTERM or SIGINT, all of it stopped."""
+"""Owner of a background stack: ``python -m evenkeel.stack --name dev``. Ends on SIGTERM or SIGINT, with all of it."""
 
 import argparse
 import signal

@@ -1,4 +1,6 @@
-"""The watchdog's process: ends the processes that it was told of when its owner is gone. Run by :mod:`evenkeel.stack.watchdog`.
+"""The watchdog's process: ends the processes it was told of when its owner is gone.
+
+:mod:`evenkeel.stack.watchdog` runs it.
 
 Lines on standard input: ``add <process id> <signal>`` and ``remove <process id>``. It imports little: it must cost
 nothing while all is well.

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from evenkeel.stack.errors import StackError, log_tail
@@ -40,8 +41,13 @@ def running_stack(name: str, *, with_services: bool) -> StackState | None:
     return None
 
 
-def start_in_background(name: str, *, with_services: bool) -> StackState:
+def start_in_background(name: str, *, with_services: bool, say: Callable[[str], None] = lambda _: None) -> StackState:
     """Starts the stack in a process of its own and returns when it runs.
+
+    Args:
+        name: Name of the stack.
+        with_services: Also the services, not only Kafka and PostgreSQL.
+        say: Told what it is at, each time that it is at something else.
 
     Raises:
         StackError: It did not start, or runs already; the message says why.
@@ -63,7 +69,7 @@ def start_in_background(name: str, *, with_services: bool) -> StackState:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
-        return _await_running(name, owner)
+        return _await_running(name, owner, say)
     except BaseException as error:
         # Also Ctrl-C: a stack that nobody waited for is not wanted.
         if owner.poll() is None:
@@ -107,7 +113,8 @@ def _end_what_is_left(state: StackState) -> None:
     end_processes([(each.process_id, signal.SIGTERM) for each in left], grace_seconds=GRACE_SECONDS)
 
 
-def _await_running(name: str, owner: subprocess.Popen[bytes]) -> StackState:
+def _await_running(name: str, owner: subprocess.Popen[bytes], say: Callable[[str], None]) -> StackState:
+    said = ""
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         ended = owner.poll() is not None
@@ -116,6 +123,9 @@ def _await_running(name: str, owner: subprocess.Popen[bytes]) -> StackState:
             raise StackError(state.error)
         if ended:
             raise StackError
+        if state is not None and state.doing not in ("", said):
+            said = state.doing
+            say(said)
         if state is not None and state.phase is Phase.RUNNING and state.owner_id == owner.pid:
             # Python would warn of a child that we leave running on purpose.
             owner.returncode = 0

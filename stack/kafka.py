@@ -4,17 +4,18 @@ import base64
 import signal
 import subprocess
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from evenkeel.stack.errors import StackError, log_tail
+from evenkeel.stack.java import java_program
 from evenkeel.stack.kafka_jars import kafka_jars
 from evenkeel.stack.loops import run_on_own_loop
 from evenkeel.stack.ports import LOOPBACK, free_ports, is_listening
 from evenkeel.stack.process import ManagedProcess
-from evenkeel.stack.requirements import require_java
 from evenkeel.stack.watchdog import Watchdog
 
 START_TIMEOUT_SECONDS = 180.0
@@ -69,11 +70,13 @@ class Kafka:
     Args:
         folder: For data, properties and ``kafka.log``; data that is there already is used.
         watchdog: Told of the process.
+        say: Told how far the first fetch of Kafka is.
     """
 
-    def __init__(self, folder: Path, watchdog: Watchdog) -> None:
+    def __init__(self, folder: Path, watchdog: Watchdog, say: Callable[[str], None] = lambda _: None) -> None:
         self._folder = folder
         self._watchdog = watchdog
+        self._say = say
         self._process: ManagedProcess | None = None
         self._ports: list[int] = []
 
@@ -91,13 +94,12 @@ class Kafka:
         """Starts the broker and returns when it answers; fetches Kafka first where needed.
 
         Raises:
-            StackError: Java or Maven is missing, or the broker did not come up.
+            StackError: Java is missing, Kafka could not be fetched, or the broker did not come up.
         """
-        require_java()
-        jars = kafka_jars()
+        java = [java_program(), *JAVA_OPTIONS, "-cp", f"{kafka_jars(self._say)}/*"]
         for attempt in range(NUM_ATTEMPTS):
             try:
-                self._start_once(jars)
+                self._start_once(java)
                 return
             except StackError as error:
                 self.stop(grace_seconds=0)
@@ -110,7 +112,7 @@ class Kafka:
         if self._process is not None:
             self._process.stop(grace_seconds=grace_seconds)
 
-    def _start_once(self, jars: Path) -> None:
+    def _start_once(self, java: list[str]) -> None:
         # A broker that starts again is found where it was, unless somebody sits there now.
         if not self._ports or any(is_listening(port) for port in self._ports):
             self._ports = free_ports(2)
@@ -119,7 +121,6 @@ class Kafka:
         data.mkdir(parents=True, exist_ok=True)
         properties = self._folder / "server.properties"
         properties.write_text(PROPERTIES.format(host=LOOPBACK, port=port, controller_port=controller_port, data=data))
-        java = ["java", *JAVA_OPTIONS, "-cp", f"{jars}/*"]
         if not (data / "meta.properties").exists():
             self._format(java, properties)
         self._process = ManagedProcess(

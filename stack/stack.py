@@ -65,6 +65,7 @@ class Stack:
         self._keepers: dict[str, Keeper] = {}
         self._supervisor: Supervisor | None = None
         self._phase = Phase.STARTING
+        self._doing = ""
         # Keepers write the state too: what was seen later must not be replaced by what was seen before.
         self._state_lock = threading.Lock()
 
@@ -118,10 +119,14 @@ class Stack:
             if not self._keep_data:
                 self._remove_data()
             self._watchdog.start()
+            self._say("starting Kafka and PostgreSQL")
             self._start_servers()
+            self._say("making the history's tables and the topics")
             upgrade_database(self._addresses.database_url)
             apply_topics(self._addresses.kafka_bootstrap_servers)
+            self._say(f"starting {', '.join(self._service_names)}" if self._service_names else "")
             self._start_services()
+            self._say("")
             self._enter(Phase.RUNNING)
         except BaseException as error:
             self._shut_down(failure=str(error) if isinstance(error, StackError) else "")
@@ -189,7 +194,7 @@ class Stack:
             _address_in_environment(f"EVENKEEL_{name}") for name in ("KAFKA_BOOTSTRAP_SERVERS", "DATABASE_URL")
         )
         if not kafka_address:
-            self._kafka = Kafka(self.folder / "kafka", self._watchdog)
+            self._kafka = Kafka(self.folder / "kafka", self._watchdog, self._say)
         if not database_url:
             self._postgres = Postgres(self.folder / "postgres", self._watchdog)
         with ThreadPoolExecutor(max_workers=2, thread_name_prefix="start") as pool:
@@ -235,6 +240,11 @@ class Stack:
         )
         self._supervisor.start()
 
+    def _say(self, doing: str) -> None:
+        """What whoever waits for the stack is shown."""
+        self._doing = doing
+        self._write_state()
+
     def _enter(self, phase: Phase) -> None:
         self._phase = phase
         self._write_state()
@@ -255,7 +265,12 @@ class Stack:
             for name, process_id in self.service_process_ids.items():
                 processes[name] = process_state(process_id, restarts=self.service_restarts[name])
             state = StackState(
-                name=self.name, phase=self._phase, owner_id=os.getpid(), addresses=self._addresses, processes=processes
+                name=self.name,
+                phase=self._phase,
+                owner_id=os.getpid(),
+                addresses=self._addresses,
+                processes=processes,
+                doing=self._doing,
             )
             write_state(state)
 

@@ -53,6 +53,7 @@ class StackState:
         addresses: Where its parts are.
         processes: Its processes by name.
         error: Why it failed; empty unless it did.
+        doing: What a stack that starts is at.
     """
 
     name: str
@@ -61,6 +62,7 @@ class StackState:
     addresses: Addresses = field(default_factory=Addresses)
     processes: Mapping[str, ProcessState] = field(default_factory=dict)
     error: str = ""
+    doing: str = ""
 
 
 def process_state(process_id: int, *, restarts: int = 0) -> ProcessState:
@@ -112,6 +114,7 @@ def read_state(name: str) -> StackState | None:
         addresses=Addresses(**document["addresses"]),
         processes={key: ProcessState(**value) for key, value in document["processes"].items()},
         error=document["error"],
+        doing=document.get("doing", ""),
     )
 
 

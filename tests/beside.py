@@ -6,7 +6,7 @@ right; what looks at the clock itself is marked so and runs with those. One that
 they do, and has the same right. Each folder has a process: one that waits leaves its time to the next. A command that
 only computes, as a check of types, may run beside them too: the run ends when it fails.
 
-    pytest -p tests.beside --beside-command mypy --beside tests/unit --along tests/integration tests/e2e
+    python -m pytest -p tests.beside --beside-command mypy --beside tests/unit --along tests/integration tests/e2e
 """
 
 import json

@@ -24,7 +24,7 @@ _PUBLISH_INTERVAL_SECONDS = 0.5  # nobody acts on a plain loop's step count; it 
 
 
 class Run:
-    """This process's part of a watched job. Made by :func:`evenkeel.trainer_sdk.api.start`; used by the training thread.
+    """This process's part of a watched job. Made by :func:`~evenkeel.trainer_sdk.api.start`, for the training thread.
 
     Args:
         emitter: Where samples go.

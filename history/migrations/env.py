@@ -1,4 +1,4 @@
-"""Runs migrations on the connection that :mod:`evenkeel.history.migrate` passes in; one migrator at a time per database."""
+"""Runs migrations on the connection that :mod:`~evenkeel.history.migrate` passes in; one migrator per database."""
 
 from alembic import context
 from sqlalchemy import Connection, text

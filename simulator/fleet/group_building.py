@@ -20,7 +20,7 @@ PUBLISHED_SECONDS = ((8, 0.06), (2_048, 5.0), (16_384, 17.0), (22_528, 30.0), (6
 
 
 class Vote(StrEnum):
-    """How the step vote is held: in one group of all ranks, or as the engine does, in :mod:`evenkeel.layouts.levels`."""
+    """How the step vote is held: in one group of all ranks, or as the engine does (:mod:`evenkeel.layouts.levels`)."""
 
     FLAT = "flat"
     LEVELS = "levels"

@@ -53,7 +53,7 @@ def advance(
     paired: bool,
     decided: Bools,
 ) -> tuple[float, int, int]:
-    """Adds a frame to the sequential tests of some devices (see :mod:`evenkeel.services.detector.domain.sequential_test`).
+    """Adds a frame to the sequential tests of some devices (:mod:`evenkeel.services.detector.domain.sequential_test`).
 
     Args:
         numbers: The table of numbers, the sums included; those are written.

@@ -1,4 +1,4 @@
-"""What the scheduler knows of one job. Immutable: transitions in :mod:`evenkeel.services.scheduler.domain.transitions`."""
+"""What the scheduler knows of one job. Immutable; changed in :mod:`evenkeel.services.scheduler.domain.transitions`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

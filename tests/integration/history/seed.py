@@ -1,4 +1,4 @@
-"""A small fleet's past, written through ``evenkeel.history.writes`` only: what ``docs/sql.md`` shows and the tests read.
+"""A small fleet's past, written by ``evenkeel.history.writes`` only: what ``docs/sql.md`` shows and the tests read.
 
 Job ``bert`` (tenant ``research``) trained for a day in the first week; job ``llama`` (default tenant) for nine days,
 with a slow device, a death and a replacement, a second slow spell of the same device, and a hang that nobody solved.

@@ -11,7 +11,7 @@ import pytest
 
 INI = "[pytest]\naddopts = --import-mode=importlib --strict-markers\nmarkers = clock: as in tests/conftest.py\n"
 # Other plugins take longer to load than all the rest of a run.
-ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+ALONE = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
 PASSES = "def test_it_passes():\n    pass\n"
 FAILS = "def test_it_fails():\n    assert 1 == 2, 'one is not two'\n"
 FAILS_TO_TEAR_DOWN = (

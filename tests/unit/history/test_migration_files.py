@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-import evenkeel.history.migrations.versions
 from evenkeel.history import migrate
+from evenkeel.history.migrations import versions
 
-FOLDER = Path(next(iter(history.migrations.versions.__path__)))
+FOLDER = Path(next(iter(versions.__path__)))
 MIGRATIONS = sorted(path for path in FOLDER.glob("v*.py"))
 ALLOWED = {"alembic", "datetime", "sqlalchemy"}
 

@@ -83,7 +83,7 @@ def test_a_wrong_setting_is_named_in_one_line_and_the_loop_goes_on(
 
 def test_a_loop_that_sets_up_no_logging_sees_what_is_wrong_on_standard_error() -> None:
     environment = {**os.environ, "EVENKEEL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    loop = "import trainer_sdk as evenkeel; evenkeel.start()"
+    loop = "import evenkeel; evenkeel.start()"
     done = subprocess.run([sys.executable, "-c", loop], env=environment, capture_output=True, text=True, check=True)
     assert done.stderr == "EVENKEEL_JOB_ID is not set: this process is not watched\n"
 

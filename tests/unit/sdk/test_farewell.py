@@ -50,7 +50,7 @@ def test_an_error_of_its_own_is_its_death_with_the_first_line_of_the_error() -> 
 def test_at_exit_the_interpreter_knows_what_a_process_ends_with(ends_with: str, error: str) -> None:
     script = (
         "import atexit\n"
-        "from trainer_sdk.emit.farewell import ending_error\n"
+        "from evenkeel.trainer_sdk.emit.farewell import ending_error\n"
         "atexit.register(lambda: print(repr(ending_error()), flush=True))\n"
         f"{ends_with}\n"
     )

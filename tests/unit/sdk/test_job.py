@@ -176,7 +176,7 @@ def test_a_second_launcher_in_a_folder_is_refused_before_it_touches_anything(
 
 
 def test_a_launcher_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
-    code = "import sys, pathlib; from trainer_sdk.launcher.run_folder import held\n"
+    code = "import sys, pathlib; from evenkeel.trainer_sdk.launcher.run_folder import held\n"
     code += "with held(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

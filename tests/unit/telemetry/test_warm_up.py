@@ -18,7 +18,7 @@ from tests.unit.telemetry.handled import PARTITION, Service
 def kernels():
     return {
         f"{module}.{name}": value
-        for module in list(sys.modules) if module.startswith("services.")
+        for module in list(sys.modules) if module.startswith("evenkeel.services.")
         for name, value in vars(sys.modules[module]).items() if hasattr(value, "signatures")
     }
 

@@ -1,0 +1,19 @@
+"""Evenkeel: what a training loop types is here; everything else is in the packages below.
+
+``import evenkeel``, then :func:`start`. Services and tools import their own packages and load nothing of the SDK.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evenkeel.trainer_sdk import Run, start, stop
+
+__all__ = ["Run", "start", "stop"]
+
+
+def __getattr__(name: str) -> Any:
+    """The SDK's names, loaded when the first of them is asked for."""
+    if name in __all__:
+        return getattr(importlib.import_module("evenkeel.trainer_sdk"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
