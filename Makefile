@@ -25,7 +25,7 @@ BENCHMARKS := kill_to_commit loss_against_reference sdk_cost telemetry_path dete
 
 # Machine code is kept beside its source; a service that finds none compiles at its start. So is what Python compiled of
 # torch, which the parts of the tests would each do anew at the same time.
-WARM_UPS := evenkeel.services.detector.warm_up evenkeel.services.scheduler.planning.warm_up evenkeel.services.telemetry.warm_up \
+WARM_UPS := evenkeel.services.detector.warm_up evenkeel.planning.warm_up evenkeel.services.telemetry.warm_up \
   evenkeel.trainer_sdk.elastic.preload
 
 .PHONY: help setup demo test test-unit test-integration test-e2e test-compose lint format lock generate benchmarks clean distclean

@@ -10,13 +10,13 @@ from evenkeel.cli.documents import read_json, schema_option
 from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.files import readable
 from evenkeel.cli.output import OutputFormat, say, show_json, show_rows
+from evenkeel.cli.plan_file import StateError, WrittenQuestion, question_from_document
+from evenkeel.cli.plan_schema import STATE_SCHEMA
 from evenkeel.cli.session import OutputOption, output_of
 from evenkeel.history.documents import layout_to_document
-from evenkeel.services.scheduler.planning.decision import Decision, decide
-from evenkeel.services.scheduler.planning.solution import NoPlanError, Solution
-from evenkeel.services.scheduler.planning.solver import solve
-from evenkeel.services.scheduler.planning.state_file import StateError, WrittenQuestion, question_from_document
-from evenkeel.services.scheduler.planning.state_schema import STATE_SCHEMA
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.solution import NoPlanError, Solution
+from evenkeel.services.scheduler.plans.decision import Decision, decide
 
 COLUMNS = {"what": "WHAT", "seconds": "SECONDS", "of_bound_percent": "% OF BOUND", "reason": "WHY"}
 

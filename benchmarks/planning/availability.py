@@ -19,15 +19,15 @@ import numpy as np
 
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, Stage, uniform_layout
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
-from evenkeel.services.scheduler.planning.repair import repaired
-from evenkeel.services.scheduler.planning.tuning import (
+from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.levers.balance.tuning import (
     LAYER_SPLIT,
     MICRO_BATCH_QUOTA,
     SEQUENCE_MIX,
     TENSOR_WIDTH,
     Tuner,
 )
+from evenkeel.planning.repair import repaired
 from evenkeel.simulator.baselines.evenkeel import EvenkeelMix, situation_of, with_mix
 from evenkeel.simulator.baselines.evenkeel_power import EvenkeelPower
 from evenkeel.simulator.fleet.models import MODELS

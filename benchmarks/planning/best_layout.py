@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from evenkeel.demo.job import MainJob
 from evenkeel.layouts.layout import Layout
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
 
 
 def best_layout(job: MainJob, home: Layout, speeds: Mapping[int, float], workload: Workload) -> Layout:

@@ -8,7 +8,7 @@ the end" of the 30 min setting: 4, 8 and 16 hours.
 from dataclasses import dataclass
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.simulator.fleet.models import MODELS
 from evenkeel.simulator.fleet.operation import operation_of, operation_seconds
 

@@ -26,12 +26,12 @@ from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.schedules import SPLIT_BACKWARD, live_activations
-from evenkeel.services.scheduler.planning.cost_model import CostModel, replica_makespan
-from evenkeel.services.scheduler.planning.memory import replica_peaks
-from evenkeel.services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solution import TIE, NoPlanError
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.cost_model import CostModel, replica_makespan
+from evenkeel.planning.costs.memory import replica_peaks
+from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import TIE, NoPlanError
 
 HEADS = 6
 MAX_DEVICES, MAX_LAYERS = 8, 6

@@ -23,6 +23,11 @@ from evenkeel.history.records import JobRecord
 from evenkeel.history.vocabulary import PlanMode
 from evenkeel.layouts.layout import Layout
 from evenkeel.offline.samples_stream import observations_of
+from evenkeel.planning.costs.calibration import for_equal_work
+from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel
+from evenkeel.planning.costs.replay import usual_seconds
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
 from evenkeel.services.common.kafka import ConsumedRecord, Partition
 from evenkeel.services.detector.adapters.finding_codec import profile_to_proto
 from evenkeel.services.detector.domain.detector import JobDetector
@@ -33,11 +38,6 @@ from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFli
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.restart import new_job
 from evenkeel.services.scheduler.domain.transitions import on_applied
-from evenkeel.services.scheduler.planning.calibration import for_equal_work
-from evenkeel.services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel
-from evenkeel.services.scheduler.planning.replay import usual_seconds
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solver import solve
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable

@@ -15,8 +15,8 @@ from typing import Any
 
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
-from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.baselines.evenkeel import Evenkeel, EvenkeelMix
 from evenkeel.simulator.baselines.ft_hsdp import REJOIN_SECONDS, FtHsdp
 from evenkeel.simulator.baselines.synchronous_restart import SynchronousRestart

@@ -17,9 +17,9 @@ from benchmarks.planning.tables import table, write_json
 from evenkeel.demo.job import MainJob
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.mix import mix_for
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
-from evenkeel.services.scheduler.planning.recent import RecentIteration
-from evenkeel.services.scheduler.planning.replay import Replay
+from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.recent import RecentIteration
+from evenkeel.planning.costs.replay import Replay
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 _PIPELINE, _DATA, _QUOTA = 4, 2, 8

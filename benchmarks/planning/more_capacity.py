@@ -17,11 +17,11 @@ from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from benchmarks.planning.tables import percent, table, write_json
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.mix import mix_for
-from evenkeel.services.scheduler.planning.cost_model import CostModel
-from evenkeel.services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solution import TIE, NoPlanError, Solution
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import TIE, NoPlanError, Solution
 
 KINDS = ("held rank lives", "dead rank revived", "slow rank healed", "rank faster", "spare rank")
 _FASTER = 1.3

@@ -4,7 +4,7 @@ Fleets of 64 to 100,000 devices, and one of 64 with 8,000 micro-batches, each on
 states: some devices dead, some slow, with speeds of their own, so that hardly two ill replicas are alike; with
 ``--spares`` healthy ranks without a place are there too, with ``--schedules`` the job's engine runs ZB-H1 too, so that
 plans weigh both schedules. Prints a table (Markdown) and writes JSON. The time is CPU time of one thread for
-:func:`evenkeel.services.scheduler.planning.solver.solve`, warm as the service is and nothing cached of earlier plans.
+:func:`evenkeel.planning.search.solver.solve`, warm as the service is and nothing cached of earlier plans.
 """
 
 import argparse
@@ -17,11 +17,11 @@ from pathlib import Path
 
 from benchmarks.planning.cases import Case, case_of
 from evenkeel.layouts.schedules import SCHEDULES
-from evenkeel.services.scheduler.planning.cost_model import block_slowness
-from evenkeel.services.scheduler.planning.levers.tensor_width import best_widths
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solver import solve
-from evenkeel.services.scheduler.planning.warm_up import warm_up
+from evenkeel.planning.costs.cost_model import block_slowness
+from evenkeel.planning.levers.balance.tensor_width import best_widths
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.warm_up import warm_up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

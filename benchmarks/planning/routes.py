@@ -15,7 +15,7 @@ from benchmarks.planning.fidelity import HEALTHY, Row, Step, rows_of, run
 from benchmarks.planning.pipelined_job import pipelined_job
 from benchmarks.planning.tables import table, write_json
 from evenkeel.demo.job import MainJob
-from evenkeel.services.scheduler.planning.cost_model import ASSUMED_WORKLOAD
+from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD
 
 CASES: Mapping[str, Mapping[int, float]] = {
     "rank 2 at 0.4, rank 3 at 0.7": {2: 0.4, 3: 0.7},

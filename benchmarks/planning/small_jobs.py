@@ -1,7 +1,7 @@
 """The model and the workload of small jobs, as the engine declares them: what tests and benchmarks plan for."""
 
 from evenkeel.layouts.model import BlockCost, ModelSpec
-from evenkeel.services.scheduler.planning.cost_model import Workload
+from evenkeel.planning.costs.cost_model import Workload
 
 WORKLOAD = Workload(
     seconds_per_flop=2e-10, tokens=1024.0, sum_of_squares=1e5, fixed_seconds=0.01, transfer_seconds=0.0005

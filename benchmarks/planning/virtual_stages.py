@@ -18,9 +18,9 @@ from benchmarks.planning.routes import HEADER, cells_of
 from benchmarks.planning.tables import table, write_json
 from evenkeel.demo.job import MainJob
 from evenkeel.offline.samples_stream import observations_of
+from evenkeel.planning.costs.cost_model import Workload
 from evenkeel.services.detector.domain.detector import JobDetector
 from evenkeel.services.detector.domain.verdict import Verdict
-from evenkeel.services.scheduler.planning.cost_model import Workload
 
 CASES: Mapping[str, Mapping[int, float]] = {"healthy": HEALTHY, "rank 2 at 0.6": {2: 0.6}}
 _TOKEN_BUDGET = 160

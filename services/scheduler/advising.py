@@ -6,14 +6,14 @@ import structlog
 
 from evenkeel.history.records import IncidentEventRecord
 from evenkeel.history.vocabulary import IncidentEventKind, PlanMode
+from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.scheduler.departures import Answer, new_flight, solved, weigh
 from evenkeel.services.scheduler.domain.advice import advice_on
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge
 from evenkeel.services.scheduler.parts import Parts
 from evenkeel.services.scheduler.plan_log import PlanLog
 from evenkeel.services.scheduler.plan_records import plan_record
-from evenkeel.services.scheduler.planning.decision import Choice
-from evenkeel.services.scheduler.planning.solution import NoPlanError
+from evenkeel.services.scheduler.plans.decision import Choice
 
 _log = structlog.get_logger(__name__)
 

@@ -13,16 +13,16 @@ import structlog
 
 from evenkeel.history.records import PlanRecord
 from evenkeel.history.vocabulary import PlanMode
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.solution import NoPlanError, Solution
 from evenkeel.services.scheduler.dispatch.board import StateBoard
 from evenkeel.services.scheduler.dispatch.protocol import RankCalls, Reshape
 from evenkeel.services.scheduler.dispatch.two_phase import Flight
 from evenkeel.services.scheduler.domain.flips import num_flips
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
 from evenkeel.services.scheduler.parts import Parts
-from evenkeel.services.scheduler.planning.decision import Decision, decide
-from evenkeel.services.scheduler.planning.solution import NoPlanError, Solution
-from evenkeel.services.scheduler.planning.solver import solve
-from evenkeel.services.scheduler.planning.taken_up import taken_up
+from evenkeel.services.scheduler.plans.decision import Decision, decide
+from evenkeel.services.scheduler.plans.taken_up import taken_up
 
 _log = structlog.get_logger(__name__)
 

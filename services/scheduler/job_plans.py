@@ -14,6 +14,7 @@ import structlog
 from evenkeel.history.records import PlanRecord
 from evenkeel.history.vocabulary import PlanMode, PlanState
 from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.planning.solution import NoPlanError
 from evenkeel.services.common.backoff import Backoff
 from evenkeel.services.scheduler.advising import advise
 from evenkeel.services.scheduler.airborne import Airborne
@@ -34,8 +35,7 @@ from evenkeel.services.scheduler.news import Newsroom
 from evenkeel.services.scheduler.parts import Parts
 from evenkeel.services.scheduler.plan_log import PlanLog
 from evenkeel.services.scheduler.plan_records import note_of, plan_record
-from evenkeel.services.scheduler.planning.decision import Choice
-from evenkeel.services.scheduler.planning.solution import NoPlanError
+from evenkeel.services.scheduler.plans.decision import Choice
 from evenkeel.services.scheduler.processes import Processes
 from evenkeel.services.scheduler.state_log import StateLog
 from evenkeel.services.scheduler.views import job_view

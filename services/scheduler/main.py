@@ -4,6 +4,8 @@ import asyncio
 
 import structlog
 
+from evenkeel.planning.costs.price import TransitionCosts
+from evenkeel.planning.warm_up import warm_up
 from evenkeel.services.common.backoff import Reachability, persist
 from evenkeel.services.common.database import DATABASE_AWAY, create_engine, wait_for_database
 from evenkeel.services.common.health import Health, health_server, ready_file
@@ -24,9 +26,7 @@ from evenkeel.services.scheduler.adapters.store_outbox import OutboxPublisher
 from evenkeel.services.scheduler.coordinator import Coordinator
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
 from evenkeel.services.scheduler.parts import Parts
-from evenkeel.services.scheduler.planning.decision import DecisionRule
-from evenkeel.services.scheduler.planning.price import TransitionCosts
-from evenkeel.services.scheduler.planning.warm_up import warm_up
+from evenkeel.services.scheduler.plans.decision import DecisionRule
 from evenkeel.services.scheduler.settings import SchedulerSettings
 
 _log = structlog.get_logger(__name__)

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.services.scheduler.adapters.rank_tls import RankTls
 from evenkeel.services.scheduler.adapters.store import Store
 from evenkeel.services.scheduler.dispatch.two_phase import FlightTimes
 from evenkeel.services.scheduler.metrics import SchedulerMetrics
-from evenkeel.services.scheduler.planning.decision import DecisionRule
-from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.services.scheduler.plans.decision import DecisionRule
 from evenkeel.services.scheduler.processes import Spawn
 
 

@@ -8,9 +8,9 @@ from evenkeel.history.records import ActionRecord, AlternativeRecord, IncidentEv
 from evenkeel.history.vocabulary import IncidentEventKind, PlanMode
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import StandIn
+from evenkeel.planning.solution import Solution
 from evenkeel.services.scheduler.dispatch.protocol import Decision
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanInFlight
-from evenkeel.services.scheduler.planning.solution import Solution
 
 
 def plan_record(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from evenkeel.layouts.layout import Layout, Stage
-from evenkeel.services.scheduler.planning.levers.micro_batch_quota import best_quotas
+from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
 from evenkeel.simulator.fleet.operation import Grid
 from evenkeel.simulator.fleet.strategy import Question
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.mix import Mix, even_mix
-from evenkeel.services.scheduler.planning.decision import Choice, DecisionRule, decide
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solution import NoPlanError, Solution
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import NoPlanError, Solution
+from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
 from evenkeel.simulator.fleet.operation import Operation, layout_of, operation_of
 from evenkeel.simulator.fleet.strategy import Answer, Question
 from evenkeel.simulator.fleet.transition import transition_seconds

@@ -7,7 +7,7 @@ draws least is taken, each with no more power than it needs; a change of power i
 
 from dataclasses import replace
 
-from evenkeel.services.scheduler.planning.solution import TIE
+from evenkeel.planning.solution import TIE
 from evenkeel.simulator.baselines.evenkeel import EvenkeelMix
 from evenkeel.simulator.fleet.operation import operation_seconds
 from evenkeel.simulator.fleet.power import PowerBoost

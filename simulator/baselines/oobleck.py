@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 
 from evenkeel.layouts.layout import Stage
-from evenkeel.services.scheduler.planning.levers.micro_batch_quota import best_quotas
+from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
 from evenkeel.simulator.baselines._cells import equal_stage, even_borders, spread, whole_cells
 from evenkeel.simulator.fleet.operation import Grid, Operation, operation_of, operation_seconds
 from evenkeel.simulator.fleet.strategy import Answer, Question

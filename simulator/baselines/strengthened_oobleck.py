@@ -5,8 +5,8 @@ then split over the pipelines by their estimated speed, and a template's layers 
 stages when that is faster.
 """
 
-from evenkeel.services.scheduler.planning.levers.layer_split import best_split
-from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.planning.levers.balance.layer_split import best_split
+from evenkeel.planning.situation import Situation
 from evenkeel.simulator.baselines._cells import balanced_quotas
 from evenkeel.simulator.baselines.oobleck import Oobleck
 from evenkeel.simulator.fleet.operation import Operation

@@ -13,7 +13,7 @@ import numpy as np
 
 from evenkeel.layouts.layout import Layout, Replica, Stage
 from evenkeel.layouts.routes import Route
-from evenkeel.services.scheduler.planning.cost_model import CostModel
+from evenkeel.planning.costs.cost_model import CostModel
 from evenkeel.simulator.fleet.conditions import IDEAL, Conditions, Floats, replica_seconds
 from evenkeel.simulator.fleet.network import Borders, Discipline, Routes, period_seconds
 

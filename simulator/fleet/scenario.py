@@ -15,8 +15,8 @@ import yaml
 
 from evenkeel.layouts.json_schema import complaint
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
-from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.fleet.detection import DetectorModel
 from evenkeel.simulator.fleet.faults import Fault, FaultProcess, LinkFault, Spacing, drawn_faults
 from evenkeel.simulator.fleet.models import MODELS, TransformerShape

@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.services.scheduler.planning.cost_model import CostModel
-from evenkeel.services.scheduler.planning.links import SlowLink
+from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.costs.links import SlowLink
 from evenkeel.simulator.fleet.conditions import Conditions
 from evenkeel.simulator.fleet.cut_iteration import CutIteration, cut_by
 from evenkeel.simulator.fleet.detection import DetectorModel

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.services.scheduler.planning.cost_model import CostModel
-from evenkeel.services.scheduler.planning.links import SlowLink
-from evenkeel.services.scheduler.planning.price import TransitionCosts
+from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.costs.links import SlowLink
+from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.simulator.fleet.operation import Operation
 from evenkeel.simulator.fleet.power import PowerBoost
 from evenkeel.simulator.fleet.topology import Topology

@@ -9,13 +9,13 @@ from google.protobuf.message import DecodeError
 from evenkeel.contracts.topics import PROFILES, SUSPICIONS, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.records import VerdictRecord
+from evenkeel.planning.costs.cost_model import Workload
+from evenkeel.planning.costs.recent import RecentIteration
 from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError
 from evenkeel.services.common.kafka.loop import Decoder
 from evenkeel.services.scheduler.adapters.fleet_api_codec import verdict_from_proto
 from evenkeel.services.scheduler.domain.profiles import JobEnded, JobProfile
 from evenkeel.services.scheduler.domain.suspicion import SuspectedLink, Suspicion
-from evenkeel.services.scheduler.planning.cost_model import Workload
-from evenkeel.services.scheduler.planning.recent import RecentIteration
 
 Finding = VerdictRecord | JobProfile | JobEnded | Suspicion
 

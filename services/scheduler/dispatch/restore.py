@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.layouts.rank_state import RankState, StandIn
-from evenkeel.services.scheduler.planning.coverage import uncovered_blocks
+from evenkeel.services.scheduler.plans.coverage import uncovered_blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

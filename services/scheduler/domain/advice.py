@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evenkeel.planning.situation import Situation
 from evenkeel.services.scheduler.domain.job_state import HEALTHY, JobKnowledge, RankInfo
-from evenkeel.services.scheduler.planning.situation import Situation
 
 _MOST_NAMED = 8
 

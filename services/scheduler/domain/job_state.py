@@ -9,12 +9,12 @@ from evenkeel.history.records import CulpritRecord, IncidentEventRecord
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, PlanMode, VerdictKind
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.model import ModelSpec
-from evenkeel.services.scheduler.planning.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
-from evenkeel.services.scheduler.planning.hindsight import Hindsight
-from evenkeel.services.scheduler.planning.links import SlowLink
-from evenkeel.services.scheduler.planning.outlook import Outlook
-from evenkeel.services.scheduler.planning.price import TransitionCosts
-from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.planning.costs.cost_model import ASSUMED_WORKLOAD, CostModel, Workload
+from evenkeel.planning.costs.links import SlowLink
+from evenkeel.planning.costs.price import TransitionCosts
+from evenkeel.planning.situation import Situation
+from evenkeel.services.scheduler.plans.hindsight import Hindsight
+from evenkeel.services.scheduler.plans.outlook import Outlook
 
 HEALTHY = 0.97
 """A throughput from here on counts as 1: differences of a few percent are not worth an epoch."""

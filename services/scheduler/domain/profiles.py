@@ -4,17 +4,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, AppliedPlan, JobKnowledge
-from evenkeel.services.scheduler.domain.losses import with_loss
-from evenkeel.services.scheduler.planning.calibration import (
+from evenkeel.planning.costs.calibration import (
     calibrated_correction,
     for_equal_work,
     pooled,
     with_transfers,
 )
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
-from evenkeel.services.scheduler.planning.replay import usual_seconds
-from evenkeel.services.scheduler.planning.virtual import has_orders
+from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.replay import usual_seconds
+from evenkeel.planning.pipelined.virtual import has_orders
+from evenkeel.services.scheduler.domain.job_state import SAME_THROUGHPUT, AppliedPlan, JobKnowledge
+from evenkeel.services.scheduler.domain.losses import with_loss
 
 MEASURED_AFTER_ITERATIONS = 4
 """Iterations of an epoch before its median counts as measured; the first one contains the reshape."""

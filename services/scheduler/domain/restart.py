@@ -18,8 +18,8 @@ from evenkeel.services.scheduler.domain.flips import flips_after
 from evenkeel.services.scheduler.domain.job_state import AppliedPlan, JobKnowledge, Newcomer, OpenIncident, RankInfo
 from evenkeel.services.scheduler.domain.replacements import GONE, promoted, unregistered
 from evenkeel.services.scheduler.domain.transitions import outlook_after
-from evenkeel.services.scheduler.planning.hindsight import Hindsight
-from evenkeel.services.scheduler.planning.outlook import Outlook
+from evenkeel.services.scheduler.plans.hindsight import Hindsight
+from evenkeel.services.scheduler.plans.outlook import Outlook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from evenkeel.services.scheduler.domain.job_state import (
 )
 from evenkeel.services.scheduler.domain.losses import all_accounts, with_standstill
 from evenkeel.services.scheduler.domain.replacements import GONE, in_their_places, promoted, replaced, unregistered
-from evenkeel.services.scheduler.planning.outlook import Outlook
+from evenkeel.services.scheduler.plans.outlook import Outlook
 
 _SLOW = frozenset((VerdictKind.COMPUTE_SLOW, VerdictKind.COMMUNICATION_SLOW))
 

@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 from evenkeel.cli.errors import CommandError, ExitStatus
 from evenkeel.cli.main import app
+from evenkeel.cli.plan_file import StateError, question_from_document
+from evenkeel.cli.plan_schema import STATE_SCHEMA
 from evenkeel.history.documents import layout_from_document
 from evenkeel.layouts.json_schema import complaint
-from evenkeel.services.scheduler.planning.state_file import StateError, question_from_document
-from evenkeel.services.scheduler.planning.state_schema import STATE_SCHEMA
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "plan_state.json"
 STATE = json.loads(EXAMPLE.read_text())

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.mix import mix_for
-from evenkeel.services.scheduler.planning.cost_model import CostModel
-from evenkeel.services.scheduler.planning.makespan import pipeline_makespan
-from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.pipelined.makespan import pipeline_makespan
+from evenkeel.planning.situation import Situation
 
 
 def situation_of(

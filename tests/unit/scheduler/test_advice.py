@@ -8,12 +8,12 @@ from evenkeel.history.records import CulpritRecord, IncidentEventRecord, JobReco
 from evenkeel.history.vocabulary import IncidentEventKind, JobState, VerdictKind
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
+from evenkeel.planning.costs.price import TransitionCosts
 from evenkeel.services.scheduler.domain.advice import Advice, advice_on
 from evenkeel.services.scheduler.domain.job_state import JobKnowledge, PlanNeed
 from evenkeel.services.scheduler.domain.replacements import in_their_places, on_rank_registered
 from evenkeel.services.scheduler.domain.restart import new_job
 from evenkeel.services.scheduler.domain.transitions import on_verdict
-from evenkeel.services.scheduler.planning.price import TransitionCosts
 
 HOME = uniform_layout(num_blocks=1, tensor=1, pipeline=1, data=4, num_micro_batches=4)
 MODEL = ModelSpec(blocks=(BlockCost(forward_flops_per_token=1.0, forward_flops_per_squared_length=0.0),))

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from benchmarks.planning.small_jobs import WORKLOAD, gpt
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.services.scheduler.planning.cost_model import CostModel
-from evenkeel.services.scheduler.planning.risks import judged_seconds
-from evenkeel.services.scheduler.planning.solution import TIE, NoPlanError
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.costs.risks import judged_seconds
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.solution import TIE, NoPlanError
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.evenkeel import situation_of
 from evenkeel.simulator.fleet.operation import PLAIN, layout_of, operation_of

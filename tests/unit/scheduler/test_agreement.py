@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from benchmarks.planning.small_jobs import gpt
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import RankPhase, RankState
+from evenkeel.planning.repair import repaired
 from evenkeel.services.scheduler.dispatch.agreement import (
     NoAgreementError,
     RecoveryNeededError,
     boundary_decision,
     recovery_decision,
 )
-from evenkeel.services.scheduler.planning.repair import repaired
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)
 MODEL = gpt(6)

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.services.scheduler.planning.calibration import calibrated_correction
-from evenkeel.services.scheduler.planning.cost_model import CostModel
-from evenkeel.services.scheduler.planning.decision import Choice, DecisionRule, decide
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.calibration import calibrated_correction
+from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.search.solver import solve
+from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
 from tests.unit.scheduler.planning_cases import situation_of
 
 HOME = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)

@@ -13,18 +13,18 @@ from benchmarks.planning.more_capacity import WORKLOAD
 from benchmarks.planning.more_capacity import state_of as random_state
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
 from evenkeel.layouts.mix import mix_for
-from evenkeel.services.scheduler.planning.cell_table import cell_table
-from evenkeel.services.scheduler.planning.cost_model import CostModel
-from evenkeel.services.scheduler.planning.every_layout import Looked, look_at_all
-from evenkeel.services.scheduler.planning.every_replica import Devices, least_seconds, least_seconds_later
-from evenkeel.services.scheduler.planning.group_deal import best_deal
-from evenkeel.services.scheduler.planning.levers.tensor_width import best_widths
-from evenkeel.services.scheduler.planning.makespan import pipeline_makespan
-from evenkeel.services.scheduler.planning.memory import replica_peaks
-from evenkeel.services.scheduler.planning.risks import crowding, judged_seconds
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solution import TIE
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.costs.memory import replica_peaks
+from evenkeel.planning.costs.risks import crowding, judged_seconds
+from evenkeel.planning.exact.cell_table import cell_table
+from evenkeel.planning.exact.every_layout import Looked, look_at_all
+from evenkeel.planning.exact.every_replica import Devices, least_seconds, least_seconds_later
+from evenkeel.planning.exact.group_deal import best_deal
+from evenkeel.planning.levers.balance.tensor_width import best_widths
+from evenkeel.planning.pipelined.makespan import pipeline_makespan
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import TIE
 from tests.unit.scheduler.planning_cases import situation_of, situations
 
 FAR = 1e3

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.schedules import SCHEDULES, one_f_one_b
 from evenkeel.layouts.timeline import run_programs
-from evenkeel.services.scheduler.planning.makespan import near, pipeline_makespan, pipeline_makespans
-from evenkeel.services.scheduler.planning.split_search import least_slowest, split_candidates
+from evenkeel.planning.levers.balance.split_search import least_slowest, split_candidates
+from evenkeel.planning.pipelined.makespan import near, pipeline_makespan, pipeline_makespans
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan
 
 SPEEDS = st.lists(st.floats(0.2, 1.0), min_size=2, max_size=5)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.services.scheduler.planning.decision import Choice, DecisionRule, decide
-from evenkeel.services.scheduler.planning.hindsight import Hindsight
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.search.solver import solve
+from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
+from evenkeel.services.scheduler.plans.hindsight import Hindsight
 from tests.unit.scheduler.planning_cases import situation_of
 from tests.unit.scheduler.test_solver import DEMO
 

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
-from evenkeel.services.scheduler.planning.coverage import uncovered_blocks
-from evenkeel.services.scheduler.planning.levers.layer_split import best_split
-from evenkeel.services.scheduler.planning.levers.micro_batch_quota import best_quotas
-from evenkeel.services.scheduler.planning.levers.sequence_mix import sizes_for
-from evenkeel.services.scheduler.planning.levers.standby import Standby
-from evenkeel.services.scheduler.planning.levers.tensor_width import best_stage, best_widths
-from evenkeel.services.scheduler.planning.memory import replica_peaks
-from evenkeel.services.scheduler.planning.price import Prices
-from evenkeel.services.scheduler.planning.repair import EmptyStage, repaired, spread_quotas
+from evenkeel.planning.costs.memory import replica_peaks
+from evenkeel.planning.costs.price import Prices
+from evenkeel.planning.levers.balance.layer_split import best_split
+from evenkeel.planning.levers.balance.micro_batch_quota import best_quotas
+from evenkeel.planning.levers.balance.tensor_width import best_stage, best_widths
+from evenkeel.planning.levers.sequence_mix import sizes_for
+from evenkeel.planning.levers.standby import Standby
+from evenkeel.planning.repair import EmptyStage, repaired, spread_quotas
+from evenkeel.services.scheduler.plans.coverage import uncovered_blocks
 from tests.unit.scheduler.planning_cases import situation_of
 
 speeds = st.lists(st.floats(0.1, 1.0), min_size=1, max_size=3)

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.routes import Route
-from evenkeel.services.scheduler.planning.levers import REGISTRY
-from evenkeel.services.scheduler.planning.levers.migrate_stage import least_routed_seconds
-from evenkeel.services.scheduler.planning.links import SlowLink
-from evenkeel.services.scheduler.planning.memory import replica_peaks
-from evenkeel.services.scheduler.planning.risks import judged_seconds
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solution import TIE
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.links import SlowLink
+from evenkeel.planning.costs.memory import replica_peaks
+from evenkeel.planning.costs.risks import judged_seconds
+from evenkeel.planning.levers import REGISTRY
+from evenkeel.planning.levers.migrate_stage import least_routed_seconds
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import TIE
 from tests.unit.scheduler.planning_cases import situation_of, situations
 from tests.unit.scheduler.test_routed import routed_situations
 

@@ -4,9 +4,9 @@ import pytest
 
 from benchmarks.planning.more_capacity import compared
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.services.scheduler.planning.risks import has_wide_stage, judged_seconds
-from evenkeel.services.scheduler.planning.solver import solve
-from evenkeel.services.scheduler.planning.usual_shape import UsualShape, usual_shape
+from evenkeel.planning.costs.risks import has_wide_stage, judged_seconds
+from evenkeel.planning.costs.usual_shape import UsualShape, usual_shape
+from evenkeel.planning.search.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.services.scheduler.planning.outlook import PRIOR_EVENTS_PER_DEVICE_SECOND, Outlook
+from evenkeel.services.scheduler.plans.outlook import PRIOR_EVENTS_PER_DEVICE_SECOND, Outlook
 
 PRIOR = 600.0
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.services.scheduler.planning.levers.standby import Standby
-from evenkeel.services.scheduler.planning.levers.tensor_width import best_stage
-from evenkeel.services.scheduler.planning.pace import Pace
-from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.planning.levers.balance.tensor_width import best_stage
+from evenkeel.planning.levers.standby import Standby
+from evenkeel.planning.pipelined.pace import Pace
+from evenkeel.planning.situation import Situation
 from tests.unit.scheduler.planning_cases import situation_of
 
 

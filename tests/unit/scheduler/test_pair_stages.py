@@ -3,9 +3,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.services.scheduler.planning.levers.pair_stages import PairStages, dealt
-from evenkeel.services.scheduler.planning.risks import judged_seconds
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.risks import judged_seconds
+from evenkeel.planning.levers.rebalance.pair_stages import PairStages, dealt
+from evenkeel.planning.search.solver import solve
 from tests.unit.scheduler.planning_cases import situation_of
 
 SPEEDS = st.integers(0, 8).map(float)

@@ -9,10 +9,10 @@ from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.schedules import one_f_one_b
 from evenkeel.layouts.timeline import run_programs
-from evenkeel.services.scheduler.planning.cost_model import CostModel
-from evenkeel.services.scheduler.planning.levers.placement import Placement
-from evenkeel.services.scheduler.planning.links import SlowLink, border_factors
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.costs.links import SlowLink, border_factors
+from evenkeel.planning.levers.rebalance.placement import Placement
+from evenkeel.planning.search.solver import solve
 from evenkeel.simulator.fleet.conditions import replica_seconds
 from tests.unit.scheduler.planning_cases import one_f_one_b_makespan, situation_of
 

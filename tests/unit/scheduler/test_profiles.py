@@ -6,12 +6,12 @@ import pytest
 from benchmarks.planning.small_jobs import WORKLOAD
 from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.costs.recent import RecentIteration
+from evenkeel.planning.costs.replay import usual_seconds
 from evenkeel.services.scheduler.domain.job_state import AppliedPlan
 from evenkeel.services.scheduler.domain.profiles import JobProfile, on_profile
 from evenkeel.services.scheduler.domain.transitions import on_applied, on_verdict
-from evenkeel.services.scheduler.planning.cost_model import CostModel
-from evenkeel.services.scheduler.planning.recent import RecentIteration
-from evenkeel.services.scheduler.planning.replay import usual_seconds
 from tests.unit.scheduler.test_transitions import START, fresh_job, verdict
 
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from benchmarks.planning.exact import Enumeration, gap_of
 from benchmarks.planning.exact import state_of as small_state
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.services.scheduler.planning.levers import REGISTRY
-from evenkeel.services.scheduler.planning.levers.rearrange import steps_within
-from evenkeel.services.scheduler.planning.links import SlowLink
-from evenkeel.services.scheduler.planning.risks import crowding, judged_seconds
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solution import TIE
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.links import SlowLink
+from evenkeel.planning.costs.risks import crowding, judged_seconds
+from evenkeel.planning.levers import REGISTRY
+from evenkeel.planning.levers.rebalance.rearrange import steps_within
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import TIE
 from tests.unit.scheduler.planning_cases import situation_of, situations
 
 LEVER = REGISTRY["rearrange"]

@@ -15,15 +15,15 @@ from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.layouts.mix import even_mix
 from evenkeel.layouts.routes import Route
 from evenkeel.layouts.timeline import timeline_of
-from evenkeel.services.scheduler.planning.calibration import (
+from evenkeel.planning.costs.calibration import (
     calibrated_correction,
     for_equal_work,
     pooled,
     with_transfers,
 )
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
-from evenkeel.services.scheduler.planning.recent import RecentIteration
-from evenkeel.services.scheduler.planning.replay import Replay, usual_seconds
+from evenkeel.planning.costs.cost_model import CostModel, Workload
+from evenkeel.planning.costs.recent import RecentIteration
+from evenkeel.planning.costs.replay import Replay, usual_seconds
 
 MODEL = gpt(6)
 TOKENS, SQUARES = 1000, 200_000

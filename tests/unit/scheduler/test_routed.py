@@ -14,10 +14,10 @@ from evenkeel.layouts.paths import Paths
 from evenkeel.layouts.routes import Route
 from evenkeel.layouts.schedules import most_live, program_of
 from evenkeel.layouts.timeline import timeline_of
-from evenkeel.services.scheduler.planning.memory import replica_peaks
-from evenkeel.services.scheduler.planning.risks import num_risks
-from evenkeel.services.scheduler.planning.routed import together
-from evenkeel.services.scheduler.planning.situation import Situation
+from evenkeel.planning.costs.memory import replica_peaks
+from evenkeel.planning.costs.risks import num_risks
+from evenkeel.planning.pipelined.routed import together
+from evenkeel.planning.situation import Situation
 from tests.unit.layouts.strategies import possible_routes
 from tests.unit.scheduler.planning_cases import situation_of
 

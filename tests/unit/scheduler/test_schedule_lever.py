@@ -9,15 +9,15 @@ from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.schedules import SCHEDULES
 from evenkeel.layouts.timeline import timeline_of
-from evenkeel.services.scheduler.planning.cost_model import replica_makespan
-from evenkeel.services.scheduler.planning.decision import Choice, DecisionRule, decide
-from evenkeel.services.scheduler.planning.levers.layer_split import LayerSplit
-from evenkeel.services.scheduler.planning.memory import replica_peaks
-from evenkeel.services.scheduler.planning.repair import repaired
-from evenkeel.services.scheduler.planning.risks import judged_seconds, num_risks
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solution import TIE
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.cost_model import replica_makespan
+from evenkeel.planning.costs.memory import replica_peaks
+from evenkeel.planning.costs.risks import judged_seconds, num_risks
+from evenkeel.planning.levers.balance.layer_split import LayerSplit
+from evenkeel.planning.repair import repaired
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import TIE
+from evenkeel.services.scheduler.plans.decision import Choice, DecisionRule, decide
 from tests.unit.scheduler.planning_cases import situation_of
 
 BOTH = ("1f1b", "zb-h1")

@@ -11,15 +11,15 @@ from benchmarks.planning.small_jobs import WORKLOAD
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.mix import mix_for
 from evenkeel.layouts.model import BlockCost, ModelSpec
-from evenkeel.services.scheduler.planning.cost_model import CostModel
-from evenkeel.services.scheduler.planning.fitting import stages_within
-from evenkeel.services.scheduler.planning.levers import REGISTRY, TUNING
-from evenkeel.services.scheduler.planning.memory import replica_peaks
-from evenkeel.services.scheduler.planning.repair import EmptyStage, repaired
-from evenkeel.services.scheduler.planning.risks import RISK_MARGIN, judged_seconds
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solution import TIE, NoPlanError
-from evenkeel.services.scheduler.planning.solver import solve
+from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.costs.memory import replica_peaks
+from evenkeel.planning.costs.risks import RISK_MARGIN, judged_seconds
+from evenkeel.planning.levers import REGISTRY, TUNING
+from evenkeel.planning.levers.balance.fitting import stages_within
+from evenkeel.planning.repair import EmptyStage, repaired
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import TIE, NoPlanError
 from tests.unit.scheduler.planning_cases import situation_of, situations
 
 DEMO = uniform_layout(num_blocks=8, tensor=2, pipeline=2, data=2, num_micro_batches=16)

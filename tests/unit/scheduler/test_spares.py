@@ -6,12 +6,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.services.scheduler.planning.levers.micro_batch_quota import MicroBatchQuota
-from evenkeel.services.scheduler.planning.levers.standby import Standby
-from evenkeel.services.scheduler.planning.levers.tensor_width import best_stage
-from evenkeel.services.scheduler.planning.repair import repaired
-from evenkeel.services.scheduler.planning.solver import solve
-from evenkeel.services.scheduler.planning.spares import steps
+from evenkeel.planning.levers.balance.micro_batch_quota import MicroBatchQuota
+from evenkeel.planning.levers.balance.tensor_width import best_stage
+from evenkeel.planning.levers.standby import Standby
+from evenkeel.planning.repair import repaired
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.search.spares import steps
 from tests.unit.scheduler.planning_cases import situation_of
 
 HOME = uniform_layout(num_blocks=10, tensor=2, pipeline=2, data=2, num_micro_batches=7)

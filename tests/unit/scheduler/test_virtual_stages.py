@@ -11,21 +11,21 @@ from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.layouts.timeline import timeline_of
-from evenkeel.services.scheduler.planning.coverage import uncovered_blocks
-from evenkeel.services.scheduler.planning.interleaving import Interleaving
-from evenkeel.services.scheduler.planning.levers import REGISTRY
-from evenkeel.services.scheduler.planning.links import SlowLink
-from evenkeel.services.scheduler.planning.memory import replica_peaks
-from evenkeel.services.scheduler.planning.pipeline_search import PipelineSearch, _plan
-from evenkeel.services.scheduler.planning.price import Prices, TransitionCosts
-from evenkeel.services.scheduler.planning.recent import RecentIteration
-from evenkeel.services.scheduler.planning.replay import Replay
-from evenkeel.services.scheduler.planning.risks import holds_more, judged_seconds, num_risks
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.solution import TIE, NoPlanError
-from evenkeel.services.scheduler.planning.solver import solve
-from evenkeel.services.scheduler.planning.taken_up import taken_up
-from evenkeel.services.scheduler.planning.virtual import bare, has_orders
+from evenkeel.planning.costs.links import SlowLink
+from evenkeel.planning.costs.memory import replica_peaks
+from evenkeel.planning.costs.price import Prices, TransitionCosts
+from evenkeel.planning.costs.recent import RecentIteration
+from evenkeel.planning.costs.replay import Replay
+from evenkeel.planning.costs.risks import holds_more, judged_seconds, num_risks
+from evenkeel.planning.levers import REGISTRY
+from evenkeel.planning.pipelined.interleaving import Interleaving
+from evenkeel.planning.pipelined.pipeline_search import PipelineSearch, _plan
+from evenkeel.planning.pipelined.virtual import bare, has_orders
+from evenkeel.planning.search.solver import solve
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import TIE, NoPlanError
+from evenkeel.services.scheduler.plans.coverage import uncovered_blocks
+from evenkeel.services.scheduler.plans.taken_up import taken_up
 from tests.unit.layouts.strategies import ordered_replicas
 from tests.unit.scheduler.planning_cases import situation_of, situations
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from benchmarks.planning.exact import HEADS, model_with_activations, whole_shares
 from benchmarks.planning.small_jobs import WORKLOAD
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
-from evenkeel.services.scheduler.planning.cost_model import CostModel
-from evenkeel.services.scheduler.planning.levers.tensor_width import best_widths
-from evenkeel.services.scheduler.planning.memory import replica_peaks
-from evenkeel.services.scheduler.planning.situation import Situation
-from evenkeel.services.scheduler.planning.tuning import Tuner
-from evenkeel.services.scheduler.planning.within_memory import fastest_within
+from evenkeel.planning.costs.cost_model import CostModel
+from evenkeel.planning.costs.memory import replica_peaks
+from evenkeel.planning.levers.balance.tensor_width import best_widths
+from evenkeel.planning.levers.balance.tuning import Tuner
+from evenkeel.planning.levers.balance.within_memory import fastest_within
+from evenkeel.planning.situation import Situation
 
 
 def short_of_memory(tensor, pipeline, num_layers, quota, speeds, filled):

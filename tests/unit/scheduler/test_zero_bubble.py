@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from evenkeel.layouts.instructions import Op
 from evenkeel.layouts.schedules import one_f_one_b, zero_bubble_h1
 from evenkeel.layouts.timeline import run_programs
-from evenkeel.services.scheduler.planning.makespan import pipeline_makespan
+from evenkeel.planning.pipelined.makespan import pipeline_makespan
 
 SECONDS = st.floats(0.01, 5.0)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.simulator.fleet.detection import DetectorModel
 from evenkeel.simulator.fleet.models import MODELS
 from evenkeel.simulator.fleet.simulation import FleetSimulation

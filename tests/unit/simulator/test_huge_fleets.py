@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.services.scheduler.planning.cost_model import CostModel, Workload
+from evenkeel.planning.costs.cost_model import CostModel, Workload
 from evenkeel.simulator.baselines import STRATEGIES
 from evenkeel.simulator.baselines.evenkeel import Evenkeel
 from evenkeel.simulator.baselines.ft_hsdp import FtHsdp

@@ -1,0 +1,346 @@
+"""Seconds per iteration of any layout: stage times from model and devices, the pipeline as a longest path.
+
+A stage computes a micro-batch block by block. Tensor-parallel collectives inside each block make the shards wait for
+the slowest of them, so a block takes the maximum over its shards of (granules held / all granules) / throughput, with
+the same rounding rule as the engine (:func:`evenkeel.layouts.cut.cut`). The collectives' own time comes on top, per
+sharded
+block, where a stage has two shards or more. Not modelled: shared links, memory limits. Micro-batches are taken to be
+alike here; :mod:`evenkeel.planning.costs.replay` takes them as they were.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from evenkeel.layouts.cut import cut
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.layouts.model import ModelSpec
+from evenkeel.layouts.schedules import SCHEDULES, SPLIT_BACKWARD
+from evenkeel.planning.costs.recent import RecentIteration
+from evenkeel.planning.costs.usual_shape import UsualShape
+from evenkeel.planning.pipelined.makespan import pipeline_makespan
+from evenkeel.planning.pipelined.routed import slowest_routed
+from evenkeel.planning.pipelined.virtual import ordered_makespan, programs_of
+
+_MAX_PREFIXES = 16384
+SHORT_WAY = frozenset(("1f1b", "zb-h1"))
+"""Schedules that :mod:`evenkeel.planning.pipelined.makespan` knows."""
+
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What the job's iterations are made of, as the detector measured it.
+
+    Attributes:
+        seconds_per_flop: Of a healthy device.
+        tokens: Mean tokens N of a micro-batch.
+        sum_of_squares: Mean sum of squared document lengths of a micro-batch.
+        fixed_seconds: Per iteration, under every layout: optimizer, exchange, vote, input.
+        transfer_seconds: Per transfer between stages.
+        transfers_in_line: How many of them followed one another in the iterations that they were told from: the more,
+            the better are they known; 0 = not told from iterations.
+        exchange_seconds: Tensor collectives of one sharded block, per micro-batch, forward and backward together.
+        recent: Newest iterations under the layout in force; none where their micro-batches are not known.
+        measured: False for the assumed workload of a job that has no profile yet: only ratios mean anything then.
+    """
+
+    seconds_per_flop: float
+    tokens: float
+    sum_of_squares: float
+    fixed_seconds: float = 0.0
+    transfer_seconds: float = 0.0
+    transfers_in_line: float = 0.0
+    exchange_seconds: float = 0.0
+    recent: tuple[RecentIteration, ...] = ()
+    measured: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("seconds_per_flop", "tokens"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0.0):
+                raise ValueError(f"{name} is {value}: a workload needs a positive finite number")
+        known = ("sum_of_squares", "fixed_seconds", "transfer_seconds", "transfers_in_line", "exchange_seconds")
+        for name in known:
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0.0):
+                raise ValueError(f"{name} is {value}: a workload needs a finite number of at least 0")
+        sizes = {len(one.tokens) for one in self.recent}
+        if len(sizes) > 1:
+            raise ValueError(f"recent iterations of {sorted(sizes)} micro-batches: a job's have equally many")
+
+
+ASSUMED_WORKLOAD = Workload(seconds_per_flop=1e-9, tokens=1024.0, sum_of_squares=1024.0 * 256.0, measured=False)
+"""Before the first profile: its ratios are typical of packed text, its seconds mean nothing."""
+
+
+@lru_cache(maxsize=65536)
+def block_slowness(max_width: int, shares: tuple[int, ...], speeds: tuple[float, ...]) -> float:
+    """Seconds of a block on these shards per second of the whole block on one healthy device.
+
+    A block of ``max_width`` 1 is not sharded: every shard computes all of it.
+    """
+    if max_width <= 1:
+        return 1.0 / min(speeds)
+    borders = cut(max_width, 1, shares)
+    return max((borders[t + 1] - borders[t]) / max_width / speed for t, speed in enumerate(speeds))
+
+
+def replica_makespan(parts: _Floats, num_micro_batches: int, border_seconds: _Floats, schedule: str) -> float:
+    """Seconds of one replica's iteration up to its last backward.
+
+    Args:
+        parts: [stages, 3] seconds of a micro-batch as :meth:`CostModel.parts` has them.
+        num_micro_batches: The replica's quota.
+        border_seconds: [stages - 1] per transfer between two stages.
+        schedule: Name of the schedule.
+    """
+    num_stages = len(parts)
+    if num_micro_batches == 0:
+        return 0.0
+    if schedule in SHORT_WAY:
+        return pipeline_makespan(parts, num_micro_batches, border_seconds)
+    write = SCHEDULES[schedule]
+    programs = [write(s, num_stages, range(num_micro_batches)) for s in range(num_stages)]
+    cells = [(s,) for s in range(num_stages)]
+    return ordered_makespan(programs, cells, parts.tolist(), 1.0, border_seconds.tolist())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostModel:
+    """Predicts iterations of one job.
+
+    Attributes:
+        model: The model's blocks.
+        workload: What iterations are made of.
+        correction: Measured over predicted seconds of the newest measured epoch; multiplies every prediction.
+        usual: Makes stages that are wider than its own slower; None = they are as fast as their shards.
+        forward_part: The part of a micro-batch's seconds that is forward, over all blocks.
+        forward_parts: The least and the largest part of a stage's seconds that can be forward, whatever blocks it has.
+    """
+
+    model: ModelSpec
+    workload: Workload
+    correction: float = 1.0
+    usual: UsualShape | None = None
+    _sums: dict[int, tuple[list[float], list[float]]] = field(init=False, repr=False)
+    _weights: dict[int, list[float]] = field(init=False, repr=False)
+    _blocks: dict[int, tuple[_Floats, _Floats]] = field(init=False, repr=False)
+    _prefixes: dict[tuple[tuple[int, ...], tuple[float, ...]], _Floats] = field(init=False, repr=False)
+    _exchange: list[float] = field(init=False, repr=False)
+    forward_part: float = field(init=False, repr=False)
+    forward_parts: tuple[float, float] = field(init=False, repr=False)
+    _wary: dict[UsualShape, "CostModel"] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Running (forward, backward) seconds over the blocks of each max_width: a stage is then a few subtractions.
+        sums: dict[int, tuple[list[float], list[float]]] = {}
+        for max_width in {block.max_width for block in self.model.blocks}:
+            forward, backward = [0.0], [0.0]
+            for block, cost in enumerate(self.model.blocks):
+                seconds = self.block_seconds(block) if cost.max_width == max_width else (0.0, 0.0)
+                forward.append(forward[-1] + seconds[0])
+                backward.append(backward[-1] + seconds[1])
+            sums[max_width] = forward, backward
+        object.__setattr__(self, "_sums", sums)
+        object.__setattr__(self, "_weights", {})
+        # Of the blocks of each max_width: seconds both ways, and those of their tensor collectives; 0 for the others.
+        whole = np.array([sum(self.block_seconds(b)) for b in range(len(self.model.blocks))])
+        places = {width: np.array([cost.max_width == width for cost in self.model.blocks]) for width in sums}
+        exchange = {width: self.workload.exchange_seconds if width > 1 else 0.0 for width in sums}
+        blocks = {width: (whole * place, exchange[width] * place) for width, place in places.items()}
+        object.__setattr__(self, "_blocks", blocks)
+        ahead, back = (sum([pair[way][-1] for pair in sums.values()]) for way in (0, 1))
+        object.__setattr__(self, "forward_part", ahead / (ahead + back))
+        parts = {1.0 / (1.0 + cost.backward_multiple) for cost in self.model.blocks}
+        if self.workload.exchange_seconds:
+            parts.add(0.5)
+        object.__setattr__(self, "forward_parts", (min(parts), max(parts)))
+        object.__setattr__(self, "_prefixes", {})
+        object.__setattr__(self, "_wary", {})
+        each = [self.workload.exchange_seconds if cost.max_width > 1 else 0.0 for cost in self.model.blocks]
+        object.__setattr__(self, "_exchange", list(accumulate(each, initial=0.0)))
+
+    @property
+    def main_width(self) -> int:
+        """``max_width`` of the blocks that take most of the time: the granules in which widths are worth choosing."""
+        return max(self._sums, key=lambda width: (self._sums[width][0][-1], width))
+
+    def wary(self, usual: UsualShape) -> "CostModel":
+        """The model that trusts no stage wider than a usual one; the same for the same question."""
+        found = self._wary.get(usual)
+        if found is None:
+            found = self._wary[usual] = replace(self, usual=usual)
+        return found
+
+    def slowdown(self, num_shards: int) -> float:
+        """What a stage of so many shards is taken to be slower by."""
+        return 1.0 if self.usual is None else self.usual.slowdown(num_shards)
+
+    def block_seconds(self, block: int) -> tuple[float, float]:
+        """(forward, backward) seconds of one micro-batch of a whole block on one healthy device."""
+        cost = self.model.blocks[block]
+        flops = cost.forward_flops(self.workload.tokens, self.workload.sum_of_squares)
+        forward = flops * self.workload.seconds_per_flop
+        return forward, forward * cost.backward_multiple
+
+    def weight_seconds(self, block: int) -> float:
+        """Seconds of the weights' gradients in one backward of a whole block on one healthy device."""
+        load = self.workload
+        return self.model.blocks[block].weight_flops(load.tokens, load.sum_of_squares) * load.seconds_per_flop
+
+    def stage_seconds(self, stage: Stage, throughputs: Mapping[int, float]) -> tuple[float, float]:
+        """(forward, backward) seconds of one micro-batch of a stage.
+
+        Raises:
+            ValueError: A rank of the stage is dead.
+        """
+        speeds = tuple([throughputs.get(rank, 0.0) for rank in stage.ranks])
+        if min(speeds) <= 0.0:
+            raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
+        return self.range_seconds(stage.first_block, stage.stop_block, stage.shares, speeds)
+
+    def healthy_seconds(self, first_block: int, stop_block: int) -> float:
+        """Seconds of one micro-batch of blocks on one healthy device, forward and backward together."""
+        return sum([sums[stop_block] - sums[first_block] for pair in self._sums.values() for sums in pair])
+
+    def exchange_seconds(self, stage: Stage) -> float:
+        """Seconds of a stage's tensor collectives per micro-batch, forward and backward together."""
+        if len(stage.shares) == 1:
+            return 0.0
+        return self._exchange[stage.stop_block] - self._exchange[stage.first_block]
+
+    def range_seconds(
+        self, first_block: int, stop_block: int, shares: tuple[int, ...], speeds: tuple[float, ...]
+    ) -> tuple[float, float]:
+        """(forward, backward) seconds of one micro-batch of blocks cut over shards of these speeds, each above 0."""
+        forward = backward = 0.0
+        if len(shares) > 1:
+            forward = backward = 0.5 * (self._exchange[stop_block] - self._exchange[first_block])
+        slowdown = self.slowdown(len(shares))
+        for max_width, (forwards, backwards) in self._sums.items():
+            slowness = block_slowness(max_width, shares, speeds) * slowdown
+            forward += (forwards[stop_block] - forwards[first_block]) * slowness
+            backward += (backwards[stop_block] - backwards[first_block]) * slowness
+        return forward, backward
+
+    def split_seconds(self, stage: Stage, throughputs: Mapping[int, float]) -> tuple[float, float, float]:
+        """(forward, backward of the input, backward of the weights) seconds of one micro-batch of a stage.
+
+        Raises:
+            ValueError: A rank of the stage is dead.
+        """
+        speeds = tuple([throughputs.get(rank, 0.0) for rank in stage.ranks])
+        if min(speeds) <= 0.0:
+            raise ValueError(f"stage of ranks {stage.ranks} has speeds {speeds}: leave dead ranks out")
+        first, stop, weight_sums = stage.first_block, stage.stop_block, self._weight_sums()
+        forward = backward = 0.5 * self.exchange_seconds(stage)
+        weight, slowdown = 0.0, self.slowdown(len(stage.shares))
+        for max_width, (forwards, backwards) in self._sums.items():
+            slowness = block_slowness(max_width, stage.shares, speeds) * slowdown
+            weights = weight_sums[max_width]
+            forward += (forwards[stop] - forwards[first]) * slowness
+            backward += (backwards[stop] - backwards[first]) * slowness
+            weight += (weights[stop] - weights[first]) * slowness
+        return forward, backward - weight, weight
+
+    def parts(self, stage: Stage, throughputs: Mapping[int, float], schedule: str) -> tuple[float, float, float]:
+        """Seconds of one micro-batch of a stage: forward, and its backward in two parts where the schedule has two.
+
+        Raises:
+            ValueError: A rank of the stage is dead.
+        """
+        if schedule in SPLIT_BACKWARD:
+            return self.split_seconds(stage, throughputs)
+        return *self.stage_seconds(stage, throughputs), 0.0
+
+    def _weight_sums(self) -> dict[int, list[float]]:
+        """Running seconds of the weights' gradients, as ``_sums``; only jobs with a split backward ask for them."""
+        if not self._weights:
+            for max_width in self._sums:
+                each = [
+                    self.weight_seconds(block) if cost.max_width == max_width else 0.0
+                    for block, cost in enumerate(self.model.blocks)
+                ]
+                self._weights[max_width] = list(accumulate(each, initial=0.0))
+        return self._weights
+
+    def seconds_to_block(self, shares: tuple[int, ...], speeds: tuple[float, ...]) -> _Floats:
+        """``[b]``: seconds of one micro-batch of blocks 0 to b - 1, both ways, cut over shards of these speeds.
+
+        The same array for the same question; do not change it.
+        """
+        found = self._prefixes.get((shares, speeds))
+        if found is None:
+            if len(self._prefixes) >= _MAX_PREFIXES:
+                self._prefixes.clear()
+            slowdown = self.slowdown(len(shares))
+            found = np.zeros(len(self.model.blocks) + 1)
+            for width, (seconds, exchange) in self._blocks.items():
+                found[1:] += seconds * (block_slowness(width, shares, speeds) * slowdown)
+                if len(shares) > 1:
+                    found[1:] += exchange
+            np.cumsum(found, out=found)
+            self._prefixes[shares, speeds] = found
+        return found
+
+    def makespan(
+        self, stages: tuple[Stage, ...], num_micro_batches: int, throughputs: Mapping[int, float], schedule: str
+    ) -> float:
+        """Seconds of one replica's pipeline with a quota, without the fixed part and the correction."""
+        parts = np.array([self.parts(stage, throughputs, schedule) for stage in stages])
+        return replica_makespan(parts, num_micro_batches, self.border_seconds(len(stages)), schedule)
+
+    def border_seconds(self, num_stages: int) -> _Floats:
+        """[stages - 1] seconds of a transfer over each border of a pipeline."""
+        return np.full(num_stages - 1, self.workload.transfer_seconds)
+
+    def total(self, makespan_seconds: float) -> float:
+        """Seconds per iteration when the slowest replica's pipeline takes ``makespan_seconds``."""
+        return (makespan_seconds + self.workload.fixed_seconds) * self.correction
+
+    def iteration_seconds(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
+        """Seconds per iteration of a layout.
+
+        Raises:
+            ValueError: A rank of the layout is dead.
+        """
+        if layout.routes:
+            return self.total(self._routed_seconds(layout, throughputs))
+        seconds = [self._replica_seconds(replica, throughputs, layout.schedule) for replica in layout.replicas]
+        return self.total(slowest_seconds(layout, seconds))
+
+    def _replica_seconds(self, replica: Replica, throughputs: Mapping[int, float], schedule: str) -> float:
+        if replica.orders:
+            parts = [self.split_seconds(stage, throughputs) for stage in replica.stages]
+            programs = programs_of(replica.orders, replica.cells, replica.num_micro_batches)
+            return ordered_makespan(programs, replica.cells, parts, self.workload.transfer_seconds)
+        return self.makespan(replica.stages, replica.num_micro_batches, throughputs, schedule)
+
+    def _routed_seconds(self, layout: Layout, throughputs: Mapping[int, float]) -> float:
+        replicas, name = layout.replicas, layout.schedule
+        return slowest_routed(
+            layout,
+            lambda d: [self.parts(stage, throughputs, name) for stage in replicas[d].stages],
+            lambda d: self.makespan(replicas[d].stages, replicas[d].num_micro_batches, throughputs, name),
+            self.workload.transfer_seconds,
+        )
+
+
+def slowest_seconds(layout: Layout, seconds: Sequence[float]) -> float:
+    """Seconds of the slowest replica.
+
+    Args:
+        layout: Its mix makes micro-batches of replicas larger or smaller.
+        seconds: Of each replica, with micro-batches of mean size.
+    """
+    if layout.mix is None:
+        return max(seconds)
+    scales = layout.mix.scales([replica.num_micro_batches for replica in layout.replicas])
+    return max([each * scale for each, scale in zip(seconds, scales, strict=True)])

@@ -1,0 +1,1 @@
+"""Widths, splits and quotas, tuned together."""

@@ -1,0 +1,1 @@
+"""Levers that change who works where."""

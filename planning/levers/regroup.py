@@ -1,0 +1,103 @@
+"""Lever: regroup. Replicas that do not fit their devices' memory are given up, or what is left of them put together.
+
+A replica that loses device after device must hold the whole model on what is left, until that does not fit. Its ranks
+then go on as standbys of the others, or the ranks of all such replicas form as many whole replicas as fit. Replicas
+that fit only with another split get that split. Proposes nothing where no memory limit is known or everything fits.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.planning.levers.balance.fitting import stages_within
+from evenkeel.planning.repair import repaired, spread_quotas, with_standbys
+from evenkeel.planning.situation import Situation
+
+_Ranks = tuple[int, ...]
+
+
+class Regroup:
+    """Whole replicas from the ranks of those that do not fit."""
+
+    name = "regroup"
+    structural = True
+
+    def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
+        """``base`` and the full shape without their dead, with replicas that do not fit put together or given up."""
+        if situation.device_bytes is None:
+            return
+        for origin in dict.fromkeys((base, situation.home)):
+            shape = repaired(origin, situation.throughputs.keys())
+            if shape is not None and situation.excess_bytes(shape):
+                yield from _regrouped(situation, shape, situation.device_bytes)
+
+    def describe(self, before: Layout, after: Layout) -> str:
+        """How many replicas are left."""
+        return f"{len(after.replicas)} replicas that fit memory (were {len(before.replicas)})"
+
+
+def _regrouped(situation: Situation, shape: Layout, device_bytes: float) -> Iterator[Layout]:
+    kept: list[Replica] = []
+    pool = list(shape.standbys)
+    for replica in shape.replicas:
+        if not situation.replica_excess_bytes(replica, shape.schedule):
+            kept.append(replica)
+            continue
+        cells = [(stage.ranks, stage.shares) for stage in replica.stages]
+        stages = stages_within(situation.cost.model, cells, device_bytes, situation.largest_scale)
+        if stages is None:
+            pool.extend(replica.ranks)
+        else:
+            kept.append(replace(replica, stages=stages))
+    formed = _formed(situation, pool, device_bytes)
+    for replicas in ([*kept, *formed], kept) if formed else (kept,):
+        if replicas:
+            total = shape.num_micro_batches
+            even = max(1, total // len(shape.replicas))
+            quotas = spread_quotas([replica.num_micro_batches or even for replica in replicas], total)
+            dealt = tuple(replace(r, num_micro_batches=q) for r, q in zip(replicas, quotas, strict=True))
+            yield with_standbys(replace(shape, replicas=dealt, standbys=()), situation.throughputs.keys())
+
+
+def _formed(situation: Situation, pool: Sequence[int], device_bytes: float) -> list[Replica]:
+    """As many replicas of these ranks as can be; of those, the ones that leave the fewest ranks over."""
+    ranks = sorted(pool, key=lambda rank: (str(situation.domain(rank)), -situation.throughputs[rank], rank))
+    places = [list(group) for _, group in groupby(ranks, key=situation.domain)]
+    most = min(len(ranks), situation.cost.main_width)
+    home_width = max(len(stage.ranks) for stage in situation.home.replicas[0].stages)
+    widths = sorted({1 << power for power in range(most.bit_length())} | {min(home_width, most)} - {0}, reverse=True)
+    options: list[tuple[int, int, int, list[Replica]]] = []
+    for width in widths:
+        cells = [tuple(some[i : i + width]) for some in places for i in range(0, len(some) - width + 1, width)]
+        depth = _least_depth(situation, cells, width, device_bytes)
+        if depth is not None:
+            formed = _replicas(situation, cells, depth, device_bytes)
+            used = sum(len(replica.ranks) for replica in formed)
+            options.append((len(formed), used, width <= home_width, formed))
+    return max(options, key=lambda option: option[:3])[3] if options else []
+
+
+def _least_depth(situation: Situation, cells: Sequence[_Ranks], width: int, device_bytes: float) -> int | None:
+    """The fewest stages of this width that hold the model."""
+    for depth in range(1, min(len(cells), len(situation.cost.model.blocks)) + 1):
+        asked = [(cell, (1,) * width) for cell in cells[:depth]]
+        if stages_within(situation.cost.model, asked, device_bytes, situation.largest_scale) is not None:
+            return depth
+    return None
+
+
+def _replicas(situation: Situation, cells: Sequence[_Ranks], depth: int, device_bytes: float) -> list[Replica]:
+    """Replicas of at least ``depth`` stages; stages that are left over deepen the first ones while that fits."""
+    count = len(cells) // depth
+    found, start = [], 0
+    for d in range(count):
+        number = len(cells) // count + (d < len(cells) % count)
+        for stages in (number, depth):
+            asked = [(cell, (1,) * len(cell)) for cell in cells[start : start + stages]]
+            dealt = stages_within(situation.cost.model, asked, device_bytes, situation.largest_scale)
+            if dealt is not None:
+                found.append(Replica(stages=dealt, num_micro_batches=0))
+                break
+        start += number
+    return found

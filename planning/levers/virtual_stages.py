@@ -1,0 +1,93 @@
+"""Lever: virtual stages. The ranks of a replica hold several stages each, wherever in the pipeline these are.
+
+A micro-batch then passes the same ranks several times, each time through less of the model, so the pipeline fills and
+drains in a fraction of the time; it crosses more borders, and a large part of the parameters moves. That pays where
+micro-batches are few for the number of stages. Two ways are compared: interleaved 1F1B (Megatron-LM, arXiv 2104.04473)
+with the best cuts, and a short run of the pipeline search, which finds cuts, places and the order of all passes, the
+weights' part apart, together. Offered to jobs whose first layout is interleavable: their engine runs such layouts. Not
+where links are slow: more would cross them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from evenkeel.layouts.layout import Layout, Replica
+from evenkeel.planning.costs.risks import RISK_MARGIN, holds_more
+from evenkeel.planning.pipelined.interleaving import Interleaving
+from evenkeel.planning.pipelined.pipeline_search import PipelineSearch
+from evenkeel.planning.repair import with_standbys
+from evenkeel.planning.situation import Situation
+
+_WORTH = 0.995
+
+
+class VirtualStages:
+    """Several stages a rank."""
+
+    name = "virtual_stages"
+    structural = False
+
+    def propose(self, situation: Situation, base: Layout) -> Iterable[Layout]:
+        """``base`` with several stages a rank in those of its replicas that would end later than the others without.
+
+        Nothing when that is hardly faster. And the full shape as it was registered, where that is like it.
+        """
+        if situation.links:
+            return
+        registered, live = situation.with_orders, situation.throughputs.keys()
+        if registered is not None and all(rank in live for rank in registered.ranks):
+            yield with_standbys(registered, live)
+        if not situation.home.interleavable:
+            return
+        scales = [1.0] * len(base.replicas)
+        if base.mix is not None:
+            scales = list(base.mix.scales([replica.num_micro_batches for replica in base.replicas]))
+        ways = Interleaving(situation), PipelineSearch(situation)
+        plain = [
+            situation.makespan(replica.stages, replica.num_micro_batches, base.schedule) * scale
+            for replica, scale in zip(base.replicas, scales, strict=True)
+        ]
+        slowest, replicas = 0.0, list(base.replicas)
+        for d in sorted(range(len(plain)), key=lambda d: (-plain[d], d)):
+            if plain[d] <= slowest:
+                break  # who ends before those that were changed has nothing to win for the iteration
+            found = _best(situation, ways, base.replicas[d])
+            if found is None or found[0] * scales[d] >= plain[d] * _WORTH:
+                slowest = plain[d]
+                break
+            replicas[d], slowest = found[1], max(slowest, found[0] * scales[d])
+        if slowest < max(plain) * _WORTH:
+            yield replace(base, replicas=tuple(replicas))
+
+    def describe(self, before: Layout, after: Layout) -> str:
+        """Which replicas have how many stages a rank."""
+        was, becomes = (
+            {d: (each.stages, each.orders) for d, each in enumerate(layout.replicas) if each.orders}
+            for layout in (before, after)
+        )
+        if was == becomes:
+            return ""
+        if not becomes:
+            return "every rank has one stage again"
+        counts = {d: ", ".join(str(len(cell)) for cell in after.replicas[d].cells) for d in list(becomes)[:4]}
+        told = "; ".join(f"replica {d} with {count} stages a rank" for d, count in counts.items())
+        return f"orders of their own: {told}{'; and others' if len(becomes) > 4 else ''}"
+
+
+def _best(
+    situation: Situation, ways: tuple[Interleaving, PipelineSearch], replica: Replica
+) -> tuple[float, Replica] | None:
+    """The best form of a replica with several stages a rank, and its seconds; more activations must bring more."""
+    if len(replica.stages) < 2 or not replica.num_micro_batches:
+        return None
+    tried = [found for found in [way.best(replica) for way in ways] if found is not None]
+    if not tried:
+        return None
+    seconds = [situation.ordered_seconds(each) for each in tried]
+    known = situation.device_bytes is not None
+    judged = [
+        each * (1.0 + RISK_MARGIN * (not known and holds_more(situation, found)))
+        for each, found in zip(seconds, tried, strict=True)
+    ]
+    chosen = judged.index(min(judged))
+    return seconds[chosen], tried[chosen]

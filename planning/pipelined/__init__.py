@@ -1,0 +1,1 @@
+"""How long pipelines take: makespans, routes between replicas, several stages a rank."""

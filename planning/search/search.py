@@ -1,0 +1,235 @@
+"""The search for the best layout of one situation: what was weighed so far, and the steps that weigh more."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import combinations, islice
+
+from evenkeel.layouts.layout import Layout
+from evenkeel.planning.candidate import SCHEDULE, Candidate, same
+from evenkeel.planning.costs.price import Price
+from evenkeel.planning.costs.risks import (
+    RISK_MARGIN,
+    crowding,
+    judged_seconds,
+    num_risks,
+    schedules_by_promise,
+)
+from evenkeel.planning.exact.every_layout import look_at_all
+from evenkeel.planning.levers import REGISTRY
+from evenkeel.planning.levers.balance.tuning import LAYER_SPLIT, SEQUENCE_MIX, TUNING, Tuner
+from evenkeel.planning.levers.rebalance.rearrange import steps_within
+from evenkeel.planning.pipelined.virtual import bare
+from evenkeel.planning.repair import with_standbys
+from evenkeel.planning.search.refinements import MIGRATE, VIRTUAL, interleaved, routed
+from evenkeel.planning.search.structures import Structure, dealt_again, under_schedules, with_levers
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import TIE
+
+_SCHEDULE_MARGIN = 0.03
+_REARRANGE = "rearrange"
+_MAX_STEPS, _STEP_WORK, _MAX_CLIMBED = 24, 240_000, 3
+"""Steps of one rank or stage that are looked at (fewer, down to none, where stages times blocks are many), and from how
+many candidates."""
+_MAX_TIED = 2
+_MAX_COMPARED = 3
+_MAX_ROUNDS = 4
+_MAX_STAGES = 15
+
+
+class Search:
+    """What was weighed so far for a situation.
+
+    Args:
+        situation: The question.
+        known: What tuned the same question with more or fewer spare ranks.
+
+    Attributes:
+        structures: What was tuned first.
+        knows_all: Whether no layout at all is judged faster than the fastest of the candidates.
+    """
+
+    def __init__(self, situation: Situation, known: Tuner | None = None) -> None:
+        self.situation, self.tuner = situation, Tuner(situation, known)
+        self.candidates: list[Candidate] = []
+        self.structures: list[Structure] = []
+        self._dealt: list[Layout] = []
+        self.knows_all = False
+        self.is_small = _is_small(situation)
+        self._tuning = TUNING if situation.home.mix is not None else TUNING[:-1]
+
+    @property
+    def fastest(self) -> Candidate:
+        """The candidate that is judged fastest; of equal ones the first."""
+        return min(self.candidates, key=lambda candidate: candidate.judged)
+
+    def add(self, names: tuple[str, ...], base: Layout, layout: Layout) -> None:
+        """Weigh a layout to which structural levers led, and what became of the structure."""
+        if any(same(layout, other.layout) for other in self.candidates):
+            return
+        situation = self.situation
+        seconds = situation.seconds(layout)
+        excess = situation.excess_bytes(layout)
+        judged = seconds * (1.0 + RISK_MARGIN * num_risks(situation, layout)) if not excess else math.inf
+        last = (MIGRATE,) if layout.routes != situation.layout.routes else ()
+        if situation.may_have_orders and REGISTRY[VIRTUAL].describe(situation.layout, layout):
+            last = (*last, VIRTUAL)
+        self.candidates.append(
+            Candidate(
+                structural_levers=names,
+                layout=layout,
+                base=base,
+                last_levers=last,
+                seconds=seconds,
+                judged=judged,
+                excess_bytes=excess,
+            )
+        )
+
+    def take(self, other: Candidate) -> None:
+        """Weigh what was fastest with fewer ranks."""
+        live = self.situation.throughputs.keys()
+        self.add(other.structural_levers, with_standbys(other.base, live), with_standbys(other.layout, live))
+
+    def tune(self, structures: Iterable[Structure]) -> None:
+        """Weigh what all tuning levers together make of structures."""
+        for names, base in structures:
+            self.add(names, base, self.tuner.tuned(base, self._tuning))
+
+    def tune_by_schedule(self, structures: Sequence[Structure]) -> None:
+        """The same under the schedules that the job may have."""
+        likely, others = schedules_by_promise(self.situation, _SCHEDULE_MARGIN)
+        self.tune(under_schedules(structures, likely) if likely else structures)
+        for schedule in others:
+            # Schedules are compared on the full shape, and on what the best structures become under them: widths and
+            # splits for one schedule can be bad ones for another. Only where that is close are all structures tuned.
+            best = self.fastest.judged
+            self.tune(under_schedules(_best(structures, self.candidates), (schedule,)))
+            under = [c.judged for c in self.candidates if c.layout.schedule == schedule]
+            if min(under, default=math.inf) <= best * (1.0 + _SCHEDULE_MARGIN):
+                self.tune(under_schedules(structures, (schedule,)))
+
+    def keep_registered(self) -> None:
+        """Weigh the full shape just as it was registered where everybody is well: all else is a risk then."""
+        situation = self.situation
+        if not situation.all_is_well:
+            return
+        home = with_standbys(situation.home, situation.throughputs.keys())
+        names = () if home.replicas == bare(situation.layout).replicas else ("rejoin",)
+        schedules = dict.fromkeys((home.schedule, *home.schedules))
+        for levers, base in under_schedules([(names, home)], schedules):
+            for subset in ((), (SEQUENCE_MIX,)):
+                self.add(levers, base, self.tuner.tuned(base, subset))
+
+    def deal_anew(self, candidate: Candidate) -> bool:
+        """Deal a layout anew, and what becomes of it, as long as that is worth a plan; True when it was."""
+        first = self.fastest.judged
+        for _ in range(_MAX_ROUNDS if self.is_small else 1):
+            if candidate.excess_bytes or any(same(candidate.layout, layout) for layout in self._dealt):
+                break
+            self._dealt.append(candidate.layout)
+            before = self.fastest.judged
+            self.tune(dealt_again(self.situation, candidate, thoroughly=self.is_small))
+            if self.fastest.judged > before * (1.0 - TIE):
+                break
+            candidate = self.fastest
+        return self.fastest.judged <= first * (1.0 - TIE)
+
+    def look_at_all(self) -> None:
+        """Weigh the best of all layouts under each schedule, where these are not too many."""
+        if self.fastest.excess_bytes:
+            return
+        home, first = self.situation.home, self.fastest.layout.schedule
+        self.knows_all = not (home.routable or self.situation.may_have_orders)
+        schedules = dict.fromkeys((home.schedule, *home.schedules))
+        for schedule in sorted(schedules, key=lambda name: name != first):
+            known = self.fastest.layout
+            judged = judged_seconds(self.situation, replace(known, mix=home.mix))
+            looked = look_at_all(self.situation, judged, max(0.0, self._crowding(known)), schedule)
+            self.knows_all = self.knows_all and looked.is_all
+            if looked.base is not None and looked.layout is not None:
+                self.add(self._rearranged(looked.base), looked.base, looked.layout)
+                # Its own splits too: those sought anew fill no device beyond what they may of their own accord.
+                bases = under_schedules([((), base) for base in (looked.base, looked.layout)], schedules)
+                self.tune([(self._rearranged(base), base) for _, base in bases])
+
+    def _rearranged(self, base: Layout) -> tuple[str, ...]:
+        return (_REARRANGE,) if base.schedule == self.situation.layout.schedule else (_REARRANGE, SCHEDULE)
+
+    def climb(self) -> None:
+        """Weigh what comes of the fastest few by steps of one rank or one stage, as long as one is worth a plan.
+
+        Of few, since the slowest replica decides: where two are as slow, no step alone leads anywhere.
+        """
+        home = self.situation.home
+        num_stages = sum([len(replica.stages) for replica in home.replicas])
+        most_steps = min(_MAX_STEPS, _STEP_WORK // (num_stages * home.num_blocks) ** 2)
+        starts: list[Candidate] = []
+        for candidate in sorted(self.candidates, key=lambda c: c.judged):
+            if not any(candidate.base.replicas == other.base.replicas for other in starts):
+                starts.append(candidate)
+        for candidate in starts[:_MAX_CLIMBED]:
+            self._climb(candidate, most_steps)
+
+    def _climb(self, candidate: Candidate, left: int) -> None:
+        """Weigh what comes of one candidate."""
+        while left > 0 and not candidate.excess_bytes:
+            names, known = with_levers(candidate.structural_levers, _REARRANGE), len(self.candidates)
+            most, allowed = candidate.judged * (1.0 - TIE), max(0.0, self._crowding(candidate.layout))
+            steps_on = steps_within(self.situation, bare(candidate.layout), most)
+            for base in islice((step for step in steps_on if self._crowding(step) <= allowed), left):
+                left -= 1
+                layout = self.tuner.tuned(base, self._tuning)
+                is_full = self.situation.excess_bytes(layout) or self._crowding(layout) > allowed
+                if not is_full and judged_seconds(self.situation, layout) < most:
+                    self.add(names, base, layout)
+                    break
+            if len(self.candidates) == known:
+                break  # no step is worth a plan, or one led to what is known
+            candidate = self.candidates[-1]
+
+    def _crowding(self, layout: Layout) -> float:
+        """How far a layout fills some device beyond what a plan may do of its own accord; 0 where memory is known."""
+        if self.situation.device_bytes is not None:
+            return 0.0
+        return max([crowding(self.situation, replica.stages) for replica in layout.replicas])
+
+    def refine(self) -> None:
+        """Weigh routes and several stages a rank."""
+        for candidate, layout in routed(self.situation, self.candidates, thoroughly=self.is_small):
+            self.add(candidate.structural_levers, candidate.base, layout)
+        for candidate, layout in interleaved(self.situation, self.candidates):
+            self.add(candidate.structural_levers, candidate.base, layout)
+
+    def tune_less(self) -> None:
+        """Weigh every subset of the tuning levers on the structures of the fastest: no lever more than it needs."""
+        subsets = [subset for size in range(len(self._tuning) + 1) for subset in combinations(self._tuning, size)]
+        fastest = self.fastest.judged
+        near_ones = sorted((c for c in self.candidates if c.judged <= fastest * (1.0 + TIE)), key=lambda c: c.judged)
+        for near in near_ones[:_MAX_TIED]:
+            names = near.structural_levers
+            for subset in subsets:
+                # Only the search for splits takes time; where its outcome cannot be near the fastest it is left out.
+                if LAYER_SPLIT in subset and self.tuner.least_seconds(near.base, subset) > fastest * (1.0 + TIE):
+                    continue
+                self.add(names, near.base, self.tuner.tuned(near.base, subset))
+
+    def choose(self) -> tuple[Price, Candidate]:
+        """Of those as fast as the fastest the one that moves the fewest bytes, and what going there costs."""
+        most = self.fastest.judged * (1.0 + TIE)
+        tied = [(self.situation.price(c.layout), c) for c in self.candidates if c.judged <= most]
+        return min(tied, key=lambda pair: (pair[0].moved_bytes, pair[0].num_changed, pair[1].judged))
+
+
+def _is_small(situation: Situation) -> bool:
+    """Whether there is time to look at a job's stages one by one."""
+    return sum([len(replica.stages) for replica in situation.home.replicas]) <= _MAX_STAGES
+
+
+def _best(structures: Sequence[Structure], candidates: Sequence[Candidate]) -> list[Structure]:
+    """The few structures from which the fastest candidates were tuned."""
+    judged = [
+        (min([c.judged for c in candidates if c.base.replicas == base.replicas], default=math.inf), index)
+        for index, (_, base) in enumerate(structures)
+    ]
+    return [structures[index] for _, index in sorted(judged)[:_MAX_COMPARED]]

@@ -1,0 +1,141 @@
+"""The best layout for a situation: structural levers give structures, tuning levers are composed on each of them.
+
+For each structure (the layout without its dead, the full shape as far as it lives, standbys placed) widths, splits and
+quotas are solved together; the fastest structure is then solved for every subset of the tuning levers, so that the
+answer is never slower than any lever alone and equal answers can be told apart: among layouts within 0.5 % of the
+fastest, the one that moves the fewest bytes wins, which keeps the parts of the layout that need not change. The fastest
+is dealt anew before that: ranks that tuning left without work, stages in a weak place; in small jobs until that brings
+nothing more, so that planning from a plan leads to no other. Where the job may have other schedules, structures are
+tuned under the one that is best for the full shape; where its engine runs routes or several stages a rank, the fastest
+are tried with these too. In jobs of few devices all layouts are looked at, and no more is tried. Where these are too
+many and ranks are spare, what is fastest without some of them is weighed too. "Fast" is
+:func:`risks.judged_seconds`: predicted time with a margin for structural risks. Pure and deterministic.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from evenkeel.planning.candidate import Candidate
+from evenkeel.planning.costs.price import Price
+from evenkeel.planning.costs.risks import has_wide_stage
+from evenkeel.planning.pipelined.virtual import bare
+from evenkeel.planning.repair import with_standbys
+from evenkeel.planning.search.answer import answer
+from evenkeel.planning.search.search import Search
+from evenkeel.planning.search.spares import steps
+from evenkeel.planning.search.structures import Structure, structures
+from evenkeel.planning.situation import Situation
+from evenkeel.planning.solution import NoPlanError, Solution
+
+_MAX_PLANNED_APART = 32
+"""Up to so many ranks what is fastest without some of the spare ones is what a plan without them comes to; in larger
+jobs it is what its levers come to, to which a plan may add some tenths of a percent."""
+
+
+def solve(situation: Situation) -> Solution:
+    """The best layout for a situation, with its reasons.
+
+    Raises:
+        NoPlanError: Nothing can be made of the live ranks.
+    """
+    wary, levelled = situation.wary, None
+    if max(situation.throughputs.values(), default=0.0) > 1.0:
+        # A plan for ranks that are faster than healthy is never slower than one in which they are healthy.
+        speeds = {rank: min(1.0, p) for rank, p in situation.throughputs.items()}
+        with suppress(NoPlanError):
+            levelled = _stepped(replace(wary, throughputs=speeds))[2]
+    search, price, chosen = _stepped(wary, levelled)
+    weighed = search.candidates
+    told = [_trusting(situation, candidate) for candidate in weighed]
+    return answer(situation, search.tuner, told[weighed.index(chosen)], price, told)
+
+
+def _stepped(wary: Situation, known: Candidate | None = None) -> tuple[Search, Price, Candidate]:
+    """What was weighed with all ranks, and what is best of that and of what is fastest without some of the spare ones.
+
+    Args:
+        wary: The question.
+        known: A layout of the same ranks to weigh in the end too.
+
+    Raises:
+        NoPlanError: Nothing can be made of the live ranks.
+    """
+    search = Search(wary)
+    _weigh(search)
+    below: dict[frozenset[int], Candidate] = {}
+    *fewer, _ = steps(wary, thoroughly=search.is_small)
+    if not search.knows_all:
+        for left_out in fewer:
+            part = Search(wary.without(left_out), search.tuner)
+            with suppress(NoPlanError):
+                unheeded = wary.device_bytes is None and left_out.isdisjoint(wary.home.ranks)
+                _weigh(part, search.structures if unheeded else ())
+                if len(wary.throughputs) <= _MAX_PLANNED_APART:
+                    _chosen(part, [found for ranks, found in below.items() if ranks >= left_out])
+                below[left_out] = part.fastest
+    return search, *_chosen(search, [*([] if known is None else [known]), *below.values()])
+
+
+def _trusting(situation: Situation, candidate: Candidate) -> Candidate:
+    """The candidate as it is told: what is predicted is what the cost model says, also of stages wider than usual."""
+    if not has_wide_stage(situation, candidate.layout):
+        return candidate
+    return replace(candidate, seconds=situation.seconds(candidate.layout))
+
+
+def _weigh(search: Search, more: Sequence[Structure] = ()) -> None:
+    """Weigh what may be best for the situation of a search in which nothing was weighed yet.
+
+    Args:
+        search: It.
+        more: As in :func:`structures`.
+
+    Raises:
+        NoPlanError: Nothing can be made of the live ranks.
+    """
+    situation = search.situation
+    search.structures = structures(situation, more)
+    if not search.structures:
+        raise NoPlanError(
+            f"ranks {list(situation.dead)} are dead and the {len(situation.throughputs)} live ranks do not make one "
+            "complete replica; start replacements and let them register"
+        )
+    if not situation.dead:
+        idle = with_standbys(situation.layout, situation.throughputs.keys())
+        search.add((), bare(idle), idle)
+    search.tune_by_schedule(search.structures)
+    search.keep_registered()
+    search.deal_anew(search.fastest)
+    if search.is_small:
+        search.look_at_all()
+        if not search.knows_all:
+            search.climb()
+    search.refine()
+
+
+def _chosen(search: Search, below: Iterable[Candidate]) -> tuple[Price, Candidate]:
+    """What is best of what was weighed, and what going there costs.
+
+    Args:
+        search: A search that has weighed.
+        below: What is fastest with fewer spare ranks.
+
+    Raises:
+        NoPlanError: Nothing fits the devices' memory.
+    """
+    for one in below:
+        search.take(one)
+    search.tune_less()
+    if search.fastest.excess_bytes:
+        least = min(candidate.excess_bytes for candidate in search.candidates)
+        raise NoPlanError(
+            f"no layout of the {len(search.situation.throughputs)} live ranks fits the devices' memory: some device "
+            f"lacks {least / 1e9:.2f} GB under the best of them; start replacements and let them register"
+        )
+    price, chosen = search.choose()
+    if search.is_small and search.deal_anew(chosen):
+        # What moves little can be a better start than what is fastest.
+        search.tune_less()
+        price, chosen = search.choose()
+    return price, chosen

@@ -1,0 +1,298 @@
+"""What a planner is asked about: the layout in force, who is alive and how fast, and what things cost."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from evenkeel.layouts.layout import Layout, Replica, Stage
+from evenkeel.planning.costs.cost_model import SHORT_WAY, CostModel, replica_makespan, slowest_seconds
+from evenkeel.planning.costs.healthy import healthy_seconds
+from evenkeel.planning.costs.links import SlowLink, border_factors
+from evenkeel.planning.costs.looks import Looks
+from evenkeel.planning.costs.memory import activation_peak, layout_peak, replica_peaks
+from evenkeel.planning.costs.price import Price, Prices, TransitionCosts
+from evenkeel.planning.costs.replay import Replay
+from evenkeel.planning.costs.usual_shape import usual_shape
+from evenkeel.planning.exact.pipeline_bound import pipeline_bound
+from evenkeel.planning.pipelined.makespan import near, pipeline_makespans
+from evenkeel.planning.pipelined.routed import slowest_routed
+from evenkeel.planning.pipelined.virtual import bare, has_orders, ordered_makespan, programs_of
+
+_BY_ORDERS = "zb-h1"  # orders have both parts of a backward, as this schedule has
+_ROUNDED = 1.0 - 1e-9
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Situation:
+    """One question to the planner.
+
+    Attributes:
+        layout: Layout in force; may name dead ranks.
+        home: The job's full shape, with which it was registered, without its routes if it had any, and with one stage a
+            rank.
+        throughputs: Throughput of every rank that may be used, each above 0. Who is not in here is dead.
+        cost: Predicts iterations.
+        transition: Constants of transitions.
+        holders: Live ranks that hold their slices of ``layout``; a rejoined rank is alive and holds nothing.
+        device_bytes: Memory of a device that the job may fill; None = not known.
+        domains: Where each rank is (its node, its scale-up domain); ranks that are not in it are nowhere known.
+        links: Slow ones; all others are as the workload says.
+        dead: Ranks that hold a position and cannot be used.
+        with_orders: The full shape with the orders of its replicas, if it has any; found in ``home``.
+        may_have_orders: Whether layouts with orders come up at all.
+        looks: What was asked before.
+    """
+
+    layout: Layout
+    home: Layout
+    throughputs: Mapping[int, float]
+    cost: CostModel
+    holders: frozenset[int]
+    transition: TransitionCosts = field(default_factory=TransitionCosts)
+    device_bytes: float | None = None
+    domains: Mapping[int, int | str] = field(default_factory=dict)
+    links: tuple[SlowLink, ...] = ()
+    with_orders: Layout | None = None
+    dead: tuple[int, ...] = field(init=False)
+    may_have_orders: bool = field(init=False, repr=False)
+    looks: Looks = field(init=False, repr=False)
+    _prices: list[Prices] = field(init=False, repr=False)
+    _keeps_domains: list[bool] = field(init=False, repr=False)
+    _well: list[bool] = field(init=False, repr=False)
+    _wary: list["Situation"] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.throughputs and not 0.0 < min(self.throughputs.values()) <= max(self.throughputs.values()) <= 16.0:
+            bad = {rank: p for rank, p in self.throughputs.items() if not 0.0 < p <= 16.0}
+            raise ValueError(f"throughputs {bad}: each must be above 0 (leave dead ranks out) and at most 16")
+        object.__setattr__(self, "dead", tuple([rank for rank in self.layout.ranks if rank not in self.throughputs]))
+        object.__setattr__(self, "looks", Looks())
+        for name in ("_prices", "_keeps_domains", "_well", "_wary"):
+            object.__setattr__(self, name, [])
+        if has_orders(self.home):
+            object.__setattr__(self, "with_orders", replace(self.home, routes=()))
+        object.__setattr__(self, "home", bare(self.home))
+        may = self.home.interleavable or self.with_orders is not None or has_orders(self.layout)
+        object.__setattr__(self, "may_have_orders", may)
+        if self.device_bytes is not None and not self.device_bytes > 0.0:
+            raise ValueError(f"device_bytes is {self.device_bytes}: it must be above 0")
+
+    def without(self, spares: Collection[int]) -> "Situation":
+        """The question without some of the ranks that have no place in the layout in force.
+
+        What was looked at is shared: it does not hang on who else is there.
+        """
+        live = {rank: p for rank, p in self.throughputs.items() if rank not in spares}
+        fewer = replace(self, throughputs=live)
+        object.__setattr__(fewer, "looks", self.looks)
+        return fewer
+
+    @property
+    def wary(self) -> "Situation":
+        """The question as the solver asks it: what stages wider than the full shape's may cost is in the seconds."""
+        if self.cost.usual is not None:
+            return self
+        if not self._wary:
+            self._wary.append(replace(self, cost=self.cost.wary(usual_shape(self.home))))
+            object.__setattr__(self._wary[0], "_prices", self._prices)  # whatever seconds are, the same bytes move
+        return self._wary[0]
+
+    @property
+    def proportional_bound(self) -> float:
+        """Sum of live throughputs, each at most 1, over the number of devices of the full shape."""
+        num_devices = len(self.home.ranks) + len(self.home.standbys)
+        return sum([min(1.0, p) for p in self.throughputs.values()]) / num_devices
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds per iteration when nothing is done; 0 when nothing cannot be done."""
+        return 0.0 if self.dead else self.seconds(self.layout)
+
+    @property
+    def all_is_well(self) -> bool:
+        """True when every rank of the full shape is healthy, and so are all links."""
+        if not self._well:
+            self._well.append(not self.links and all(self.throughputs.get(r, 0.0) >= 1.0 for r in self.home.ranks))
+        return self._well[0]
+
+    @property
+    def healthy_seconds(self) -> float:
+        """Seconds per iteration of the full shape with every device healthy, under the best schedule it may have."""
+        return min(self.healthy_by_schedule().values())
+
+    def healthy_by_schedule(self) -> dict[str, float]:
+        """Seconds per iteration of the healthy full shape under each schedule that it may have."""
+        if not self.looks.healthy:
+            for name in (self.home.schedule, *self.home.schedules):
+                self.looks.healthy[name] = healthy_seconds(self.cost, self.home, name)
+        return self.looks.healthy
+
+    def makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str) -> float:
+        """:meth:`CostModel.makespan` with the throughputs of this situation; what was asked once is known."""
+        found = self.looks.makespans.get((id(stages), num_micro_batches, schedule))
+        if found is None:
+            # The stages are kept with their answer, so that their id stays their own.
+            for quota, seconds in self._some_makespans(stages, num_micro_batches, schedule):
+                self.looks.makespans[id(stages), quota, schedule] = stages, seconds
+            found = self.looks.makespans[id(stages), num_micro_batches, schedule]
+        return found[1]
+
+    def learn_makespan(self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str, seconds: float) -> None:
+        """Take what :meth:`makespan` of such stages is from who has asked it of stages that are alike."""
+        self.looks.makespans[id(stages), num_micro_batches, schedule] = stages, seconds
+
+    def _some_makespans(
+        self, stages: tuple[Stage, ...], num_micro_batches: int, schedule: str
+    ) -> Iterable[tuple[int, float]]:
+        """(Quota, seconds) for a quota, and for those that cost next to nothing more."""
+        parts, borders = self.parts(stages, schedule), self.border_seconds(stages, schedule)
+        quotas = near(num_micro_batches, len(stages))
+        if len(quotas) == 1 or schedule not in SHORT_WAY:
+            return [(num_micro_batches, replica_makespan(parts, num_micro_batches, borders, schedule))]
+        found = pipeline_makespans(parts[None], quotas.start, quotas.stop, borders[None])
+        return zip(quotas, found[0].tolist(), strict=True)
+
+    def border_seconds(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
+        """[stages - 1] seconds of transfers; slow links are known only to the plain schedule."""
+        if self.links and schedule == "1f1b":
+            return np.array(border_factors(self.links, stages)) * self.cost.workload.transfer_seconds
+        found = self.looks.borders.get(len(stages))
+        if found is None:
+            found = self.looks.borders[len(stages)] = self.cost.border_seconds(len(stages))
+        return found
+
+    def least_makespan(self, parts: _Floats, num_micro_batches: int, schedule: str, limit: float = math.inf) -> float:
+        """Seconds that :meth:`makespan` does not get below, found much sooner; 0 where nothing is known.
+
+        Args:
+            parts: Seconds of one micro-batch in each stage, forward and backward together.
+            num_micro_batches: The replica's quota.
+            schedule: Name of the schedule.
+            limit: Once it takes longer than that, by how much does not matter.
+        """
+        if schedule != "1f1b" or not num_micro_batches:
+            return 0.0
+        least, most = self.cost.forward_parts
+        transfer = self.cost.workload.transfer_seconds
+        return pipeline_bound(parts, num_micro_batches, most, 1.0 - least, transfer, limit)[0] * _ROUNDED
+
+    def seconds_to_blocks(self, stages: Sequence[Stage]) -> _Floats:
+        """[stages, blocks + 1]: :meth:`CostModel.seconds_to_block` of the devices of each stage."""
+        throughputs, seconds_to_block = self.throughputs, self.cost.seconds_to_block
+        return np.array(
+            [seconds_to_block(stage.shares, tuple([throughputs[r] for r in stage.ranks])) for stage in stages]
+        )
+
+    def parts(self, stages: tuple[Stage, ...], schedule: str) -> _Floats:
+        """[stages, 3]: :meth:`CostModel.parts` of each stage; the same array for the same question."""
+        found = self.looks.parts.get((id(stages), schedule))
+        if found is None:
+            # The stages are kept with their answer, so that their id stays their own.
+            found = stages, np.array([self._parts_of(stage, schedule) for stage in stages])
+            self.looks.parts[id(stages), schedule] = found
+        return found[1]
+
+    def _parts_of(self, stage: Stage, schedule: str) -> tuple[float, float, float]:
+        found = self.looks.by_stage.get((id(stage), schedule))
+        if found is None:
+            found = self.looks.by_stage[id(stage), schedule] = stage, self._parts_by_speeds(stage, schedule)
+        return found[1]
+
+    def _parts_by_speeds(self, stage: Stage, schedule: str) -> tuple[float, float, float]:
+        speeds = tuple([self.throughputs.get(rank, 0.0) for rank in stage.ranks])
+        key = stage.first_block, stage.stop_block, stage.shares, speeds, schedule
+        found = self.looks.by_speeds.get(key)
+        if found is None:
+            found = self.looks.by_speeds[key] = self.cost.parts(stage, self.throughputs, schedule)
+        return found
+
+    def seconds(self, layout: Layout, schedule: str | None = None) -> float:
+        """Predicted seconds per iteration of a layout of live ranks, under another schedule if one is given."""
+        name = schedule or layout.schedule
+        if layout.routes:
+            return self.cost.total(self._routed_seconds(layout if schedule is None else replace(layout, schedule=name)))
+        seconds = [
+            self.ordered_seconds(r) if r.orders else self.makespan(r.stages, r.num_micro_batches, name)
+            for r in layout.replicas
+        ]
+        return self.cost.total(slowest_seconds(layout, seconds))
+
+    def ordered_seconds(self, replica: Replica) -> float:
+        """Seconds of the pipeline of a replica with orders, whatever the schedule; links as they are."""
+        stages, cells = replica.stages, replica.cells
+        programs = programs_of(replica.orders, cells, replica.num_micro_batches)
+        factors = border_factors(self.links, stages) if self.links else ()
+        transfer = self.cost.workload.transfer_seconds
+        parts = self.parts(stages, _BY_ORDERS).tolist()
+        return ordered_makespan(programs, cells, parts, transfer, factors)
+
+    def _routed_seconds(self, layout: Layout) -> float:
+        replicas, name = layout.replicas, layout.schedule
+        return slowest_routed(
+            layout,
+            lambda d: self.parts(replicas[d].stages, name).tolist(),
+            lambda d: self.makespan(replicas[d].stages, replicas[d].num_micro_batches, name),
+            self.cost.workload.transfer_seconds,
+        )
+
+    def replay(self) -> Replay | None:
+        """The job's recent iterations; None where they are not known, or where slow links make them others."""
+        recent = self.cost.workload.recent
+        if self.links or not recent or len(recent[0].tokens) != self.layout.num_micro_batches:
+            return None
+        return Replay(self.cost, self.layout.mix)
+
+    @property
+    def home_activations(self) -> float:
+        """Most activations that a stage of the full shape holds at a time, as :func:`activation_peak` counts them."""
+        found = self.looks.home_activations
+        if found is None:
+            kinds = {(r.num_micro_batches, *[s.stop_block for s in r.stages]): r for r in self.home.replicas}
+            model, name = self.cost.model, self.home.schedule
+            found = max([activation_peak(model, kind, name) for kind in kinds.values()])
+            self.looks.home_activations = found
+        return found
+
+    def excess_bytes(self, layout: Layout) -> float:
+        """Bytes that the fullest device of a layout has too little memory for; 0 = it fits, or no limit is known."""
+        if self.device_bytes is None:
+            return 0.0
+        return max(0.0, layout_peak(self.cost.model, layout, self.looks.peaks) - self.device_bytes)
+
+    @property
+    def keeps_domains(self) -> bool:
+        """Whether stages that a plan forms anew must lie in one domain each: most of the full shape's do.
+
+        Tensor groups exchange data in every block, which the cost model takes to be as fast as within a domain.
+        """
+        if not self._keeps_domains:
+            groups = [{self.domains.get(rank) for rank in s.ranks} for r in self.home.replicas for s in r.stages]
+            known = [group - {None} for group in groups] if self.domains else []
+            self._keeps_domains.append(2 * sum([len(group) > 1 for group in known]) < len(known))
+        return self._keeps_domains[0]
+
+    def domain(self, rank: int) -> int | str:
+        """Only ranks for which this is the same may be put into one stage; the same for all where that is free."""
+        return self.domains.get(rank, "") if self.keeps_domains else ""
+
+    @property
+    def largest_scale(self) -> float:
+        """Size of the largest micro-batches that a plan may make, 1 = as registered."""
+        return 1.0 if self.home.mix is None else self.home.mix.max_scale
+
+    def replica_excess_bytes(self, replica: Replica, schedule: str = "1f1b") -> float:
+        """Bytes that the fullest device of a replica has too little memory for, with the largest micro-batches."""
+        if self.device_bytes is None:
+            return 0.0
+        peaks = replica_peaks(self.cost.model, replica, self.largest_scale, schedule)
+        return max(0.0, max(peaks) - self.device_bytes)
+
+    def price(self, layout: Layout) -> Price:
+        """What going to ``layout`` costs."""
+        if not self._prices:
+            self._prices.append(Prices(self.cost.model, self.layout, self.holders, self.transition))
+        return self._prices[0].of(layout)

@@ -1,0 +1,1 @@
+"""What becomes of a plan: whether it pays, what it brought, what is expected next. Pure."""
