@@ -5,8 +5,10 @@ _SCRIPT = """
 from benchmarks.planning.plan_time import FLEETS, random_state
 from evenkeel.pipelines.search import balance, changes, climb, dispatch, improve, tables
 from benchmarks.planning.exact import state_of
-from evenkeel.planning import cell_table, every_replica, group_deal, makespan, pipeline_bound,
-split_search from evenkeel.planning.situation import Situation
+from evenkeel.planning.exact import cell_table, every_replica, group_deal, pipeline_bound
+from evenkeel.planning.levers.balance import split_search
+from evenkeel.planning.pipelined import makespan
+from evenkeel.planning.situation import Situation
 from evenkeel.planning.search.solver import solve
 from evenkeel.planning.warm_up import warm_up
 
