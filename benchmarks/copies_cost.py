@@ -19,11 +19,11 @@ from evenkeel.layouts.layout import uniform_layout
 from evenkeel.trainer_sdk.elastic.config import config_from_json
 from evenkeel.trainer_sdk.elastic.engine import Step
 from evenkeel.trainer_sdk.elastic.engine_in import engine_in
-from evenkeel.trainer_sdk.elastic.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
-from evenkeel.trainer_sdk.launcher.context import RankContext
-from evenkeel.trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
+from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 
 LAYOUT = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=1, num_micro_batches=4)
 WARM_UP_ITERATIONS = 10

@@ -14,19 +14,19 @@ from pathlib import Path
 from benchmarks.planning.tables import table, write_json
 from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.trainer_sdk.elastic.config import ModelConfig
-from evenkeel.trainer_sdk.elastic.gradient_ledger import (
+from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import (
     GradientLedger,
     SummedStretch,
     Tally,
     ledger_to_texts,
     ledgers_from_texts,
 )
-from evenkeel.trainer_sdk.elastic.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
-from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
-from evenkeel.trainer_sdk.elastic.remainder import remainder_of
-from evenkeel.trainer_sdk.elastic.salvage import plan_salvage
-from evenkeel.trainer_sdk.groups.texts import join_texts, split_texts
+from evenkeel.trainer_sdk.elastic.gradients.remainder import remainder_of
+from evenkeel.trainer_sdk.elastic.gradients.salvage import plan_salvage
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.groups.store.texts import join_texts, split_texts
 
 QUOTA = 32
 DEAD = 3

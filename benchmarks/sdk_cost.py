@@ -24,12 +24,12 @@ from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice
-from evenkeel.trainer_sdk.elastic.clock import Clock, WaitKind
-from evenkeel.trainer_sdk.elastic.data import Dataset
-from evenkeel.trainer_sdk.elastic.report import iteration_sample
-from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
-from evenkeel.trainer_sdk.elastic.shard_state import initial_state
-from evenkeel.trainer_sdk.elastic.traffic import Traffic
+from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.measure.report import iteration_sample
+from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
+from evenkeel.trainer_sdk.elastic.model.data import Dataset
+from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.emit.record_builder import Source
 from evenkeel.trainer_sdk.run import Run

@@ -21,10 +21,10 @@ import torch
 
 from benchmarks.planning.tables import table, write_json
 from evenkeel.layouts.levels import levels_of
-from evenkeel.trainer_sdk.groups.assembly import Assembly, assembly_specs
-from evenkeel.trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.assembly import Assembly, assembly_specs
+from evenkeel.trainer_sdk.groups.building.builder import GroupSpec, StoreGroupBuilder
 from evenkeel.trainer_sdk.groups.c10d import c10d
-from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 CPU = torch.device("cpu")

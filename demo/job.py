@@ -6,7 +6,7 @@ from evenkeel.demo.scenario import LONG_DOCUMENTS
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from evenkeel.trainer_sdk.elastic.model import model_spec
+from evenkeel.trainer_sdk.elastic.model.model import model_spec
 
 TENSOR, PIPELINE, DATA = 2, 2, 2
 NUM_MICRO_BATCHES = 8

@@ -26,7 +26,7 @@ from evenkeel.demo.snapshot import SnapshotMaker
 from evenkeel.demo.stage_hands import StageHands
 from evenkeel.stack.stack import Stack
 from evenkeel.trainer_sdk.elastic.config import config_to_json
-from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 ENTRY_POINT = "evenkeel.trainer_sdk.elastic.worker:train"

@@ -97,8 +97,8 @@ def _main() -> None:
         _go_idle()
     import torch  # noqa: PLC0415 - after the priority is set: the import alone costs seconds of a core
 
-    from evenkeel.trainer_sdk.elastic.optimizer import clip_scale  # noqa: PLC0415 - as above
-    from evenkeel.trainer_sdk.elastic.reference import reference_runtime  # noqa: PLC0415 - as above
+    from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale  # noqa: PLC0415 - as above
+    from evenkeel.trainer_sdk.elastic.model.reference import reference_runtime  # noqa: PLC0415 - as above
 
     torch.set_num_threads(1)
     config = config_from_json(json.load(sys.stdin))

@@ -7,7 +7,7 @@ import torch
 from evenkeel.trainer_sdk.control.server import ControlServer
 from evenkeel.trainer_sdk.elastic.engine import Step
 from evenkeel.trainer_sdk.elastic.engine_in import engine_in
-from evenkeel.trainer_sdk.launcher.context import RankContext
+from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 
 CONTROLLER_TOKEN = "benchmark"  # noqa: S105 - the controller listens on loopback, for one benchmark
 

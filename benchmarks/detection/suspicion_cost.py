@@ -35,8 +35,8 @@ from evenkeel.services.scheduler.dispatch.protocol import LinkProbe
 from evenkeel.services.scheduler.domain.suspicion import ProbeOutcome, SuspectedLink, Suspicion
 from evenkeel.services.scheduler.probing import REPETITIONS, Prober
 from evenkeel.trainer_sdk.elastic.config import config_to_json
-from evenkeel.trainer_sdk.elastic.topology import borders_of
-from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.elastic.program.topology import borders_of
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 JOB_ID = "suspicion-cost"

@@ -3,7 +3,7 @@
 from evenkeel.demo.job import MainJob
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from evenkeel.trainer_sdk.elastic.model import model_spec
+from evenkeel.trainer_sdk.elastic.model.model import model_spec
 
 
 def pipelined_job(

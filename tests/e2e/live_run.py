@@ -13,9 +13,9 @@ import psycopg
 from evenkeel.stack.paths import checkout_root
 from evenkeel.stack.stack import Stack
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_from_json
-from evenkeel.trainer_sdk.elastic.model import model_spec
-from evenkeel.trainer_sdk.launcher.job_file import load_job
-from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.elastic.model.model import model_spec
+from evenkeel.trainer_sdk.launcher.description.job_file import load_job
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 PATIENCE_SECONDS = 600.0

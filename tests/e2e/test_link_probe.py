@@ -7,7 +7,7 @@ import pytest
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.stack.stack import Stack
-from evenkeel.trainer_sdk.elastic.model import model_spec_of
+from evenkeel.trainer_sdk.elastic.model.model import model_spec_of
 from evenkeel.trainer_sdk.launcher.inject import slow_link
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from tests.e2e.live_run import LiveRun, example_job, narrowed

@@ -11,7 +11,7 @@ import pytest
 from evenkeel.stack.faults import frozen
 from evenkeel.stack.services import SERVICE_NAMES, is_healthy
 from evenkeel.stack.stack import Stack
-from evenkeel.trainer_sdk.elastic.model import model_spec_of
+from evenkeel.trainer_sdk.elastic.model.model import model_spec_of
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 from tests.e2e.live_run import PATIENCE_SECONDS, LiveRun, example_job, narrowed
 

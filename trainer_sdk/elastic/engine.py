@@ -20,27 +20,27 @@ from evenkeel.trainer_sdk.control.state import ApplyMode, Commit
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.links import Links, RealLinks
 from evenkeel.trainer_sdk.devices.matrix_probe import MatrixProbe
-from evenkeel.trainer_sdk.elastic.clock import Clock, WaitKind
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.data import Dataset
-from evenkeel.trainer_sdk.elastic.group_choice import group_builder
-from evenkeel.trainer_sdk.elastic.holdings import Holdings
-from evenkeel.trainer_sdk.elastic.link_probes import LinkProbes
-from evenkeel.trainer_sdk.elastic.optimizer import clip_scale
-from evenkeel.trainer_sdk.elastic.report import iteration_sample
-from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
-from evenkeel.trainer_sdk.elastic.safekeeping import Safekeeping
-from evenkeel.trainer_sdk.elastic.shard_state import ShardState, initial_state
-from evenkeel.trainer_sdk.elastic.step_vote import StepVote
-from evenkeel.trainer_sdk.elastic.traffic import Traffic
-from evenkeel.trainer_sdk.elastic.transfers import MissingSliceError
-from evenkeel.trainer_sdk.elastic.transition import Arrival, Transition
+from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
+from evenkeel.trainer_sdk.elastic.gradients.step_vote import StepVote
+from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.measure.link_probes import LinkProbes
+from evenkeel.trainer_sdk.elastic.measure.report import iteration_sample
+from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
+from evenkeel.trainer_sdk.elastic.model.data import Dataset
+from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
+from evenkeel.trainer_sdk.elastic.program.group_choice import group_builder
+from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.state.holdings import Holdings
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, initial_state
+from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
+from evenkeel.trainer_sdk.elastic.state.transition import Arrival, Transition
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group
-from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
-from evenkeel.trainer_sdk.launcher.context import JOB_FINISHED
+from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_from_json
 from evenkeel.trainer_sdk.elastic.engine import Engine, Step
-from evenkeel.trainer_sdk.launcher.context import RankContext
+from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 
 
 def config_in(context: RankContext) -> TrainingConfig:

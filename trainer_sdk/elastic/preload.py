@@ -9,7 +9,7 @@ import os
 import torch
 
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.corpus import load_corpus
+from evenkeel.trainer_sdk.elastic.model.corpus import load_corpus
 
 
 def preload(config: TrainingConfig) -> None:

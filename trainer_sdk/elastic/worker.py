@@ -9,9 +9,9 @@ import torch
 
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.engine_in import config_in, engine_in
+from evenkeel.trainer_sdk.elastic.model.runnable import check_runnable
 from evenkeel.trainer_sdk.elastic.preload import preload
-from evenkeel.trainer_sdk.elastic.runnable import check_runnable
-from evenkeel.trainer_sdk.launcher.context import RankContext
+from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 
 
 def train(context: RankContext) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from evenkeel.trainer_sdk.launcher.job_file import load_job
+from evenkeel.trainer_sdk.launcher.description.job_file import load_job
+from evenkeel.trainer_sdk.launcher.description.resume import resumed
+from evenkeel.trainer_sdk.launcher.description.run_folder import held
+from evenkeel.trainer_sdk.launcher.description.runs import numbered
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
-from evenkeel.trainer_sdk.launcher.progress_lines import ProgressLines
-from evenkeel.trainer_sdk.launcher.resume import resumed
-from evenkeel.trainer_sdk.launcher.run_folder import held
-from evenkeel.trainer_sdk.launcher.runs import numbered
+from evenkeel.trainer_sdk.launcher.progress.progress_lines import ProgressLines
 
 EXIT_USAGE = 2
 EXAMPLE = "evenkeel run examples/gpt.json"

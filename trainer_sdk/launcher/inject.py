@@ -8,7 +8,7 @@ from pathlib import Path
 
 from evenkeel.trainer_sdk.devices.links import LinkTable
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
-from evenkeel.trainer_sdk.launcher.run_state import RankProcess, read_run_state
+from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, read_run_state
 
 _LEAST_SPEED = 0.01
 _MOST_INPUT_SECONDS = 3600.0

@@ -13,7 +13,7 @@ from evenkeel.layouts.model import ModelSpec
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
 from evenkeel.scheduler.v1 import scheduler_pb2_grpc
 from evenkeel.trainer_sdk.control.tls import fleet_channel, fleet_tls_advice
-from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 
 _CALL_TIMEOUT_SECONDS = 3.0
 _FIRST_BACK_OFF_SECONDS = 0.1

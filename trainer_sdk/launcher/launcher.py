@@ -13,15 +13,15 @@ from typing import Any, Self
 from evenkeel.layouts.model import ModelSpec
 from evenkeel.trainer_sdk.devices.links import LinkTable
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
+from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
+from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, RunState
 from evenkeel.trainer_sdk.launcher.job_registration import JobRegistration
-from evenkeel.trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
-from evenkeel.trainer_sdk.launcher.process_reports import ProcessReports, exit_words
-from evenkeel.trainer_sdk.launcher.progress_board import ProgressBoard
-from evenkeel.trainer_sdk.launcher.rank_process import EXIT_FAILED, EXIT_FINISHED
-from evenkeel.trainer_sdk.launcher.restarts import Restarts
-from evenkeel.trainer_sdk.launcher.run_state import RankProcess, RunState
-from evenkeel.trainer_sdk.launcher.zygote import END_GRACE_SECONDS, STORE
-from evenkeel.trainer_sdk.launcher.zygote_link import ZygoteLink
+from evenkeel.trainer_sdk.launcher.processes.process_reports import ProcessReports, exit_words
+from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_FAILED, EXIT_FINISHED
+from evenkeel.trainer_sdk.launcher.processes.restarts import Restarts
+from evenkeel.trainer_sdk.launcher.processes.zygote import END_GRACE_SECONDS, STORE
+from evenkeel.trainer_sdk.launcher.processes.zygote_link import ZygoteLink
+from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
 
 _HANG_UP_SECONDS = 1.0
 """From the end of the zygote's socket to its own."""

@@ -22,8 +22,8 @@ from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.links import Links
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
 from evenkeel.trainer_sdk.elastic.engine import Engine
+from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice
 from evenkeel.trainer_sdk.elastic.preload import preload
-from evenkeel.trainer_sdk.elastic.reference import UnpacedDevice
 from tests.integration.elastic.kept_store import KeptStore, StoreFate, killing_the_store
 from tests.integration.elastic.rank_process import (
     DEADLINE_SECONDS,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.groups.builder import StoreGroupBuilder
-from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
-from evenkeel.trainer_sdk.launcher.store_keeper import StoreKeeper
+from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.launcher.processes.store_keeper import StoreKeeper
 from tests.integration.elastic.rank_process import DEADLINE_SECONDS, fork
 
 

@@ -18,8 +18,8 @@ from evenkeel.telemetry.v1 import telemetry_pb2
 from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
 from evenkeel.trainer_sdk.elastic.engine import Step
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.groups.assembly import Assembly
-from evenkeel.trainer_sdk.groups.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.assembly import Assembly
+from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
 from evenkeel.trainer_sdk.groups.delivery import Delivery
 
 DEADLINE_SECONDS = 150.0

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from evenkeel.layouts.levels import levels_of
-from evenkeel.trainer_sdk.groups.assembly import Assembly, assembly_specs
-from evenkeel.trainer_sdk.groups.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.assembly import Assembly, assembly_specs
+from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
 from evenkeel.trainer_sdk.groups.delivery import Delivery
-from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from tests.integration.elastic.rank_process import run_together
 

@@ -15,7 +15,6 @@ from evenkeel.layouts.rank_codec import rank_state_from_proto, rank_state_to_pro
 from evenkeel.layouts.rank_state import RankPhase, StandIn
 from evenkeel.services.scheduler.dispatch.agreement import NothingLeftError, recovery_decision
 from evenkeel.trainer_sdk.control.state import Commit
-from evenkeel.trainer_sdk.elastic.checkpoint_folder import MANIFEST, CheckpointFolder
 from evenkeel.trainer_sdk.elastic.config import (
     CheckpointConfig,
     CopiesConfig,
@@ -23,8 +22,9 @@ from evenkeel.trainer_sdk.elastic.config import (
     TrainingConfig,
     WorkloadConfig,
 )
-from evenkeel.trainer_sdk.elastic.model import model_spec_of
-from evenkeel.trainer_sdk.elastic.reference import reference_losses
+from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import MANIFEST, CheckpointFolder
+from evenkeel.trainer_sdk.elastic.model.model import model_spec_of
+from evenkeel.trainer_sdk.elastic.model.reference import reference_losses
 
 pytestmark = pytest.mark.integration
 

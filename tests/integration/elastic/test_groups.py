@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from evenkeel.trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
-from evenkeel.trainer_sdk.elastic.gradient_ledger import GradientLedger, SummedStretch, Tally
-from evenkeel.trainer_sdk.elastic.group_choice import group_builder
-from evenkeel.trainer_sdk.elastic.sum_mover import gather_ledgers
-from evenkeel.trainer_sdk.groups.assembly import Assembly
-from evenkeel.trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, SummedStretch, Tally
+from evenkeel.trainer_sdk.elastic.gradients.sum_mover import gather_ledgers
+from evenkeel.trainer_sdk.elastic.program.group_choice import group_builder
+from evenkeel.trainer_sdk.groups.building.assembly import Assembly
+from evenkeel.trainer_sdk.groups.building.builder import GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.reconfigure_builder import ReconfigureGroupBuilder, can_reconfigure
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Reduction
-from evenkeel.trainer_sdk.groups.reconfigure_builder import ReconfigureGroupBuilder, can_reconfigure
-from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from tests.integration.elastic.rank_process import ended, fork, run_together
 

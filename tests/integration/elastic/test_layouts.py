@@ -20,19 +20,19 @@ from evenkeel.pipelines.layout import layout_of
 from evenkeel.pipelines.search.budget import Budget
 from evenkeel.pipelines.search.generate import generate
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
-from evenkeel.trainer_sdk.elastic.clock import Clock
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from evenkeel.trainer_sdk.elastic.data import Dataset
-from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
-from evenkeel.trainer_sdk.elastic.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
-from evenkeel.trainer_sdk.elastic.reference import UnpacedDevice, reference_runtime
-from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
-from evenkeel.trainer_sdk.elastic.shard_state import initial_state
-from evenkeel.trainer_sdk.elastic.topology import WORLD, groups_of
+from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.measure.clock import Clock
+from evenkeel.trainer_sdk.elastic.model.data import Dataset
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice, reference_runtime
+from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.program.topology import WORLD, groups_of
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.groups.builder import StoreGroupBuilder
-from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 pytestmark = pytest.mark.integration

@@ -9,9 +9,9 @@ import pytest
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.mix import Mix, mix_for
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from evenkeel.trainer_sdk.elastic.data import Dataset
-from evenkeel.trainer_sdk.elastic.model import model_spec
-from evenkeel.trainer_sdk.elastic.reference import reference_losses
+from evenkeel.trainer_sdk.elastic.model.data import Dataset
+from evenkeel.trainer_sdk.elastic.model.model import model_spec
+from evenkeel.trainer_sdk.elastic.model.reference import reference_losses
 
 pytestmark = pytest.mark.integration
 

@@ -18,9 +18,9 @@ from evenkeel.trainer_sdk.elastic.config import (
     TrainingConfig,
     WorkloadConfig,
 )
-from evenkeel.trainer_sdk.elastic.data import Dataset
-from evenkeel.trainer_sdk.elastic.reference import reference_losses
-from evenkeel.trainer_sdk.groups.reconfigure_builder import can_reconfigure
+from evenkeel.trainer_sdk.elastic.model.data import Dataset
+from evenkeel.trainer_sdk.elastic.model.reference import reference_losses
+from evenkeel.trainer_sdk.groups.building.reconfigure_builder import can_reconfigure
 from tests.integration.elastic.rank_process import ANY
 
 pytestmark = pytest.mark.integration

@@ -11,8 +11,8 @@ from evenkeel.layouts.layout import Layout, Replica, Stage, uniform_layout
 from evenkeel.layouts.paths import Paths
 from evenkeel.layouts.routes import Route
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
-from evenkeel.trainer_sdk.elastic.data import Dataset
-from evenkeel.trainer_sdk.elastic.reference import reference_losses
+from evenkeel.trainer_sdk.elastic.model.data import Dataset
+from evenkeel.trainer_sdk.elastic.model.reference import reference_losses
 from tests.integration.elastic.fleet import Fleet
 
 pytestmark = pytest.mark.integration

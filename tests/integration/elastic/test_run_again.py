@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from evenkeel.trainer_sdk.elastic.checkpoint_folder import CheckpointFolder
-from evenkeel.trainer_sdk.elastic.checkpoint_reader import read_state
 from evenkeel.trainer_sdk.elastic.config import config_from_json
-from evenkeel.trainer_sdk.elastic.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.optimizer import clip_scale
-from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
-from evenkeel.trainer_sdk.elastic.reference import reference_runtime, single_layout
-from evenkeel.trainer_sdk.elastic.shard_state import empty_state
+from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import CheckpointFolder
+from evenkeel.trainer_sdk.elastic.copies.checkpoint_reader import read_state
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
+from evenkeel.trainer_sdk.elastic.model.reference import reference_runtime, single_layout
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.shard_state import empty_state
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 

@@ -13,7 +13,7 @@ import torch
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.trainer_sdk.elastic.config import GroupBuilding, TrainingConfig
-from evenkeel.trainer_sdk.groups.reconfigure_builder import can_reconfigure
+from evenkeel.trainer_sdk.groups.building.reconfigure_builder import can_reconfigure
 from tests.integration.elastic import test_copies, test_reshape
 from tests.integration.elastic.test_reshape import (
     UNIFORM,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from evenkeel.trainer_sdk.groups.builder import GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import GroupSpec, StoreGroupBuilder
 from evenkeel.trainer_sdk.groups.errors import Interrupted
-from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
-from evenkeel.trainer_sdk.launcher.context import JOB_FINISHED
+from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
 from tests.integration.elastic.kept_store import KeptStore, StoreFate
 from tests.integration.elastic.rank_process import ended, fork, run_together
 from tests.integration.elastic.test_reshape import UNIFORM, assert_as_if_nothing_happened, config, without

@@ -10,8 +10,8 @@ import torch
 from evenkeel.layouts.interleaved import interleaved_orders
 from evenkeel.layouts.layout import Replica, Stage, uniform_layout
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, OptimizerConfig, TrainingConfig, WorkloadConfig
-from evenkeel.trainer_sdk.elastic.data import Dataset
-from evenkeel.trainer_sdk.elastic.reference import reference_losses
+from evenkeel.trainer_sdk.elastic.model.data import Dataset
+from evenkeel.trainer_sdk.elastic.model.reference import reference_losses
 from tests.integration.elastic.fleet import Fleet
 
 pytestmark = pytest.mark.integration

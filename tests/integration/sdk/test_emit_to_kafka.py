@@ -19,7 +19,7 @@ from evenkeel.stack.kafka import Kafka
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
 from evenkeel.trainer_sdk.emit.record_builder import Source
-from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
 
 pytestmark = pytest.mark.integration

@@ -10,7 +10,7 @@ from evenkeel.cli.errors import ExitStatus
 from evenkeel.cli.main import main
 from evenkeel.trainer_sdk.devices.links import LinkTable
 from evenkeel.trainer_sdk.devices.speeds import SpeedTable
-from evenkeel.trainer_sdk.launcher.run_state import RunState
+from evenkeel.trainer_sdk.launcher.description.run_state import RunState
 
 _DONE, _FAILED, _USAGE, _AWAY = ExitStatus.OK, ExitStatus.FAILURE, ExitStatus.USAGE, ExitStatus.UNHEALTHY
 _BLOCK = {

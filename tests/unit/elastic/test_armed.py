@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.trainer_sdk.elastic.step_vote import Armed
+from evenkeel.trainer_sdk.elastic.gradients.step_vote import Armed
 
 
 @given(

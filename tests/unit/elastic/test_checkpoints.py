@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.trainer_sdk.elastic.checkpoint_folder import MANIFEST, CheckpointFolder
-from evenkeel.trainer_sdk.elastic.checkpoint_manifest import (
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
+from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import MANIFEST, CheckpointFolder
+from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import (
     CheckpointFile,
     Manifest,
     files_with,
@@ -17,13 +18,12 @@ from evenkeel.trainer_sdk.elastic.checkpoint_manifest import (
     manifest_to_text,
     training_identity,
 )
-from evenkeel.trainer_sdk.elastic.checkpoint_reader import read_state
-from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
-from evenkeel.trainer_sdk.elastic.disk_copies import DiskCopies
-from evenkeel.trainer_sdk.elastic.extents import Extent
-from evenkeel.trainer_sdk.elastic.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
-from evenkeel.trainer_sdk.elastic.shard_state import ShardState, empty_state
+from evenkeel.trainer_sdk.elastic.copies.checkpoint_reader import read_state
+from evenkeel.trainer_sdk.elastic.copies.disk_copies import DiskCopies
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.state.extents import Extent
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, empty_state
 
 TWO = uniform_layout(num_blocks=5, tensor=2, pipeline=1, data=1, num_micro_batches=3)
 

@@ -3,9 +3,9 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.copy_placement import copy_groups, place_copies
-from evenkeel.trainer_sdk.elastic.extents import assign_writers, extents_of
-from evenkeel.trainer_sdk.elastic.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.copies.copy_placement import copy_groups, place_copies
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.state.extents import assign_writers, extents_of
 
 
 def layout(tensor: int, pipeline: int, data: int) -> Layout:

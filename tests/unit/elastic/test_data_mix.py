@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.mix import Mix, even_mix
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig, WorkloadConfig
-from evenkeel.trainer_sdk.elastic.data import Dataset
+from evenkeel.trainer_sdk.elastic.model.data import Dataset
 
 WORKLOAD = WorkloadConfig(num_micro_batches=6, token_budget=256, length_spread=1.2, corpus_bytes=200_000)
 CONFIG = TrainingConfig(model=ModelConfig(num_layers=1, max_document_length=256), workload=WORKLOAD)

@@ -8,14 +8,14 @@ import torch
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
-from evenkeel.trainer_sdk.elastic.gradient_sums import GradientSums
-from evenkeel.trainer_sdk.elastic.holdings import Holdings
-from evenkeel.trainer_sdk.elastic.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
-from evenkeel.trainer_sdk.elastic.safekeeping import Safekeeping
-from evenkeel.trainer_sdk.elastic.shard_state import ShardState, initial_state
-from evenkeel.trainer_sdk.elastic.transfers import MissingSliceError
+from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
+from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.state.holdings import Holdings
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState, initial_state
+from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
 
 
 def layout_of(config: TrainingConfig) -> Layout:

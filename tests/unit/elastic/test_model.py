@@ -13,8 +13,8 @@ from torch import Tensor
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.trainer_sdk.elastic.config import OptimizerConfig, TrainingConfig, config_from_json, config_to_json
-from evenkeel.trainer_sdk.elastic.data import Dataset, MicroBatch
-from evenkeel.trainer_sdk.elastic.model import (
+from evenkeel.trainer_sdk.elastic.model.data import Dataset, MicroBatch
+from evenkeel.trainer_sdk.elastic.model.model import (
     backward_flops,
     block_flops,
     initial_slice,
@@ -22,11 +22,11 @@ from evenkeel.trainer_sdk.elastic.model import (
     model_spec_of,
     parameter_specs,
 )
-from evenkeel.trainer_sdk.elastic.optimizer import clip_scale
-from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap, Slice
-from evenkeel.trainer_sdk.elastic.reference import reference_losses, reference_runtime
-from evenkeel.trainer_sdk.elastic.shard_state import initial_state
-from evenkeel.trainer_sdk.launcher.job_file import load_job
+from evenkeel.trainer_sdk.elastic.model.optimizer import clip_scale
+from evenkeel.trainer_sdk.elastic.model.reference import reference_losses, reference_runtime
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap, Slice
+from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
+from evenkeel.trainer_sdk.launcher.description.job_file import load_job
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -2,8 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 
 
 @given(data=st.data())

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.trainer_sdk.elastic.clock import Clock
-from evenkeel.trainer_sdk.elastic.pipeline import Arrival, Pipeline
-from evenkeel.trainer_sdk.elastic.reference import UnpacedDevice
-from evenkeel.trainer_sdk.elastic.topology import borders_of
+from evenkeel.trainer_sdk.elastic.measure.clock import Clock
+from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice
+from evenkeel.trainer_sdk.elastic.program.pipeline import Arrival, Pipeline
+from evenkeel.trainer_sdk.elastic.program.topology import borders_of
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 WIDTH = 2

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.trainer_sdk.elastic.checkpoint_folder import CheckpointFolder
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig, config_to_json
-from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
-from evenkeel.trainer_sdk.launcher.resume import resumed
+from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import CheckpointFolder
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.resume import resumed
 from tests.unit.elastic.test_checkpoints import write
 
 TWO = uniform_layout(num_blocks=5, tensor=2, pipeline=1, data=1, num_micro_batches=3)

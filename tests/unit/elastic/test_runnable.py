@@ -5,7 +5,7 @@ import pytest
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.schedules import SCHEDULES
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.runnable import check_runnable
+from evenkeel.trainer_sdk.elastic.model.runnable import check_runnable
 
 CONFIG = TrainingConfig()
 HOME = uniform_layout(

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, Replica, uniform_layout
 from evenkeel.layouts.mix import Mix
-from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
-from evenkeel.trainer_sdk.elastic.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
-from evenkeel.trainer_sdk.elastic.gradient_sums import GradientSums
-from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
-from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
-from evenkeel.trainer_sdk.elastic.remainder import Remainder, remainder_of
-from evenkeel.trainer_sdk.elastic.salvage import SalvagePlan, SumMove, plan_salvage
+from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.gradients.gradient_ledger import GradientLedger, ledger_to_texts, ledgers_from_texts
+from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.gradients.remainder import Remainder, remainder_of
+from evenkeel.trainer_sdk.elastic.gradients.salvage import SalvagePlan, SumMove, plan_salvage
+from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
 from tests.unit.layouts.strategies import orders_one_by_one
 
 CPU = torch.device("cpu")

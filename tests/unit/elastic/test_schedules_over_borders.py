@@ -10,7 +10,7 @@ from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.paths import Paths
 from evenkeel.layouts.schedules import SCHEDULES, program_of
-from evenkeel.trainer_sdk.elastic.topology import Border, borders_of
+from evenkeel.trainer_sdk.elastic.program.topology import Border, borders_of
 from tests.unit.layouts.strategies import ordered_layouts, routed_layouts
 
 _SENDS = {Op.SEND_ACTIVATION: False, Op.SEND_GRADIENT: True}

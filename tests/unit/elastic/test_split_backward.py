@@ -7,18 +7,18 @@ import torch
 
 from evenkeel.layouts.instructions import Instruction, Op
 from evenkeel.trainer_sdk.devices.device import ComputeKind
-from evenkeel.trainer_sdk.elastic.clock import Clock
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.data import Dataset
-from evenkeel.trainer_sdk.elastic.model import backward_flops, parameter_specs
-from evenkeel.trainer_sdk.elastic.ownership import Slice
-from evenkeel.trainer_sdk.elastic.reference import UnpacedDevice, reference_runtime, single_layout
-from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
-from evenkeel.trainer_sdk.elastic.shard_state import initial_state
-from evenkeel.trainer_sdk.elastic.stage_model import StageModel
-from evenkeel.trainer_sdk.elastic.tensor_parallel import TensorRegion
-from evenkeel.trainer_sdk.elastic.weight_tape import WeightTape
-from evenkeel.trainer_sdk.elastic.weights import DirectWeights
+from evenkeel.trainer_sdk.elastic.measure.clock import Clock
+from evenkeel.trainer_sdk.elastic.model.data import Dataset
+from evenkeel.trainer_sdk.elastic.model.model import backward_flops, parameter_specs
+from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice, reference_runtime, single_layout
+from evenkeel.trainer_sdk.elastic.model.stage_model import StageModel
+from evenkeel.trainer_sdk.elastic.model.tensor_parallel import TensorRegion
+from evenkeel.trainer_sdk.elastic.model.weight_tape import WeightTape
+from evenkeel.trainer_sdk.elastic.model.weights import DirectWeights
+from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.state.ownership import Slice
+from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
 

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
-from evenkeel.trainer_sdk.elastic.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.topology import TRANSFER, WORLD, groups_of
+from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.program.topology import TRANSFER, WORLD, groups_of
 
 
 def test_eight_ranks_have_nineteen_groups_and_vote_in_one(small_config: TrainingConfig) -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.traffic import MAX_STAMPS, group_number, stamped_indices
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from evenkeel.trainer_sdk.elastic.traffic import traffic_message
+from evenkeel.trainer_sdk.elastic.measure.traffic import traffic_message
 from evenkeel.trainer_sdk.groups.channel import Stamps
 
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.trainer_sdk.elastic.config import ModelConfig, TrainingConfig
-from evenkeel.trainer_sdk.elastic.copy_placement import place_copies
-from evenkeel.trainer_sdk.elastic.exchange import plan_exchange
-from evenkeel.trainer_sdk.elastic.model import parameter_specs
-from evenkeel.trainer_sdk.elastic.ownership import OwnershipMap
-from evenkeel.trainer_sdk.elastic.parameters import ParameterSpec
-from evenkeel.trainer_sdk.elastic.transfers import MissingSliceError, plan_transfers
+from evenkeel.trainer_sdk.elastic.copies.copy_placement import place_copies
+from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError, plan_transfers
 
 
 def _elements(ownership: OwnershipMap, rank: int, name: str) -> set[int]:

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.layouts.layout import Layout
-from evenkeel.trainer_sdk.elastic.clock import Clock
 from evenkeel.trainer_sdk.elastic.config import TrainingConfig
-from evenkeel.trainer_sdk.elastic.data import Dataset
-from evenkeel.trainer_sdk.elastic.reference import UnpacedDevice, reference_runtime
-from evenkeel.trainer_sdk.elastic.runtime import EpochRuntime
-from evenkeel.trainer_sdk.elastic.shard_state import initial_state
+from evenkeel.trainer_sdk.elastic.measure.clock import Clock
+from evenkeel.trainer_sdk.elastic.model.data import Dataset
+from evenkeel.trainer_sdk.elastic.model.reference import UnpacedDevice, reference_runtime
+from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
+from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 from tests.unit.layouts.strategies import ordered_replicas
 

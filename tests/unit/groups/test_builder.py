@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from evenkeel.trainer_sdk.groups.builder import CONNECT_TIMEOUT_SECONDS, GroupSpec, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.building.builder import CONNECT_TIMEOUT_SECONDS, GroupSpec, StoreGroupBuilder
 from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
 from evenkeel.trainer_sdk.groups.group import Group
-from evenkeel.trainer_sdk.groups.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 SPECS = [GroupSpec(name=name, ranks=(0, 1)) for name in ("world", "ranks/0,1", "activation/0-1")]

@@ -1,6 +1,6 @@
 import threading
 
-from evenkeel.trainer_sdk.groups.graveyard import Graveyard
+from evenkeel.trainer_sdk.groups.building.graveyard import Graveyard
 
 
 class SlowGrave:

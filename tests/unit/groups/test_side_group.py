@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable
 
+from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
 from evenkeel.trainer_sdk.groups.group import Group
-from evenkeel.trainer_sdk.groups.side_group import SideGroup
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 
 DEADLINE_SECONDS = 60.0

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenkeel.trainer_sdk.groups.texts import join_texts, split_texts
+from evenkeel.trainer_sdk.groups.store.texts import join_texts, split_texts
 
 WIDTHS = st.integers(0, 3)
 SAID = WIDTHS.flatmap(

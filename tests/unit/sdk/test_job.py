@@ -12,10 +12,10 @@ import pytest
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.model import BlockCost, ModelSpec
 from evenkeel.trainer_sdk.launcher.__main__ import main
-from evenkeel.trainer_sdk.launcher.job_file import load_job
-from evenkeel.trainer_sdk.launcher.job_spec import DeviceKind, JobSpec
-from evenkeel.trainer_sdk.launcher.run_folder import FILE_NAME, held
-from evenkeel.trainer_sdk.launcher.run_state import RankProcess, RunState, read_run_state
+from evenkeel.trainer_sdk.launcher.description.job_file import load_job
+from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
+from evenkeel.trainer_sdk.launcher.description.run_folder import FILE_NAME, held
+from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess, RunState, read_run_state
 
 LAYOUT = uniform_layout(num_blocks=4, tensor=2, pipeline=2, data=2, num_micro_batches=8)
 UNIFORM = {"num_blocks": 4, "tensor": 2, "pipeline": 2, "data": 2, "num_micro_batches": 8}
@@ -176,7 +176,7 @@ def test_a_second_launcher_in_a_folder_is_refused_before_it_touches_anything(
 
 
 def test_a_launcher_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
-    code = "import sys, pathlib; from evenkeel.trainer_sdk.launcher.run_folder import held\n"
+    code = "import sys, pathlib; from evenkeel.trainer_sdk.launcher.description.run_folder import held\n"
     code += "with held(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
-from evenkeel.trainer_sdk.launcher.noting_emitter import NotingEmitter
-from evenkeel.trainer_sdk.launcher.progress_board import Note, ProgressBoard
-from evenkeel.trainer_sdk.launcher.progress_lines import ProgressLines
+from evenkeel.trainer_sdk.launcher.progress.noting_emitter import NotingEmitter
+from evenkeel.trainer_sdk.launcher.progress.progress_board import Note, ProgressBoard
+from evenkeel.trainer_sdk.launcher.progress.progress_lines import ProgressLines
 
 
 class Clock:

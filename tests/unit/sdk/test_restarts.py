@@ -2,7 +2,7 @@ import queue
 
 import pytest
 
-from evenkeel.trainer_sdk.launcher.restarts import Restarts, backed_off_seconds
+from evenkeel.trainer_sdk.launcher.processes.restarts import Restarts, backed_off_seconds
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from evenkeel.trainer_sdk.launcher.run_state import FILE_NAME, RankProcess, RunState, read_run_state
+from evenkeel.trainer_sdk.launcher.description.run_state import FILE_NAME, RankProcess, RunState, read_run_state
 
 
 def state(job_id: str) -> RunState:

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from evenkeel.layouts.layout import uniform_layout
-from evenkeel.trainer_sdk.launcher.job_spec import JobSpec
-from evenkeel.trainer_sdk.launcher.run_state import RunState
-from evenkeel.trainer_sdk.launcher.runs import numbered
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.run_state import RunState
+from evenkeel.trainer_sdk.launcher.description.runs import numbered
 
 
 @pytest.fixture

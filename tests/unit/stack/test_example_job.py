@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from evenkeel.trainer_sdk.elastic.config import config_from_json
-from evenkeel.trainer_sdk.elastic.model import model_spec
-from evenkeel.trainer_sdk.launcher.job_file import load_job
+from evenkeel.trainer_sdk.elastic.model.model import model_spec
+from evenkeel.trainer_sdk.launcher.description.job_file import load_job
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "hybrid" / "job.json"
 

@@ -8,7 +8,7 @@ from torch.distributed import TCPStore
 
 from evenkeel.layouts.rank_state import RankPhase
 from evenkeel.trainer_sdk.devices.device import ComputeKind
-from evenkeel.trainer_sdk.launcher.context import RankContext
+from evenkeel.trainer_sdk.launcher.processes.context import RankContext
 
 
 def until_told(context: RankContext) -> None:

@@ -1,0 +1,1 @@
+"""Copies of a job's state in peers' memory and on disk."""

@@ -1,0 +1,149 @@
+"""What a complete checkpoint says of itself: JSON that is written last, so that a half-written one has none."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import json_format
+
+from evenkeel.common.v1 import layout_pb2
+from evenkeel.layouts.codec import layout_from_proto, layout_to_proto
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.state.extents import Extent
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFile:
+    """One rank's file.
+
+    Attributes:
+        name: In the checkpoint's folder.
+        num_bytes: Its size.
+        sha256: Of its bytes, in hexadecimal digits.
+        extents: What it holds: for each, the value and both moments.
+    """
+
+    name: str
+    num_bytes: int
+    sha256: str
+    extents: tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A complete checkpoint.
+
+    Attributes:
+        steps_applied: Optimizer steps that it contains.
+        epoch: Epoch in which it was written.
+        layout: Layout of that epoch.
+        training: What the numbers depend on, as :func:`training_identity` gives it.
+        files: All of its files; every element of every parameter is in one of them, once.
+    """
+
+    steps_applied: int
+    epoch: int
+    layout: Layout
+    training: dict[str, Any]
+    files: tuple[CheckpointFile, ...]
+
+
+def training_identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a training configuration in JSON form that a run must share with the checkpoint it goes on from."""
+    plain: dict[str, Any] = json.loads(
+        json.dumps({name: config[name] for name in ("seed", "dtype", "model", "workload")})
+    )
+    return plain
+
+
+def file_to_json(file: CheckpointFile) -> dict[str, Any]:
+    """Plain JSON."""
+    return {
+        "name": file.name,
+        "bytes": file.num_bytes,
+        "sha256": file.sha256,
+        "extents": [[extent.name, extent.start, extent.stop] for extent in file.extents],
+    }
+
+
+def file_from_json(plain: Mapping[str, Any]) -> CheckpointFile:
+    """The inverse of :func:`file_to_json`.
+
+    Raises:
+        ValueError: It is not that.
+    """
+    try:
+        name = str(plain["name"])
+        extents = tuple(Extent(name=str(n), start=int(a), stop=int(b)) for n, a, b in plain["extents"])
+        file = CheckpointFile(name=name, num_bytes=int(plain["bytes"]), sha256=str(plain["sha256"]), extents=extents)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"a checkpoint's file entry cannot be used: {error!r}") from error
+    if "/" in name or name.startswith("."):
+        raise ValueError(f"a checkpoint's file is named {name!r}: it must lie in the checkpoint's folder")
+    return file
+
+
+def manifest_to_text(manifest: Manifest) -> str:
+    """The text of a manifest."""
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "steps_applied": manifest.steps_applied,
+            "epoch": manifest.epoch,
+            "layout": json_format.MessageToDict(layout_to_proto(manifest.layout)),
+            "training": manifest.training,
+            "files": [file_to_json(file) for file in manifest.files],
+        },
+        indent=1,
+    )
+
+
+def manifest_from_text(text: str) -> Manifest:
+    """The inverse of :func:`manifest_to_text`.
+
+    Raises:
+        ValueError: The text is cut off, is not a manifest, or is of a format that this version does not know.
+    """
+    try:
+        plain = json.loads(text)
+        if plain["format"] != FORMAT:
+            raise ValueError(
+                f"not a checkpoint's manifest: format {plain['format']}: this version reads format {FORMAT}"
+            )
+        return Manifest(
+            steps_applied=int(plain["steps_applied"]),
+            epoch=int(plain["epoch"]),
+            layout=layout_from_proto(json_format.ParseDict(plain["layout"], layout_pb2.Layout())),
+            training=dict(plain["training"]),
+            files=tuple(file_from_json(file) for file in plain["files"]),
+        )
+    except (KeyError, TypeError, json.JSONDecodeError, json_format.ParseError) as error:
+        raise ValueError(f"not a checkpoint's manifest: {error!r}") from error
+
+
+def files_with(
+    files: Sequence[CheckpointFile], name: str, start: int, stop: int
+) -> list[tuple[CheckpointFile, Extent]]:
+    """The extents that together hold ``[start, stop)`` of a parameter, in order, each with its file.
+
+    Raises:
+        ValueError: Some part of it is in no file.
+    """
+    found = [
+        (extent, file)
+        for file in files
+        for extent in file.extents
+        if extent.name == name and extent.start < stop and start < extent.stop
+    ]
+    found.sort(key=lambda pair: pair[0].start)
+    reached = start
+    for extent, _ in found:
+        if extent.start > reached:
+            break
+        reached = max(reached, extent.stop)
+    if reached < stop:
+        raise ValueError(f"the checkpoint lacks {name}[{reached}:{stop}]: it was written by another model")
+    return [(file, extent) for extent, file in found]

@@ -1,0 +1,222 @@
+"""Checkpoints on disk: the training thread copies a rank's part, a helper thread writes it.
+
+Every extent is written once, by one of its holders. A writer's file is followed by a note that names its size and
+hash; the first writer of the layout collects the notes of all and then writes the manifest, which makes the checkpoint
+complete. Nothing here ever stops training: an error is said once and the next checkpoint is tried again.
+"""
+
+import contextlib
+import json
+import logging
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.copies.checkpoint_folder import (
+    CheckpointFolder,
+    rename_durably,
+    sha256_of,
+    write_durably,
+)
+from evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest import (
+    CheckpointFile,
+    Manifest,
+    file_from_json,
+    file_to_json,
+)
+from evenkeel.trainer_sdk.elastic.copies.checkpoint_reader import TENSOR_KINDS, tensor_key
+from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.state.extents import Extent, assign_writers
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
+
+_log = logging.getLogger(__name__)
+
+_NOTES_POLL_SECONDS = 0.05
+_NOTES_TIMEOUT_SECONDS = 600.0
+"""For the slowest writer; also ends the wait for one that died."""
+
+_AFTER_EPOCH_SECONDS = 30.0
+"""The same once another epoch began: most likely somebody died."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """What one rank writes of one checkpoint."""
+
+    steps_applied: int
+    epoch: int
+    layout: Layout
+    writers: tuple[int, ...]
+    extents: tuple[Extent, ...]
+    tensors: dict[str, Tensor]
+
+
+class DiskCopies:
+    """One rank's part in the checkpoints. Used by the training thread; has one helper thread.
+
+    Args:
+        folder: The job's checkpoints; must be on storage that all nodes share.
+        specs: The model's parameters.
+        rank: This rank.
+        every_iterations: A checkpoint after every so many steps.
+        keep: How many complete ones stay.
+        training: What the numbers depend on; see
+            :func:`~evenkeel.trainer_sdk.elastic.copies.checkpoint_manifest.training_identity`.
+    """
+
+    def __init__(
+        self,
+        folder: CheckpointFolder,
+        specs: Sequence[ParameterSpec],
+        rank: int,
+        *,
+        every_iterations: int,
+        keep: int,
+        training: Mapping[str, Any],
+    ) -> None:
+        self._folder = folder
+        self._specs = specs
+        self._rank = rank
+        self._every_iterations = every_iterations
+        self._keep = keep
+        self._training = dict(training)
+        self._layout: Layout | None = None
+        self._epoch = -1
+        self._assigned: dict[int, tuple[Extent, ...]] = {}
+        self._work: queue.SimpleQueue[_Part | None] = queue.SimpleQueue()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._warned: set[str] = set()
+        self._thread = threading.Thread(target=self._write_all, name="evenkeel-checkpoints", daemon=True)
+        self._thread.start()
+
+    def enter(self, layout: Layout, epoch: int) -> None:
+        """An epoch begins. A checkpoint of an older one that is not complete soon stays so."""
+        self._layout, self._epoch = layout, epoch
+        self._assigned = assign_writers(self._specs, layout)
+
+    def stepped(self, state: ShardState) -> bool:
+        """A step was applied: copy this rank's part of a checkpoint, if one is due.
+
+        Returns:
+            Whether a checkpoint was due, which cost this thread the time of the copy.
+        """
+        if state.steps_applied % self._every_iterations or self._layout is None:
+            return False
+        extents = self._assigned.get(self._rank, ())
+        if not extents:
+            return False
+        if not self._idle.is_set():
+            self._warn("busy", f"no checkpoint of step {state.steps_applied}: the one before is still being written")
+            return False
+        held = OwnershipMap(self._specs, self._layout).held_by(self._rank)
+        axes = {spec.name: spec.cut_axis for spec in self._specs}
+        tensors = {}
+        with torch.no_grad():
+            for extent in extents:
+                start = extent.start - held[extent.name].start
+                for kind, tensor in zip(TENSOR_KINDS, state.parameters[extent.name].tensors(), strict=True):
+                    part = tensor.narrow(axes[extent.name], start, extent.stop - extent.start)
+                    copy = torch.empty(part.shape, dtype=part.dtype)
+                    tensors[tensor_key(extent, kind)] = copy.copy_(part)
+        self._idle.clear()
+        self._work.put(
+            _Part(
+                steps_applied=state.steps_applied,
+                epoch=self._epoch,
+                layout=self._layout,
+                writers=tuple(self._assigned),
+                extents=extents,
+                tensors=tensors,
+            )
+        )
+        return True
+
+    def close(self, timeout_seconds: float) -> None:
+        """Wait for the checkpoint that is being written, for so long at most, and end the thread."""
+        self._idle.wait(timeout_seconds)
+        self._work.put(None)
+
+    # ---- the helper thread
+
+    def _write_all(self) -> None:
+        while (part := self._work.get()) is not None:
+            try:
+                self._write(part)
+            except OSError as error:
+                self._warn(type(error).__name__, f"no checkpoint of step {part.steps_applied}: {error}")
+                self._note_failure(part, str(error))
+            finally:
+                self._idle.set()
+
+    def _write(self, part: _Part) -> None:
+        from safetensors import SafetensorError  # noqa: PLC0415 - only jobs with checkpoints need it
+        from safetensors.torch import save_file  # noqa: PLC0415
+
+        if part.steps_applied in self._folder.steps():
+            return  # written before a roll back: the same numbers up to rounding
+        path = self._folder.path_of(part.steps_applied, part.epoch)
+        path.mkdir(parents=True, exist_ok=True)
+        final, written = path / f"rank-{self._rank}.safetensors", path / f"rank-{self._rank}.safetensors.new"
+        try:
+            save_file(part.tensors, str(written))
+        except SafetensorError as error:  # its word for a full disk
+            written.unlink(missing_ok=True)
+            raise OSError(str(error)) from error
+        file = CheckpointFile(
+            name=final.name, num_bytes=written.stat().st_size, sha256=sha256_of(written), extents=part.extents
+        )
+        rename_durably(written, final)
+        write_durably(path / f"rank-{self._rank}.json", json.dumps(file_to_json(file)).encode())
+        if self._rank == part.writers[0]:
+            self._complete(part)
+
+    def _complete(self, part: _Part) -> None:
+        path = self._folder.path_of(part.steps_applied, part.epoch)
+        notes = [path / f"rank-{rank}.json" for rank in part.writers]
+        deadline = time.monotonic() + _NOTES_TIMEOUT_SECONDS
+        while not all(note.exists() for note in notes):
+            if part.epoch != self._epoch:
+                deadline = min(deadline, time.monotonic() + _AFTER_EPOCH_SECONDS)
+            if time.monotonic() > deadline:
+                _log.info("the checkpoint of step %d stays incomplete: not every rank wrote", part.steps_applied)
+                return
+            time.sleep(_NOTES_POLL_SECONDS)
+        said = [json.loads(note.read_text()) for note in notes]
+        if any("failure" in one for one in said):
+            shutil.rmtree(path, ignore_errors=True)  # a full disk must not fill with halves
+            return
+        files = tuple(file_from_json(one) for one in said)
+        self._folder.complete(
+            Manifest(
+                steps_applied=part.steps_applied,
+                epoch=part.epoch,
+                layout=part.layout,
+                training=self._training,
+                files=files,
+            ),
+            keep=self._keep,
+        )
+        for note in notes:
+            with contextlib.suppress(OSError):
+                note.unlink()
+        _log.info("checkpoint of step %d is complete: %s", part.steps_applied, path)
+
+    def _note_failure(self, part: _Part, problem: str) -> None:
+        path = self._folder.path_of(part.steps_applied, part.epoch)
+        with contextlib.suppress(OSError):
+            write_durably(path / f"rank-{self._rank}.json", json.dumps({"failure": problem}).encode())
+
+    def _warn(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            _log.warning("rank %d: %s; training goes on, further cases are not reported", self._rank, message)

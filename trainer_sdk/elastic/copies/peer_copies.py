@@ -1,0 +1,211 @@
+"""Copies of exposed ranks' slices in the memory of peers, and what a rank needs to go back to such a copy.
+
+A round is a step after which every exposed rank sends its slices to its keeper. It is sent behind the next iteration's
+compute and waited for before the next vote, so whoever saw that vote pass knows that the round is complete everywhere.
+Until then the round before it stays: a keeper has two buffers, and every rank can go back to the last round that is
+known to be complete. So after a failure there is always one step at which all survivors and all copies meet.
+
+In-memory checkpoints every iteration: Gemini (SOSP 2023) and ByteRobust (SOSP 2025, arXiv 2509.16293).
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from evenkeel.layouts.layout import Layout
+from evenkeel.layouts.rank_state import KeptCopy
+from evenkeel.trainer_sdk.elastic.copies.copy_placement import Placement, copy_groups, place_copies
+from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.state.flat_state import FlatState, flatten, num_elements, shapes_of
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
+from evenkeel.trainer_sdk.groups.building.builder import GroupSpec
+from evenkeel.trainer_sdk.groups.group import Group, Pending
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Round:
+    """A round that this rank has begun and not yet waited for."""
+
+    mine: FlatState
+    arriving: list[FlatState]
+    pending: list[Pending]
+
+
+class PeerCopies:
+    """One rank's part in the copies. Training thread only.
+
+    Args:
+        specs: The model's parameters.
+        rank: This rank.
+        every_iterations: A round after every so many steps, and one when an epoch begins; 0 = no copies.
+        node_of: Node of a rank; None when it is not known.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[ParameterSpec],
+        rank: int,
+        *,
+        every_iterations: int,
+        node_of: Callable[[int], str] | None = None,
+    ) -> None:
+        self._specs = specs
+        self._rank = rank
+        self._every_iterations = every_iterations
+        self._node_of = node_of
+        self._placements: tuple[Placement, ...] = ()
+        self._layout: Layout | None = None
+        self._groups: Mapping[str, Group] = {}
+        self._kept: dict[tuple[int, int, int], FlatState] = {}
+        self._round: _Round | None = None
+        self._last: FlatState | None = None  # this rank at its newest finished round
+        self._safe: FlatState | None = None  # this rank at the newest round that is complete everywhere
+        self._spare: list[Tensor] = []
+
+    def groups_of(self, layout: Layout) -> tuple[GroupSpec, ...]:
+        """The groups that the copies of an epoch with this layout need."""
+        return copy_groups(self._place(layout))
+
+    def enter(self, layout: Layout, groups: Mapping[str, Group], state: ShardState) -> None:
+        """An epoch begins: its first round goes out. What is kept of older epochs stays until its first vote."""
+        self._placements, self._layout, self._groups = self._place(layout), layout, groups
+        self._begin(state)
+
+    def stepped(self, state: ShardState) -> None:
+        """A step was applied in an epoch that goes on: begin a round if one is due."""
+        if self._placements and state.steps_applied % self._every_iterations == 0:
+            self._begin(state)
+
+    def finish(self) -> None:
+        """Wait for the round on its way, if there is one; before every vote.
+
+        Raises:
+            Interrupted: The rank should park; the round is not used.
+            PeerLost: A peer is gone; likewise.
+        """
+        if self._round is None:
+            return
+        for pending in self._round.pending:
+            pending.wait()
+        done, self._round = self._round, None
+        for copy in done.arriving:
+            self._kept[copy.rank, copy.epoch, copy.steps_applied] = _rested(copy)
+        self._last = _rested(done.mine)
+
+    def voted(self) -> None:
+        """A vote passed: the last round is complete on every rank, and nothing older is needed."""
+        if not self._placements:
+            self.forget()
+            return
+        if self._last is None:
+            return
+        newest = self._last
+        if self._safe is not None:
+            self._spare.append(self._safe.buffer)
+        self._safe, self._last = newest, None
+        for key in [key for key in self._kept if key[1:] != (newest.epoch, newest.steps_applied)]:
+            self._spare.append(self._kept.pop(key).buffer)
+
+    @property
+    def partners(self) -> tuple[int, ...]:
+        """Who takes part in this rank's rounds: whom :meth:`finish` waits for."""
+        mine = [place for place in self._placements if self._rank in (place.owner, place.keeper)]
+        return tuple(sorted({place.owner + place.keeper - self._rank for place in mine}))
+
+    def give_up_round(self) -> None:
+        """The groups are abandoned. Their pending operations may still write, so the round's buffers are dropped."""
+        self._round = None
+        self._groups = {}
+
+    def forget(self) -> None:
+        """Nothing that is kept is needed any more."""
+        self._kept.clear()
+        self._round = self._last = self._safe = None
+        self._spare.clear()
+
+    @property
+    def kept(self) -> tuple[KeptCopy, ...]:
+        """The complete copies that this rank keeps."""
+        return tuple(
+            KeptCopy(owner=owner, epoch=epoch, steps_applied=steps) for owner, epoch, steps in sorted(self._kept)
+        )
+
+    def kept_state(self, owner: int, epoch: int, steps_applied: int, device: torch.device) -> ShardState | None:
+        """The copy of an owner's slices; None when this rank does not keep it."""
+        copy = self._kept.get((owner, epoch, steps_applied))
+        return None if copy is None else copy.as_state(device)
+
+    def steps_to_go_back_to(self, epoch: int) -> tuple[int, ...]:
+        """Steps at which this rank still has its own slices of an epoch."""
+        mine = [one for one in (self._safe, self._last) if one is not None and one.epoch == epoch]
+        return tuple(sorted(one.steps_applied for one in mine))
+
+    def own_state(self, epoch: int, steps_applied: int, device: torch.device) -> ShardState | None:
+        """This rank's own slices as they were, to be read only; None when they are not there any more."""
+        for one in (self._safe, self._last):
+            if one is not None and (one.epoch, one.steps_applied) == (epoch, steps_applied):
+                return one.as_state(device)
+        return None
+
+    # ---- inside
+
+    def _place(self, layout: Layout) -> tuple[Placement, ...]:
+        return place_copies(self._specs, layout, self._node_of) if self._every_iterations else ()
+
+    def _begin(self, state: ShardState) -> None:
+        """Send this rank's slices and prepare to receive others'; returns at once."""
+        if not self._placements:
+            return
+        assert self._layout is not None, "a round belongs to an epoch"
+        shapes = shapes_of(state)
+        some = next(iter(state.parameters.values())).value
+        mine = FlatState(
+            rank=self._rank,
+            epoch=state.epoch,
+            layout=self._layout,
+            steps_applied=state.steps_applied,
+            buffer=self._buffer(num_elements(shapes), some),
+            shapes=shapes,
+        )
+        flatten(state, mine.buffer)
+        pending, arriving = [], []
+        ownership = OwnershipMap(self._specs, self._layout)
+        for place in self._placements:
+            if place.owner == self._rank:
+                pending.append(self._groups[place.group_name].start_broadcast(mine.buffer, self._rank))
+            elif place.keeper == self._rank:
+                shapes = {
+                    name: ownership.specs[name].slice_shape(len(held))
+                    for name, held in ownership.held_by(place.owner).items()
+                }
+                copy = FlatState(
+                    rank=place.owner,
+                    epoch=state.epoch,
+                    layout=self._layout,
+                    steps_applied=state.steps_applied,
+                    buffer=self._buffer(num_elements(shapes), some),
+                    shapes=shapes,
+                )
+                pending.append(self._groups[place.group_name].start_broadcast(copy.buffer, place.owner))
+                arriving.append(copy)
+        self._round = _Round(mine, arriving, pending)
+
+    def _buffer(self, length: int, like: Tensor) -> Tensor:
+        for index, buffer in enumerate(self._spare):
+            if buffer.numel() == length and buffer.device == like.device:
+                return self._spare.pop(index)
+        self._spare.clear()
+        return torch.empty(length, dtype=like.dtype, device=like.device)
+
+
+def _rested(copy: FlatState) -> FlatState:
+    """Copies rest in host memory."""
+    if copy.buffer.device.type != "cpu":
+        copy.buffer = copy.buffer.cpu()
+    return copy

@@ -1,0 +1,1 @@
+"""Where an iteration's time goes, and how fast links are."""

@@ -1,0 +1,184 @@
+"""Activations and their gradients across stage borders: sends are asynchronous, receives wait interruptibly.
+
+A tensor only travels when its receiver has asked for it. A stage that asks when it needs the tensor waits for every
+transfer, also for those whose sender is long done; so each border is asked for its next tensor as soon as the one
+before is there, and transfers hide behind what the stage computes meanwhile (as with overlapped point-to-point in
+Megatron-LM, arXiv 2104.04473). On an accelerator, whose groups may have to take turns, all ranks ask in one order
+(:mod:`evenkeel.trainer_sdk.elastic.program.transfer_order`).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind
+from evenkeel.trainer_sdk.elastic.program.topology import Border, borders_of
+from evenkeel.trainer_sdk.groups.group import Group, Pending
+
+
+class Arrival(NamedTuple):
+    """A tensor that comes over a border.
+
+    Attributes:
+        is_gradient: Direction.
+        home: Replica that the micro-batch belongs to.
+        sender: Replica that runs its stage before, or the next one for a gradient.
+        stage: Stage that receives.
+        num_tokens: Rows of the tensor.
+        place: In the order of the iteration's transfers; only looked at on an accelerator.
+    """
+
+    is_gradient: bool
+    home: int
+    sender: int
+    stage: int
+    num_tokens: int
+    place: int = 0
+
+
+class Pipeline:
+    """One rank's stage borders in one epoch.
+
+    Args:
+        layout: Layout.
+        rank: This rank.
+        groups: The epoch's groups by name.
+        clock: Told of waits.
+        width: Model width.
+        dtype: Of activations.
+        device: Where they live.
+
+    Attributes:
+        takes_turns: The borders' groups are an accelerator's: tensors are asked for and sent in one order of all.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        rank: int,
+        groups: Mapping[str, Group],
+        clock: Clock,
+        *,
+        width: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self._outgoing: dict[tuple[bool, int, int, int], list[Border]] = {}
+        self._incoming: dict[tuple[bool, int, int, int], Border] = {}
+        for border in borders_of(layout):
+            if border.sender == rank:
+                key = border.is_gradient, border.home, border.receiver_replica, border.stage
+                self._outgoing.setdefault(key, []).append(border)
+            elif border.receiver == rank:
+                self._incoming[border.is_gradient, border.home, border.sender_replica, border.stage] = border
+        mine = [*self._incoming.values(), *(border for of in self._outgoing.values() for border in of)]
+        self.takes_turns = any(not groups[border.group_name].on_cpu for border in mine)
+        self._groups = groups
+        self._clock = clock
+        self._width = width
+        self._dtype = dtype
+        self._device = device
+        self._sends: list[tuple[Border, Pending]] = []
+        self._coming: dict[Border, deque[int]] = {}
+        self._ordered: deque[Arrival] = deque()
+        self._asked: dict[Border, deque[tuple[Tensor, Pending]]] = {}
+
+    def send(self, tensor: Tensor, *, is_gradient: bool, home: int, to: int, stage: int, place: int = 0) -> None:
+        """Start sending to every receiver of this rank; the tensor must not change before :meth:`flush`.
+
+        Args:
+            tensor: What to send.
+            is_gradient: Direction.
+            home: Replica that the micro-batch belongs to.
+            to: Replica that runs its next stage, or the one before for a gradient.
+            stage: Stage that sends.
+            place: In the order of the iteration's transfers; only looked at on an accelerator.
+        """
+        self._ask_up_to(place)
+        kept = tensor.contiguous()
+        for border in self._outgoing.get((is_gradient, home, to, stage - is_gradient), ()):
+            pending = self._groups[border.group_name].start_broadcast(kept, border.sender)
+            self._sends.append((border, pending))
+
+    def expect(self, arrivals: Iterable[Arrival]) -> None:
+        """An iteration begins: ask every border for its first tensor.
+
+        Groups that are measured are left alone, since what their stamps tell is how long a receiver is in a transfer.
+        On an accelerator nothing is asked for yet.
+
+        Args:
+            arrivals: All that will be received, those of each border in the order in which they come.
+        """
+        self.forget()
+        for arrival in arrivals:
+            border = self._border(arrival)
+            group = self._groups[border.group_name]
+            if self.takes_turns:
+                self._ordered.append(arrival)
+            elif group.channel is None:
+                self._coming.setdefault(border, deque()).append(arrival.num_tokens)
+        self._ordered = deque(sorted(self._ordered, key=lambda arrival: arrival.place))
+        for border in self._coming:
+            self._ask_ahead(border)
+
+    def receive(self, arrival: Arrival) -> Tensor:
+        """Wait for the next tensor of its border.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: The sender is gone.
+        """
+        border = self._border(arrival)
+        self._ask_up_to(arrival.place)
+        asked = self._asked.get(border)
+        if not asked:
+            asked = self._ask(border, arrival.num_tokens)
+        tensor, pending = asked.popleft()
+        assert len(tensor) == arrival.num_tokens, f"{arrival} came when {len(tensor)} tokens were expected"
+        self._clock.wait(WaitKind.PIPELINE, (border.sender,), pending.wait)
+        self._ask_ahead(border)
+        return tensor
+
+    def _border(self, arrival: Arrival) -> Border:
+        is_gradient, home, sender, stage, *_ = arrival
+        return self._incoming[is_gradient, home, sender, stage - (not is_gradient)]
+
+    def _ask(self, border: Border, num_tokens: int) -> deque[tuple[Tensor, Pending]]:
+        """Ask for a tensor; returns all that the border was asked for and that nobody has taken yet."""
+        tensor = torch.empty((num_tokens, self._width), dtype=self._dtype, device=self._device)
+        asked = self._asked.setdefault(border, deque())
+        asked.append((tensor, self._groups[border.group_name].start_broadcast(tensor, border.sender)))
+        return asked
+
+    def _ask_ahead(self, border: Border) -> None:
+        coming = self._coming.get(border)
+        if coming:
+            self._ask(border, coming.popleft())
+
+    def _ask_up_to(self, place: int) -> None:
+        """Ask for everything that comes no later than a transfer in the order of the iteration."""
+        while self._ordered and self._ordered[0].place <= place:
+            arrival = self._ordered.popleft()
+            self._ask(self._border(arrival), arrival.num_tokens)
+
+    def flush(self) -> None:
+        """Wait until all sends of the iteration have arrived.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A receiver is gone.
+        """
+        for border, pending in self._sends:
+            self._clock.wait(WaitKind.PIPELINE, (border.receiver,), pending.wait)
+        self._sends.clear()
+
+    def forget(self) -> None:
+        """The iteration is given up: whatever is pending stays with its abandoned group."""
+        self._sends.clear()
+        self._coming.clear()
+        self._ordered.clear()
+        self._asked.clear()

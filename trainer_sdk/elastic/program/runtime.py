@@ -1,0 +1,296 @@
+"""One rank's part in one epoch: interprets the program of its stages, micro-batch by micro-batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from evenkeel.layouts.instructions import Instruction, Op, Program
+from evenkeel.layouts.layout import Layout, Position
+from evenkeel.layouts.paths import Paths
+from evenkeel.layouts.schedules import program_of
+from evenkeel.trainer_sdk.devices.device import ComputeKind
+from evenkeel.trainer_sdk.elastic.config import TrainingConfig
+from evenkeel.trainer_sdk.elastic.gradients.exchange import plan_exchange
+from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.gradients.reducer import GradientReducer
+from evenkeel.trainer_sdk.elastic.gradients.remainder import Remainder
+from evenkeel.trainer_sdk.elastic.measure.clock import Clock
+from evenkeel.trainer_sdk.elastic.model.data import Dataset, Documents, MicroBatch
+from evenkeel.trainer_sdk.elastic.model.model import parameter_specs
+from evenkeel.trainer_sdk.elastic.model.optimizer import ShardOptimizer
+from evenkeel.trainer_sdk.elastic.model.stage_model import StageModel
+from evenkeel.trainer_sdk.elastic.model.tensor_parallel import TensorRegion
+from evenkeel.trainer_sdk.elastic.model.weight_tape import WeightTape
+from evenkeel.trainer_sdk.elastic.model.weights import DirectWeights
+from evenkeel.trainer_sdk.elastic.program.pipeline import Arrival, Pipeline
+from evenkeel.trainer_sdk.elastic.program.topology import collective_name
+from evenkeel.trainer_sdk.elastic.program.transfer_order import Sent, transfer_order
+from evenkeel.trainer_sdk.elastic.state.ownership import OwnershipMap
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
+from evenkeel.trainer_sdk.groups.group import Group
+
+_RECEIVES = frozenset((Op.RECEIVE_ACTIVATION, Op.RECEIVE_GRADIENT))
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A micro-batch between its forward and the last part of its backward in a stage."""
+
+    batch: MicroBatch
+    entered: Tensor | None = None
+    output: Tensor | None = None
+    gradient: Tensor | None = None
+    tape: WeightTape | None = None
+
+    def take_input_gradient(self) -> Tensor:
+        """The gradient of what entered, for the stage before; both are let go of."""
+        assert self.entered is not None, "a gradient is sent by a stage that received an activation"
+        assert self.entered.grad is not None, "a gradient is sent after its backward"
+        gradient, self.entered = self.entered.grad, None
+        return gradient
+
+
+class EpochRuntime:
+    """Runs iterations of one epoch up to the reduced gradients, and applies the step. Training thread only.
+
+    Args:
+        config: Job.
+        dataset: Its samples.
+        layout: Layout of the epoch.
+        rank: This rank; it has a position in the layout.
+        state: Its slices.
+        groups: The epoch's groups by name; none in a single-process run.
+        clock: Told of compute and waits.
+        sums: Its gradient sums of an interrupted iteration, if this epoch goes on with one.
+        remainder: What is left of that iteration.
+
+    Attributes:
+        device: Where it computes.
+        sums: This rank's gradient sums.
+        models: The rank's stages, by number.
+        batches: Micro-batches that the rank ran in the newest iteration, in the order of their first forwards.
+        kept: Index and documents of those that count in it without having been run in this epoch.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        dataset: Dataset,
+        layout: Layout,
+        rank: int,
+        state: ShardState,
+        groups: Mapping[str, Group],
+        clock: Clock,
+        sums: GradientSums | None = None,
+        remainder: Remainder | None = None,
+    ) -> None:
+        position = layout.position_of(rank)
+        assert position is not None, f"rank {rank} has no position in the layout"
+        self.position: Position = position
+        self._dataset = self._samples = dataset.under(layout.mix)
+        self._clock = clock
+        self._layout = layout
+        self._program = program_of(layout, position.replica, position.stage)
+        self._routed = Paths(layout) if layout.routes else None
+        self._paths = self._routed
+        specs = parameter_specs(config.model)
+        ownership = OwnershipMap(specs, layout)
+        ranks = layout.stage_at(position).ranks
+        region = TensorRegion(groups[collective_name(ranks)] if len(ranks) > 1 else None, clock)
+        held = ownership.held_by(rank)
+        self.optimizer = ShardOptimizer(config.optimizer, state)
+        self.models: dict[int, StageModel] = {}
+        self._parameters: dict[int, dict[str, Tensor]] = {}
+        for s in layout.cell_at(position):
+            stage = layout.replicas[position.replica].stages[s]
+            blocks = range(stage.first_block, stage.stop_block)
+            self.models[s] = StageModel(config.model, blocks, held, region)
+            self._parameters[s] = {
+                name: value
+                for name, value in self.optimizer.parameters.items()
+                if ownership.specs[name].block in blocks
+            }
+        self._direct = DirectWeights(self.optimizer.parameters)
+        self.device = device = torch.device(config.device)
+        self._pipeline = Pipeline(
+            layout,
+            rank,
+            groups,
+            clock,
+            width=config.model.width,
+            dtype=torch.float64 if config.dtype == "float64" else torch.float32,
+            device=device,
+        )
+        self._planned = transfer_order(layout, position.replica) if self._pipeline.takes_turns else {}
+        self._places = self._planned
+        buckets = plan_exchange(specs, layout)
+        self.sums = sums or GradientSums(ownership, rank, buckets, device)
+        self.reducer = GradientReducer(self.sums, rank, buckets, groups, clock, device)
+        self._remainder = remainder
+        self._last = len(layout.replicas[position.replica].stages) - 1
+        self._loss = 0.0
+        self._flights: dict[tuple[int, int], _Flight] = {}
+        self._split: frozenset[tuple[int, int]] = frozenset()
+        self.batches: list[MicroBatch] = []
+        self.kept: tuple[tuple[int, Documents], ...] = ()
+
+    def run_iteration(self, iteration: int) -> float:
+        """Run all micro-batches of the rank's stages, or what a failure left of them, and reduce the gradients.
+
+        Returns:
+            This rank's part of the iteration's mean loss: parts of all ranks add up to it.
+
+        Raises:
+            Interrupted: The rank should park; ``sums`` tells what was done.
+            PeerLost: A peer is gone; likewise.
+        """
+        self._loss = 0.0
+        self._flights.clear()
+        self.batches = []
+        with self._clock.computing(ComputeKind.DATA):
+            program = self._begin(iteration)
+            self._split = frozenset((one.micro_batch, one.stage) for one in program if one.op is Op.BACKWARD_INPUT)
+            scale = 1.0 / self._samples.total_tokens(iteration)
+        self._pipeline.expect([self._arrival(iteration, one) for one in program if one.op in _RECEIVES])
+        for instruction in program:
+            if instruction.op is Op.REDUCE:
+                self._pipeline.flush()
+                self.reducer.reduce()
+            elif instruction.op is not Op.STEP:
+                self._execute(instruction, iteration, scale)
+        speaks = self._last in self.models and self.position.shard == 0
+        return self._loss * scale if speaks else 0.0
+
+    def step(self, gradient_scale: float) -> None:
+        """Apply the optimizer step with the reduced gradients."""
+        with self._clock.computing(ComputeKind.OPTIMIZER):
+            self._clock.add(self.optimizer.flops)
+            self.optimizer.step(self.sums.gradients(), gradient_scale)
+        self._remainder = None
+
+    def _begin(self, iteration: int) -> Program:
+        """What to run; ``sums`` has the rest."""
+        remainder, position = self._remainder, self.position
+        if remainder is None or remainder.iteration != iteration:
+            self.kept, self._samples, self._paths, self._places = (), self._dataset, self._routed, self._planned
+            self.sums.begin(iteration)
+            return self._program
+        self._samples, self._paths = self._dataset.under(remainder.mix), None  # every replica runs its share alone
+        self.kept = tuple((index, self._samples.documents(iteration, index)) for index in remainder.kept)
+        if position.replica == 0:
+            self._loss = remainder.kept_loss  # one rank speaks for what nobody ran again
+        rest = remainder.by_replica[position.replica]
+        if self._pipeline.takes_turns:
+            self._places = transfer_order(self._layout, position.replica, rest)
+        return program_of(self._layout, position.replica, position.stage, rest)
+
+    def _flight(self, iteration: int, instruction: Instruction) -> _Flight:
+        index, stage = instruction.micro_batch, instruction.stage
+        flight = self._flights.get((index, stage))
+        if flight is None:
+            elsewhere = next((self._flights[index, s] for s in self.models if (index, s) in self._flights), None)
+            flight = self._flights[index, stage] = _Flight(
+                elsewhere.batch if elsewhere else self._batch(iteration, index)
+            )
+        return flight
+
+    def _batch(self, iteration: int, index: int) -> MicroBatch:
+        with self._clock.computing(ComputeKind.DATA):
+            batch = self._samples.micro_batch(iteration, index)
+        self.batches.append(batch)
+        return batch
+
+    def _execute(self, instruction: Instruction, iteration: int, scale: float) -> None:
+        op, stage = instruction.op, instruction.stage
+        flight = self._flight(iteration, instruction)
+        if op is Op.RECEIVE_ACTIVATION:
+            flight.entered = self._pipeline.receive(self._arrival(iteration, instruction)).requires_grad_()
+        elif op is Op.FORWARD:
+            self._forward(flight, stage)
+        elif op is Op.SEND_ACTIVATION:
+            assert flight.output is not None, "an activation is sent after its forward"
+            self._send(flight.output.detach(), instruction)
+        elif op is Op.RECEIVE_GRADIENT:
+            flight.gradient = self._pipeline.receive(self._arrival(iteration, instruction))
+        elif op is Op.BACKWARD or op is Op.BACKWARD_INPUT:
+            self._backward(flight, stage, scale)
+        elif op is Op.BACKWARD_WEIGHT:
+            self._backward_weight(flight, stage)
+        elif op is Op.SEND_GRADIENT:
+            self._send(flight.take_input_gradient(), instruction)
+
+    def _send(self, tensor: Tensor, instruction: Instruction) -> None:
+        index, stage, is_gradient = instruction.micro_batch, instruction.stage, instruction.op is Op.SEND_GRADIENT
+        self._pipeline.send(
+            tensor,
+            is_gradient=is_gradient,
+            home=self._home(index),
+            to=self._host(index, stage - 1 if is_gradient else stage + 1),
+            stage=stage,
+            place=self._place(is_gradient, index, stage),
+        )
+
+    def _arrival(self, iteration: int, instruction: Instruction) -> Arrival:
+        """What a receive takes."""
+        index, stage, is_gradient = instruction.micro_batch, instruction.stage, instruction.op is Op.RECEIVE_GRADIENT
+        before = stage + 1 if is_gradient else stage - 1
+        return Arrival(
+            is_gradient=is_gradient,
+            home=self._home(index),
+            sender=self._host(index, before),
+            stage=stage,
+            num_tokens=self._samples.documents(iteration, index).num_tokens,
+            place=self._place(is_gradient, index, before),
+        )
+
+    def _place(self, is_gradient: bool, micro_batch: int, sending_stage: int) -> int:
+        """Of a transfer in the order that ranks keep where groups may have to take turns."""
+        return self._places[Sent(is_gradient, micro_batch, sending_stage)] if self._places else 0
+
+    def _home(self, micro_batch: int) -> int:
+        """The replica that a micro-batch belongs to; its own where every replica runs its share alone."""
+        return self.position.replica if self._paths is None else self._paths.home(micro_batch)
+
+    def _host(self, micro_batch: int, stage: int) -> int:
+        """The replica that runs a stage of a micro-batch."""
+        return self.position.replica if self._paths is None else self._paths.host(micro_batch, stage)
+
+    def _forward(self, flight: _Flight, stage: int) -> None:
+        index = flight.batch.index
+        before = self._flights.get((index, stage - 1))
+        if before is not None:  # the stage before is this rank's own
+            assert before.output is not None, "a stage follows the one before it"
+            flight.entered = before.output.detach().requires_grad_()
+        flight.tape = WeightTape(self._parameters[stage]) if (index, stage) in self._split else None
+        with self._clock.computing(ComputeKind.FORWARD):
+            flight.output = self.models[stage].forward(flight.entered, flight.batch, flight.tape or self._direct)
+        if stage == self._last:
+            loss = float(flight.output.detach())
+            self._loss += loss
+            self.sums.losses[index] = loss
+
+    def _backward(self, flight: _Flight, stage: int, scale: float) -> None:
+        assert flight.output is not None, "a backward follows its forward"
+        index = flight.batch.index
+        after = self._flights.get((index, stage + 1))
+        if stage == self._last:
+            gradient: Tensor | None = torch.full_like(flight.output, scale)
+        else:
+            gradient = flight.gradient if after is None else after.take_input_gradient()
+        with self._clock.computing(ComputeKind.BACKWARD):
+            torch.autograd.backward([flight.output], [gradient])
+            if flight.tape is None:
+                self._clock.add(self.models[stage].embedding_backward_flops(flight.batch))
+                self.sums.accumulate(self._parameters[stage], index)
+        flight.output = flight.gradient = None
+
+    def _backward_weight(self, flight: _Flight, stage: int) -> None:
+        """Only now is the micro-batch in the stage's sums: after a failure before it, it is run again."""
+        assert flight.tape is not None, "the weights' part follows the input's"
+        with self._clock.computing(ComputeKind.BACKWARD):
+            flight.tape.fill()
+            self._clock.add(self.models[stage].weight_flops(flight.batch))
+            self.sums.accumulate(self._parameters[stage], flight.batch.index)
+        flight.tape = None

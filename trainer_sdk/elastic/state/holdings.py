@@ -1,0 +1,95 @@
+"""What a rank holds of the job, by epoch: slices, and gradient sums of an iteration that is not over.
+
+Those of an older epoch stay until the first step of a newer one is voted, so that a failure in the middle of a reshape
+is one more recovery from the newest epoch that all survivors hold completely.
+"""
+
+import logging
+
+from evenkeel.trainer_sdk.control.state import Commit
+from evenkeel.trainer_sdk.elastic.copies.safekeeping import Safekeeping
+from evenkeel.trainer_sdk.elastic.gradients.gradient_sums import GradientSums
+from evenkeel.trainer_sdk.elastic.state.shard_state import ShardState
+from evenkeel.trainer_sdk.elastic.state.transfers import MissingSliceError
+
+_log = logging.getLogger(__name__)
+
+
+class Holdings:
+    """One rank's. Training thread only.
+
+    Args:
+        rank: This rank.
+        safekeeping: Has its own slices of earlier steps.
+    """
+
+    def __init__(self, rank: int, safekeeping: Safekeeping) -> None:
+        self._rank = rank
+        self._safekeeping = safekeeping
+        self._states: dict[int, ShardState] = {}
+        self._sums: dict[int, GradientSums] = {}
+
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """Epochs whose slices are held, ascending."""
+        return tuple(sorted(self._states))
+
+    def __getitem__(self, epoch: int) -> ShardState:
+        """The slices of an epoch that is held."""
+        return self._states[epoch]
+
+    def begin(self, state: ShardState) -> None:
+        """The first epoch of this process."""
+        self._states = {state.epoch: state}
+
+    def readable(self, commit: Commit) -> tuple[ShardState | None, GradientSums | None]:
+        """The slices and sums that a plan's ranks may read from this one."""
+        if self._rank not in commit.sources or commit.from_epoch not in self._states:
+            return None, None
+        return self._states[commit.from_epoch], self._sums.get(commit.from_epoch)
+
+    def follow(self, commit: Commit, state: ShardState) -> None:
+        """Take up the slices of a plan's epoch; beside them only what it was read from stays."""
+        source, sums = self.readable(commit)
+        self._states = {} if source is None else {source.epoch: source}
+        self._states[state.epoch] = state
+        self._sums = {commit.from_epoch: sums} if sums is not None and sums.iteration == state.steps_applied else {}
+
+    def take_sums(self, epoch: int, sums: GradientSums) -> None:
+        """The sums that an epoch goes on with."""
+        self._sums[epoch] = sums
+
+    def settle(self, epoch: int) -> bool:
+        """A step of this epoch is voted, so nothing older is needed. Returns whether there was something older."""
+        if len(self._states) == 1:
+            return False
+        self._states, self._sums = {epoch: self._states[epoch]}, {epoch: self._sums[epoch]}
+        return True
+
+    def go_back(self, commit: Commit, steps_applied: int) -> int:
+        """Go back to the plan's step where this rank is beyond it.
+
+        Args:
+            commit: A plan that is read from ranks and their copies.
+            steps_applied: Steps in this rank's newest slices.
+
+        Returns:
+            Steps in them now.
+
+        Raises:
+            MissingSliceError: They do not fit the plan, and nothing earlier is there that does.
+        """
+        earlier = self._safekeeping.earlier_state(commit.from_epoch, commit.steps_applied)
+        if steps_applied > commit.steps_applied and earlier is not None:
+            _log.warning("rank %d goes back from step %d to %d", self._rank, steps_applied, earlier.steps_applied)
+            self._states[commit.from_epoch], steps_applied = earlier, earlier.steps_applied
+        if commit.from_epoch in self._states and steps_applied != commit.steps_applied:
+            raise MissingSliceError(
+                f"plan {commit.reshape.plan_id} says {commit.steps_applied} steps are applied, but rank {self._rank} "
+                f"is at {steps_applied} and holds no voted gradients: its state does not fit the plan"
+            )
+        return steps_applied
+
+    def forget(self) -> None:
+        """An epoch without this rank has voted: nobody needs what it holds."""
+        self._states, self._sums = {}, {}

@@ -1,0 +1,118 @@
+"""Which slices move where when one layout follows another: every rank computes it alone, so nothing is negotiated."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from evenkeel.layouts.layout import Layout
+from evenkeel.trainer_sdk.elastic.model.parameters import ParameterSpec
+from evenkeel.trainer_sdk.elastic.state.ownership import Holding, OwnershipMap
+
+_WORTH_A_SOURCE_ELEMENTS = 1024
+"""Below about 10 KB a further source costs more than it saves."""
+
+
+class MissingSliceError(ValueError):
+    """Nobody who may be read holds a slice that the new layout needs; the message names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Copy ``[start, stop)`` of a parameter, and of its optimizer moments, from one rank to another.
+
+    With ``copy_of`` the source does not send what it holds itself, but what it keeps of that rank, which is gone.
+    """
+
+    name: str
+    start: int
+    stop: int
+    source: int
+    destination: int
+    copy_of: int | None = None
+
+
+def plan_transfers(
+    specs: Sequence[ParameterSpec], old: Layout, new: Layout, sources: Collection[int]
+) -> tuple[Copy, ...]:
+    """The least set of copies that gives every rank of ``new`` what it must hold.
+
+    What a source holds already is never copied to it. Several holders share a large piece, those that have sent
+    least so far first. A rank that leaves is read only when nobody who stays holds the slice, because it would have to
+    join the new groups for it.
+
+    Args:
+        specs: The model's parameters.
+        old: Layout whose slices are read.
+        new: Layout to reach.
+        sources: Ranks of ``old`` that are alive and hold its slices. A rank number alone proves nothing: the
+            replacement of a dead process has the number and not the slices.
+
+    Raises:
+        MissingSliceError: Nobody alive holds a slice; nothing was copied.
+    """
+    before, after = OwnershipMap(specs, old), OwnershipMap(specs, new)
+    readable = frozenset(sources)
+    staying = frozenset(new.ranks)
+    sent = dict.fromkeys(old.ranks, 0)
+    copies: list[Copy] = []
+    # Thousands of ranks hold hundreds of parameters in a few ways: what is the same for a way is found once.
+    held_in: dict[int, _Held] = {}
+    lacking_in: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    for spec in specs:
+        from_way, to_way = before.holdings(spec.name), after.holdings(spec.name)
+        ways = (id(from_way), id(to_way))
+        if ways not in lacking_in:
+            held_in.setdefault(ways[0], _Held(from_way, readable, staying))
+            lacking_in[ways] = [
+                (wanted.rank, start, stop) for wanted in to_way for start, stop in held_in[ways[0]].lacking(wanted)
+            ]
+        held, row_elements = held_in[ways[0]], spec.row_elements
+        for rank, start, stop in lacking_in[ways]:
+            able = held.able(start)
+            if not able:
+                raise MissingSliceError(
+                    f"no rank among {sorted(readable)} holds {spec.name}[{start}:{stop}], which rank "
+                    f"{rank} needs: restore it from a checkpoint, or plan a layout for a rank that holds it"
+                )
+            parts = max(1, min(len(able), stop - start, (stop - start) * row_elements // _WORTH_A_SOURCE_ELEMENTS))
+            # Sorting keeps the order of those that have sent as much: by rank.
+            chosen = [min(able, key=sent.__getitem__)] if parts == 1 else sorted(able, key=sent.__getitem__)[:parts]
+            borders = [start + (stop - start) * part // parts for part in range(parts + 1)]
+            for source, (a, b) in zip(chosen, pairwise(borders), strict=True):
+                sent[source] += (b - a) * row_elements
+                copies.append(Copy(name=spec.name, start=a, stop=b, source=source, destination=rank))
+    return tuple(copies)
+
+
+class _Held:
+    """Who may be read for what of the parameters that are held in one way."""
+
+    def __init__(self, holdings: Sequence[Holding], readable: Collection[int], staying: Collection[int]) -> None:
+        self._holders = sorted(
+            (held for held in holdings if held.rank in readable and len(held.slice)), key=lambda held: held.rank
+        )
+        self._staying = staying
+        self._local = {held.rank: held.slice for held in self._holders}
+        self._borders = sorted({border for held in self._holders for border in (held.slice.start, held.slice.stop)})
+        self._able: dict[int, list[int]] = {}
+
+    def lacking(self, wanted: Holding) -> list[tuple[int, int]]:
+        """The parts of a slice outside what its rank has, cut where the set of holders changes."""
+        start, stop = wanted.slice.start, wanted.slice.stop
+        if start >= stop:
+            return []
+        inner = self._borders[bisect_right(self._borders, start) : bisect_left(self._borders, stop)]
+        pieces = pairwise((start, *inner, stop))
+        local = self._local.get(wanted.rank)
+        if local is None:
+            return list(pieces)
+        return [(a, b) for a, b in pieces if not (local.start <= a and b <= local.stop)]
+
+    def able(self, start: int) -> list[int]:
+        """Who holds the piece that begins at ``start``, ascending; those who leave only when nobody stays."""
+        which = bisect_right(self._borders, start)
+        if which not in self._able:
+            holders = [held.rank for held in self._holders if held.slice.start <= start < held.slice.stop]
+            self._able[which] = [rank for rank in holders if rank in self._staying] or holders
+        return self._able[which]

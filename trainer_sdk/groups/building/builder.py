@@ -1,0 +1,259 @@
+"""All process groups of an epoch: what to build, and how.
+
+Building blocks in the transport, so a helper thread does it while the training thread stays interruptible. A build
+that was interrupted is left to its thread, which frees what it built.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+
+from evenkeel.layouts.levels import WIDEST_GROUP
+from evenkeel.trainer_sdk.groups.building.graveyard import Graveyard
+from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
+from evenkeel.trainer_sdk.groups.c10d import Backend
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.group import Group, make_backend
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
+
+CONNECT_TIMEOUT_SECONDS = 60.0
+"""For one group's connections once everybody is ready: takes milliseconds unless somebody dies in it, which interrupts
+it where somebody watches; a rank that gives up parks all others too, so a busy machine may take its time."""
+
+OPERATION_TIMEOUT_SECONDS = 600.0
+"""Bounds how long the pending operation of an abandoned group keeps its thread when a hung peer keeps its socket."""
+
+SIDE_GROUP_TIMEOUT_SECONDS = 30.0
+"""How long a member of a group beside the work waits for the others, who may be an iteration behind, and each
+operation for its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSpec:
+    """A group to build: a name that is unique within the epoch, and its ranks in order."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class EpochGroups:
+    """The groups of an epoch that this rank is part of, by name, and what ranks said on arrival, equal values once."""
+
+    epoch: int
+    groups: dict[str, Group]
+    announced: list[Any]
+
+
+class GroupBuilder(Protocol):
+    """Builds an epoch's groups. Used by the training thread."""
+
+    def build(
+        self, epoch: int, participants: Sequence[int], specs: Sequence[GroupSpec], announcement: Any
+    ) -> EpochGroups:
+        """Meet all participants, then build the groups of which this rank is part.
+
+        Args:
+            epoch: Epoch; never used for two different sets of participants.
+            participants: Every rank that calls this for the epoch.
+            specs: All groups of the epoch, in the same order on every rank.
+            announcement: JSON value for the others.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A participant went away.
+        """
+
+    def add(self, epoch: int, specs: Sequence[GroupSpec]) -> dict[str, Group]:
+        """Build further groups of an epoch whose participants have met.
+
+        Args:
+            epoch: Epoch.
+            specs: Groups, in an order that all their members share; those of which this rank is part are built.
+
+        Raises:
+            Interrupted: The rank should park.
+            PeerLost: A member went away.
+        """
+
+    def begin(self, epoch: int, spec: GroupSpec, *, is_over: Callable[[], bool]) -> SideGroup:
+        """Begin to build a further group of an epoch in the background; returns at once.
+
+        Args:
+            epoch: Epoch; its participants have met.
+            spec: The group; a member who does not begin it within ``SIDE_GROUP_TIMEOUT_SECONDS`` leaves it unbuilt.
+            is_over: True ends a wait in the group as an interrupt does.
+        """
+
+    def abandon(self, groups: Mapping[str, Group]) -> None:
+        """Give groups up, pending operations and all; returns at once."""
+
+
+class StoreGroupBuilder:
+    """Builds new groups for every epoch under a prefix of their own in the job's store (torch >= 2.11).
+
+    Args:
+        rank: This rank.
+        rendezvous: Connection to the store, used by the training thread.
+        device: Where tensors live: chooses gloo or NCCL.
+        waiter: How to wait.
+        is_over: True when nobody will come to a meeting any more; ends the wait as an interrupt does.
+        meeting_timeout_seconds: Longest wait for all participants; a joiner may wait for an iteration to end.
+        widest: Most ranks that meet in one group; more do it in levels.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        rendezvous: Rendezvous,
+        *,
+        device: torch.device,
+        waiter: Waiter,
+        is_over: Callable[[], bool] = lambda: False,
+        meeting_timeout_seconds: float = 600.0,
+        widest: int = WIDEST_GROUP,
+    ) -> None:
+        self._rank = rank
+        self._rendezvous = rendezvous
+        self._device = device
+        self._waiter = waiter
+        self._meeting_waiter = Waiter(lambda: waiter.interrupted() or is_over())
+        self._meeting_timeout_seconds = meeting_timeout_seconds
+        self._widest = widest
+        self._graveyard = Graveyard()
+        self._met_epoch = -1
+        # Opened ahead: torch looks the peer's name up for every new connection, which takes seconds when DNS is slow.
+        self._spare = rendezvous.another()
+
+    def build(
+        self, epoch: int, participants: Sequence[int], specs: Sequence[GroupSpec], announcement: Any
+    ) -> EpochGroups:
+        """See :class:`GroupBuilder`."""
+        announced = self.meet(epoch, participants, announcement)
+        return EpochGroups(epoch=epoch, groups=self.add(epoch, specs), announced=announced)
+
+    def meet(self, epoch: int, participants: Sequence[int], announcement: Any) -> list[Any]:
+        """Wait until all participants are there; returns what they said, equal values once."""
+        if self._met_epoch != epoch:
+            self._rendezvous.forget(f"epoch/{self._met_epoch}/")
+            self._met_epoch = epoch
+        return self._rendezvous.meet(
+            f"epoch/{epoch}/ready",
+            self._rank,
+            participants,
+            announcement,
+            waiter=self._meeting_waiter,
+            timeout_seconds=self._meeting_timeout_seconds,
+            widest=self._widest,
+        )
+
+    def add(self, epoch: int, specs: Sequence[GroupSpec]) -> dict[str, Group]:
+        """See :class:`GroupBuilder`."""
+        mine = [spec for spec in specs if self._rank in spec.ranks]
+        if not mine:
+            return {}
+        build = _Build(self, self._spare, epoch, mine)
+        build.start()
+        try:
+            for number, spec in enumerate(mine, start=1):
+                what = f"group {spec.name} of epoch {epoch}"
+                self._waiter.until(partial(build.has, number), CONNECT_TIMEOUT_SECONDS, what)
+            self._waiter.until(build.done.is_set, CONNECT_TIMEOUT_SECONDS, f"groups of epoch {epoch}")
+        except (Interrupted, PeerLost):
+            build.give_up()
+            self._spare.close()
+            self._spare = self._rendezvous.another()  # the build may hold the other one for minutes
+            raise
+        if build.error is not None:
+            self.abandon(build.groups)
+            raise PeerLost(f"groups of epoch {epoch}: {build.error}") from build.error
+        return build.groups
+
+    def begin(self, epoch: int, spec: GroupSpec, *, is_over: Callable[[], bool]) -> SideGroup:
+        """See :class:`GroupBuilder`."""
+        waiter = Waiter(lambda: self._waiter.interrupted() or is_over())
+
+        def connect() -> Group:
+            # A connection of its own: the spare one is for groups that somebody waits for.
+            rendezvous = self._rendezvous.another()
+            backend = self.make_backend(rendezvous, epoch, spec, timeout_seconds=SIDE_GROUP_TIMEOUT_SECONDS)
+            return Group(spec.name, spec.ranks, self._rank, backend, waiter)
+
+        return SideGroup(connect, self._graveyard.abandon)
+
+    def abandon(self, groups: Mapping[str, Group]) -> None:
+        """See :class:`GroupBuilder`."""
+        self._graveyard.abandon(groups.values())
+
+    def connect(self, rendezvous: Rendezvous, epoch: int, spec: GroupSpec) -> Group:
+        """Build one group; blocks. Runs on the build's helper thread."""
+        backend = self.make_backend(rendezvous, epoch, spec)
+        return Group(spec.name, spec.ranks, self._rank, backend, self._waiter)
+
+    def make_backend(
+        self,
+        rendezvous: Rendezvous,
+        epoch: int,
+        spec: GroupSpec,
+        *,
+        timeout_seconds: float = OPERATION_TIMEOUT_SECONDS,
+    ) -> Backend:
+        """The transport of one group, connected; blocks."""
+        name = f"epoch/{epoch}/{spec.name}"
+        return make_backend(
+            # NCCL's own threads may look into a store whenever they like: they get one that needs no Python.
+            rendezvous.bare(name) if self._device.type == "cuda" else rendezvous.prefix(name),
+            spec.ranks.index(self._rank),
+            len(spec.ranks),
+            device=self._device,
+            timeout=timedelta(seconds=timeout_seconds),
+            loopback=rendezvous.loopback,
+        )
+
+
+class _Build(threading.Thread):
+    """Builds groups in their global order, which every rank shares: so nobody waits in a circle."""
+
+    def __init__(
+        self, builder: StoreGroupBuilder, rendezvous: Rendezvous, epoch: int, specs: Sequence[GroupSpec]
+    ) -> None:
+        super().__init__(name=f"evenkeel-build-{epoch}", daemon=True)
+        self._builder = builder
+        self._rendezvous = rendezvous
+        self._epoch = epoch
+        self._specs = specs
+        self._given_up = False
+        self._lock = threading.Lock()
+        self.groups: dict[str, Group] = {}
+        self.error: RuntimeError | None = None
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        try:
+            for spec in self._specs:
+                if self._given_up:
+                    break
+                self.groups[spec.name] = self._builder.connect(self._rendezvous, self._epoch, spec)
+        except RuntimeError as error:  # what torch raises for a store or a peer that does not answer
+            self.error = error
+        with self._lock:
+            self.done.set()
+            if self._given_up:
+                self._builder.abandon(self.groups)
+
+    def has(self, number: int) -> bool:
+        """Whether so many groups are built, or no more will be."""
+        return self.done.is_set() or len(self.groups) >= number
+
+    def give_up(self) -> None:
+        """The training thread does not want the groups any more."""
+        with self._lock:
+            self._given_up = True
+            if self.done.is_set():
+                self._builder.abandon(self.groups)

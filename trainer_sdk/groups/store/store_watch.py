@@ -1,0 +1,139 @@
+"""Notices the end of the job's store, and tells the next one what this process had told it.
+
+The store may die and come back at the same address with nothing in it. Those who said something there may compute for
+minutes before they look at it again, while others wait for it: so a thread holds a connection that says nothing and
+ends with the store. It is no client of torch's, which would write a stack trace at each end.
+"""
+
+import logging
+import socket
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from datetime import timedelta
+
+from evenkeel.trainer_sdk.groups.c10d import Store, c10d
+from evenkeel.trainer_sdk.groups.store.own_entries import OwnEntries
+
+CONNECT_TIMEOUT_SECONDS = 10.0
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 1.0
+_TELL_EVERY_SECONDS = 30.0
+_LONG_AWAY_SECONDS = 5.0
+_NOTICED_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """Where the store is, and the job's part of it."""
+
+    host: str
+    port: int
+    job_id: str
+
+    def connect(self) -> Store:
+        """A client under the job's prefix; blocks until a store answers, so on a helper thread.
+
+        Raises:
+            RuntimeError: Nobody listens there, or the store ended meanwhile.
+        """
+        timeout = timedelta(seconds=CONNECT_TIMEOUT_SECONDS)
+        client = c10d.TCPStore(self.host, self.port, is_master=False, timeout=timeout)
+        return c10d.PrefixStore(self.job_id, client)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class StoreWatch:
+    """One for all connections of a process to one store. Any thread.
+
+    Its thread ends when nobody has the watch any more and the store ends.
+
+    Args:
+        place: The store.
+
+    Attributes:
+        place: The store.
+        entries: What this process has set in it.
+    """
+
+    def __init__(self, place: StorePlace) -> None:
+        self.place = place
+        self.entries = OwnEntries()
+        self._changed = threading.Condition()
+        self._generation = 0
+        self._is_there = False
+        threading.Thread(target=_run, args=(weakref.ref(self), place), name="evenkeel-store-watch", daemon=True).start()
+
+    @property
+    def generation(self) -> int:
+        """How many ends of the store were seen: connections that are older are dead."""
+        return self._generation
+
+    def await_store(self, timeout_seconds: float) -> int | None:
+        """The generation, once its store is being watched: who connects then misses no end. None after the timeout."""
+        with self._changed:
+            return self._generation if self._changed.wait_for(lambda: self._is_there, timeout_seconds) else None
+
+    def found(self) -> int:
+        """The watch's thread is connected: tell the store everything; returns how much that was.
+
+        Raises:
+            RuntimeError: It ended meanwhile.
+        """
+        with self._changed:
+            self._is_there = True
+            self._changed.notify_all()
+        return self.entries.set_in(self.place.connect()) if len(self.entries) else 0
+
+    def lost(self) -> None:
+        """The watch's thread has seen the end of a store."""
+        with self._changed:
+            self._generation += 1
+            self._is_there = False
+
+
+def _run(owner: "weakref.ref[StoreWatch]", place: StorePlace) -> None:
+    pause, since, told_at = _FIRST_PAUSE_SECONDS, time.monotonic(), 0.0
+    num_ends = 0
+    while (watch := owner()) is not None:
+        why = ""
+        try:
+            with socket.create_connection((place.host, place.port), CONNECT_TIMEOUT_SECONDS) as line:
+                line.settimeout(None)
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                num_entries = watch.found()
+                if num_ends:
+                    away_seconds = time.monotonic() - since
+                    level = logging.INFO if away_seconds > _NOTICED_SECONDS else logging.DEBUG  # every rank says so
+                    words = "the store at %s is back after %.2f s; it was told %d entries"
+                    _log.log(level, words, place, away_seconds, num_entries)
+                pause = _FIRST_PAUSE_SECONDS
+                del watch  # whoever drops the last connection to the store drops the watch
+                _await_end(line)
+            since = time.monotonic()
+        except (OSError, RuntimeError) as error:  # what sockets and torch raise when nobody answers
+            why = str(error)
+        num_ends += 1
+        if (watch := owner()) is not None:
+            watch.lost()
+        del watch
+        if why:
+            now = time.monotonic()
+            if now - since > _LONG_AWAY_SECONDS and now - told_at > _TELL_EVERY_SECONDS:
+                told_at = now
+                _log.warning("nobody has answered as the store at %s for %.0f s: %s", place, now - since, why)
+            time.sleep(pause)
+            pause = min(2.0 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _await_end(line: socket.socket) -> None:
+    """Returns when the other side ends: it never says anything."""
+    try:
+        line.recv(1)
+    except OSError:
+        return

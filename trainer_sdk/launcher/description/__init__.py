@@ -1,0 +1,1 @@
+"""What a job is, as written down, and where a run of it is kept."""

@@ -1,0 +1,71 @@
+"""What the launcher tells Kafka of its ranks' processes."""
+
+import signal
+import time
+
+from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
+from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
+from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.record_builder import Source
+from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
+from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess
+from evenkeel.trainer_sdk.launcher.processes.rank_process import EXIT_EVICTED
+
+_LAST_WORDS_SECONDS = 5.0
+"""How long the end waits for Kafka to take what was said of the ranks' ends."""
+
+
+class ProcessReports:
+    """Ends of processes, as events on the job's topic; nothing for a job without Kafka. Any thread.
+
+    Args:
+        spec: The job.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self._spec = spec
+        self._emitter: Emitter = NullEmitter()
+
+    def open(self) -> None:
+        """From here on what is told is sent."""
+        if self._spec.kafka_bootstrap_servers:
+            node = self._spec.node_of(0)
+            source = Source(job_id=self._spec.job_id, rank=NO_RANK, incarnation=LAUNCHER_INCARNATION, node=node)
+            self._emitter = KafkaEmitter(self._spec.kafka_bootstrap_servers, source, reports_progress=False)
+
+    def finished(self, process: RankProcess, detail: str) -> None:
+        """A process ended as it should."""
+        self._tell(process, pb.PROCESS_EVENT_KIND_FINISHED, detail)
+
+    def died(self, process: RankProcess, detail: str) -> None:
+        """A process ended otherwise."""
+        self._tell(process, pb.PROCESS_EVENT_KIND_DIED, detail)
+
+    def close(self) -> None:
+        """Wait a little until Kafka has it all."""
+        self._emitter.close(_LAST_WORDS_SECONDS)
+
+    def _tell(self, process: RankProcess, kind: "pb.ProcessEventKind.ValueType", detail: str) -> None:
+        self._emitter.emit_event(
+            pb.ProcessEvent(
+                at_unix_seconds=time.time(),
+                kind=kind,
+                rank=process.rank,
+                incarnation=process.incarnation,
+                detail=detail,
+            )
+        )
+
+
+def exit_words(code: int) -> str:
+    """An exit code for a person; negative codes are signals."""
+    if code == EXIT_EVICTED:
+        return "left the job: it was evicted"
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

@@ -1,0 +1,192 @@
+"""The life of one rank process: set up its surroundings, call the entry point, say how it ended."""
+
+import importlib
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+
+from evenkeel.layouts.rank_state import RankPhase
+from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.registration import RankIdentity, Registration
+from evenkeel.trainer_sdk.control.server import ControlServer
+from evenkeel.trainer_sdk.control.tls import ControllerTls
+from evenkeel.trainer_sdk.devices.device import Device
+from evenkeel.trainer_sdk.devices.emulated_device import EmulatedDevice
+from evenkeel.trainer_sdk.devices.links import EmulatedLinks, Links, LinkTable
+from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
+from evenkeel.trainer_sdk.devices.speeds import SpeedTable
+from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
+from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
+from evenkeel.trainer_sdk.emit.record_builder import Source
+from evenkeel.trainer_sdk.launcher.description.job_spec import DeviceKind, JobSpec
+from evenkeel.trainer_sdk.launcher.processes.context import RankContext
+from evenkeel.trainer_sdk.launcher.progress.noting_emitter import NotingEmitter
+from evenkeel.trainer_sdk.launcher.progress.progress_board import ProgressBoard
+
+EXIT_FINISHED = 0
+EXIT_FAILED = 1
+EXIT_EVICTED = 75
+_EVICTION_GRACE_SECONDS = 2.0
+
+
+def load_entry_point(entry_point: str) -> Callable[[RankContext], None]:
+    """The function behind ``module:function``.
+
+    Raises:
+        ValueError: There is no such function.
+    """
+    module_name, _, function_name = entry_point.partition(":")
+    function = getattr(importlib.import_module(module_name), function_name, None)
+    if not callable(function):
+        raise ValueError(f"entry_point {entry_point!r}: {module_name} has no function {function_name}")
+    loaded: Callable[[RankContext], None] = function
+    return loaded
+
+
+def run_rank(spec: JobSpec, rank: int, incarnation: int, store_address: tuple[str, int]) -> int:
+    """Run one rank to its end on the calling thread, which is its training thread; returns the exit status."""
+    _set_up_process(spec, rank, incarnation)
+    mailbox = Mailbox(rank, incarnation)
+    emitter = _emitter(spec, rank, incarnation)
+    server, registration = _controller(spec, mailbox, rank, incarnation)
+    emitter.emit_event(
+        telemetry_pb2.ProcessEvent(
+            at_unix_seconds=time.time(),
+            kind=telemetry_pb2.PROCESS_EVENT_KIND_STARTED,
+            rank=rank,
+            incarnation=incarnation,
+            detail=f"process {os.getpid()}" + ("" if server is None else f", controller at {server.address()}"),
+        )
+    )
+    threading.Thread(target=_end_when_evicted, args=(mailbox,), name="evenkeel-eviction", daemon=True).start()
+    status = EXIT_FINISHED
+    try:
+        load_entry_point(spec.entry_point)(
+            RankContext(
+                job_id=spec.job_id,
+                rank=rank,
+                incarnation=incarnation,
+                world_size=spec.world_size,
+                mailbox=mailbox,
+                device=_device(spec, rank),
+                torch_device=f"cuda:{rank % spec.devices_per_node}" if spec.device_kind is DeviceKind.CUDA else "cpu",
+                emitter=emitter,
+                store_address=store_address,
+                config=spec.config,
+                initial_layout=spec.layout if incarnation == 0 else None,
+                run_dir=spec.run_dir,
+                links=_links(spec),
+                node_of=spec.node_of,
+            )
+        )
+    except Exception:
+        traceback.print_exc()
+        status = EXIT_FAILED
+    if status == EXIT_FINISHED:
+        mailbox.publish(replace(mailbox.state, phase=RankPhase.FINISHED))
+        status = EXIT_EVICTED if mailbox.leaving() else EXIT_FINISHED
+    emitter.close()
+    if registration is not None:
+        registration.stop()
+    if server is not None:
+        server.stop()
+    return status
+
+
+def _set_up_process(spec: JobSpec, rank: int, incarnation: int) -> None:
+    import torch  # noqa: PLC0415 - the zygote has loaded it; the supervisor never needs it
+
+    torch.set_num_threads(spec.num_threads)
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(spec.world_size), LOCAL_RANK=str(rank % spec.devices_per_node))
+    if spec.logs_to_files:
+        folder = spec.run_dir / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        log = os.open(folder / f"rank-{rank}-{incarnation}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(log, sys.stdout.fileno())
+        os.dup2(log, sys.stderr.fileno())
+        os.close(log)
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s rank {rank}.{incarnation} %(name)s: %(message)s")
+
+
+def _emitter(spec: JobSpec, rank: int, incarnation: int) -> Emitter:
+    emitter: Emitter = NullEmitter()
+    if spec.kafka_bootstrap_servers:
+        source = Source(
+            job_id=spec.job_id, rank=rank, incarnation=incarnation, node=spec.node_of(rank), device=spec.device_of(rank)
+        )
+        emitter = KafkaEmitter(spec.kafka_bootstrap_servers, source)
+    return NotingEmitter(emitter, ProgressBoard(spec.progress_board_path), rank)
+
+
+def _device(spec: JobSpec, rank: int) -> Device:
+    if spec.device_kind is DeviceKind.CPU:
+        return CpuDevice()
+    if spec.device_kind is DeviceKind.CUDA:
+        return CudaDevice()
+    table = SpeedTable(spec.speed_table_path)
+    return EmulatedDevice(
+        flops_per_second=spec.flops_per_second,
+        speed=lambda: table.speed(rank),
+        hangs=lambda: table.hangs(rank),
+        input_seconds=lambda: table.input_seconds(rank),
+    )
+
+
+def _links(spec: JobSpec) -> Links | None:
+    if not spec.link_bytes_per_second:
+        return None
+    table = LinkTable(spec.link_table_path)
+    return EmulatedLinks(
+        bytes_per_second=spec.link_bytes_per_second,
+        latency_seconds=spec.link_latency_seconds,
+        factor=table.factor,
+    )
+
+
+def _controller(
+    spec: JobSpec, mailbox: Mailbox, rank: int, incarnation: int
+) -> tuple[ControlServer | None, Registration | None]:
+    if not spec.job_token:
+        return None, None
+    server = ControlServer(
+        mailbox,
+        job_id=spec.job_id,
+        job_token=spec.job_token,
+        bind_host=spec.controller_bind_host,
+        tls=ControllerTls.from_names(spec.rank_certificate, spec.rank_key, spec.scheduler_ca_file),
+    )
+    server.start()
+    if not spec.fleet_address:
+        return server, None
+    registration = Registration(
+        spec.fleet_address,
+        job_token=spec.job_token,
+        identity=RankIdentity(
+            job_id=spec.job_id,
+            rank=rank,
+            incarnation=incarnation,
+            node=spec.node_of(rank),
+            device=spec.device_of(rank),
+        ),
+        controller_address=server.address(spec.controller_advertise_host),
+        is_watched=lambda: server.num_watches > 0,
+        security=server.security,
+        fleet_ca_file=spec.fleet_ca_file,
+    )
+    registration.start()
+    return server, registration
+
+
+def _end_when_evicted(mailbox: Mailbox) -> None:
+    """An evicted rank may be stuck for good: after a grace period its process ends whatever it is doing."""
+    while not mailbox.wait_until_leaving(60.0):
+        pass
+    threading.Event().wait(_EVICTION_GRACE_SECONDS)
+    os._exit(EXIT_EVICTED)

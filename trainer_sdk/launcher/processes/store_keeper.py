@@ -1,0 +1,108 @@
+"""Keeps a rendezvous store running at one address, whatever happens to its process.
+
+The parent of all ranks holds the listening socket, which each incarnation of the store inherits: so the address stays,
+and who connects while no store runs waits in the socket's queue for the next one. That one is empty: the ranks that
+live tell it again what they had said (:mod:`evenkeel.trainer_sdk.groups.store.store_watch`), and for those that have
+finished this says that the job is.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable
+
+from evenkeel.trainer_sdk.launcher.processes.context import JOB_FINISHED
+from evenkeel.trainer_sdk.launcher.processes.store_process import run_store
+
+_QUICK_END_SECONDS = 0.5
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 1.0
+
+
+class StoreKeeper:
+    """Used by the zygote, on its only thread; nothing here blocks.
+
+    Args:
+        job_id: Job.
+        fork: Forks a process that runs a function: its id. Raises OSError when there is none to be had.
+
+    Attributes:
+        address: Host and port of the store, now and later.
+        num_starts: How many processes the store has had.
+    """
+
+    def __init__(self, job_id: str, fork: Callable[[Callable[[], int]], int]) -> None:
+        self._job_id = job_id
+        self._fork = fork
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=socket.SOMAXCONN)
+        host, port = self._listener.getsockname()
+        self.address: tuple[str, int] = (host, port)
+        self.num_starts = 0
+        self._told = -1  # where the newest store listens to us
+        self._finished = False
+        self._started_at = 0.0
+        self._pause_seconds = 0.0
+        self._due_at: float | None = 0.0
+
+    @property
+    def due_in_seconds(self) -> float | None:
+        """When :meth:`start` is to be called; None while a store runs."""
+        return None if self._due_at is None else max(self._due_at - time.monotonic(), 0.0)
+
+    def start(self) -> int:
+        """Start a store's process: its id. Call when it is due.
+
+        Raises:
+            OSError: There is no process to be had: it is due again later.
+        """
+        self._back_off()
+        reader, writer = os.pipe()
+        try:
+            pid = self._fork(lambda: self._host(reader, writer))
+        except OSError:
+            os.close(writer)
+            raise
+        finally:
+            os.close(reader)
+        self._told, self._due_at = writer, None
+        self._started_at = time.monotonic()
+        self.num_starts += 1
+        if self._finished:
+            self._tell_finished()
+        return pid
+
+    def ended(self) -> None:
+        """The store's process is no more: the next one is due at once, unless this one did not last."""
+        os.close(self._told)
+        self._told = -1
+        if time.monotonic() - self._started_at > _QUICK_END_SECONDS:
+            self._pause_seconds = 0.0
+        self._due_at = time.monotonic() + self._pause_seconds
+
+    def job_finished(self) -> None:
+        """A rank has finished: the others hear it, also when the store that it told dies after it."""
+        self._finished = True
+        self._tell_finished()
+
+    def close_in_child(self, *, is_store: bool) -> None:
+        """In a forked process: let go of what is not its own."""
+        if self._told >= 0:
+            os.close(self._told)
+        if not is_store:
+            self._listener.close()
+
+    def _host(self, reader: int, writer: int) -> int:
+        """In the store's process."""
+        os.close(writer)
+        return run_store(self._listener, reader, self._job_id)
+
+    def _back_off(self) -> None:
+        """Until it has lasted, each start makes the pause before the next one longer."""
+        self._due_at = time.monotonic() + self._pause_seconds
+        self._pause_seconds = min(max(2.0 * self._pause_seconds, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
+
+    def _tell_finished(self) -> None:
+        if self._told >= 0:
+            with contextlib.suppress(BrokenPipeError):  # it has just died: the next one is told
+                os.write(self._told, JOB_FINISHED.encode() + b"\n")
