@@ -165,7 +165,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=10_000)
     parser.add_argument("--noise", type=float, default=0.0, help="relative deviation of each operation")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, default=Path("out/planning_recurring.json"))
+    parser.add_argument("--json", type=Path, default=Path("out/planning/recurring.json"))
     chosen = parser.parse_args()
     run(chosen.systems, chosen.iterations, chosen.noise, chosen.seed, chosen.intensities, chosen.json)
 

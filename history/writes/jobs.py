@@ -1,6 +1,8 @@
 """Jobs and the processes of their ranks."""
 
 import hmac
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 
 from sqlalchemy import func, select, text
@@ -9,18 +11,35 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from evenkeel.history.documents import layout_from_document, layout_to_document, model_from_document, model_to_document
 from evenkeel.history.errors import JobConflictError, UnknownJobError
-from evenkeel.history.records import DEFAULT_TENANT, JobRecord, RankRecord
-from evenkeel.history.tables import DeviceRow, JobEventRow, JobLayoutRow, JobRow, JobSecretRow, NodeRow, RankRow
+from evenkeel.history.records import DEFAULT_TENANT, JobRecord, RankExitRecord, RankRecord
+from evenkeel.history.tables import (
+    DeviceRow,
+    JobEventRow,
+    JobLayoutRow,
+    JobRow,
+    JobSecretRow,
+    NodeRow,
+    RankExitRow,
+    RankRow,
+)
 from evenkeel.history.vocabulary import JobState
+from evenkeel.history.writes._missing import named_errors
 
 _MOVE = text("""
 INSERT INTO rank_moves (job_id, rank, incarnation, address, process_id, at)
-SELECT job_id, rank, incarnation, :address, :process_id, :at FROM current_ranks
-WHERE job_id = :job_id AND rank = :rank AND incarnation = :incarnation
-  AND (address, process_id) <> (:address, :process_id)
-RETURNING rank_move_id
+SELECT job_id, rank, incarnation, m.address, m.process_id, m.at
+FROM unnest(
+    CAST(:job_id AS text[]), CAST(:rank AS integer[]), CAST(:incarnation AS integer[]),
+    CAST(:address AS text[]), CAST(:process_id AS bigint[]), CAST(:at AS timestamptz[])
+) AS m (job_id, rank, incarnation, address, process_id, at)
+JOIN current_ranks AS c USING (job_id, rank, incarnation)
+WHERE (c.address, c.process_id) <> (m.address, m.process_id)
+RETURNING job_id, rank, incarnation
 """)
-"""Of a process that is known at another address, or under another process id."""
+"""Of processes that are known at another address, or under another process id."""
+
+
+_MOVED = ("job_id", "rank", "incarnation", "address", "process_id")
 
 
 async def register_job(connection: AsyncConnection, job: JobRecord) -> bool:
@@ -110,52 +129,64 @@ async def _append_state(connection: AsyncConnection, job_id: str, state: JobStat
     await connection.execute(insert(JobEventRow).values(job_id=job_id, state=state.value, at=at, detail=detail))
 
 
-async def register_rank(connection: AsyncConnection, rank: RankRecord) -> bool:
-    """Add a process of a rank, and its node and device when they are new; one that is known moves to its address.
+async def register_ranks(connection: AsyncConnection, ranks: Sequence[RankRecord]) -> list[bool]:
+    """Add processes of ranks, and their nodes and devices when they are new; one that is known moves to its address.
+
+    A handful of statements for any number of processes of any number of jobs.
+
+    Args:
+        connection: In a transaction.
+        ranks: The processes, each at most once.
 
     Returns:
-        True when it is new or has moved; False when this (job, rank, incarnation) is known where it is.
+        For each whether it is new or has moved; False when this (job, rank, incarnation) is known where it is.
+
+    Raises:
+        UnknownJobError: One of the jobs does not exist.
+    """
+    job_ids = sorted({rank.job_id for rank in ranks})
+    known = set(await connection.scalars(select(JobRow.job_id).where(JobRow.job_id.in_(job_ids))))
+    for job_id in job_ids:
+        if job_id not in known:
+            raise UnknownJobError(job_id)
+    # In order, so that transactions which add the same nodes wait for one another and not in a circle.
+    nodes = {rank.node: rank.registered_at for rank in sorted(ranks, key=lambda rank: rank.node)}
+    devices = {
+        (rank.node, rank.device): rank.registered_at for rank in sorted(ranks, key=lambda one: (one.node, one.device))
+    }
+    await connection.execute(
+        insert(NodeRow)
+        .values([{"node": node, "first_seen_at": at} for node, at in nodes.items()])
+        .on_conflict_do_nothing()
+    )
+    await connection.execute(
+        insert(DeviceRow)
+        .values([{"node": node, "device": device, "first_seen_at": at} for (node, device), at in devices.items()])
+        .on_conflict_do_nothing()
+    )
+    rows = await connection.execute(
+        insert(RankRow)
+        .values([asdict(rank) for rank in ranks])
+        .on_conflict_do_nothing()
+        .returning(RankRow.job_id, RankRow.rank, RankRow.incarnation)
+    )
+    news = {tuple(row) for row in rows}
+    if len(news) < len(ranks):
+        columns = {name: [getattr(rank, name) for rank in ranks] for name in _MOVED}
+        moved = await connection.execute(_MOVE, {**columns, "at": [rank.registered_at for rank in ranks]})
+        news |= {tuple(row) for row in moved}
+    return [(rank.job_id, rank.rank, rank.incarnation) in news for rank in ranks]
+
+
+async def record_exit(connection: AsyncConnection, one: RankExitRecord) -> bool:
+    """Add how a process ended.
+
+    Returns:
+        True when it is new; False when an end of this (job, rank, incarnation) is known.
 
     Raises:
         UnknownJobError: No such job.
     """
-    if await connection.scalar(select(JobRow.job_id).where(JobRow.job_id == rank.job_id)) is None:
-        raise UnknownJobError(rank.job_id)
-    await connection.execute(
-        insert(NodeRow).values(node=rank.node, first_seen_at=rank.registered_at).on_conflict_do_nothing()
-    )
-    await connection.execute(
-        insert(DeviceRow)
-        .values(node=rank.node, device=rank.device, first_seen_at=rank.registered_at)
-        .on_conflict_do_nothing()
-    )
-    inserted = await connection.execute(
-        insert(RankRow)
-        .values(
-            job_id=rank.job_id,
-            rank=rank.rank,
-            incarnation=rank.incarnation,
-            node=rank.node,
-            device=rank.device,
-            address=rank.address,
-            process_id=rank.process_id,
-            registered_at=rank.registered_at,
-            can_reshape=rank.can_reshape,
-        )
-        .on_conflict_do_nothing()
-        .returning(RankRow.rank)
-    )
-    if inserted.first() is not None:
-        return True
-    moved = await connection.execute(
-        _MOVE,
-        {
-            "job_id": rank.job_id,
-            "rank": rank.rank,
-            "incarnation": rank.incarnation,
-            "address": rank.address,
-            "process_id": rank.process_id,
-            "at": rank.registered_at,
-        },
-    )
-    return moved.first() is not None
+    statement = insert(RankExitRow).values(**asdict(one)).on_conflict_do_nothing().returning(RankExitRow.rank)
+    with named_errors(job_id=one.job_id):
+        return (await connection.execute(statement)).first() is not None

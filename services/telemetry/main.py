@@ -21,6 +21,7 @@ from evenkeel.services.common.lifecycle import run_service
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.settings import load_settings
 from evenkeel.services.common.steady_clock import SteadyClock
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.telemetry.adapters.rollup_writer import RollupWriter
 from evenkeel.services.telemetry.handler import TelemetryHandler
 from evenkeel.services.telemetry.metrics import TelemetryMetrics
@@ -90,6 +91,7 @@ async def serve(settings: TelemetrySettings) -> None:
             decoders={RECORDS.name: None},
             dead_letters=DeadLetters(producer, kafka_metrics, group=settings.telemetry_group),
             metrics=kafka_metrics,
+            worker=Worker(),
             on_assigned=lambda partitions: health.report(
                 "consumer", ready=True, detail=f"{len(partitions)} partitions"
             ),

@@ -269,8 +269,7 @@ class LiveRun:
 
     def _register_rank(self, rank: SimulatedRank, address: str) -> None:
         node, device = self.job.where(rank.rank)
-        request = pb.RegisterRankRequest(
-            job_id=self.job.job_id,
+        process = pb.RankProcess(
             rank=rank.rank,
             incarnation=rank.incarnation,
             node=node,
@@ -279,7 +278,8 @@ class LiveRun:
             process_id=os.getpid(),
             controller_security=security_of(self._services.controller_tls),
         )
-        self._call("RegisterRank", request, self._token)
+        request = pb.RegisterRanksRequest(job_id=self.job.job_id, processes=[process])
+        self._call("RegisterRanks", request, self._token)
 
     def _finish_job(self) -> None:
         self._call("FinishJob", pb.FinishJobRequest(job_id=self.job.job_id), self._services.fleet_token)

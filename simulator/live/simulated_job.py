@@ -22,7 +22,6 @@ from evenkeel.simulator.observations import observations
 from evenkeel.simulator.pipeline_run import RankTimes, run_pipeline
 from evenkeel.simulator.workload import Workload, length_histogram, packed_workload
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from evenkeel.trainer_sdk.control.state import ApplyMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,10 +218,11 @@ class SimulatedJob:
 
     def _switch_at_boundary(self) -> None:
         members = [self.ranks[rank] for rank in self.layout.ranks]
-        if min(rank.mailbox.committed_epoch() for rank in members) <= self.epoch:
+        voted = min(rank.mailbox.committed_epoch() for rank in members)
+        if voted <= self.epoch:
             return
         for rank in members:
-            rank.commit = rank.mailbox.take_commit(mode=ApplyMode.BOUNDARY) or rank.commit
+            rank.look(voted)
         self._apply_when_all_have_it()
 
     def _apply_when_all_have_it(self) -> None:
@@ -240,6 +240,8 @@ class SimulatedJob:
             self.steps = newest.steps_applied
         self.layout = replace(reshape.to_layout, mix=None)
         self.epoch, self._after_reshape = reshape.epoch, True
+        # Whoever has no part in it, before or after, has taken it too.
+        everyone.update(number for number, rank in self.ranks.items() if rank.commit in commits)
         for number in everyone:
             self.ranks[number].apply(reshape.epoch, holds_position=number in reshape.to_layout.ranks, steps=self.steps)
 

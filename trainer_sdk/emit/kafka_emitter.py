@@ -21,14 +21,14 @@ from aiokafka.errors import KafkaError
 from evenkeel.contracts.headers import record_headers
 from evenkeel.contracts.topics import RECORDS
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.producer import (
     SEND_TIMEOUT_SECONDS,
     START_TIMEOUT_SECONDS,
     STOP_TIMEOUT_SECONDS,
     create_producer,
 )
-from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.emit.progress_reports import ProgressReports
+from evenkeel.trainer_sdk.emit.progress import ProgressMark, ProgressReports
 from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
 
 DEFAULT_CAPACITY = 2048
@@ -41,7 +41,7 @@ _logger = logging.getLogger("evenkeel.emit")
 # An application that configures no logging would otherwise see aiokafka complain on stderr at every attempt.
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 
-_Entry = pb.Sample | pb.ProcessEvent | Callable[[], pb.Sample]
+_Entry = pb.ProcessEvent | Callable[[], Measured]
 
 
 class KafkaEmitter:
@@ -95,12 +95,8 @@ class KafkaEmitter:
         """Samples and events that Kafka acknowledged so far."""
         return self._num_sent
 
-    def emit_sample(self, sample: pb.Sample) -> None:
+    def emit_later(self, build: Callable[[], Measured]) -> None:
         """Queue one finished iteration."""
-        self._append(sample)
-
-    def emit_later(self, build: Callable[[], pb.Sample]) -> None:
-        """Queue a sample that the background thread builds: for values that would cost the training thread a wait."""
         self._append(build)
 
     def emit_event(self, event: pb.ProcessEvent) -> None:
@@ -190,21 +186,18 @@ class KafkaEmitter:
             self._pending = []
         while self._queue and len(self._pending) < _MAX_PER_RECORD:
             self._pending.append(self._queue.popleft())
-        samples, events = [], []
+        measured, events = [], []
         for entry in self._pending:
             if isinstance(entry, pb.ProcessEvent):
                 events.append(entry)
-            elif isinstance(entry, pb.Sample):
-                samples.append(entry)
-            else:
-                built = self._build(entry)
-                samples += [] if built is None else [built]
+            elif (built := self._build(entry)) is not None:
+                measured.append(built)
         progress = self._reports.take(time.perf_counter(), time.time()) if self._reports else None
-        if not samples and not events and progress is None:
+        if not measured and not events and progress is None:
             return None
-        return self._builder.build(samples=samples, events=events, progress=progress, num_dropped=self._num_dropped)
+        return self._builder.build(measured=measured, events=events, progress=progress, num_dropped=self._num_dropped)
 
-    def _build(self, entry: Callable[[], pb.Sample]) -> pb.Sample | None:
+    def _build(self, entry: Callable[[], Measured]) -> Measured | None:
         try:
             return entry()
         except Exception:

@@ -6,7 +6,7 @@ differ. The quickest of many, because delays only add; and of the newest iterati
 was quickest. A line through them follows clocks that run at different speeds; a clock that is set starts afresh.
 """
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,14 @@ _JUMP_SECONDS = 1e-3
 _SHARPNESS = 0.5
 
 
+@dataclass(slots=True, eq=False)
 class ClockOffsets:
     """Offset and skew for pairs of nodes, second against first."""
 
-    def __init__(self) -> None:
-        self._rows: dict[NodePair, int] = {}
-        self._at: Floats = np.full(_WINDOW, np.nan)
-        self._midpoints: Floats = np.zeros((0, _WINDOW))
-        self._round_trips: Floats = np.zeros((0, _WINDOW))
+    _rows: dict[NodePair, int] = field(default_factory=dict)
+    _at: Floats = field(default_factory=lambda: np.full(_WINDOW, np.nan))
+    _midpoints: Floats = field(default_factory=lambda: np.zeros((0, _WINDOW)))
+    _round_trips: Floats = field(default_factory=lambda: np.zeros((0, _WINDOW)))
 
     def rows_of(self, pairs: list[NodePair]) -> Ints:
         """The row of each pair; unknown pairs get one."""
@@ -93,19 +93,3 @@ class ClockOffsets:
         enough = known.sum(axis=1) >= _FEWEST_FOR_A_LINE
         slope = np.where(enough, np.clip(slope, -_LARGEST_SKEW, _LARGEST_SKEW), 0.0)
         return np.where(known.any(axis=1), mean - slope * mean_at, np.nan), slope
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything known, as plain values and arrays."""
-        return {
-            "pairs": [list(pair) for pair in self._rows],
-            "at": self._at.copy(),
-            "midpoints": self._midpoints.copy(),
-            "round_trips": self._round_trips.copy(),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._rows = {(pair[0], pair[1]): row for row, pair in enumerate(state["pairs"])}
-        self._at = state["at"].copy()
-        self._midpoints = state["midpoints"].copy()
-        self._round_trips = state["round_trips"].copy()

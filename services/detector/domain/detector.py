@@ -6,8 +6,7 @@ job has one, and whoever owns it calls it from one thread.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +14,19 @@ import numpy.typing as npt
 from evenkeel.services.detector.domain import report
 from evenkeel.services.detector.domain.compute_watch import ComputeWatch
 from evenkeel.services.detector.domain.culprits import Culprits
+from evenkeel.services.detector.domain.device_bank import DeviceBank
 from evenkeel.services.detector.domain.frame_layout import FrameLayout
 from evenkeel.services.detector.domain.frame_table import FrameTable, table_of
 from evenkeel.services.detector.domain.hang_watch import HangWatch
-from evenkeel.services.detector.domain.job_links import JobLinks
 from evenkeel.services.detector.domain.job_profile import JobProfile
 from evenkeel.services.detector.domain.kind_board import KindBoard, kind_verdict
+from evenkeel.services.detector.domain.link_watch import LinkWatch
 from evenkeel.services.detector.domain.loss_watch import LossWatch
 from evenkeel.services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
 from evenkeel.services.detector.domain.probing import Probing
 from evenkeel.services.detector.domain.process_watch import ProcessFinding, ProcessWatch
 from evenkeel.services.detector.domain.profile import Profile, RankThroughputs
+from evenkeel.services.detector.domain.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.suspicion import Suspicion
 from evenkeel.services.detector.domain.verdict import Verdict
 
@@ -38,31 +39,41 @@ PROFILE_EVERY = 5
 """A profile is told in every so many frames without marks."""
 
 
+@dataclass(slots=True, eq=False)
 class JobDetector:
     """Watches one job.
 
-    Args:
+    Attributes:
         job_id: The job.
         iterations_per_false_alarm: Iterations of a healthy job per slow verdict that the operator puts up with.
     """
 
-    def __init__(self, job_id: str, *, iterations_per_false_alarm: float = 100_000.0) -> None:
-        self.job_id = job_id
-        self._compute = ComputeWatch(iterations_per_false_alarm=iterations_per_false_alarm)
+    job_id: str = field(metadata=GIVEN)
+    iterations_per_false_alarm: float = field(default=100_000.0, kw_only=True, metadata=GIVEN)
+    _compute: ComputeWatch = field(init=False)
+    _processes: ProcessWatch = field(init=False, default_factory=ProcessWatch)
+    _probing: Probing = field(init=False)
+    _links: LinkWatch = field(init=False)
+    _losses: LossWatch = field(init=False, default_factory=LossWatch)
+    _kinds: KindBoard = field(init=False)
+    _profile: JobProfile = field(init=False, default_factory=JobProfile)
+    _hangs: HangWatch = field(init=False, default_factory=HangWatch)
+    _last_sequence: int = field(init=False, default=-1)
+    _last_at: float = field(init=False, default=0.0)
+    _iteration: int = field(init=False, default=-1)
+    _num_frames: int = field(init=False, default=0)
+    _bank: DeviceBank = field(init=False, metadata=DERIVED)
+    _culprits: Culprits = field(init=False, metadata=DERIVED)
+    _layout: FrameLayout | None = field(init=False, default=None, metadata=DERIVED)
+
+    def __post_init__(self) -> None:
+        budget = self.iterations_per_false_alarm
+        self._compute = ComputeWatch(iterations_per_false_alarm=budget)
         self._bank = self._compute.health.bank
-        self._processes = ProcessWatch()
         self._culprits = Culprits(self._bank, self._processes)
-        self._probing = Probing(job_id, self._culprits, self._compute.health)
-        self._links = JobLinks(self._probing, iterations_per_false_alarm=iterations_per_false_alarm)
-        self._losses = LossWatch()
-        self._kinds = KindBoard(iterations_per_false_alarm=iterations_per_false_alarm)
-        self._profile = JobProfile()
-        self._hangs = HangWatch()
-        self._last_sequence = -1
-        self._last_at = 0.0
-        self._iteration = -1
-        self._num_frames = 0
-        self._layout: FrameLayout | None = None
+        self._probing = Probing(self.job_id, self._culprits, self._compute.health)
+        self._links = LinkWatch(iterations_per_false_alarm=budget)
+        self._kinds = KindBoard(iterations_per_false_alarm=budget)
 
     @property
     def finished(self) -> bool:
@@ -149,7 +160,8 @@ class JobDetector:
         of_losses = self._losses.observe(frame, table.ranges)
         found += [report.loss_verdict(frame, loss, self._culprits.of_all(loss.ranks)) for loss in of_losses]
         if not table.is_planned:
-            found += self._links.observe(frame)
+            found += [self._probing.link_verdict(frame, link) for link in self._links.observe(frame)]
+            found += self._probing.suspect_link(frame, self._links)
         usable = self._usable(frame, table, self._layout, rows)
         counts = bool(np.count_nonzero(usable))
         verdicts, expected = self._judged(frame, table, self._layout, rows, usable) if counts else ([], None)
@@ -249,35 +261,3 @@ class JobDetector:
     def _throughputs(self, frame: FrameObservation, rows: Ints) -> RankThroughputs:
         throughputs, margins = self._compute.health.throughputs(rows)
         return RankThroughputs(frame.ranks, throughputs, margins)
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything known of the job, as plain values and arrays."""
-        return {
-            **self._links.to_state(),
-            **self._hangs.to_state(),
-            **self._compute.to_state(),
-            "processes": self._processes.to_state(),
-            "losses": self._losses.to_state(),
-            "kinds": self._kinds.to_state(),
-            **self._probing.to_state(),
-            "profile": self._profile.to_state(),
-            "last_sequence": self._last_sequence,
-            "last_at": self._last_at,
-            "iteration": self._iteration,
-            "num_frames": self._num_frames,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._compute.restore(state)
-        self._links.restore(state)
-        self._processes.restore(state["processes"])
-        self._losses.restore(state["losses"])
-        self._kinds.restore(state.get("kinds", {}))
-        self._probing.restore(state)
-        self._profile.restore(state["profile"])
-        self._hangs.restore(state)
-        self._last_sequence = state["last_sequence"]
-        self._last_at = state["last_at"]
-        self._iteration = state["iteration"]
-        self._num_frames = state["num_frames"]

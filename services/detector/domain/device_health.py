@@ -5,7 +5,7 @@ slows everybody accuses nobody), less the offset of the device's work and of the
 exp(-level), where ``level`` is the residual that a sequential test has established.
 """
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from evenkeel.services.detector.domain.frame_centre import FrameCentre
 from evenkeel.services.detector.domain.frame_terms import few_ranks, limits, offset_memory, smallest_scale
 from evenkeel.services.detector.domain.level import INTERVAL_SCALES
 from evenkeel.services.detector.domain.noise import Noise
+from evenkeel.services.detector.domain.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.wandering import Wandering
 
 Floats = npt.NDArray[np.float64]
@@ -34,6 +35,7 @@ _NOISE_EVERY = 8
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class DeviceHealth:
     """Judges all devices of one job, frame by frame.
 
@@ -41,35 +43,22 @@ class DeviceHealth:
         iterations_per_false_alarm: The operator's budget for the whole job.
     """
 
-    __slots__ = (
-        "_centre",
-        "_held",
-        "_num_frames",
-        "_quiet",
-        "_reached",
-        "_terms_of",
-        "_tested",
-        "_wandering",
-        "bank",
-        "iterations_per_false_alarm",
-        "noise",
+    iterations_per_false_alarm: float = field(metadata=GIVEN)
+    bank: DeviceBank = field(default_factory=DeviceBank)
+    noise: Noise = field(default_factory=Noise)
+    _centre: FrameCentre = field(default_factory=FrameCentre)
+    _wandering: Wandering = field(default_factory=Wandering)
+    _num_frames: int = 0
+    # Of a number of ranks, see :meth:`_terms`.
+    _terms_of: tuple[int, tuple[float, int, bool]] = field(
+        default_factory=lambda: (-1, (0.0, 0, False)), metadata=DERIVED
     )
-
-    def __init__(self, *, iterations_per_false_alarm: float) -> None:
-        self.iterations_per_false_alarm = iterations_per_false_alarm
-        self.bank = DeviceBank()
-        self.noise = Noise()
-        self._centre = FrameCentre()
-        self._wandering = Wandering()
-        self._num_frames = 0
-        # Of a number of ranks, see :meth:`_terms`.
-        self._terms_of = -1, (0.0, 0, False)
-        # Rows that were tested in the newest frame, which of them are quiet, and how far the farthest is.
-        self._tested: Ints | None = None
-        self._quiet: Bools | None = None
-        self._reached = np.inf
-        # Rows and shares of the model of the newest frame: as long as they are those, nobody's work has changed.
-        self._held: tuple[Ints | None, Floats | None] = None, None
+    # Rows that were tested in the newest frame, which of them are quiet, and how far the farthest is.
+    _tested: Ints | None = field(default=None, metadata=DERIVED)
+    _quiet: Bools | None = field(default=None, metadata=DERIVED)
+    _reached: float = field(default=np.inf, metadata=DERIVED)
+    # Rows and shares of the model of the newest frame: as long as they are those, nobody's work has changed.
+    _held: tuple[Ints | None, Floats | None] = field(default_factory=lambda: (None, None), metadata=DERIVED)
 
     def begin_epoch(self) -> None:
         """The layout changed: every device's next observation is left out."""
@@ -270,26 +259,3 @@ class DeviceHealth:
             calm,
         )
         self._quiet = calm
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything learned, as plain values and arrays."""
-        return {
-            "bank": self.bank.to_state(),
-            "noise": {
-                "scale": self.noise.scale,
-                "freedom": self.noise.freedom,
-                "correlation": self.noise.correlation,
-            },
-            "centre": self._centre.value,
-            **self._wandering.to_state(),
-            "num_frames": self._num_frames,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self.bank.restore(state["bank"])
-        self.noise = Noise(**state["noise"])
-        self._centre.value = state["centre"]
-        self._wandering.restore(state)
-        self._num_frames = state["num_frames"]
-        self._tested, self._quiet, self._held = None, None, (None, None)

@@ -7,6 +7,7 @@ and directions that the data stopped showing are held by the ridge instead of bl
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from river import base
 
 from evenkeel.services.detector.domain.least_squares import learn, solve
+from evenkeel.services.detector.domain.state import GIVEN
 
 Floats = npt.NDArray[np.float64]
 
@@ -23,6 +25,7 @@ _SHARE_OF_PRIMARY, _SHARE_OF_RELUCTANT = 1e-6, 300.0
 _EQUAL: Floats = np.zeros(0)
 
 
+@dataclass(eq=False, repr=False)
 class ForgettingLeastSquares(base.Regressor):
     """Least squares that forgets, with a ridge on scaled features and a calibrated interval.
 
@@ -59,30 +62,23 @@ class ForgettingLeastSquares(base.Regressor):
 
     """
 
-    def __init__(
-        self,
-        forgetting: float = 0.998,
-        ridge: float = 1e-4,
-        primary: str = "",
-        reluctant: str = "",
-        coverage: float = 0.95,
-        relative: bool = False,
-    ):
-        self.forgetting = forgetting
-        self.ridge = ridge
-        self.primary = primary
-        self.reluctant = reluctant
-        self.coverage = coverage
-        self.relative = relative
-        self._index: dict[Any, int] = {}
-        self._names: tuple[Any, ...] = ()
-        # Row and column 0 are the target's, the others those of the features in ``_index``.
-        self._moments: Floats = np.zeros((1, 1))
-        self._weights, self._ridges, self._is_solved = np.zeros(0), np.zeros(0), True
-        self._mass = 0.0
-        self._spread = 0.0
-        self._num_scored = 0.0
-        self._half_width = 3.5
+    forgetting: float = field(default=0.998, metadata=GIVEN)
+    ridge: float = field(default=1e-4, metadata=GIVEN)
+    primary: str = field(default="", metadata=GIVEN)
+    reluctant: str = field(default="", metadata=GIVEN)
+    coverage: float = field(default=0.95, metadata=GIVEN)
+    relative: bool = field(default=False, metadata=GIVEN)
+    _index: dict[str, int] = field(init=False, default_factory=dict)
+    _names: tuple[str, ...] = field(init=False, default=())
+    # Row and column 0 are the target's, the others those of the features in ``_index``.
+    _moments: Floats = field(init=False, default_factory=lambda: np.zeros((1, 1)))
+    _weights: Floats = field(init=False, default_factory=lambda: np.zeros(0))
+    _ridges: Floats = field(init=False, default_factory=lambda: np.zeros(0))
+    _is_solved: bool = field(init=False, default=True)
+    _mass: float = field(init=False, default=0.0)
+    _spread: float = field(init=False, default=0.0)
+    _num_scored: float = field(init=False, default=0.0)
+    _half_width: float = field(init=False, default=3.5)
 
     @property
     def mass(self) -> float:
@@ -215,27 +211,3 @@ class ForgettingLeastSquares(base.Regressor):
         shares = {self.primary: _SHARE_OF_PRIMARY, self.reluctant: _SHARE_OF_RELUCTANT}
         self._ridges = np.array([self.ridge * shares.get(name, 1.0) for name in self._index])
         self._weights, self._is_solved = np.empty(len(self._index)), False
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything learned, as plain values and arrays."""
-        return {
-            "names": list(self._names),
-            "moments": self._moments[1:, 1:].copy(),
-            "products": self._moments[0, 1:].copy(),
-            "mass": self._mass,
-            "spread": self._spread,
-            "num_scored": self._num_scored,
-            "half_width": self._half_width,
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._names = tuple(state["names"])
-        self._index = {name: index for index, name in enumerate(self._names)}
-        self._moments = np.pad(state["moments"], (1, 0))
-        self._moments[0, 1:] = self._moments[1:, 0] = state["products"]
-        self._size()
-        self._mass = state["mass"]
-        self._spread = state["spread"]
-        self._num_scored = state["num_scored"]
-        self._half_width = state["half_width"]

@@ -1,25 +1,23 @@
 """Who hangs, each told once, and who moves again; of those who take part in the epoch in force."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from evenkeel.services.detector.domain.hang import Hang, find_hangs
 from evenkeel.services.detector.domain.observation import FrameObservation, RankProgress
 
 
+@dataclass(slots=True, eq=False)
 class HangWatch:
     """Remembers the complaints about one job's ranks."""
 
-    __slots__ = ("_hung", "_members")
-
-    def __init__(self) -> None:
-        # Of each rank: its incarnation, and the iteration that it hung in.
-        self._hung: dict[int, tuple[int, int]] = {}
-        self._members: Collection[int] = ()
+    # Of each rank: its incarnation, and the iteration that it hung in.
+    _hung: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _members: frozenset[int] = frozenset()
 
     def members_are(self, ranks: Iterable[int]) -> None:
         """Who holds a position under the epoch in force."""
-        self._members = _compact(ranks)
+        self._members = frozenset(ranks)
 
     def observe(
         self,
@@ -76,22 +74,3 @@ class HangWatch:
 
     def _takes_part(self, one: RankProgress, epoch: int) -> bool:
         return not self._members or one.rank in self._members or one.epoch > epoch
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {
-            "hung": sorted((rank, *what) for rank, what in self._hung.items()),
-            "members": sorted(self._members),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._hung = {rank: (incarnation, iteration) for rank, incarnation, iteration in state["hung"]}
-        self._members = _compact(state["members"])
-
-
-def _compact(ranks: Iterable[int]) -> Collection[int]:
-    """A set of ranks; mostly they are all from one to another, which a range says in no memory."""
-    known = frozenset(ranks)
-    every = range(min(known, default=0), max(known, default=-1) + 1)
-    return every if len(every) == len(known) else known

@@ -1,7 +1,7 @@
 """What an iteration of a job should take: the longest path through the stages' programs, priced online.
 
-Each stage's program is played with the predicted seconds of its micro-batches (:mod:`evenkeel.layouts.timeline`: as in
-ResiHP,
+Each stage's program is played with the predicted seconds of its micro-batches (:mod:`evenkeel.layouts.execution`: as
+in ResiHP,
 arXiv 2605.06374, but with prices that are refitted as the job runs). What lies beside the compute (transfers, tensor
 and gradient exchange, optimizer) is learned as a factor and a constant on top, with an interval kept calibrated.
 How fast the job was of late, relative to its prices, is followed as well: what slows everybody is not workload.
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.layouts.execution import times
 from evenkeel.layouts.instructions import BACKWARD_PART, Instruction, Op, Program
-from evenkeel.layouts.timeline import run_programs
 from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
 
 Floats = npt.NDArray[np.float64]
@@ -55,7 +55,7 @@ class IterationTime:
             forward, backward = seconds[stage][instruction.micro_batch]
             return forward if instruction.op is Op.FORWARD else backward * BACKWARD_PART[instruction.op]
 
-        return max(stage.end_seconds for stage in run_programs(programs, seconds_of))
+        return max(stage.end_seconds for stage in times(programs, seconds_of))
 
     def predict(self, path_seconds: float) -> tuple[float, float, float] | None:
         """Expected seconds of an iteration with this longest path, and its 95 % interval; None before one was seen."""

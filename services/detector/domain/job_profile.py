@@ -1,7 +1,7 @@
 """What a job's iterations are made of, from recent plain frames: the numbers a planner prices layouts with."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from evenkeel.services.detector.domain.pipeline_grid import PipelineGrid, betwee
 from evenkeel.services.detector.domain.profile import Profile, RankThroughput
 from evenkeel.services.detector.domain.recent_iterations import RecentIterations
 from evenkeel.services.detector.domain.rolling import RollingRows
+from evenkeel.services.detector.domain.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -39,17 +40,17 @@ _WALL, _TRANSFER = _COLUMNS.index("wall"), _COLUMNS.index("transfer")
 _EVERYBODY: Bools = np.zeros(0, dtype=np.bool_)
 
 
+@dataclass(slots=True, eq=False)
 class JobProfile:
     """Medians over the last plain frames of the epoch in force."""
 
-    def __init__(self) -> None:
-        self._epoch = -1
-        self.recent = RollingRows(WINDOW)
-        self._iterations = RecentIterations()
-        self._num_alike = 0
-        self._iteration_seconds = 0.0
-        self._transfer_before = 0.0
-        self._grid: PipelineGrid | None = None
+    _epoch: int = -1
+    recent: RollingRows = field(default_factory=lambda: RollingRows(WINDOW))
+    _iterations: RecentIterations = field(default_factory=RecentIterations)
+    _num_alike: int = 0
+    _iteration_seconds: float = 0.0
+    _transfer_before: float = 0.0
+    _grid: PipelineGrid | None = field(default=None, metadata=DERIVED)
 
     @property
     def epoch(self) -> int:
@@ -168,27 +169,6 @@ class JobProfile:
     def _median(self, column: str) -> float:
         count = self._num_alike if column in _OF_SPEEDS else WINDOW
         return median(self.recent.rows[-count:, _COLUMNS.index(column)])
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {
-            "epoch": self._epoch,
-            "recent": self.recent.rows.tolist(),
-            "iterations": self._iterations.to_state(),
-            "iteration_seconds": self._iteration_seconds,
-            "transfer_before": self._transfer_before,
-            "num_alike": self._num_alike,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave, also that of a version that knew fewer columns."""
-        recent = [row for row in state["recent"] if len(row) == len(_COLUMNS)]
-        self._epoch = state["epoch"]
-        self.recent = RollingRows(WINDOW, recent)
-        self._iterations.restore(state.get("iterations", []))
-        self._num_alike = min(state.get("num_alike", WINDOW), len(recent))
-        self._iteration_seconds = state["iteration_seconds"]
-        self._transfer_before = state.get("transfer_before", 0.0)
 
 
 @compiled

@@ -8,7 +8,7 @@ a sick device or link is found by its own test, and only those lead to a plan.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,7 @@ class KindFinding:
 
 
 class KindWatch(ABC):
-    """Looks for one kind, frame by frame; deterministic, with a state of plain values and arrays.
+    """Looks for one kind, frame by frame; deterministic, a dataclass whose fields are its state.
 
     Attributes:
         name: Names its state in snapshots; unique among kinds.
@@ -97,11 +97,3 @@ class KindWatch(ABC):
 
     def go_back(self, iteration: int) -> None:  # noqa: B027 - most kinds remember no iterations
         """The job goes on from this iteration, which it has done before: nothing remembered may be later than that."""
-
-    @abstractmethod
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values and arrays."""
-
-    @abstractmethod
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""

@@ -4,8 +4,8 @@ import importlib
 import inspect
 import math
 import pkgutil
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from evenkeel.services.detector.domain.frame_layout import FrameLayout
 from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.observation import FrameObservation
 from evenkeel.services.detector.domain.reported import Range
+from evenkeel.services.detector.domain.state import GIVEN
 from evenkeel.services.detector.domain.verdict import Culprit, Evidence, Verdict, verdict_id
 
 Floats = npt.NDArray[np.float64]
@@ -41,26 +42,29 @@ def known_kinds() -> tuple[type[KindWatch], ...]:
     return tuple(found[name] for name in sorted(found))
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class KindBoard:
     """Shows each frame to all kinds.
 
-    Args:
+    Attributes:
         iterations_per_false_alarm: The operator's budget; the kinds share one more like that of the devices.
     """
 
-    def __init__(self, *, iterations_per_false_alarm: float) -> None:
-        self._watches = [kind() for kind in known_kinds()]
-        self._revisers = [watch for watch in self._watches if type(watch).revise is not KindWatch.revise]
-        self._limit = math.log(max(iterations_per_false_alarm, 10.0) * len(self._watches))
+    iterations_per_false_alarm: float = field(metadata=GIVEN)
+    _watches: dict[str, KindWatch] = field(default_factory=lambda: {kind.name: kind() for kind in known_kinds()})
+
+    @property
+    def _limit(self) -> float:
+        return math.log(max(self.iterations_per_false_alarm, 10.0) * len(self._watches))
 
     def begin_epoch(self) -> None:
         """The layout changed."""
-        for watch in self._watches:
+        for watch in self._watches.values():
             watch.begin_epoch()
 
     def go_back(self, iteration: int) -> None:
         """The job goes on from this iteration, which it has done before."""
-        for watch in self._watches:
+        for watch in self._watches.values():
             watch.go_back(iteration)
 
     def look(
@@ -102,23 +106,13 @@ class KindBoard:
 
     def observe(self, look: Look) -> list[KindFinding]:
         """Takes one frame, as :meth:`look` shows it."""
-        return [finding for watch in self._watches for finding in watch.observe(look)]
+        return [finding for watch in self._watches.values() for finding in watch.observe(look)]
 
     def revise(self, frame: FrameObservation, verdicts: list[Verdict]) -> list[Verdict]:
         """What of the verdicts about devices is to be published now."""
-        for watch in self._revisers:
+        for watch in self._watches.values():
             verdicts = watch.revise(frame, verdicts)
         return verdicts
-
-    def to_state(self) -> dict[str, Any]:
-        """State of every kind by its name."""
-        return {watch.name: watch.to_state() for watch in self._watches}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave; a kind that the state does not know begins afresh."""
-        for watch in self._watches:
-            if watch.name in state:
-                watch.restore(state[watch.name])
 
 
 def kind_verdict(frame: FrameObservation, finding: KindFinding, culprits: tuple[Culprit, ...]) -> Verdict:

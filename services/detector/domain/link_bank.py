@@ -4,12 +4,13 @@ Rows are those of the layout in force: what a reshape no longer uses is forgotte
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.sequential_test import NUM_TESTS
+from evenkeel.services.detector.domain.state import DERIVED
 from evenkeel.services.detector.domain.table_row import TableRow
 from evenkeel.services.detector.domain.ties import Tie, Ties
 
@@ -42,6 +43,7 @@ def _count() -> TableRow[Counts]:
     return TableRow("counts", COUNTS)
 
 
+@dataclass(slots=True, eq=False)
 class LinkBank:
     """Rows of state, in few tables; every row of a table of numbers or counts is an attribute, as a view.
 
@@ -64,19 +66,16 @@ class LinkBank:
         iterations: Iteration of each column of ``residuals``.
     """
 
-    __slots__ = ("_located", "counts", "iterations", "numbers", "residuals", "ties")
+    ties: Ties = field(default_factory=lambda: Ties.of(()))
+    iterations: Counts = field(default_factory=lambda: np.full(WINDOW, -1, dtype=np.int32))
+    numbers: Floats = field(default_factory=lambda: np.zeros((len(NUMBERS) + 2 * NUM_TESTS, 0)))
+    counts: Counts = field(default_factory=lambda: np.zeros((len(COUNTS) + 2 * NUM_TESTS, 0), dtype=np.int32))
+    residuals: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, WINDOW), dtype=np.float32))
+    _located: tuple[Sequence[Tie], Ints] | None = field(default=None, metadata=DERIVED)
 
     reference, offset, level, scale = _number(), _number(), _number(), _number()
     class_of, num_to_reference, num_observed = _count(), _count(), _count()
     num_settled, since, num_relapses = _count(), _count(), _count()
-
-    def __init__(self) -> None:
-        self.ties = Ties()
-        self.iterations: Counts = np.full(WINDOW, -1, dtype=np.int32)
-        self.numbers: Floats = np.zeros((len(NUMBERS) + 2 * NUM_TESTS, 0))
-        self.counts: Counts = np.zeros((len(COUNTS) + 2 * NUM_TESTS, 0), dtype=np.int32)
-        self.residuals: npt.NDArray[np.float32] = np.zeros((0, WINDOW), dtype=np.float32)
-        self._located: tuple[Sequence[Tie], Ints] | None = None
 
     @property
     def ill(self) -> Bools:
@@ -138,7 +137,7 @@ class LinkBank:
             for row in (*range(len(before), len(every)), *rows[moved].tolist()):
                 self._begin(row, every[row], num_to_reference)
             # Shared with whoever measured them, where they are the same.
-            self.ties = ties if isinstance(ties, Ties) and list(ties) == every else Ties(every)
+            self.ties = ties if isinstance(ties, Ties) and list(ties) == every else Ties.of(every)
         self._located = (ties, rows)
         return rows
 
@@ -154,7 +153,7 @@ class LinkBank:
         self.numbers, self.counts = self.numbers.take(rows, axis=1), self.counts.take(rows, axis=1)
         self.residuals = self.residuals[rows]
         if not np.array_equal(rows, np.arange(len(self.ties))):
-            self.ties = Ties([self.ties[row] for row in rows.tolist()])
+            self.ties = Ties.of([self.ties[row] for row in rows.tolist()])
         self._located = None
 
     def go_back(self, iteration: int) -> None:
@@ -182,24 +181,3 @@ class LinkBank:
         """Starts the sequential tests of some rows again."""
         self.numbers[len(NUMBERS) :, rows] = 0.0
         self.counts[len(COUNTS) :, rows] = 0
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything in the bank, as plain values and arrays."""
-        names = (*NUMBERS, *COUNTS, "ill", *_SUMS, *_AGES, "residuals", "iterations")
-        ties = [[list(tie.key), list(tie.ranks), tie.crosses] for tie in self.ties]
-        return {**{name: getattr(self, name).copy() for name in names}, "ties": ties}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        count = len(state["ties"])
-        self.numbers = np.zeros((len(NUMBERS) + 2 * NUM_TESTS, count))
-        self.counts = np.zeros((len(COUNTS) + 2 * NUM_TESTS, count), dtype=np.int32)
-        for name in (*NUMBERS, *COUNTS, *_SUMS, *_AGES):
-            getattr(self, name)[:] = state[name]
-        self.residuals = state["residuals"].astype(np.float32)
-        self.ties = Ties(
-            Tie(group=key[1] if key[0] else None, ranks=tuple(ranks), crosses=bool(crosses))
-            for key, ranks, crosses in state["ties"]
-        )
-        self.iterations = state["iterations"].astype(np.int32)
-        self._located = None

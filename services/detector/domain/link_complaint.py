@@ -1,7 +1,6 @@
 """What was told of a link, an endpoint or a group, for as long as it is not over."""
 
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,22 +24,3 @@ class LinkComplaint:
     first_iteration: int
     num_frames: int = 0
     healing_since: int = -1
-
-    def to_state(self) -> list[Any]:
-        """Everything known, as plain values."""
-        plain = [list(self.ranks), sorted(self.rows), sorted(self.slow)]
-        return [*plain, self.published, self.first_iteration, self.num_frames, self.healing_since]
-
-    @classmethod
-    def from_state(cls, plain: list[Any]) -> "LinkComplaint":
-        """What :meth:`to_state` gave."""
-        ranks, rows, slow, published, first_iteration, num_frames, *healing_since = plain
-        return cls(
-            ranks=tuple(ranks),
-            rows=set(rows),
-            slow=set(slow),
-            published=published,
-            first_iteration=first_iteration,
-            num_frames=num_frames,
-            healing_since=healing_since[0] if healing_since else -1,
-        )

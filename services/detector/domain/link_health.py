@@ -6,8 +6,7 @@ of the devices (:mod:`sequential_test`, :mod:`noise`), noise class by class: one
 the middle of many transfers. Links vary more than devices, so the smallest slowdown is larger.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from evenkeel.services.detector.domain import sequential_test
 from evenkeel.services.detector.domain.level import INTERVAL_SCALES, could_be_below, locate_change, robust_level
 from evenkeel.services.detector.domain.link_bank import WINDOW, LinkBank
 from evenkeel.services.detector.domain.noise import Noise, estimate, row_scales
+from evenkeel.services.detector.domain.state import GIVEN
 from evenkeel.services.detector.domain.transfer_cost import NUM_CLASSES
 
 Floats = npt.NDArray[np.float64]
@@ -66,6 +66,7 @@ class LinkChange:
     num_observations: int
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class LinkHealth:
     """Judges all links and groups of one job, frame by frame.
 
@@ -73,12 +74,11 @@ class LinkHealth:
         iterations_per_false_alarm: Budget for all of them together.
     """
 
-    def __init__(self, *, iterations_per_false_alarm: float) -> None:
-        self.iterations_per_false_alarm = iterations_per_false_alarm
-        self.bank = LinkBank()
-        self.noises = [Noise(scale=_PRIOR_SCALE)] * NUM_CLASSES
-        self._known = np.zeros(NUM_CLASSES, dtype=np.bool_)
-        self._num_frames = 0
+    iterations_per_false_alarm: float = field(metadata=GIVEN)
+    bank: LinkBank = field(default_factory=LinkBank)
+    noises: list[Noise] = field(default_factory=lambda: [Noise(scale=_PRIOR_SCALE)] * NUM_CLASSES)
+    _known: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(NUM_CLASSES, dtype=np.bool_))
+    _num_frames: int = 0
 
     def begin_epoch(self) -> None:
         """The layout changed, and with it how much goes over what: the healthy get a new reference."""
@@ -303,26 +303,6 @@ class LinkHealth:
         floors = np.array([0.5 * noise.scale for noise in self.noises])
         scales: Floats = np.maximum(self.bank.scale[rows], floors[self.bank.class_of[rows]])
         return scales
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything learned, as plain values and arrays."""
-        noises = [[noise.scale, noise.freedom, noise.correlation] for noise in self.noises]
-        return {
-            "bank": self.bank.to_state(),
-            "noises": noises,
-            "known": self._known.copy(),
-            "num_frames": self._num_frames,
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self.bank.restore(state["bank"])
-        self.noises = [
-            Noise(scale=scale, freedom=freedom, correlation=correlation)
-            for scale, freedom, correlation in state["noises"]
-        ]
-        self._known = state["known"].copy()
-        self._num_frames = state["num_frames"]
 
 
 def _centre(values: Floats) -> float:

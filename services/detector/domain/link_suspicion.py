@@ -6,8 +6,7 @@ or when it was just called slow without a probe, by itself or as one of its endp
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -97,15 +96,15 @@ class LinkAccusation:
         return self.concerns(report.ends) and report.iteration >= self.first_iteration
 
 
+@dataclass(slots=True, eq=False)
 class LinkDesk:
     """Asks for probes of links, sparingly, and keeps their reports."""
 
-    def __init__(self) -> None:
-        self._asked_at = -ITERATIONS_BETWEEN_PROBES
-        self._asked: dict[Ends, Ends] = {}
-        self._accused: list[LinkAccusation] = []
-        self._reports: dict[Ends, LinkProbeReport] = {}
-        self._search = RingSearch()
+    _asked_at: int = -ITERATIONS_BETWEEN_PROBES
+    _asked: dict[Ends, Ends] = field(default_factory=dict)
+    _accused: list[LinkAccusation] = field(default_factory=list)
+    _reports: dict[Ends, LinkProbeReport] = field(default_factory=dict)
+    _search: RingSearch = field(default_factory=RingSearch)
 
     @property
     def next_iteration(self) -> int:
@@ -237,28 +236,6 @@ class LinkDesk:
     def _is_settled(self, accusation: LinkAccusation) -> bool:
         """Whether no further probe is to come for it."""
         return not accusation.is_group or self._search.is_over(accusation.ranks, accusation.first_iteration)
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything, as plain values for a snapshot."""
-        return {
-            "asked_at": self._asked_at,
-            "asked": [[*ends, *those] for ends, those in sorted(self._asked.items())],
-            "accused": [asdict(one) for one in self._accused],
-            "reports": [asdict(report) for _, report in sorted(self._reports.items())],
-            "search": self._search.to_state(),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`to_state`."""
-        self._asked_at = int(state["asked_at"])
-        self._asked = {(low, high): (first, second) for low, high, first, second in state["asked"]}
-        self._accused = [LinkAccusation(**{**one, "ranks": tuple(one["ranks"])}) for one in state["accused"]]
-        reports = [
-            LinkProbeReport(**{**one, **{name: tuple(one[name]) for name in ("ends", "incarnations", "peer_ends")}})
-            for one in state["reports"]
-        ]
-        self._reports = {report.ends: report for report in reports}
-        self._search.restore(state.get("search", ()))
 
 
 def _chosen(standing: LinkStanding, asked: Bools) -> LinkPair | None:

@@ -4,8 +4,7 @@ Waiting is not transfer: a straggler delays whoever waits for it and no transfer
 no computation, so neither is taken for the other.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ from evenkeel.services.detector.domain.link_hypotheses import Explanation, expla
 from evenkeel.services.detector.domain.link_suspicion import LinkStanding
 from evenkeel.services.detector.domain.observation import FrameObservation
 from evenkeel.services.detector.domain.ring_search import GroupStanding
+from evenkeel.services.detector.domain.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.suspicion import SUSPECT_AT
 from evenkeel.services.detector.domain.tie_index import TieIndex
 from evenkeel.services.detector.domain.transfer_cost import TransferCost
@@ -80,6 +80,7 @@ class LinkFinding:
     num_links: int
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class LinkWatch:
     """Watches all links and groups of one job.
 
@@ -87,15 +88,18 @@ class LinkWatch:
         iterations_per_false_alarm: The operator's budget for the job.
     """
 
-    def __init__(self, *, iterations_per_false_alarm: float) -> None:
-        self._times = TransferTimes()
-        self._cost = TransferCost()
-        self._health = LinkHealth(iterations_per_false_alarm=_SHARE_OF_BUDGET * iterations_per_false_alarm)
-        self._doubts: dict[int, tuple[int, LinkChange]] = {}
-        self._complaints: list[LinkComplaint] = []
-        self._index: TieIndex | None = None
-        self._num_frames = 0
-        self._new_epoch = False
+    iterations_per_false_alarm: float = field(metadata=GIVEN)
+    _times: TransferTimes = field(default_factory=TransferTimes)
+    _cost: TransferCost = field(default_factory=TransferCost)
+    _health: LinkHealth = field(init=False)
+    _doubts: dict[int, tuple[int, LinkChange]] = field(default_factory=dict)
+    _complaints: list[LinkComplaint] = field(default_factory=list)
+    _index: TieIndex | None = field(default=None, metadata=DERIVED)
+    _num_frames: int = 0
+    _new_epoch: bool = False
+
+    def __post_init__(self) -> None:
+        self._health = LinkHealth(iterations_per_false_alarm=_SHARE_OF_BUDGET * self.iterations_per_false_alarm)
 
     def begin_epoch(self) -> None:
         """The layout changed."""
@@ -307,36 +311,3 @@ class LinkWatch:
             if complaint.slow:
                 kept.append(complaint)
         self._complaints = kept
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything known, as plain values and arrays."""
-        return {
-            "times": self._times.to_state(),
-            "cost": self._cost.to_state(),
-            "health": self._health.to_state(),
-            "num_frames": self._num_frames,
-            "new_epoch": self._new_epoch,
-            "doubts": [
-                [age, one.row, one.level, one.first_iteration, one.nats, one.num_observations]
-                for age, one in self._doubts.values()
-            ],
-            "complaints": [one.to_state() for one in self._complaints],
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._times.restore(state["times"])
-        self._cost.restore(state["cost"])
-        self._health.restore(state["health"])
-        self._num_frames, self._new_epoch = state["num_frames"], state["new_epoch"]
-        self._doubts = {
-            row: (
-                age,
-                LinkChange(
-                    row=row, recovered=False, level=level, first_iteration=first, nats=nats, num_observations=count
-                ),
-            )
-            for age, row, level, first, nats, count in state["doubts"]
-        }
-        self._complaints = [LinkComplaint.from_state(plain) for plain in state["complaints"]]
-        self._index = None

@@ -5,14 +5,14 @@ for a lone iteration in healthy runs. Only one that lies beyond what heavy tails
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from evenkeel.services.detector.domain.middle import RecentValues, median
 from evenkeel.services.detector.domain.observation import Bools, Floats, FrameObservation, Ints
 from evenkeel.services.detector.domain.reported import Range
+from evenkeel.services.detector.domain.state import GIVEN
 
 # Short: a young loss falls fast, and a fall within the window looks like noise.
 _WINDOW = 32
@@ -46,15 +46,15 @@ class LossFinding:
     usual: float
 
 
+@dataclass(slots=True, eq=False)
 class ReportedSeries:
     """Recent values of one quantity, and whether it is being complained about."""
 
-    def __init__(self, ratio: float, *, heavy_tailed: bool) -> None:
-        self.ratio = ratio
-        self.heavy_tailed = heavy_tailed
-        self.recent = RecentValues(_WINDOW)
-        self.num_calm = _CALM_TO_REARM
-        self.num_high = 0
+    ratio: float = field(metadata=GIVEN)
+    heavy_tailed: bool = field(metadata=GIVEN)
+    recent: RecentValues = field(default_factory=lambda: RecentValues(_WINDOW))
+    num_calm: int = _CALM_TO_REARM
+    num_high: int = 0
 
     def jumped(self, value: float, middle: float) -> bool:
         """Whether a value is far above the usual one."""
@@ -92,6 +92,7 @@ class ReportedSeries:
         return self.recent.median if len(self.recent) else math.nan
 
 
+@dataclass(slots=True, eq=False)
 class LossWatch:
     """Follows loss and gradient norm of one job.
 
@@ -100,10 +101,8 @@ class LossWatch:
         gradient_norm: Those of the gradient norm.
     """
 
-    def __init__(self) -> None:
-        self.loss = ReportedSeries(_SPIKE_RATIO, heavy_tailed=False)
-        self.gradient_norm = ReportedSeries(_GRADIENT_RATIO, heavy_tailed=True)
-        self._series = {"loss": self.loss, "gradient norm": self.gradient_norm}
+    loss: ReportedSeries = field(default_factory=lambda: ReportedSeries(_SPIKE_RATIO, heavy_tailed=False))
+    gradient_norm: ReportedSeries = field(default_factory=lambda: ReportedSeries(_GRADIENT_RATIO, heavy_tailed=True))
 
     def observe(self, frame: FrameObservation, ranges: tuple[Range, Range]) -> list[LossFinding]:
         """Takes one frame and the ranges of what it reports; each bad stretch is reported once."""
@@ -118,7 +117,7 @@ class LossWatch:
 
     def _observe(self, name: str, values: Floats, ranks: Ints, reported: Bools, known: Range) -> LossFinding | None:
         _, all_finite, value, highest = known
-        series = self._series[name]
+        series = self.loss if name == "loss" else self.gradient_norm
         if not all_finite:
             if not series.rearm():
                 return None
@@ -133,17 +132,3 @@ class LossWatch:
             value = median(values[reported])
         usual = series.complains(value)
         return None if usual is None else LossFinding(finite=True, ranks=(), name=name, value=value, usual=usual)
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {
-            name: {"recent": list(one.recent), "num_calm": one.num_calm, "num_high": one.num_high}
-            for name, one in self._series.items()
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        for name, one in self._series.items():
-            one.recent = RecentValues(_WINDOW, state[name]["recent"])
-            one.num_calm = state[name]["num_calm"]
-            one.num_high = state[name].get("num_high", 0)

@@ -1,11 +1,13 @@
 """Medians of one row of numbers: numpy's, to the bit, at a fraction of its cost for the few numbers of a frame."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
+from evenkeel.services.detector.domain.state import GIVEN
 
 Floats = npt.NDArray[np.float64]
 
@@ -23,23 +25,19 @@ def median(values: Floats) -> float:
     return middle if count % 2 else (values.item(half - 1) + middle) / 2.0
 
 
+@dataclass(slots=True, eq=False)
 class RecentValues:
     """The newest so many numbers of a stream.
 
-    Args:
+    Attributes:
         most: How many are kept.
-        values: The first ones, oldest first; none may be NaN.
     """
 
-    __slots__ = ("_count", "_most", "_oldest", "_values")
-
-    def __init__(self, most: int, values: Iterable[float] = ()) -> None:
-        self._most = most
-        self._count = self._oldest = 0
-        # Round a ring, which is there from the first number on.
-        self._values: Floats = np.zeros(0)
-        for value in values:
-            self.append(value)
+    most: int = field(metadata=GIVEN)
+    _count: int = 0
+    _oldest: int = 0
+    # Round a ring, which is there from the first number on.
+    _values: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
         return self._count
@@ -51,13 +49,13 @@ class RecentValues:
     def append(self, value: float) -> None:
         """Takes the next number; the oldest one goes where there are too many."""
         if not len(self._values):
-            self._values = np.zeros(self._most)
-        if self._count < self._most:
+            self._values = np.zeros(self.most)
+        if self._count < self.most:
             self._values[self._count] = value
             self._count += 1
         else:
             self._values[self._oldest] = value
-            self._oldest = (self._oldest + 1) % self._most
+            self._oldest = (self._oldest + 1) % self.most
 
     def clear(self) -> None:
         """Forgets all."""

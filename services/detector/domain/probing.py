@@ -3,7 +3,7 @@
 Devices wait for probes of links, too: never two kinds at a time.
 """
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbe
 from evenkeel.services.detector.domain.link_watch import LinkFinding, LinkWatch
 from evenkeel.services.detector.domain.observation import FrameObservation
 from evenkeel.services.detector.domain.profile import RankThroughput
+from evenkeel.services.detector.domain.state import GIVEN
 from evenkeel.services.detector.domain.suspicion import (
     SUSPECT_AT,
     Accusation,
@@ -31,21 +32,21 @@ from evenkeel.services.detector.domain.verdict import Verdict
 Ints = npt.NDArray[np.int64]
 
 
+@dataclass(slots=True, eq=False)
 class Probing:
     """The two desks of one job.
 
-    Args:
+    Attributes:
         job_id: The job.
         culprits: Names its ranks.
         health: Knows its devices.
     """
 
-    __slots__ = ("_culprits", "_desk", "_health", "_job_id", "_link_desk")
-
-    def __init__(self, job_id: str, culprits: Culprits, health: DeviceHealth) -> None:
-        self._job_id, self._culprits, self._health = job_id, culprits, health
-        self._desk = SuspicionDesk()
-        self._link_desk = LinkDesk()
+    job_id: str = field(metadata=GIVEN)
+    culprits: Culprits = field(metadata=GIVEN)
+    health: DeviceHealth = field(metadata=GIVEN)
+    _desk: SuspicionDesk = field(default_factory=SuspicionDesk)
+    _link_desk: LinkDesk = field(default_factory=LinkDesk)
 
     def take(self, probe: ProbeReport | LinkProbeReport, at_unix_seconds: float) -> list[Verdict]:
         """A probe's report: evidence for a verdict to come, or for one that was given before it arrived."""
@@ -54,15 +55,15 @@ class Probing:
             if late is None:
                 return []
             accused, shown = late
-            culprits = self._culprits.of_all(accused.ranks)
-            return [link_probe_verdict(self._job_id, shown, accused, culprits, at_unix_seconds)]
-        accusation, row = self._desk.take(probe), self._health.bank.row_of(probe.rank)
-        if accusation is None or row is None or not bool(self._health.bank.ill[row]):
+            culprits = self.culprits.of_all(accused.ranks)
+            return [link_probe_verdict(self.job_id, shown, accused, culprits, at_unix_seconds)]
+        accusation, row = self._desk.take(probe), self.health.bank.row_of(probe.rank)
+        if accusation is None or row is None or not bool(self.health.bank.ill[row]):
             return []
-        throughputs, margins = self._health.throughputs(np.array([row]))
+        throughputs, margins = self.health.throughputs(np.array([row]))
         now = RankThroughput(rank=probe.rank, throughput=float(throughputs[0]), margin=float(margins[0]))
-        culprit = self._culprits.of(probe.rank, probe.incarnation)
-        return [report.probe_verdict(self._job_id, probe, accusation, now, culprit, at_unix_seconds)]
+        culprit = self.culprits.of(probe.rank, probe.incarnation)
+        return [report.probe_verdict(self.job_id, probe, accusation, now, culprit, at_unix_seconds)]
 
     def go_back(self, iteration: int) -> None:
         """The job goes on from this iteration, which it has done before."""
@@ -77,10 +78,10 @@ class Probing:
             rows: Row of each entry.
             profile: What the iterations before it are made of.
         """
-        if self._health.calm(rows, SUSPECT_AT) or frame.iteration < self.next_iteration:
+        if self.health.calm(rows, SUSPECT_AT) or frame.iteration < self.next_iteration:
             return []
-        ill = self._health.bank.ill[rows]
-        evidence = self._health.evidence(rows)
+        ill = self.health.bank.ill[rows]
+        evidence = self.health.evidence(rows)
         if not np.count_nonzero(ill) and np.maximum.reduce(evidence) < SUSPECT_AT:
             return []
         standing = Standing(
@@ -91,7 +92,7 @@ class Probing:
             work_keys=frame.work_keys,
         )
         suspicion = self._desk.consider(
-            self._job_id,
+            self.job_id,
             standing,
             iteration=frame.iteration,
             at_unix_seconds=frame.closed_at_unix_seconds,
@@ -108,10 +109,10 @@ class Probing:
         if standing is None:
             return []
         suspicion = self._link_desk.consider(
-            self._job_id,
+            self.job_id,
             standing,
-            incarnation_of=self._culprits.incarnation_of,
-            node_of=self._culprits.node_of,
+            incarnation_of=self.culprits.incarnation_of,
+            node_of=self.culprits.node_of,
             iteration=frame.iteration,
             at_unix_seconds=frame.closed_at_unix_seconds,
         )
@@ -125,9 +126,9 @@ class Probing:
     def link_verdict(self, frame: FrameObservation, finding: LinkFinding) -> Verdict:
         """The verdict about a link, with what its probe showed."""
         probe = self._link_desk.report_on(
-            finding.ranks, incarnation_of=self._culprits.incarnation_of, since_iteration=finding.first_iteration
+            finding.ranks, incarnation_of=self.culprits.incarnation_of, since_iteration=finding.first_iteration
         )
-        culprits = self._culprits.of_all(finding.ranks)
+        culprits = self.culprits.of_all(finding.ranks)
         verdict = link_verdict(frame, finding, culprits, None if finding.recovered else probe)
         self._link_desk.told(verdict, recovered=finding.recovered, probed=probe is not None)
         return verdict
@@ -143,7 +144,7 @@ class Probing:
             change: What changed.
             expected_seconds: What its work should take.
         """
-        culprit = self._culprits.of(int(frame.ranks[entry]))
+        culprit = self.culprits.of(int(frame.ranks[entry]))
         first = change.first_iteration
         probe = self._desk.report_on(culprit.rank, culprit.incarnation, since_iteration=first)
         verdict = report.health_verdict(
@@ -157,14 +158,3 @@ class Probing:
             )
             self._desk.accuse(culprit.rank, accusation)
         return verdict
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values and arrays."""
-        return {"desk": self._desk.to_state(), "link_desk": self._link_desk.to_state()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave; a desk that an older snapshot does not have begins afresh."""
-        if "desk" in state:
-            self._desk.restore(state["desk"])
-        if "link_desk" in state:
-            self._link_desk.restore(state["link_desk"])

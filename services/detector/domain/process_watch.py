@@ -6,10 +6,10 @@ stream also breaks when a process ends as planned. A lost connection alone names
 nobody.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from evenkeel.services.detector.domain.observation import ProcessEvent, ProcessEventKind, RankProgress
+from evenkeel.services.detector.domain.state import DERIVED
 
 _SUPPORT_WINDOW_SECONDS = 5.0
 _SILENCE_SECONDS = 0.5
@@ -34,19 +34,19 @@ class ProcessFinding:
     evidence: tuple[str, ...]
 
 
+@dataclass(slots=True, eq=False)
 class ProcessWatch:
     """Life and death of a job's processes; bounded by its number of ranks."""
 
-    def __init__(self) -> None:
-        self._newest: dict[int, int] = {}
-        # Ranks; None until a process ends, as most of a job's time nobody asks.
-        self._perhaps_alive: set[int] | None = None
-        self._up: dict[int, int] = {}
-        self._ended: dict[int, int] = {}
-        self._finished: dict[int, int] = {}
-        self._broken: dict[int, tuple[int, float, str]] = {}
-        self._lost: list[tuple[int, float]] = []
-        self._places: dict[int, tuple[int, str, str]] = {}
+    _newest: dict[int, int] = field(default_factory=dict)
+    # Ranks; None until a process ends, as most of a job's time nobody asks.
+    _perhaps_alive: set[int] | None = field(default=None, metadata=DERIVED)
+    _up: dict[int, int] = field(default_factory=dict)
+    _ended: dict[int, int] = field(default_factory=dict)
+    _finished: dict[int, int] = field(default_factory=dict)
+    _broken: dict[int, tuple[int, float, str]] = field(default_factory=dict)
+    _lost: list[tuple[int, float]] = field(default_factory=list)
+    _places: dict[int, tuple[int, str, str]] = field(default_factory=dict)
 
     def is_dead(self, rank: int, incarnation: int) -> bool:
         """True when this incarnation is known to have ended, one way or the other."""
@@ -173,28 +173,3 @@ class ProcessWatch:
     def _confirm(self, rank: int, support: str) -> list[ProcessFinding]:
         incarnation = self._broken[rank][0]
         return self._died(rank, incarnation, 0.97, support)
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything known, as plain values."""
-        return {
-            "newest": sorted(self._newest.items()),
-            "up": sorted(self._up.items()),
-            "ended": sorted(self._ended.items()),
-            "finished": sorted(self._finished.items()),
-            "broken": sorted((rank, *what) for rank, what in self._broken.items()),
-            "lost": list(self._lost),
-            "places": sorted((rank, *where) for rank, where in self._places.items()),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._newest = dict(state["newest"])
-        self._perhaps_alive = None
-        self._up = dict(state.get("up", state["newest"]))
-        self._ended = dict(state["ended"])
-        self._finished = dict(state["finished"])
-        self._broken = {rank: (incarnation, at, detail) for rank, incarnation, at, detail in state["broken"]}
-        self._lost = [(rank, at) for rank, at in state["lost"]]
-        self._places = {
-            rank: (incarnation, node, device) for rank, incarnation, node, device in state.get("places", [])
-        }

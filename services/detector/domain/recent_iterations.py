@@ -3,13 +3,14 @@
 import hashlib
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
 from evenkeel.services.detector.domain.profile import ProfiledIteration, ProfiledIterations
+from evenkeel.services.detector.domain.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -22,20 +23,18 @@ _MOST_MICRO_BATCHES = 2048
 """In all iterations together: more would make records large and plans late, and tell no more."""
 
 
+@dataclass(slots=True, eq=False)
 class RecentIterations:
     """What the iterations were made of; nothing where that is not known of all micro-batches."""
 
-    __slots__ = ("_indexes", "_kept", "_named", "_places")
-
-    def __init__(self) -> None:
-        # One row each, oldest first: iteration, seconds of its slowest rank, then tokens and sum of squares of each
-        # micro-batch; NaN behind them. One table, as an object each would be most of what a small job's detector holds.
-        self._kept: Floats = np.zeros((0, 0))
-        # A digest of the indexes that were named last, and where each micro-batch was named first.
-        self._named = b""
-        self._places: Ints = _NOWHERE
-        # What was named last where that is whole: the next iteration mostly names the same.
-        self._indexes: Shorts = _NOTHING
+    # One row each, oldest first: iteration, seconds of its slowest rank, then tokens and sum of squares of each
+    # micro-batch; NaN behind them. One table, as an object each would be most of what a small job's detector holds.
+    _kept: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    # A digest of the indexes that were named last, and where each micro-batch was named first.
+    _named: bytes = field(default=b"", metadata=DERIVED)
+    _places: Ints = field(default_factory=lambda: _NOWHERE, metadata=DERIVED)
+    # What was named last where that is whole: the next iteration mostly names the same.
+    _indexes: Shorts = field(default_factory=lambda: _NOTHING, metadata=DERIVED)
 
     def clear(self) -> None:
         """Another layout is in force."""
@@ -97,19 +96,6 @@ class RecentIterations:
             self._named, self._places = named, places if is_whole else _NOWHERE
             self._indexes = indexes.astype(np.int16) if is_whole else _NOTHING
         return self._places
-
-    def to_state(self) -> list[Any]:
-        """Everything remembered, as plain values."""
-        counts = _num_micro_batches(self._kept).tolist()
-        rows = zip(self._kept, counts, strict=True)
-        every = [ProfiledIterations(one[np.newaxis, : 2 + 2 * count])[0] for one, count in rows]
-        return [[one.iteration, one.wall_seconds, one.tokens, one.sums_of_squares] for one in every]
-
-    def restore(self, state: list[Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self.clear()
-        for iteration, wall_seconds, tokens, squares in state:
-            self._keep(np.concatenate([(iteration, wall_seconds), np.array([tokens, squares]).T.ravel()]))
 
 
 @compiled

@@ -9,7 +9,6 @@ with one that stands out.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -82,11 +81,11 @@ def ring_of(members: Members) -> tuple[Ends, ...]:
     return (*pairwise(members), (members[0], members[-1]))
 
 
+@dataclass(slots=True, eq=False)
 class RingSearch:
     """The searches of one job."""
 
-    def __init__(self) -> None:
-        self._searches: dict[Members, _Search] = {}
+    _searches: dict[Members, _Search] = field(default_factory=dict)
 
     def consider(
         self,
@@ -187,26 +186,6 @@ class RingSearch:
             return None
         suspect, peer = left[0]
         return suspect, peer, endpoint >= 0 or {ends for ends, _ in left} <= {suspect, peer}
-
-    def to_state(self) -> list[Any]:
-        """Everything, as plain values for a snapshot."""
-        return [
-            [
-                list(members),
-                search.ended_at,
-                [[*ends, at, *those] for ends, (at, those) in sorted(search.asked.items())],
-            ]
-            for members, search in sorted(self._searches.items())
-        ]
-
-    def restore(self, state: Sequence[Any]) -> None:
-        """Continue from :meth:`to_state`."""
-        self._searches = {
-            tuple(members): _Search(
-                asked={(low, high): (at, (first, second)) for low, high, at, first, second in asked}, ended_at=ended_at
-            )
-            for members, ended_at, asked in state
-        }
 
 
 class _Beside:

@@ -1,5 +1,6 @@
 """How a device came and went: the spells in which it was slow, and what follows from them."""
 
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from evenkeel.services.detector.domain.verdict import Verdict
@@ -12,6 +13,7 @@ _KEPT = 16
 _OUTLASTING, _SHORTEST_LASTING = 2.0, 12.0
 
 
+@dataclass(slots=True, eq=False)
 class SpellCourse:
     """Of one process on one device.
 
@@ -24,13 +26,12 @@ class SpellCourse:
         held: The verdict of its recovery, while that is held back.
     """
 
-    def __init__(self, incarnation: int) -> None:
-        self.incarnation = incarnation
-        self.spells: list[list[float]] = []
-        self.intermittent = False
-        self.published = 1.0
-        self.newest: Verdict | None = None
-        self.held: Verdict | None = None
+    incarnation: int
+    spells: list[list[float]] = field(default_factory=list)
+    intermittent: bool = False
+    published: float = 1.0
+    newest: Verdict | None = None
+    held: Verdict | None = None
 
     @property
     def is_over(self) -> bool:

@@ -6,8 +6,7 @@ false-alarm budget whatever they say, and their figures stand in the verdict for
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -102,14 +101,14 @@ class Accusation:
     confidence: float
 
 
+@dataclass(slots=True, eq=False)
 class SuspicionDesk:
     """Asks for probes, sparingly, and keeps their reports."""
 
-    def __init__(self) -> None:
-        self._asked_at = -ITERATIONS_BETWEEN_PROBES
-        self._asked: dict[int, int] = {}
-        self._accused: dict[int, Accusation] = {}
-        self._reports: dict[int, ProbeReport] = {}
+    _asked_at: int = -ITERATIONS_BETWEEN_PROBES
+    _asked: dict[int, int] = field(default_factory=dict)
+    _accused: dict[int, Accusation] = field(default_factory=dict)
+    _reports: dict[int, ProbeReport] = field(default_factory=dict)
 
     @property
     def next_iteration(self) -> int:
@@ -182,22 +181,6 @@ class SuspicionDesk:
             self._asked.pop(rank, None)
             self._accused.pop(rank, None)
             self._reports.pop(rank, None)
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything, as plain values for a snapshot."""
-        return {
-            "asked_at": self._asked_at,
-            "asked": [[rank, incarnation] for rank, incarnation in sorted(self._asked.items())],
-            "accused": [[rank, asdict(accusation)] for rank, accusation in sorted(self._accused.items())],
-            "reports": [asdict(report) for _, report in sorted(self._reports.items())],
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from :meth:`to_state`."""
-        self._asked_at = int(state["asked_at"])
-        self._asked = {int(rank): int(incarnation) for rank, incarnation in state["asked"]}
-        self._accused = {int(rank): Accusation(**accusation) for rank, accusation in state["accused"]}
-        self._reports = {int(each["rank"]): ProbeReport(**each) for each in state["reports"]}
 
 
 def matrix_size_for(seconds_per_flop: float) -> int:

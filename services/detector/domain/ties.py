@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import overload
+from typing import Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
 
@@ -34,22 +35,24 @@ class Tie:
         return 1, self.group, len(self.ranks)
 
 
+@dataclass(slots=True, eq=False)
 class Ties(Sequence[Tie]):
-    """Some ties, as numbers: an object each would be a large part of what a small job's detector holds.
+    """Some ties, as numbers: an object each would be a large part of what a small job's detector holds."""
 
-    Args:
-        ties: The ties.
-    """
+    # One column each: which has a number of a group, that number, where its ranks end, whether it crosses nodes.
+    _table: Ints
+    _members: Numbers
 
-    __slots__ = ("_members", "_table")
-
-    def __init__(self, ties: Iterable[Tie] = ()) -> None:
+    @classmethod
+    def of(cls, ties: Iterable[Tie]) -> Self:
+        """These ties."""
         ties = tuple(ties)
         ends = accumulate(len(tie.ranks) for tie in ties)
-        # One column each: which has a number of a group, that number, where its ranks end, whether it crosses nodes.
         rows = [(tie.group is not None, tie.group or 0, end, tie.crosses) for tie, end in zip(ties, ends, strict=True)]
-        self._table: npt.NDArray[np.int64] = np.array(rows, dtype=np.int64).reshape(len(rows), 4).T.copy()
-        self._members: Numbers = np.array([rank for tie in ties for rank in tie.ranks], dtype=np.int32)
+        return cls(
+            np.array(rows, dtype=np.int64).reshape(len(rows), 4).T.copy(),
+            np.array([rank for tie in ties for rank in tie.ranks], dtype=np.int32),
+        )
 
     def __len__(self) -> int:
         count: int = self._table.shape[1]

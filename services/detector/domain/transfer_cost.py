@@ -4,7 +4,7 @@ Fitted so that relative errors count, which also keeps rare slow transfers from 
 are forgotten.
 """
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,12 @@ _RIDGE = 1e-3
 _BYTES = 1e6
 
 
+@dataclass(slots=True, eq=False)
 class TransferCost:
     """Learns ``seconds = latency + bytes / speed``."""
 
-    def __init__(self) -> None:
-        # Of each class the products of the features with one another, then those with the target.
-        self._moments = np.zeros((NUM_CLASSES, 2, 3))
+    # Of each class the products of the features with one another, then those with the target.
+    _moments: Floats = field(default_factory=lambda: np.zeros((NUM_CLASSES, 2, 3)))
 
     def expect(self, classes: Classes, num_bytes: Floats) -> Floats:
         """Expected seconds; a class of which nothing was learned costs a second each."""
@@ -65,11 +65,3 @@ class TransferCost:
         if latency < 0:
             return 0.0, float(target[1] / power[1, 1])
         return float(latency), float(per_byte)
-
-    def to_state(self) -> dict[str, Any]:
-        """What was learned, as arrays."""
-        return {"power": self._moments[:, :, :2].copy(), "target": self._moments[:, :, 2].copy()}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._moments[:, :, :2], self._moments[:, :, 2] = state["power"], state["target"]

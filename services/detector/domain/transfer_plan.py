@@ -159,7 +159,7 @@ class _Builder:
             position += count * len(channel_starts)
         per_stamp[:, 6:9] += step[:, None]
         return TransferPlan(
-            ties=Ties(self._tie_list),
+            ties=Ties.of(self._tie_list),
             node_pairs=tuple(self._node_pairs),
             transfers=_places(per_stamp[:, :9].T),
             collectives=_places(np.array([ties, starts], dtype=np.int32)),

@@ -6,14 +6,14 @@ one clock only, the second the offset between two. In a collective the last to a
 the smallest of all members' durations, each on its own clock.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from evenkeel.services.detector.domain.clock_offsets import ClockOffsets
 from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.state import DERIVED
 from evenkeel.services.detector.domain.ties import Ties
 from evenkeel.services.detector.domain.traffic import TrafficObservation
 from evenkeel.services.detector.domain.transfer_plan import TransferPlan, plan_transfers
@@ -45,13 +45,13 @@ class Transfers:
     num_bytes: Floats
 
 
+@dataclass(slots=True, eq=False)
 class TransferTimes:
     """Measures the transfers of one job, frame by frame, and keeps its nodes' clocks aligned."""
 
-    def __init__(self) -> None:
-        self._clocks = ClockOffsets()
-        self._plan: TransferPlan | None = None
-        self._known: tuple[object, ...] = ()
+    _clocks: ClockOffsets = field(default_factory=ClockOffsets)
+    _plan: TransferPlan | None = field(default=None, metadata=DERIVED)
+    _known: tuple[object, ...] = field(default=(), metadata=DERIVED)
 
     def measure(self, frame: FrameObservation) -> Transfers | None:
         """The frame's transfers; None when its ranks measured none."""
@@ -105,12 +105,3 @@ class TransferTimes:
         if both.any():
             offsets[both] = self._clocks.observe(base, rows[both], quickest[0, both], quickest[1, both])
         return np.asarray(sign * (offsets[pairs] + skews * at))
-
-    def to_state(self) -> dict[str, Any]:
-        """What was learned of the clocks; the plan is worked out again."""
-        return self._clocks.to_state()
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._clocks.restore(state)
-        self._plan, self._known = None, ()

@@ -10,7 +10,7 @@ be far off. So ``c`` is believed reluctantly, and is never below 0.
 """
 
 import math
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -34,22 +34,18 @@ Bools = npt.NDArray[np.bool_]
 _FEATURES = ("flops", "square_flops", "micro_batches")
 _SMALLEST_SHARE = 0.2
 _SHORTEST_SECONDS = 1e-12
-_FORGETTING, _COVERAGE = 0.998, 0.95
 
 
+@dataclass(slots=True, eq=False)
 class WorkExpectation:
     """The expected compute seconds of each rank of a job; one regressor for the whole job."""
 
-    def __init__(self) -> None:
-        self.model = ForgettingLeastSquares(
-            forgetting=_FORGETTING,
-            ridge=1e-3,
-            primary="flops",
-            reluctant="micro_batches",
-            coverage=_COVERAGE,
-            relative=True,
+    model: ForgettingLeastSquares = field(
+        default_factory=lambda: ForgettingLeastSquares(
+            forgetting=0.998, ridge=1e-3, primary="flops", reluctant="micro_batches", coverage=0.95, relative=True
         )
-        self._seconds_per_flop = 0.0
+    )
+    _seconds_per_flop: float = 0.0
 
     @property
     def num_learned(self) -> float:
@@ -97,15 +93,6 @@ class WorkExpectation:
 
     def _follow(self, price: float) -> None:
         self._seconds_per_flop = _followed(self._seconds_per_flop, price)
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything learned, as plain values and arrays."""
-        return {"model": self.model.to_state(), "seconds_per_flop": self._seconds_per_flop}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self.model.restore(state["model"])
-        self._seconds_per_flop = state["seconds_per_flop"]
 
 
 @compiled

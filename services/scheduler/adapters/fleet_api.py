@@ -37,6 +37,7 @@ class FleetApi(pb_grpc.FleetServiceServicer):
         *,
         rank_tls: RankTls | None = None,
         now: Callable[[], datetime] = _now,
+        term: Callable[[], int] = lambda: 0,
     ) -> None:
         """Keeps what it is given; does no I/O.
 
@@ -45,7 +46,9 @@ class FleetApi(pb_grpc.FleetServiceServicer):
             history: What was.
             rank_tls: How the scheduler talks to ranks; others are refused.
             now: The time, with a zone.
+            term: Of the scheduler.
         """
+        self._term = term
         self._fleet = fleet
         self._history = history
         self._rank_tls = rank_tls
@@ -60,22 +63,44 @@ class FleetApi(pb_grpc.FleetServiceServicer):
         job = await self._fleet.register_job(codec.job_from_request(request, self._now()))
         return pb.RegisterJobResponse(job=codec.job_to_proto(job))
 
-    async def RegisterRank(  # noqa: N802 - the contract's name
-        self, request: pb.RegisterRankRequest, context: object
-    ) -> pb.RegisterRankResponse:
+    async def RegisterRanks(  # noqa: N802 - the contract's name
+        self, request: pb.RegisterRanksRequest, context: object
+    ) -> pb.RegisterRanksResponse:
         """See the contract."""
-        requests.check_register_rank(request)
+        requests.check_register_ranks(request)
         self._check_security(request)
-        await self._fleet.register_rank(codec.rank_from_request(request, self._now()))
-        return pb.RegisterRankResponse()
+        await self._fleet.register_ranks(request.job_id, codec.ranks_from_request(request, self._now()))
+        return pb.RegisterRanksResponse(term=self._term())
+
+    async def ReportExits(  # noqa: N802 - the contract's name
+        self, request: pb.ReportExitsRequest, context: object
+    ) -> pb.ReportExitsResponse:
+        """See the contract."""
+        requests.check_report_exits(request)
+        await self._fleet.report_exits(request.job_id, codec.exits_from_request(request, self._now()))
+        return pb.ReportExitsResponse()
 
     async def FinishJob(  # noqa: N802 - the contract's name
         self, request: pb.FinishJobRequest, context: object
     ) -> pb.FinishJobResponse:
         """See the contract."""
         requests.check_job_id(request.job_id)
-        await self._fleet.finish_job(request.job_id)
+        requests.check_line("failure", request.failure)
+        await self._fleet.finish_job(request.job_id, request.failure)
         return pb.FinishJobResponse()
+
+    async def GetJob(  # noqa: N802 - the contract's name
+        self, request: pb.GetJobRequest, context: object
+    ) -> pb.GetJobResponse:
+        """See the contract."""
+        requests.check_job_id(request.job_id)
+        present = self._fleet.job(request.job_id)
+        if present is not None:
+            return pb.GetJobResponse(job=codec.job_to_proto(present))
+        past = await self._history.get_job(request.job_id)
+        if past is None:
+            raise UnknownJobError(request.job_id)
+        return pb.GetJobResponse(job=codec.job_status_to_proto(past))
 
     async def WatchJob(  # noqa: N802 - the contract's name
         self, request: pb.WatchJobRequest, context: object
@@ -154,14 +179,15 @@ class FleetApi(pb_grpc.FleetServiceServicer):
             text=explain_plan(status, incident),
         )
 
-    def _check_security(self, request: pb.RegisterRankRequest) -> None:
-        try:
-            check_security(request.controller_security, self._rank_tls)
-        except SecurityMismatchError as error:
-            if request.job_id not in self._refused_jobs:
-                self._refused_jobs.add(request.job_id)
-                _log.warning("ranks refused", job_id=request.job_id, rank=request.rank, reason=str(error))
-            raise
+    def _check_security(self, request: pb.RegisterRanksRequest) -> None:
+        for process in request.processes:
+            try:
+                check_security(process.controller_security, self._rank_tls)
+            except SecurityMismatchError as error:
+                if request.job_id not in self._refused_jobs:
+                    self._refused_jobs.add(request.job_id)
+                    _log.warning("ranks refused", job_id=request.job_id, rank=process.rank, reason=str(error))
+                raise
         self._refused_jobs.discard(request.job_id)
 
     def _job_to_proto(self, past: JobStatus) -> pb.Job:

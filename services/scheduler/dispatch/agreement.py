@@ -44,8 +44,12 @@ def boundary_decision(states: Mapping[int, RankState], *, epoch: int, layout: La
 
     Raises:
         NoAgreementError: Some rank is not training under the epoch in force.
-        RecoveryNeededError: All are training under one other epoch, or a rank that is to join does not wait for a plan.
+        RecoveryNeededError: All are training under one other epoch, some rank has a later plan that it has not applied,
+            or a rank that is to join does not wait for a plan.
     """
+    pending = {rank: states[rank].pending_epoch for rank in layout.ranks if states[rank].pending_epoch > epoch}
+    if pending:
+        raise RecoveryNeededError(f"ranks have later plans that are committed and not applied, by epoch: {pending}")
     elsewhere = {
         rank: f"{states[rank].phase} in epoch {states[rank].epoch}"
         for rank in layout.ranks

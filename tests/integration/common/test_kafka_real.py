@@ -1,4 +1,5 @@
 import contextlib
+import threading
 import uuid
 from collections.abc import AsyncIterator, Sequence
 
@@ -17,8 +18,12 @@ from evenkeel.services.common.kafka import (
 )
 from evenkeel.services.common.kafka.ports import Consumer, Producer
 from evenkeel.services.common.metrics import KafkaMetrics
+from evenkeel.services.common.worker import Worker
 from evenkeel.stack.topics import WantedTopic, apply_topics
 from tests.fakes.kafka_contract import GROUP, Collector, KafkaContract, numbers, reading, write
+
+SESSION_SECONDS = 6.0
+"""The shortest that a broker takes unless it is told otherwise."""
 
 
 class RealHarness:
@@ -32,7 +37,12 @@ class RealHarness:
         )
 
     def config(self, instance: str) -> KafkaClientConfig:
-        return KafkaClientConfig(bootstrap_servers=self._bootstrap_servers, client_id=f"test-{instance}", security={})
+        return KafkaClientConfig(
+            bootstrap_servers=self._bootstrap_servers,
+            client_id=f"test-{instance}",
+            security={},
+            session_timeout_seconds=SESSION_SECONDS,
+        )
 
     @contextlib.asynccontextmanager
     async def producer(self) -> AsyncIterator[Producer]:
@@ -89,6 +99,22 @@ class TestRealKafka(KafkaContract):
         assert second.numbers == list(range(123, 300))
 
     @pytest.mark.asyncio
+    async def test_a_handler_slower_than_a_session_keeps_its_place_and_reads_nothing_twice(
+        self, harness: RealHarness
+    ) -> None:
+        worker = Worker()
+        collector = Slow(worker)
+        async with harness.producer() as producer:
+            await write(harness, producer, numbers(*range(2000)))
+            async with reading(harness, collector, producer, worker=worker):
+                await collector.until(lambda: len(collector.numbers) >= 2000)
+                await write(harness, producer, numbers(2000))  # whoever had lost its place would have joined again
+                await collector.until(lambda: collector.numbers[-1] == 2000)
+        assert collector.numbers == list(range(2001))
+        assert len(collector.assignments) == 1
+        assert collector.num_batches > 4
+
+    @pytest.mark.asyncio
     async def test_of_a_transaction_only_what_was_committed_is_read(
         self, harness: RealHarness, kafka_bootstrap: str
     ) -> None:
@@ -104,6 +130,21 @@ class TestRealKafka(KafkaContract):
             await write(harness, producer, numbers(4))
             await collector.until(lambda: len(collector.numbers) >= 3)
         assert collector.numbers == [1, 3, 4]
+
+
+class Slow(Collector):
+    """Its work on the first batches lasts longer than the broker waits for a member that it does not hear of."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self.worker = worker
+        self.num_batches = 0
+
+    async def handle(self, batch: Batch[int]) -> Sequence[Rejection]:
+        self.num_batches += 1
+        if self.num_batches <= 2:
+            await self.worker.run(threading.Event().wait, SESSION_SECONDS + 1.0)
+        return await super().handle(batch)
 
 
 class Kinds(Collector):

@@ -44,6 +44,7 @@ class Fleet:
     Args:
         ahead: How many iterations the ranks may train beyond the newest that the test has read.
         store_fates: When ranks kill the store.
+        node_of: Node of a rank; None where nobody knows.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Fleet:
         fates: Mapping[int, Mapping[str, Any]] | None = None,
         ahead: int = AHEAD,
         store_fates: Mapping[int, Sequence[StoreFate]] | None = None,
+        node_of: Callable[[int], str] | None = None,
     ) -> None:
         self.config = config
         self.layout = layout
@@ -67,6 +69,7 @@ class Fleet:
         self.reducing: set[tuple[int, int, int]] = set()
         self._make_device = make_device
         self._make_links = make_links
+        self._node_of = node_of
         self._fates = {rank: Fate(**fate) for rank, fate in (fates or {}).items()}
         self._store_fates = store_fates or {}
         self._leash = Leash(ahead)
@@ -115,6 +118,7 @@ class Fleet:
             store_address=self.store.address,
             initial_layout=layout,
             links=self._make_links(),
+            node_of=self._node_of,
             on_step=lambda step: self._leash.hold(mailbox, step),
         )
         with dying_in_a_reshape(fate, mailbox), killing_the_store(self.store, self._store_fates.get(rank, ()), mailbox):

@@ -15,9 +15,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from evenkeel.telemetry.v1 import telemetry_pb2
-from evenkeel.trainer_sdk.control.mailbox import Mailbox, StalePlanError
+from evenkeel.trainer_sdk.control.mailbox import Mailbox
+from evenkeel.trainer_sdk.control.standing import StaleBallotError
 from evenkeel.trainer_sdk.elastic.engine import Step
+from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
+from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
 from evenkeel.trainer_sdk.groups.delivery import Delivery
@@ -58,7 +61,7 @@ def dying_in_a_reshape(fate: Fate | None, mailbox: Mailbox) -> Iterator[None]:
     method = getattr(owner, name)
 
     def deadly(*arguments: Any) -> Any:
-        if mailbox.state.promised_epoch == fate.epoch:
+        if mailbox.state.promised.epoch == fate.epoch:
             os.kill(os.getpid(), fate.signal)
         return method(*arguments)
 
@@ -103,13 +106,12 @@ class PipeEmitter:
 
     def __init__(self, connection: Connection, fate: Fate | None) -> None:
         self.progress = FatefulMark(connection, fate)
+        self._builder = RecordBuilder(Source(job_id="job", rank=0))
         self._connection = connection
 
-    def emit_sample(self, sample: telemetry_pb2.Sample) -> None:
+    def emit_later(self, build: Callable[[], Measured]) -> None:
+        (sample,) = self._builder.build(measured=[build()]).samples
         self._connection.send_bytes(b"s" + sample.SerializeToString())
-
-    def emit_later(self, build: Callable[[], telemetry_pb2.Sample]) -> None:
-        self.emit_sample(build())
 
     def emit_event(self, event: telemetry_pb2.ProcessEvent) -> None:
         self._connection.send_bytes(b"e" + event.SerializeToString())
@@ -224,5 +226,5 @@ def serve(mailbox: Mailbox, commands: Connection) -> None:
             return
         try:
             commands.send(handlers[name](*arguments))
-        except (StalePlanError, TimeoutError, RuntimeError) as error:
+        except (StaleBallotError, TimeoutError, RuntimeError) as error:
             commands.send(error)

@@ -123,6 +123,14 @@ def test_only_the_slow_rank_computes_longer_though_all_take_as_long(ranks: Ranks
         assert sample["compute"] + sample["optimizer"] + sample["waiting"] <= sample["wall"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells waiting for a core")
+@pytest.mark.parametrize("kind", FORWARD_AND_BACKWARD)
+def test_a_sleep_in_the_forward_pass_is_blocked_time_and_no_work(ranks: Ranks, kind: str) -> None:
+    for sample in ranks.said[SLOW_RANK][kind]["watched"]["samples"]:
+        assert sample["cpu"] > 0
+        assert sample["compute"] - sample["cpu"] - sample["queued"] >= 0.1
+
+
 @pytest.mark.parametrize("kind", ["ddp", "sharded"])
 def test_a_rank_that_hangs_is_told_from_the_one_that_waits_for_it(ranks: Ranks, kind: str) -> None:
     picture = tuple(

@@ -7,6 +7,7 @@ import signal
 import socket
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from evenkeel.layouts.layout import uniform_layout
 from evenkeel.stack.kafka import Kafka
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
+from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.record_builder import Source
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.launcher import Launcher
@@ -70,9 +72,8 @@ def test_everything_arrives_in_order_with_key_and_headers(kafka_bootstrap: str, 
     emitter = KafkaEmitter(kafka_bootstrap, Source(job_id=job_id, rank=3, incarnation=1, node="n", device="d"))
     emitter.progress.begin_iteration(299, 0)
     emitter.progress.enter("wait:tensor", (2,))
-    for iteration in range(300):
-        emitter.emit_sample(pb.Sample(iteration=iteration))
-    emitter.emit_later(lambda: pb.Sample(iteration=300))
+    for iteration in range(301):
+        emitter.emit_later(partial(Measured, iteration=iteration))
 
     def waits(records: list[pb.Record]) -> bool:
         reports = [report for record in records for report in record.progress]
@@ -94,11 +95,11 @@ def test_everything_arrives_in_order_with_key_and_headers(kafka_bootstrap: str, 
 
 def test_what_was_emitted_while_kafka_was_away_arrives_when_it_is_back(own_kafka: Kafka, job_id: str) -> None:
     emitter = KafkaEmitter(own_kafka.bootstrap_servers, Source(job_id=job_id, rank=0))
-    emitter.emit_sample(pb.Sample(iteration=0))
+    emitter.emit_later(partial(Measured, iteration=0))
     read_until(own_kafka.bootstrap_servers, job_id, lambda records: iterations(records) == [0])
     own_kafka.stop(grace_seconds=0)
     for iteration in range(1, 50):
-        emitter.emit_sample(pb.Sample(iteration=iteration))
+        emitter.emit_later(partial(Measured, iteration=iteration))
     own_kafka.start()
     messages = read_until(
         own_kafka.bootstrap_servers, job_id, lambda records: set(iterations(records)) == set(range(50)), 200.0
@@ -124,19 +125,19 @@ def test_a_broker_that_never_answers_costs_the_oldest_entries_and_holds_nobody_u
     address = silent_address if state == "silent" else "127.0.0.1:1"
     emitter = KafkaEmitter(address, Source(job_id=job_id, rank=0), capacity=100)
     for iteration in range(1000):
-        emitter.emit_sample(pb.Sample(iteration=iteration))  # who waited for the broker would wait for ever
+        emitter.emit_later(partial(Measured, iteration=iteration))  # who waited for the broker would wait for ever
     assert emitter.num_dropped >= 900
     emitter.close(0.3)
     assert not emitter._thread.is_alive()
-    emitter.emit_sample(pb.Sample(iteration=1000))  # after the end: forgotten, no error
+    emitter.emit_later(partial(Measured, iteration=1000))  # after the end: forgotten, no error
 
 
 def test_a_sample_that_cannot_be_built_is_dropped_alone(kafka_bootstrap: str, job_id: str) -> None:
-    def broken() -> pb.Sample:
+    def broken() -> Measured:
         raise ZeroDivisionError
 
     emitter = KafkaEmitter(kafka_bootstrap, Source(job_id=job_id, rank=0))
-    for build in (lambda: pb.Sample(iteration=1), broken, lambda: pb.Sample(iteration=2)):
+    for build in (partial(Measured, iteration=1), broken, partial(Measured, iteration=2)):
         emitter.emit_later(build)
     emitter.close(60.0)
     assert emitter.num_dropped == 1

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.services.detector.adapters.finding_codec import record_of
+from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.detector import Finding, JobDetector
 from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
 from evenkeel.services.detector.domain.suspicion import Suspicion
 from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 from tests.unit.detector.synthetic import SyntheticJob, Throughput, cube, slow_from, student
@@ -46,9 +46,9 @@ def found_in(frames: Sequence[FrameObservation], *, at_once: int = 1) -> list[tu
         block = frames[start : start + at_once]
         found += [(block[-1].iteration, one) for each in block for one in detector.observe(each)]
         if start % 7 == 0:
-            state = state_to_bytes(detector.to_state())
+            state = dump(detector)
             detector = JobDetector("job")
-            detector.restore(state_from_bytes(state))
+            load(detector, state)
     return found
 
 

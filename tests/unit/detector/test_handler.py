@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,13 +12,15 @@ from evenkeel.contracts.topics import OBSERVATIONS, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, LoopConfig, OutgoingRecord, Partition
 from evenkeel.services.common.metrics import KafkaMetrics
+from evenkeel.services.common.worker import Worker
 from evenkeel.services.detector.adapters import guarded_detector
 from evenkeel.services.detector.adapters.handler import DetectorHandler
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
+from evenkeel.services.detector.adapters.snapshot import dump
 from evenkeel.services.detector.adapters.snapshot_store import AnotherInstanceAheadError, JobSnapshot
 from evenkeel.services.detector.domain.detector import Finding, JobDetector
+from evenkeel.services.detector.domain.hang_watch import HangWatch
 from evenkeel.services.detector.domain.observation import FrameObservation, Observation
-from evenkeel.services.detector.domain.state import state_to_bytes
 from evenkeel.services.detector.metrics import DetectorMetrics
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 from tests.fakes.kafka import FakeBroker, FakeConsumer, FakeProducer
@@ -31,7 +32,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.kept: dict[tuple[Partition, str], JobSnapshot] = {}
         self.away = False
-        self.num_failed = 0
+        self.num_failed = self.num_saved = 0
         self.answers = asyncio.Event()
         self.answers.set()
 
@@ -41,6 +42,7 @@ class FakeStore:
     async def save(self, snapshots: Sequence[JobSnapshot]) -> None:
         self._check()
         await self.answers.wait()
+        self.num_saved += len(snapshots)
         for snapshot in snapshots:
             known = self.kept.get((snapshot.partition, snapshot.job_id))
             if known is not None and known.next_offset > snapshot.next_offset:
@@ -69,10 +71,12 @@ class World:
         """A detector that is killed at the end: no last checkpoint."""
         registry = CollectorRegistry()
         producer, metrics = FakeProducer(self.broker), KafkaMetrics(registry)
+        worker = Worker()
         handler = DetectorHandler(
             producer,
             self.store,
             DetectorMetrics(registry),
+            worker,
             iterations_per_false_alarm=100_000,
             snapshot_seconds=snapshot_seconds,
             forget_finished_seconds=forget_finished_seconds,
@@ -84,6 +88,7 @@ class World:
             decoders={OBSERVATIONS.name: decode_observations},
             dead_letters=DeadLetters(producer, metrics, group="detector"),
             metrics=metrics,
+            worker=worker,
             config=LoopConfig(tick_seconds=0.005, max_records=7, checkpoint_seconds=0.0),
         )
         task = asyncio.create_task(loop.run())
@@ -221,25 +226,19 @@ async def test_a_job_whose_detector_fails_begins_anew_and_no_other_notices(
 
 
 class Unsavable(JobDetector):
-    """Of one job: once it has seen many frames of its first ones, its state is none, or nothing that can be written."""
+    """Of one job: once it has seen many frames of its first ones, a field of it is nothing that can be written."""
 
-    raises = False
-
-    def to_state(self) -> Mapping[str, Any]:
-        if self.job_id != "bad" or self._num_frames < 15 or self.iteration > 40:
-            return super().to_state()
-        if self.raises:
-            raise KeyError("noise")
-        return {"noise": object()}
+    def observe(self, observation: Observation) -> list[Finding]:
+        if self.job_id == "bad" and self._num_frames > 15 and self.iteration < 40:
+            self._last_at = object()  # type: ignore[assignment]
+        return super().observe(observation)
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("raises", [False, True])
 async def test_a_job_of_which_no_snapshot_can_be_made_begins_anew_and_no_other_notices(
-    raises: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(guarded_detector, "JobDetector", Unsavable)
-    monkeypatch.setattr(Unsavable, "raises", raises)
     world, messages = World(), [each for pair in zip(story("bad"), story("good"), strict=True) for each in pair]
     async with world.detector() as running:
         for place in range(0, len(messages), 2):
@@ -261,7 +260,7 @@ async def test_a_snapshot_that_cannot_be_taken_over_costs_one_job_what_it_knew()
         await world.tell(*messages[:40])
         await world.until_committed(40)
     (key,) = [key for key in world.store.kept if key[1] == "bad"]
-    world.store.kept[key] = replace(world.store.kept[key], state=state_to_bytes({"processes": [1, 2, 3]}))
+    world.store.kept[key] = replace(world.store.kept[key], state=dump(HangWatch()))
     async with world.detector():
         await world.tell(*messages[40:])
         await world.until_committed(len(messages))
@@ -320,13 +319,36 @@ async def test_the_last_frame_of_a_job_that_ended_does_not_make_deaths_of_its_en
     assert [verdict.kind for verdict in world.verdicts()] == [detector_pb2.VERDICT_KIND_REJOINED]
 
 
+def picture(sequence: int, *, job_id: str = "job") -> pb.Observation:
+    """Nobody is anywhere else than before."""
+    message = pb.Observation(job_id=job_id, sequence=sequence)
+    message.liveness.at_unix_seconds = 1_200.0 + sequence
+    return message
+
+
 @pytest.mark.asyncio
-async def test_a_job_that_ended_is_forgotten() -> None:
-    world, messages = World(), ended_story()
+async def test_a_job_that_ended_is_forgotten_whatever_pictures_still_come() -> None:
+    world, messages, sequence = World(), ended_story(), 28
+    async with world.detector(forget_finished_seconds=0.05):
+        await world.tell(*messages)
+        await world.until_committed(len(messages))
+        async with asyncio.timeout(20):
+            while world.store.kept or not world.store.num_saved:
+                await world.tell(picture(sequence))
+                sequence += 1
+                await asyncio.sleep(0.005)
+        await world.until_committed(sequence)
+    assert world.verdicts() == []
+    assert world.store.kept == {}
+
+
+@pytest.mark.asyncio
+async def test_pictures_that_say_nothing_new_are_read_and_cost_no_snapshot() -> None:
+    world, messages = World(), story()
     async with world.detector():
         await world.tell(*messages)
         await world.until_committed(len(messages))
-        async with asyncio.timeout(100):
-            while world.store.kept:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-    assert world.verdicts() == []
+        num_saved = world.store.num_saved
+        await world.tell(*map(picture, range(len(messages), len(messages) + 20)))
+        await world.until_committed(len(messages) + 20)
+    assert world.store.num_saved == num_saved > 0

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.detector import Finding, JobDetector
 from evenkeel.services.detector.domain.frame_layout import FrameLayout
 from evenkeel.services.detector.domain.frame_table import table_of
@@ -33,8 +34,8 @@ def test_what_ran_before_devices_changed_is_in_no_profile_after_it(restarted: bo
     detector = JobDetector("job")
     before = [one for one in findings(detector, 0, ONSET) if isinstance(one, Profile)][-1]
     if restarted:
-        state, detector = detector.to_state(), JobDetector("job")
-        detector.restore(state)
+        state, detector = dump(detector), JobDetector("job")
+        load(detector, state)
     after = findings(detector, ONSET, RECOVERY + 20)
     for kind, first in ((VerdictKind.COMPUTE_SLOW, ONSET), (VerdictKind.RECOVERED, RECOVERY)):
         place = next(n for n, one in enumerate(after) if isinstance(one, Verdict) and one.kind == kind)

@@ -10,13 +10,13 @@ from evenkeel.detector.v1 import detector_pb2
 from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
 from evenkeel.services.detector.adapters.observation_codec import liveness_from_proto
+from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.detector import Finding, JobDetector
 from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
 from evenkeel.services.detector.domain.observation import (
     FrameObservation,
     Observation,
 )
-from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
 from evenkeel.services.detector.domain.suspicion import ITERATIONS_BETWEEN_PROBES, Suspicion
 from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 from evenkeel.telemetry.v1 import telemetry_pb2
@@ -141,9 +141,7 @@ def test_a_device_that_is_probed_again_and_again_leaves_links_their_probes() -> 
     detector = JobDetector("job")
     found: list[Finding] = []
     for frame in story(Victim.LINK):
-        state = detector.to_state()
-        state["desk"]["asked_at"] = frame.iteration - 1
-        detector.restore(state)
+        detector._probing._desk._asked_at = frame.iteration - 1
         found += detector.observe(frame)
     assert any(isinstance(one, Suspicion) and one.link is not None for one in found)
 
@@ -153,17 +151,9 @@ def test_a_detector_that_is_restored_asks_and_tells_what_one_that_ran_through_do
     observations, found = told(Victim.LINK, 9)
     killed, again = JobDetector("job"), JobDetector("job")
     before = [one for observation in observations[:stop] for one in killed.observe(observation)]
-    again.restore(state_from_bytes(state_to_bytes(killed.to_state())))
+    load(again, dump(killed))
     after = [one for observation in observations[stop:] for one in again.observe(observation)]
     assert tuple(before + after) == found
-
-
-def test_a_snapshot_from_before_there_were_probes_of_links_is_read() -> None:
-    state = JobDetector("job").to_state()
-    without = {name: value for name, value in state.items() if name != "link_desk"}
-    restored = JobDetector("job")
-    restored.restore(without)
-    assert state_to_bytes(restored.to_state()) == state_to_bytes(state)
 
 
 def test_what_is_asked_of_links_and_what_is_answered_come_out_as_they_went_in() -> None:

@@ -43,7 +43,6 @@ def test_recent_values_know_the_median_of_the_newest_and_their_distance_from_it(
         assert list(recent) == newest.tolist()
         assert recent.median == middle
         assert recent.median_distance == float(np.median(np.abs(newest - middle)))
-    assert RecentValues(most, list(recent)).median == recent.median
     recent.clear()
     assert len(recent) == 0
 
@@ -63,8 +62,6 @@ def test_rolling_rows_are_the_newest_in_order_and_lie_side_by_side(told: list[tu
         rolling.append(np.array(row))
         assert rolling.rows.tolist() == [list(each) for each in told[: place + 1][-most:]]
         assert rolling.rows.flags.c_contiguous
-    again = RollingRows(most, rolling.rows.tolist())
-    assert again.rows.tolist() == rolling.rows.tolist()
 
 
 def test_rows_of_another_width_start_afresh() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
 from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.detector import Finding, JobDetector
 from evenkeel.services.detector.domain.link_suspicion import LinkDesk, LinkProbeReport, LinkStanding
 from evenkeel.services.detector.domain.observation import (
@@ -23,7 +24,6 @@ from evenkeel.services.detector.domain.ring_search import (
     RingSearch,
     ring_of,
 )
-from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
 from evenkeel.services.detector.domain.suspicion import Suspicion
 from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
 from tests.unit.detector.probed_run import probed_run
@@ -257,6 +257,6 @@ def test_a_detector_that_is_restored_in_a_search_asks_and_tells_what_one_that_ra
     stop = int(0.55 * len(observations))
     killed, again = JobDetector("job"), JobDetector("job")
     before = [one for observation in observations[:stop] for one in killed.observe(observation)]
-    again.restore(state_from_bytes(state_to_bytes(killed.to_state())))
+    load(again, dump(killed))
     after = [one for observation in observations[stop:] for one in again.observe(observation)]
     assert tuple(before + after) == found

@@ -11,6 +11,7 @@ from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.layouts.paths import Paths
 from evenkeel.layouts.routes import Route
 from evenkeel.layouts.timeline import timeline_of
+from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.detector import JobDetector
 from evenkeel.services.detector.domain.observation import FrameObservation
 from evenkeel.services.detector.domain.profile import Profile
@@ -150,7 +151,7 @@ def test_stalls_of_routed_pipelines_are_no_transfers() -> None:
     assert _TRANSFER < before[-1].transfer_seconds < 3 * _TRANSFER, "an upper bound"
     assert after[-1].transfer_seconds == pytest.approx(before[-1].transfer_seconds, rel=0.05)
     again = JobDetector("job")
-    again.restore(detector.to_state())
+    load(again, dump(detector))
     _, restarted = observed(again, frames(ROUTED, 120, 160, epoch=1))
     assert restarted[-1].transfer_seconds == after[-1].transfer_seconds
 

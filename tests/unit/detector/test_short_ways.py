@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.detector import JobDetector
 from evenkeel.services.detector.domain.device_health import DeviceHealth
 from evenkeel.services.detector.domain.device_levels import HealthChange
-from evenkeel.services.detector.domain.state import state_to_bytes
 from tests.unit.detector.synthetic import Noise, SyntheticJob, cube, gaussian, student
 
 NUM_DEVICES = 8
@@ -30,7 +30,7 @@ def judged(log_ratios: np.ndarray, rows_of: Callable[[np.ndarray], np.ndarray]) 
     for iteration, row in enumerate(log_ratios):
         rows = health.bank.locate(frame, num_to_baseline=5, num_to_skip=0)
         found += health.observe(iteration, rows_of(rows), row, np.ones(NUM_DEVICES))
-    return found, state_to_bytes(health.to_state())
+    return found, dump(health)
 
 
 @pytest.mark.parametrize("noise", [gaussian(0.01), student(0.02, 2.5)], ids=["gaussian", "heavy"])
@@ -63,11 +63,11 @@ def test_terms_that_lasted_end_when_a_device_gets_other_work() -> None:
         second = SyntheticJob(places=cube(), quotas=(5, 3), seed=5, epoch=1).frames(160, 230)
         for number, frame in enumerate([*first, *second]):
             if number == restored_at:
-                state = detector.to_state()
+                state = dump(detector)
                 detector = JobDetector("job")
-                detector.restore(state)
+                load(detector, state)
             detector.observe(frame)
-        return state_to_bytes(detector.to_state())
+        return dump(detector)
 
     through = run(None)
     assert all(run(restored_at) == through for restored_at in (150, 161, 166, 200))

@@ -7,11 +7,11 @@ import pytest
 
 from benchmarks.detection.link_traces import Victim, make_link_trace
 from evenkeel.services.detector.adapters.frame_codec import frame_from_proto
+from evenkeel.services.detector.adapters.snapshot import dump, load
 from evenkeel.services.detector.domain.link_bank import LinkBank
 from evenkeel.services.detector.domain.link_health import REFERENCE_OBSERVATIONS, LinkChange, LinkHealth
 from evenkeel.services.detector.domain.link_watch import LinkFinding, LinkWatch
 from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.state import state_from_bytes, state_to_bytes
 from evenkeel.services.detector.domain.ties import Tie
 
 ITERATIONS = 130
@@ -91,7 +91,7 @@ def test_a_watch_that_is_restored_says_what_one_that_ran_through_says(stop: int)
     killed = LinkWatch(iterations_per_false_alarm=100_000.0)
     before = found_in(observed[:stop], killed)
     again = LinkWatch(iterations_per_false_alarm=100_000.0)
-    again.restore(state_from_bytes(state_to_bytes(killed.to_state())))
+    load(again, dump(killed))
     assert before + found_in(observed[stop:], again) == found_in(observed)
 
 

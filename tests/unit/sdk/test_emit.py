@@ -2,15 +2,16 @@
 
 import pytest
 
+from evenkeel.layouts.traffic import MAX_STAMPS
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.emit.progress_reports import ProgressReports
+from evenkeel.trainer_sdk.emit.measured import Measured, Stamps
+from evenkeel.trainer_sdk.emit.progress import ProgressMark, ProgressReports
 from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
 
 
 def test_records_are_numbered_and_say_who_where_and_what_was_dropped() -> None:
     builder = RecordBuilder(Source(job_id="job", rank=3, incarnation=2, node="node-1", device="gpu-0"))
-    first = builder.build(samples=[pb.Sample(iteration=1), pb.Sample(iteration=2)])
+    first = builder.build(measured=[Measured(iteration=1), Measured(iteration=2)])
     second = builder.build(progress=pb.Progress(iteration=3), num_dropped=7)
     assert [first.sequence, second.sequence] == [0, 1]
     assert [sample.iteration for sample in first.samples] == [1, 2]
@@ -79,3 +80,20 @@ def test_a_moving_rank_is_reported_at_most_once_per_interval() -> None:
         mark.enter("forward")
         sent += reports.take(start + tick * 0.01, 0.0) is not None
     assert sent in (10, 11)
+
+
+def test_every_channel_has_the_stamps_that_its_kind_needs() -> None:
+    channels = [
+        Stamps(pb.CHANNEL_KIND_ACTIVATION_SENT, 1, 2, [10.001, 10.002], [], [5, 6]),
+        Stamps(pb.CHANNEL_KIND_GRADIENT_RECEIVED, 1, 2, [10.003], [0.5], [7]),
+        Stamps(pb.CHANNEL_KIND_COLLECTIVE, 99, 4, [10.0 + k for k in range(20)], [0.25] * 20, [8] * 20),
+    ]
+    measured = Measured(iteration=1, channels=channels, began_seconds=10.0)
+    message = RecordBuilder(Source(job_id="job", rank=0)).build(measured=[measured]).samples[0].traffic
+    assert list(message.parties) == [1, 1, 99]
+    assert list(message.num_operations) == [2, 1, 20]
+    assert list(message.num_stamped) == [2, 1, MAX_STAMPS]
+    assert list(message.num_bytes) == [11, 7, 160]
+    assert list(message.entered_microseconds) == [1000, 2000, 3000]
+    assert list(message.took_microseconds) == [500_000, *[250_000] * MAX_STAMPS]
+    assert list(message.stamped_bytes) == [7, *[8] * MAX_STAMPS]

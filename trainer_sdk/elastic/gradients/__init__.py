@@ -1,1 +1,1 @@
-"""Gradient sums: what is in them, how they are reduced, what is kept of them after a failure, and the vote on a step."""
+"""Gradient sums: what is in them, how they are reduced, what a failure leaves of them, and the vote on a step."""

@@ -96,7 +96,7 @@ def plan_with_stand_ins(
     sources: Sequence[int],
     stand_ins: Sequence[StandIn],
 ) -> tuple[Copy, ...]:
-    """As :func:`~evenkeel.trainer_sdk.elastic.state.transfers.plan_transfers`, with copies in place of ranks that are gone.
+    """As :func:`~.transfers.plan_transfers`, with copies in place of ranks that are gone.
 
     An owner that is gone counts as a rank of its own that does not stay, so a copy is read only where nobody who stays
     holds the slice, and a replacement with the owner's number does not pass for it.

@@ -6,6 +6,7 @@ nothing is heard. So each key is said by one rank, with one value, and who waits
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from evenkeel.layouts.levels import WIDEST_GROUP, levels_of, path_of
@@ -65,6 +66,33 @@ class Rendezvous:
     def announce(self, name: str, value: Any) -> None:
         """Set a key to a JSON value, for good: also in stores to come. Does not block."""
         self._link.put({name: json.dumps(value).encode()})
+
+    def keep(self, name: str, text: str) -> None:
+        """As :meth:`announce`, of a text as it is, which somebody else may have set."""
+        self._link.put({name: text.encode()})
+
+    def claim(self, name: str, text: str) -> str:
+        """Set a key that nobody has set yet; returns what is there then. Blocks, on a helper thread.
+
+        Raises:
+            DistNetworkError: The store was away for too long.
+        """
+        found = self._link.demand(lambda store: store.compare_set(name, "", text), CONNECT_TIMEOUT_SECONDS)
+        return bytes(found).decode()
+
+    def await_value(self, name: str, timeout_seconds: float) -> str:
+        """What a key holds, once it is set. Blocks, on a helper thread.
+
+        Raises:
+            DistStoreError: It is not set.
+            DistNetworkError: The store was away.
+        """
+
+        def question(store: Store) -> bytes:
+            store.wait([name], timedelta(seconds=timeout_seconds))
+            return bytes(store.get(name))
+
+        return self._link.demand(question, timeout_seconds).decode()
 
     def forget(self, prefix: str) -> None:
         """What this process set below ``prefix`` need not outlive the store."""

@@ -5,9 +5,8 @@ import time
 
 from evenkeel.contracts.speakers import LAUNCHER_INCARNATION, NO_RANK
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
-from evenkeel.trainer_sdk.emit.emitter import Emitter
+from evenkeel.trainer_sdk.emit.emitter import Emitter, NullEmitter
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from evenkeel.trainer_sdk.emit.null_emitter import NullEmitter
 from evenkeel.trainer_sdk.emit.record_builder import Source
 from evenkeel.trainer_sdk.launcher.description.job_spec import JobSpec
 from evenkeel.trainer_sdk.launcher.description.run_state import RankProcess

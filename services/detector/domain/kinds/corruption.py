@@ -6,7 +6,7 @@ median is compared with its own past, and a departure must last two iterations w
 """
 
 import math
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.middle import median
 from evenkeel.services.detector.domain.observation import FrameObservation
+from evenkeel.services.detector.domain.state import DERIVED
 from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
@@ -31,20 +32,20 @@ _MOST_AT_ONCE = 0.25
 _CALM = 16
 
 
+@dataclass(eq=False)
 class Corruption(KindWatch):
     """Tells a rank once, until it agreed for a while."""
 
     name = "suspected_corruption"
 
-    def __init__(self) -> None:
-        self._ranks: list[int] = []
-        # The bytes of these ranks: a frame's column may be a view that keeps all of its frame alive.
-        self._newest = b""
-        # By what is reported, for each rank: times seen, usual distance, its usual scatter, departures in a row.
-        self._known: dict[str, Floats] = {}
-        self._told: dict[int, int] = {}
-        # Numbers that were the same for all who ever reported them: usual distances, scatter and departures are 0.
-        self._always_alike: list[str] = []
+    _ranks: list[int] = field(default_factory=list)
+    # The bytes of these ranks: a frame's column may be a view that keeps all of its frame alive.
+    _newest: bytes = field(default=b"", metadata=DERIVED)
+    # By what is reported, for each rank: times seen, usual distance, its usual scatter, departures in a row.
+    _known: dict[str, Floats] = field(default_factory=dict)
+    _told: dict[int, int] = field(default_factory=dict)
+    # Numbers that were the same for all who ever reported them: usual distances, scatter and departures are 0.
+    _always_alike: list[str] = field(default_factory=list)
 
     def go_back(self, iteration: int) -> None:
         """Who was told of was told of by then."""
@@ -124,24 +125,6 @@ class Corruption(KindWatch):
                 value = float(values[np.searchsorted(entries, entry)])
                 found.append(_finding(rank, name, value, usual, iteration - _LASTING + 1))
         return found
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values and arrays."""
-        return {
-            "ranks": list(self._ranks),
-            "known": {name: known.copy() for name, known in self._known.items()},
-            "always_alike": list(self._always_alike),
-            "told": sorted(self._told.items()),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._ranks, self._newest = list(state["ranks"]), b""
-        self._known = {name: known.copy() for name, known in state["known"].items()}
-        self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
-        # Snapshots of before do not say so; what is known of those that differed once may be all zeros, too.
-        unspread = [name for name, known in self._known.items() if not np.count_nonzero(known[1:])]
-        self._always_alike = list(state.get("always_alike", unspread))
 
 
 def _finding(rank: int, name: str, value: float, usual: float, first_iteration: int) -> KindFinding:

@@ -4,7 +4,7 @@ Input is not compute, so a stall never speaks against a device; it is reported w
 """
 
 from collections import Counter
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,17 +23,17 @@ _MOST_RANKS = 64
 _Stall = tuple[int, int, float, tuple[int, ...]]
 
 
+@dataclass(eq=False)
 class InputStall(KindWatch):
     """Tells stalls once, until there were none for a while."""
 
     name = "input_stall"
 
-    def __init__(self) -> None:
-        # Frames that are counted, and the newest stalls: number of the frame, iteration, share of it, ranks. A list: an
-        # empty deque is as large as sixty-four entries.
-        self._num_seen = 0
-        self._stalls: list[_Stall] = []
-        self._num_calm = _CALM_TO_REARM
+    # Frames that are counted, and the newest stalls: number of the frame, iteration, share of it, ranks. A list: an
+    # empty deque is as large as sixty-four entries.
+    _num_seen: int = 0
+    _stalls: list[_Stall] = field(default_factory=list)
+    _num_calm: int = _CALM_TO_REARM
 
     def go_back(self, iteration: int) -> None:
         """Stalls were by then."""
@@ -61,21 +61,6 @@ class InputStall(KindWatch):
         elif not armed:
             self._num_calm += 1
         return [_finding(stalls, num_seen)] if is_told else []
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        stalls = [[number, iteration, share, list(ranks)] for number, iteration, share, ranks in self._stalls]
-        return {"num_seen": self._num_seen, "stalls": stalls, "num_calm": self._num_calm}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        # An older snapshot has every frame of the window, those without a stall with nobody in them.
-        every = (
-            state["stalls"] if "stalls" in state else [[n, *each] for n, each in enumerate(state["recent"], start=1)]
-        )
-        self._num_seen = int(state["num_seen"]) if "num_seen" in state else len(every)
-        self._stalls = [(int(n), int(a), float(b), tuple(c)) for n, a, b, c in every if c]
-        self._num_calm = state["num_calm"]
 
 
 def _lost(stalls: list[_Stall], num_seen: int) -> float:

@@ -5,7 +5,7 @@ binomial tail of the count (Chernoff's bound) must be beyond the operator's budg
 """
 
 import math
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -35,13 +35,13 @@ _DEVICES_FOR_BODY = 64
 """About so many devices tell how large the noise of a job is."""
 
 
+@dataclass(eq=False)
 class Jitter(KindWatch):
     """Tells a rank once, until it was calm for a while."""
 
     name = "jitter"
 
-    def __init__(self) -> None:
-        self._told: dict[int, int] = {}
+    _told: dict[int, int] = field(default_factory=dict)
 
     def go_back(self, iteration: int) -> None:
         """Who was told of was told of by then."""
@@ -75,14 +75,6 @@ class Jitter(KindWatch):
                 first = max(frame.iteration - (length - 1 - int(columns[0])), 0)
                 found.append(_finding(rank, excess, total, nats, usual, first))
         return found
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {"told": sorted(self._told.items())}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._told = {int(rank): int(iteration) for rank, iteration in state["told"]}
 
 
 def slow_iterations(residuals: Floats, within: Floats) -> Bools:

@@ -6,7 +6,7 @@ at nearly every tick, which chance does not do.
 """
 
 import math
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -27,17 +27,17 @@ _KEPT_SHARE = 0.95
 _JOB = -1
 
 
+@dataclass(eq=False)
 class PeriodicPause(KindWatch):
     """Tells each rank's, or the job's, periodic pauses once, until their period changes."""
 
     name = "periodic_pause"
 
-    def __init__(self) -> None:
-        # Of usual iterations the log of their length over their dearest work.
-        self._walls = RecentValues(_WALLS)
-        # Of each rank: iteration, length relative to the work, last iteration.
-        self._pauses: dict[int, list[list[float]]] = {}
-        self._told: dict[int, int] = {}
+    # Of usual iterations the log of their length over their dearest work.
+    _walls: RecentValues = field(default_factory=lambda: RecentValues(_WALLS))
+    # Of each rank: iteration, length relative to the work, last iteration.
+    _pauses: dict[int, list[list[float]]] = field(default_factory=dict)
+    _told: dict[int, int] = field(default_factory=dict)
 
     def begin_epoch(self) -> None:
         """Iterations take another time from now on."""
@@ -96,22 +96,6 @@ class PeriodicPause(KindWatch):
         self._told[rank] = period
         kept = pauses[hits]
         return _finding(rank, period, kept[:, 1], int(kept[0, 0]), nats)
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {
-            "walls": list(self._walls),
-            "pauses": [[rank, pauses] for rank, pauses in sorted(self._pauses.items())],
-            "told": sorted(self._told.items()),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self._walls = RecentValues(_WALLS, state["walls"])
-        self._pauses = {
-            int(rank): [[float(each) for each in pause] for pause in pauses] for rank, pauses in state["pauses"]
-        }
-        self._told = {int(rank): int(period) for rank, period in state["told"]}
 
 
 def _slow_entries(look: Look) -> list[int]:

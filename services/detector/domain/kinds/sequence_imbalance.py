@@ -4,7 +4,7 @@ Judged from the work alone, by what the expectation says it costs on healthy dev
 Only where all replicas hold equal shares and quotas: uneven ones were given uneven work on purpose.
 """
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from evenkeel.numeric.compiled import compiled
 from evenkeel.services.detector.domain.frame_layout import FrameLayout
 from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.rolling import RollingRows
+from evenkeel.services.detector.domain.state import DERIVED
 from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
@@ -27,6 +28,7 @@ _CALM = 0.05
 _STANDARD_ERRORS = 3.0
 
 
+@dataclass(eq=False)
 class SequenceImbalance(KindWatch):
     """Tells it once, until it has gone.
 
@@ -37,10 +39,9 @@ class SequenceImbalance(KindWatch):
 
     name = "sequence_imbalance"
 
-    def __init__(self) -> None:
-        self.recent = RollingRows(_WINDOW)
-        self.is_told = False
-        self._replicas: Replicas | None = None
+    recent: RollingRows = field(default_factory=lambda: RollingRows(_WINDOW))
+    is_told: bool = False
+    _replicas: "Replicas | None" = field(default=None, metadata=DERIVED)
 
     def begin_epoch(self) -> None:
         """Other replicas."""
@@ -90,15 +91,6 @@ class SequenceImbalance(KindWatch):
             return None
         replicas = self.replicas_of(look.layout)
         return replicas if replicas.even and np.count_nonzero(look.frame.tokens) else None
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {"recent": [[int(a), b, int(c)] for a, b, c in self.recent.rows.tolist()], "told": self.is_told}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self.recent = RollingRows(_WINDOW, state["recent"])
-        self.is_told = state["told"]
 
 
 class Replicas:

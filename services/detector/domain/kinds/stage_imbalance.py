@@ -4,7 +4,7 @@ Compared within each replica, so unequal sequences cancel, and across replicas b
 not make its stage look heavy. While a slow verdict stands, layers may lie unevenly on purpose: nothing is said then.
 """
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from evenkeel.services.detector.domain.frame_layout import FrameLayout
 from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
 from evenkeel.services.detector.domain.middle import middle_of
 from evenkeel.services.detector.domain.rolling import RollingRows
+from evenkeel.services.detector.domain.state import DERIVED
 from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
 
 Floats = npt.NDArray[np.float64]
@@ -25,6 +26,7 @@ HEAVY = 1.10
 _STANDARD_ERRORS = 4.0
 
 
+@dataclass(eq=False)
 class StageImbalance(KindWatch):
     """Tells the heaviest stage once an epoch.
 
@@ -35,11 +37,10 @@ class StageImbalance(KindWatch):
 
     name = "stage_imbalance"
 
-    def __init__(self) -> None:
-        self.recent = RollingRows(_WINDOW)
-        self._first_iteration = -1
-        self.is_told = False
-        self._cells: Cells | None = None
+    recent: RollingRows = field(default_factory=lambda: RollingRows(_WINDOW))
+    _first_iteration: int = -1
+    is_told: bool = False
+    _cells: "Cells | None" = field(default=None, metadata=DERIVED)
 
     def begin_epoch(self) -> None:
         """Other stages, other loads."""
@@ -82,16 +83,6 @@ class StageImbalance(KindWatch):
         if self._cells is None or self._cells.layout is not layout:
             self._cells = Cells(layout)
         return self._cells
-
-    def to_state(self) -> dict[str, Any]:
-        """Everything remembered, as plain values."""
-        return {"recent": self.recent.rows.tolist(), "first_iteration": self._first_iteration, "told": self.is_told}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what ``to_state`` gave."""
-        self.recent = RollingRows(_WINDOW, state["recent"])
-        self._first_iteration = state["first_iteration"]
-        self.is_told = state["told"]
 
 
 class Cells:

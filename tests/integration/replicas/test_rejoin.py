@@ -1,0 +1,106 @@
+"""A replica that died comes back while the others train, and ends with what they have."""
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from evenkeel.trainer_sdk.replicas.state import TrainingState
+from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_deep_model
+
+pytestmark = pytest.mark.integration
+
+NUM_SLOW_STEPS = 90
+
+
+def check(crew: Crew, failure_free: Report, replicas: tuple[int, ...]) -> None:
+    for each in replicas:
+        report = crew.reports[each]
+        assert report.status == 0, report
+        for step, loss in report.losses.items():
+            assert loss == pytest.approx(failure_free.losses[step], rel=1e-5)
+        assert report.weights == pytest.approx(failure_free.weights, rel=1e-3, abs=1e-5)
+        assert NUM_STEPS - 1 in report.losses
+    for step in range(NUM_STEPS):
+        ran = [index for report in crew.reports.values() for index in report.ran.get(step, [])]
+        assert len(ran) == len(set(ran)), f"step {step}: {ran}"
+
+
+@pytest.mark.parametrize("moment", ["backward", "exchange", "voted", "border"])
+def test_a_replica_comes_back(start_crew: Callable[..., Crew], failure_free: Report, moment: str) -> None:
+    crew = start_crew(3, {1: Fate(moment=moment, step=2)}, pause_seconds=0.15)
+    crew.until(lambda: crew.reports[1].status is not None, "the death")
+    assert crew.reports[1].status == -signal.SIGKILL
+    crew.start(1)
+    crew.finish()
+    check(crew, failure_free, (0, 1, 2))
+    assert any(crew.reports[1].ran.get(step) for step in range(3, NUM_STEPS)), "it takes its share again"
+
+
+@pytest.fixture
+def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One unit a step at most."""
+    pack = TrainingState.pack
+
+    def pack_slowly(self: TrainingState, unit: int) -> object:
+        time.sleep(0.05)
+        return pack(self, unit)
+
+    monkeypatch.setattr(TrainingState, "pack", pack_slowly)
+
+
+def start_deep(start_crew: Callable[..., Crew], num_replicas: int, fates: dict[int, Fate]) -> Crew:
+    """A crew whose replica 1 dies early and comes back."""
+    crew = start_crew(num_replicas, fates, make=make_deep_model, pause_seconds=0.01, num_steps=NUM_SLOW_STEPS)
+    crew.until(lambda: crew.reports[1].status is not None, "the death")
+    crew.reports[1] = Report()
+    return crew
+
+
+def same_everywhere(crew: Crew, replicas: tuple[int, ...]) -> None:
+    for each in replicas:
+        assert crew.reports[each].status == 0, crew.reports[each]
+        assert crew.reports[each].weights == crew.reports[replicas[0]].weights
+        for step, loss in crew.reports[each].losses.items():
+            assert loss == crew.reports[replicas[0]].losses.get(step, loss)
+    for step in range(NUM_SLOW_STEPS):
+        ran = [index for report in crew.reports.values() for index in report.ran.get(step, [])]
+        assert len(ran) == len(set(ran)), f"step {step}: {ran}"
+
+
+def caught_up_in(report: Report) -> int:
+    return min(step for step, ran in report.ran.items() if ran) - min(report.losses)
+
+
+@pytest.mark.usefixtures("slowly")
+def test_catching_up_takes_many_steps(start_crew: Callable[..., Crew]) -> None:
+    crew = start_deep(start_crew, 2, {1: Fate(moment="backward", step=1)})
+    crew.start(1)
+    crew.finish()
+    same_everywhere(crew, (0, 1))
+    assert caught_up_in(crew.reports[1]) >= 10
+
+
+@pytest.mark.usefixtures("slowly")
+@pytest.mark.parametrize("moment", ["backward", "exchange", "voted", "border"])
+def test_the_donor_dies_while_it_sends(start_crew: Callable[..., Crew], moment: str) -> None:
+    crew = start_deep(start_crew, 3, {1: Fate(moment="backward", step=1), 0: Fate(moment=moment, step=12)})
+    crew.start(1)
+    crew.finish()
+    assert crew.reports[0].status == -signal.SIGKILL
+    same_everywhere(crew, (2, 1))
+    assert caught_up_in(crew.reports[1]) >= 10
+
+
+@pytest.mark.usefixtures("slowly")
+@pytest.mark.parametrize("moment", ["exchange", "voted", "border", "meeting"])
+def test_the_newcomer_dies_while_it_catches_up(start_crew: Callable[..., Crew], moment: str) -> None:
+    crew = start_deep(start_crew, 3, {1: Fate(moment="backward", step=1)})
+    crew.start(1, Fate(moment=moment, step=10))
+    crew.until(lambda: crew.reports[1].status is not None, "the second death")
+    assert crew.reports[1].status == -signal.SIGKILL
+    crew.reports[1] = Report()
+    crew.start(1)
+    crew.finish()
+    same_everywhere(crew, (0, 1, 2))

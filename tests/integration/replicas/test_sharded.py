@@ -1,0 +1,46 @@
+"""Replicas of several ranks each, sharded by FSDP2: they live and die as one."""
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED
+from tests.integration.replicas.crew import NUM_STEPS, Crew, Fate, Report, make_sharded_model
+
+pytestmark = pytest.mark.integration
+
+
+def check(crew: Crew, failure_free: Report, ranks: tuple[int, ...]) -> None:
+    for each in ranks:
+        report = crew.reports[each]
+        assert report.status == 0, report
+        assert NUM_STEPS - 1 in report.losses
+        for step, loss in report.losses.items():
+            assert loss == pytest.approx(failure_free.losses[step], rel=1e-5)
+    for step in range(NUM_STEPS):
+        for index in range(2):
+            ran = [each for rank in (index, 2 + index) for each in crew.reports[rank].ran.get(step, [])]
+            assert len(ran) == len(set(ran)), f"step {step}: {ran}"
+
+
+def test_sharded_replicas_train_like_one_process(start_crew: Callable[..., Crew], failure_free: Report) -> None:
+    crew = start_crew(2, make=make_sharded_model, size=2)
+    crew.finish()
+    check(crew, failure_free, (0, 1, 2, 3))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("moment", ["backward", "exchange", "voted", "border"])
+def test_a_rank_dies_and_its_replica_with_it_and_comes_back(
+    start_crew: Callable[..., Crew], failure_free: Report, moment: str, index: int
+) -> None:
+    fate = Fate(moment=moment, step=2, index=index)
+    crew = start_crew(2, {1: fate}, make=make_sharded_model, size=2, pause_seconds=0.1)
+    crew.until(lambda: None not in (crew.reports[2].status, crew.reports[3].status), "the replica's end")
+    assert crew.reports[2 + index].status == -signal.SIGKILL
+    assert crew.reports[3 - index].status == EXIT_EVICTED
+    crew.start(1)
+    crew.finish()
+    check(crew, failure_free, (0, 1, 2, 3))
+    assert any(crew.reports[2].ran.get(step) for step in range(3, NUM_STEPS))

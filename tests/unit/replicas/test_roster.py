@@ -1,0 +1,148 @@
+"""The epochs that follow from the log."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evenkeel.trainer_sdk.replicas.membership.roster import (
+    Again,
+    Entry,
+    Gone,
+    Ready,
+    Roster,
+    entry_from_text,
+    entry_to_text,
+)
+
+
+def ready(replica: int, token: str = "") -> Ready:
+    return Ready(replica=replica, token=token or f"t{replica}", lines=("host:1",))
+
+
+def gone(replica: int, token: str = "", standing: str = "") -> Gone:
+    return Gone(replica=replica, token=token or f"t{replica}", why="it ended", standing=standing)
+
+
+def roster_of(num_replicas: int, *entries: Entry) -> Roster:
+    roster = Roster(num_replicas)
+    for entry in entries:
+        roster.apply(entry)
+    return roster
+
+
+def members(roster: Roster) -> list[tuple[int, str, bool]] | None:
+    epoch = roster.epoch
+    return epoch and [(each.replica, each.token, each.founds) for each in epoch.members]
+
+
+def test_a_job_begins_when_all_are_there() -> None:
+    roster = roster_of(2, ready(1))
+    assert roster.epoch is None
+    roster.apply(ready(0))
+    assert members(roster) == [(0, "t0", True), (1, "t1", True)]
+    assert roster.newest_abrupt == 1
+
+
+def test_a_death_does_not_wait_for_a_border_and_a_joiner_does() -> None:
+    roster = roster_of(2, ready(0), ready(1), gone(1))
+    assert members(roster) == [(0, "t0", True)]
+    assert roster.newest_abrupt == roster.epoch.number == 2
+    roster.apply(ready(1, "new"))
+    assert members(roster) == [(0, "t0", True), (1, "new", False)]
+    assert (roster.epoch.number, roster.newest_abrupt) == (3, 2)
+
+
+def test_a_process_that_takes_a_living_ones_place_ends_it() -> None:
+    roster = roster_of(2, ready(0), ready(1), ready(1, "new"))
+    assert "t1" in roster.gone
+    assert roster.newest_abrupt == roster.epoch.number == 2
+
+
+def test_who_counts_as_gone_never_comes_back() -> None:
+    roster = roster_of(2, ready(0), ready(1), gone(1), ready(1))
+    assert members(roster) == [(0, "t0", True)]
+
+
+def test_when_nobody_is_left_the_job_begins_anew() -> None:
+    roster = roster_of(1, ready(0), gone(0))
+    assert roster.epoch is None
+    roster.apply(ready(0, "new"))
+    assert members(roster) == [(0, "new", True)]
+    assert roster.epoch.number == roster.newest_abrupt == 2
+
+
+def test_whoever_has_read_more_goes_where_the_others_go() -> None:
+    roster = roster_of(2, ready(0), ready(1), ready(2), ready(3))
+    assert roster.next_epoch("t0", 1, at_border=False) is None
+    assert [roster.next_epoch(f"t{each}", 0, at_border=True).number for each in (2, 3)] == [2, 3]
+    assert roster.next_epoch("t0", 1, at_border=True).number == 2
+    roster.apply(gone(1))
+    assert {roster.next_epoch(f"t{each}", 1, at_border=False).number for each in (0, 2, 3)} == {4}
+    roster.apply(ready(1, "new"))
+    assert roster.next_epoch("t0", 1, at_border=False).number == 4
+    assert roster.next_epoch("new", 0, at_border=True).number == 5
+    assert roster.next_epoch("t1", 0, at_border=True) is None
+
+
+def test_groups_are_built_again_once() -> None:
+    roster = roster_of(2, ready(0), ready(1), Again(epoch=1, why="broken"), Again(epoch=1, why="broken"))
+    assert roster.epoch.number == 2
+
+
+def test_what_somebody_left_behind_stays() -> None:
+    roster = roster_of(3, ready(0), ready(1), ready(2), gone(1, standing="said"), gone(2))
+    assert roster.epoch.left == ("said",)
+
+
+ENTRIES = st.lists(
+    st.one_of(
+        st.builds(
+            lambda replica, token: ready(replica, f"{replica}{token}"), st.integers(0, 3), st.sampled_from("abc")
+        ),
+        st.builds(lambda replica, token: gone(replica, f"{replica}{token}"), st.integers(0, 3), st.sampled_from("abc")),
+        st.builds(Again, epoch=st.integers(0, 9), why=st.just("broken")),
+    ),
+    max_size=30,
+)
+
+
+@given(ENTRIES)
+def test_epochs_only_grow_and_hold_nobody_who_is_gone(entries: list[Entry]) -> None:
+    roster, last = Roster(2), 0
+    for entry in entries:
+        before = roster.epoch
+        roster.apply(entry)
+        epoch = roster.epoch
+        if epoch is None:
+            continue
+        assert epoch.members
+        assert not {each.token for each in epoch.members} & set(roster.gone)
+        assert [each.replica for each in epoch.members] == sorted({each.replica for each in epoch.members})
+        assert epoch.number >= last
+        assert roster.newest_abrupt <= epoch.number
+        assert epoch is before or epoch.number > last
+        assert roster.epochs[epoch.number] is epoch
+        last = epoch.number
+
+
+@given(ENTRIES)
+def test_saying_a_thing_twice_changes_nothing(entries: list[Entry]) -> None:
+    once, twice = Roster(2), Roster(2)
+    for entry in entries:
+        once.apply(entry)
+        twice.apply(entry)
+        twice.apply(entry)
+        if not isinstance(entry, Again):
+            assert once.epoch == twice.epoch or any(isinstance(each, Again) for each in entries)
+
+
+@given(ENTRIES)
+def test_an_entry_is_read_as_it_was_written(entries: list[Entry]) -> None:
+    for entry in entries:
+        assert entry_from_text(entry_to_text(entry)) == entry
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "ready"}', '{"kind": "stranger"}', "1"])
+def test_what_is_no_entry_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no entry"):
+        entry_from_text(text)

@@ -1,0 +1,66 @@
+"""Replicas of a training loop of the user's own: any of them may die, and comes back, while the others train."""
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, StoreGroupBuilder
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.replicas.buckets import local
+from evenkeel.trainer_sdk.replicas.epochs import Epochs
+from evenkeel.trainer_sdk.replicas.loop import Replicas
+from evenkeel.trainer_sdk.replicas.membership.director import AloneDirector, Director
+from evenkeel.trainer_sdk.replicas.membership.log_director import LogDirector, new_token
+from evenkeel.trainer_sdk.replicas.membership.patience import Patience
+from evenkeel.trainer_sdk.replicas.place import Mates, Place
+from evenkeel.trainer_sdk.replicas.state import Kept, TrainingState
+
+__all__ = ["Kept", "Place", "Replicas", "join_replicas"]
+
+
+def join_replicas(
+    place: Place, model: nn.Module, *, num_micro_batches: int = 0, seed: int = 0, kept: Sequence[Kept] = ()
+) -> Replicas:
+    """This process's part in a job of replicas; it meets the others at its first micro-batch.
+
+    Args:
+        place: Which rank of which replica this is.
+        model: Its model.
+        num_micro_batches: Of a step, over all replicas; 0 = one for each replica.
+        seed: Of the noise in micro-batches, such as dropout.
+        kept: What a newcomer needs beside model and optimizer; may be a list that grows until the first micro-batch.
+
+    Raises:
+        ValueError: The model cannot be used.
+    """
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    if not parameters:
+        raise ValueError(f"{type(model).__name__} has no parameter that needs a gradient: nothing can be trained")
+    mates = Mates(place, new_token())
+    director: Director = AloneDirector()
+    builder: GroupBuilder | None = None
+    patience: Patience | None = None
+    line = ""
+    if place.store_address:
+        rendezvous = Rendezvous(place.store_address, place.job_id)
+        mates.connect(place, rendezvous)
+        director = log = LogDirector(
+            rendezvous,
+            replica=place.replica,
+            index=place.index,
+            token=mates.token,
+            num_replicas=place.num_replicas,
+        )
+        line = log.lines.address
+        device = local(parameters[0]).device
+        patience = Patience(rendezvous, log, seconds=place.hang_seconds, replica=place.replica, index=place.index)
+        builder = StoreGroupBuilder(place.rank, rendezvous, device=device, waiter=Waiter(patience.interrupted))
+    return Replicas(
+        model,
+        parameters,
+        TrainingState(model, parameters, kept),
+        Epochs(place, director, builder, mates, line, patience),
+        num_micro_batches=num_micro_batches or place.num_replicas,
+        seed=seed,
+    )

@@ -1,0 +1,198 @@
+"""From epoch to epoch: what one rank does to be in the same one as everybody else, with working groups."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from evenkeel.trainer_sdk.groups.building.builder import GroupBuilder, GroupSpec
+from evenkeel.trainer_sdk.groups.building.side_group import SideGroup
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.groups.group import Group
+from evenkeel.trainer_sdk.replicas.membership.director import Director, Evicted
+from evenkeel.trainer_sdk.replicas.membership.patience import Patience
+from evenkeel.trainer_sdk.replicas.membership.roster import Epoch
+from evenkeel.trainer_sdk.replicas.place import Mates, Place
+from evenkeel.trainer_sdk.replicas.shares import Standing, standing_from_text, standing_to_text
+from evenkeel.trainer_sdk.replicas.vote import Outcome
+
+_BROKEN_SECONDS = 1.0
+"""How long after a broken connection to wait for word of a death, before the same ranks build new groups."""
+
+
+class Epochs:
+    """The epochs of one rank. Training thread only, except :meth:`check`.
+
+    Args:
+        place: This rank.
+        director: Decides them.
+        builder: Builds their groups; None where there is nobody else.
+        mates: The replica's ranks.
+        line: ``host:port`` where others notice this process's end.
+        patience: Notices who hangs; None where nobody does.
+
+    Attributes:
+        place: This rank.
+        group: Of this rank and its like in the other replicas; None where there are none.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        director: Director,
+        builder: GroupBuilder | None,
+        mates: Mates,
+        line: str = "",
+        patience: Patience | None = None,
+    ) -> None:
+        self.place = place
+        self.group: Group | None = None
+        self._director = director
+        self._builder = builder
+        self._mates = mates
+        self._line = line
+        self._patience = patience
+        self._epoch: Epoch | None = None
+        self._next = 0
+        self._broken = ""
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch that this rank is in."""
+        assert self._epoch is not None, "a replica that trains is in an epoch"
+        return self._epoch
+
+    @property
+    def newest(self) -> int:
+        """Number of the newest epoch that was decided."""
+        newest = self._director.newest
+        return self.epoch.number if newest is None else newest.number
+
+    @property
+    def is_due(self) -> bool:
+        """All have agreed to go over to a newer epoch at this border."""
+        return self._next > self.epoch.number
+
+    @property
+    def founds(self) -> bool:
+        """This replica is there from the job's beginning."""
+        epoch = self._epoch
+        return epoch is not None and any(each.founds and each.replica == self.place.replica for each in epoch.members)
+
+    def join(self) -> None:
+        """Say that this replica is ready; it gets into an epoch when the others say so."""
+        lines = self._mates.gather(self._line)
+        if self.place.index == 0:
+            self._director.join(lines)
+
+    def check(self) -> None:
+        """End here if the epoch is over. Any thread.
+
+        Raises:
+            Interrupted: It is.
+        """
+        if self._director.interrupted():
+            raise Interrupted
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """This rank waits for all members of the epoch; ``what`` is the same on all of them."""
+        if self._patience is None:
+            yield
+            return
+        self._patience.begin(self.epoch, what)
+        try:
+            yield
+        finally:
+            self._patience.end()
+
+    def broke(self, error: Exception) -> None:
+        """Something ended a wait in the epoch."""
+        self._broken = str(error)
+
+    def agree(self, heard: Outcome | None) -> bool:
+        """Whether every mate has heard the vote; they step, and go over to another epoch, together or not at all."""
+        upcoming = 0 if heard is None else min(each.next_epoch for each in heard.said.values())
+        not_heard, not_upcoming = self._mates.highest(float(heard is None), -float(upcoming))
+        if not_heard:
+            return False
+        self._next = int(-not_upcoming)
+        return True
+
+    def all_mates(self, is_so: bool) -> bool:
+        """Whether something is so on every rank of the replica."""
+        return not self._mates.highest(float(not is_so))[0]
+
+    def enter(self, standing: Callable[[], Standing], go_on: Callable[[Sequence[Standing]], bool]) -> bool:
+        """Go over to the newest epoch.
+
+        Args:
+            standing: How far this rank is.
+            go_on: Called with everybody's standing when the groups are there; it may be called again for a later one.
+
+        Returns:
+            What ``go_on`` returned.
+
+        Raises:
+            Evicted: The others go on without this replica.
+        """
+        while True:
+            number = self._agreed_number()
+            self._epoch, self._next = self._director.epoch(number), number
+            self._director.entered(self._epoch)
+            said: bool | None = None
+            try:
+                with self.waiting("meeting"):
+                    said = go_on(self._meet(self._epoch, standing()))
+            except (Interrupted, PeerLost) as error:
+                self._broken = str(error)
+            if self.all_mates(said is not None):
+                self._broken = ""
+                return bool(said)
+            self.abandon()
+
+    def side(self, one: int, other: int) -> SideGroup:
+        """A group of this rank's like in two replicas, built beside the work."""
+        assert self._builder is not None, "there is another replica"
+        ranks = tuple(sorted(each * self.place.size + self.place.index for each in (one, other)))
+        spec = GroupSpec(name=f"state/{ranks[0]}-{ranks[1]}", ranks=ranks)
+        return self._builder.begin(self.epoch.number, spec, is_over=lambda: False)
+
+    def abandon(self) -> None:
+        """Leave the epoch's groups, pending operations and all."""
+        group, self.group = self.group, None
+        if group is not None and self._builder is not None:
+            self._builder.abandon({group.name: group})
+
+    def leave(self, standing: str, *, together: bool) -> None:
+        """Go away in order; ``together`` with the mates, who come here too."""
+        self._director.ends()
+        if together:
+            with suppress(Evicted):
+                self._mates.highest(0.0)
+        self._director.leave(standing)
+
+    def _agreed_number(self) -> int:
+        """The epoch to go over to: the newest that any of the mates is to be in."""
+        entered = 0 if self._epoch is None else self._epoch.number
+        at_border = self._next > entered or not entered
+        limit = _BROKEN_SECONDS if self._broken else None
+        found = self._director.wait(entered, at_border=at_border, timeout_seconds=limit)
+        if found is None:
+            self._director.failed(self.epoch, self._broken)
+            found = self._director.wait(entered, at_border=False)
+        assert found is not None, "without a timeout there is one"
+        return int(self._mates.highest(float(found.number))[0])
+
+    def _meet(self, epoch: Epoch, standing: Standing) -> list[Standing]:
+        """Build the epoch's groups and hear how far everybody is."""
+        if self._builder is None:
+            return [standing]
+        size = self.place.size
+        specs = [
+            GroupSpec(name=f"exchange/{index}", ranks=tuple(each.replica * size + index for each in epoch.members))
+            for index in range(size)
+        ]
+        ranks = sorted(rank for spec in specs for rank in spec.ranks)
+        told = standing_to_text(standing)
+        built = self._builder.build(epoch.number, ranks, specs if len(epoch.members) > 1 else (), told)
+        self.group = built.groups.get(f"exchange/{self.place.index}")
+        return [standing_from_text(text) for text in built.announced]

@@ -1,0 +1,296 @@
+"""A training loop's part in a job of replicas: steps that happen on all replicas or on none, whoever dies.
+
+The protocol of a step: local sums, the exchange in the last backward, the vote behind it; after a failure whoever is
+left keeps its sums, runs what is in nobody's, and exchanges again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from evenkeel.trainer_sdk.groups.errors import Interrupted, PeerLost
+from evenkeel.trainer_sdk.replicas.buckets import Buckets, local
+from evenkeel.trainer_sdk.replicas.catch_up import CatchUp
+from evenkeel.trainer_sdk.replicas.epochs import Epochs
+from evenkeel.trainer_sdk.replicas.shares import (
+    Settlement,
+    Standing,
+    settle,
+    share_out,
+    standing_from_text,
+    standing_to_text,
+)
+from evenkeel.trainer_sdk.replicas.state import TrainingState
+from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot
+
+_LARGEST_SEED = (1 << 63) - 1
+
+Batches = Callable[[int, int], Any]
+"""The batch of (step, micro-batch): the same whoever asks, and how often."""
+
+
+class Replicas:
+    """This process's part. Training thread only.
+
+    Args:
+        model: The replica's model; every replica has the same parameters in the same order.
+        parameters: Those that are trained.
+        state: What a newcomer needs of it.
+        epochs: Whom it trains with.
+        num_micro_batches: Of a step, over all replicas.
+        seed: Of the noise in micro-batches.
+
+    Attributes:
+        step: Steps that this replica has finished.
+        loss: Mean loss over all micro-batches of the newest step.
+        num_micro_batches: Of a step.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        parameters: Sequence[Tensor],
+        state: TrainingState,
+        epochs: Epochs,
+        *,
+        num_micro_batches: int,
+        seed: int = 0,
+    ) -> None:
+        self.step = 0
+        self.loss = float("nan")
+        self.num_micro_batches = num_micro_batches
+        self._model = model
+        self._num_parameters = len(parameters)
+        self._state = state
+        self._epochs = epochs
+        self._seed = seed
+        self._buckets = Buckets(parameters)
+        self._device = local(parameters[0]).device
+        self._complete: tuple[int, ...] = ()
+        self._is_complete = self._has_begun = False
+        self._catch_up = CatchUp(state, epochs, self._device)
+        self._todo: tuple[int, ...] | None = None  # None = the epoch's share
+        self._heard: tuple[float, ...] = ()
+        self._last_vote: tuple[float, ...] = ()
+        self._is_open = False
+        self._begin_sums()
+
+    # ---- what a loop calls
+
+    @property
+    def is_complete(self) -> bool:
+        """False in a newcomer that does not hold the whole state yet: its parameters are of no use."""
+        return self._is_complete
+
+    def micro_batches(self, batches: Batches) -> Iterator[Any]:
+        """This replica's micro-batches of a step; ends when the step is voted, and gradients are global then.
+
+        Raises:
+            RuntimeError: The loop's body did not call :meth:`backward` once for each.
+            StateLostError: No replica that holds the whole state is left.
+        """
+        if self._is_open:
+            raise RuntimeError("the step before was left in its middle: run micro_batches() to its end, without break")
+        self._is_open = True
+        self._enter_step()
+        while True:
+            todo, self._todo = self._todo or (), None
+            for index in todo:
+                if index == todo[-1]:
+                    self._buckets.arm()
+                # The same noise whoever runs it, and how often.
+                torch.manual_seed((self._seed * 0x9E3779B1 + self.step) * 0x85EBCA77 + index & _LARGEST_SEED)
+                self._owes_backward = True
+                yield batches(self.step, index)
+                if self._owes_backward:
+                    raise RuntimeError("call run.backward(loss) once for each micro-batch: it was not called")
+                self._done.append(index)
+            if self._settle():
+                break
+        self._is_open = False
+
+    def backward(self, loss: Tensor, weight: float = 1.0) -> None:
+        """Add a micro-batch's gradients to the step's.
+
+        Args:
+            loss: A scalar.
+            weight: Its part of the step's mean, for example its number of tokens where the loss is their mean.
+
+        Raises:
+            RuntimeError: There is no micro-batch that has not had its backward.
+        """
+        if not self._owes_backward:
+            raise RuntimeError("call run.backward(loss) once for each micro-batch of run.micro_batches(...)")
+        self._owes_backward = False
+        self._weight += weight
+        self._loss += loss.detach().double() * weight
+        (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        """Go away in order: whoever has not heard of the newest step learns it from what this leaves behind."""
+        standing = standing_to_text(replace(self._standing(), done=())) if self._has_begun else ""
+        self._epochs.leave(standing, together=not self._is_open)
+
+    # ---- a step
+
+    def _begin_sums(self) -> None:
+        self._owes_backward = False
+        self._done: list[int] = []
+        self._weight = 0.0
+        self._loss = torch.zeros((), dtype=torch.float64, device=self._device)
+
+    def _enter_step(self) -> None:
+        if not self._has_begun:
+            self._epochs.join()
+            self._recover()
+        elif self._epochs.is_due:
+            self._abandon()
+            self._recover()
+        elif self._todo is None:
+            self._todo = self._share(range(self.num_micro_batches))
+        self._state.note_buffers()
+        self._catch_up.begin(self.step)
+
+    def _share(self, micro_batches: Sequence[int]) -> tuple[int, ...]:
+        """This replica's part of some micro-batches, by the epoch's weights."""
+        members = self._epochs.epoch.members
+        weights = {each.replica: each.weight for each in members if each.replica in self._complete}
+        return share_out(micro_batches, weights).get(self._epochs.place.replica, ())
+
+    def _settle(self) -> bool:
+        """Exchange and vote, and after a failure find out how to go on: whether the step is done."""
+        heard: Outcome | None = None
+        try:
+            heard = self._exchange()
+        except (Interrupted, PeerLost) as error:
+            self._epochs.broke(error)
+        if self._epochs.agree(heard):
+            assert heard is not None, "mates agree on what each of them has heard"
+            self._last_vote = self._heard
+            self._complete = tuple(replica for replica, said in heard.said.items() if said.complete)
+            self._finish(heard)
+            return True
+        self._abandon()
+        return self._recover()
+
+    def _exchange(self) -> Outcome:
+        used = self._buckets.used()
+        self._buckets.flush()
+        sent = self._catch_up.pause()
+        replicas = [each.replica for each in self._epochs.epoch.members]
+        tensor = ballot(
+            self._weight,
+            self._loss,
+            used,
+            Said(next_epoch=self._epochs.newest, complete=self._is_complete, settings=self._state.settings),
+            sent={replicas.index(newcomer): num_units for newcomer, num_units in sent.items()},
+            place=replicas.index(self._epochs.place.replica),
+            num_replicas=len(replicas),
+            device=self._device,
+        )
+        group = self._epochs.group
+        if group is not None:
+            vote = group.start_all_reduce(tensor)
+            with self._epochs.waiting(f"step {self.step}"):
+                self._buckets.wait()
+                vote.wait()
+        self._heard = tuple(tensor.tolist())
+        return Outcome.of(self._heard, len(used), replicas)
+
+    def _finish(self, outcome: Outcome) -> None:
+        """The step's sums are everywhere: give the loop its gradients."""
+        if outcome.weight <= 0.0:
+            raise RuntimeError(f"the weights of step {self.step} add up to {outcome.weight}: they must be above 0")
+        self._check_settings(outcome)
+        self._buckets.finish(1.0 / outcome.weight, outcome.used)
+        if not self._is_complete:
+            said = outcome.said.get(self._epochs.place.replica)
+            self._is_complete = self._catch_up.install(self.step, None if said is None else said.num_units)
+        self.loss = outcome.loss / outcome.weight
+        self.step += 1
+        self._begin_sums()
+
+    def _check_settings(self, outcome: Outcome) -> None:
+        """Before a newcomer does what nobody else does."""
+        mine = self._state.settings
+        others = {said.settings for said in outcome.said.values() if said.complete and said.settings}
+        if mine and others and any(abs(each - mine) > 1e-6 * max(abs(each), abs(mine)) for each in others):
+            raise RuntimeError(
+                f"the optimizer's numbers, such as learning rates, add up to {mine:g} here and to "
+                f"{max(others):g} elsewhere in step {self.step}: give schedules to run.keep(schedule)"
+            )
+
+    # ---- epochs
+
+    def _recover(self) -> bool:
+        return self._epochs.enter(self._standing, self._go_on)
+
+    def _standing(self) -> Standing:
+        return Standing(
+            replica=self._epochs.place.replica,
+            index=self._epochs.place.index,
+            step=self.step,
+            done=tuple(self._done),
+            complete=self._is_complete or self._epochs.founds,
+            synced=self._has_begun,
+            num_units=self._catch_up.num_units,
+            last_vote=self._last_vote,
+        )
+
+    def _go_on(self, standings: Sequence[Standing]) -> bool:
+        """Whether the step that this replica is in has been voted.
+
+        Raises:
+            Interrupted: The epoch is over before all is in place.
+            PeerLost: A peer is gone; likewise.
+        """
+        left = [standing_from_text(text) for text in self._epochs.epoch.left]
+        settlement = settle(standings, self.num_micro_batches, left)
+        self._complete = settlement.complete
+        self._buckets.enter(self._epochs.group)
+        if any(each.complete and not each.synced for each in standings):
+            self._synchronise(standings)
+        self._begin(settlement)
+        self._catch_up.connect(standings, settlement.complete)
+        self._todo = self._share(settlement.missing)
+        if settlement.step == self.step:
+            return False
+        if not settlement.last_vote:
+            raise RuntimeError(
+                f"replicas begin at different steps: {self.step} here, {settlement.step} elsewhere; "
+                "load the same checkpoint everywhere"
+            )
+        self._last_vote = settlement.last_vote
+        self._finish(Outcome.of(settlement.last_vote, self._num_parameters))
+        return True
+
+    def _begin(self, settlement: Settlement) -> None:
+        if self._has_begun:
+            return
+        self._has_begun = True
+        self._is_complete = self._epochs.place.replica in settlement.complete
+        if not self._is_complete:
+            self._state.forget()
+            self.step, self._last_vote = settlement.step, settlement.last_vote
+
+    def _synchronise(self, standings: Sequence[Standing]) -> None:
+        """Everybody begins with the parameters and buffers of one: somebody's who has begun, else of the first."""
+        source = min((not each.synced, each.replica) for each in standings if each.complete)[1]
+        group, place = self._epochs.group, self._epochs.place
+        if group is None:
+            return
+        with torch.no_grad():
+            for tensor in (*self._model.parameters(), *self._model.buffers()):
+                mine = local(tensor.detach())
+                sent = mine.contiguous()
+                group.start_broadcast(sent, source * place.size + place.index).wait()
+                mine.copy_(sent)
+
+    def _abandon(self) -> None:
+        """Leave the epoch's groups, pending operations and all."""
+        self._buckets.abandon()
+        self._catch_up.give_up()
+        self._epochs.abandon()

@@ -1,0 +1,1 @@
+"""Which replicas are in the job, and who decides it."""

@@ -1,0 +1,100 @@
+"""Who decides which epoch a rank is in: what the training loop asks."""
+
+from typing import Protocol
+
+from evenkeel.trainer_sdk.replicas.membership.roster import (
+    Epoch,
+    Member,
+)
+
+EXIT_EVICTED = 75
+
+
+class Evicted(SystemExit):
+    """The others go on without this replica: what it would do now counts nowhere."""
+
+
+class Director(Protocol):
+    """Tells a rank which epoch to be in. Training thread, except :meth:`interrupted`."""
+
+    @property
+    def newest(self) -> Epoch | None:
+        """The newest epoch that was decided, whether or not this replica is in it."""
+
+    def interrupted(self) -> bool:
+        """Whether to leave the epoch that was entered at once. Any thread; well under a microsecond.
+
+        Raises:
+            Evicted: The others go on without this replica.
+        """
+
+    def join(self, lines: tuple[str, ...]) -> None:
+        """Say that this replica is ready; one of its ranks does it for all."""
+
+    def wait(self, entered: int, *, at_border: bool, timeout_seconds: float | None = None) -> Epoch | None:
+        """The epoch to go on in, see :meth:`Roster.next_epoch`, once there is one; None after the timeout.
+
+        Raises:
+            Evicted: The others go on without this replica.
+        """
+
+    def epoch(self, number: int) -> Epoch:
+        """An epoch that a mate has heard of, once it is heard of here.
+
+        Raises:
+            Evicted: The others go on without this replica.
+        """
+
+    def entered(self, epoch: Epoch) -> None:
+        """This rank trains in that epoch from now on, or tries to."""
+
+    def failed(self, epoch: Epoch, why: str) -> None:
+        """The epoch's groups broke here; returns at once."""
+
+    def silent(self, members: tuple[Member, ...], why: str) -> None:
+        """These take part in nothing, for too long; returns at once."""
+
+    def ends(self) -> None:
+        """From now on the end of a mate is in order."""
+
+    def leave(self, standing: str) -> None:
+        """This replica goes away in order; blocks for some seconds at most."""
+
+
+class AloneDirector:
+    """One replica and nobody else: a single epoch for ever."""
+
+    def __init__(self) -> None:
+        self.newest: Epoch | None = Epoch(number=1, members=(Member(replica=0, token="", founds=True),))
+
+    def interrupted(self) -> bool:
+        """See :class:`Director`."""
+        return False
+
+    def join(self, lines: tuple[str, ...]) -> None:
+        """See :class:`Director`."""
+
+    def wait(self, entered: int, *, at_border: bool, timeout_seconds: float | None = None) -> Epoch | None:
+        """See :class:`Director`."""
+        return self.newest
+
+    def epoch(self, number: int) -> Epoch:
+        """See :class:`Director`."""
+        assert self.newest is not None, "there is one from the start"
+        return self.newest
+
+    def entered(self, epoch: Epoch) -> None:
+        """See :class:`Director`."""
+
+    def failed(self, epoch: Epoch, why: str) -> None:
+        """See :class:`Director`."""
+        raise RuntimeError(f"a replica alone has lost somebody: {why}")
+
+    def silent(self, members: tuple[Member, ...], why: str) -> None:
+        """See :class:`Director`."""
+
+    def ends(self) -> None:
+        """See :class:`Director`."""
+
+    def leave(self, standing: str) -> None:
+        """See :class:`Director`."""

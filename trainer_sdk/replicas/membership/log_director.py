@@ -1,0 +1,213 @@
+"""The way to decide epochs that needs no service: a log in the job's store.
+
+Whoever sees a replica come or go writes an entry, the first to claim a place in the log wins, and everybody reads all
+entries in order.
+"""
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+
+from evenkeel.trainer_sdk.groups.c10d import c10d
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted
+from evenkeel.trainer_sdk.replicas.membership.lifelines import Lifelines, host_towards
+from evenkeel.trainer_sdk.replicas.membership.roster import (
+    Again,
+    Entry,
+    Epoch,
+    Gone,
+    Member,
+    Ready,
+    Roster,
+    entry_from_text,
+    entry_to_text,
+)
+
+_READ_SLICE_SECONDS = 1e6  # torch writes a warning whenever such a wait ends without its key
+_POLL_SECONDS = 0.01
+_TELL_EVERY_SECONDS = 30.0
+_LEAVE_SECONDS = 5.0
+_FENCE_GRACE_SECONDS = 2.0
+_log = logging.getLogger("evenkeel.replicas")
+
+
+class LogDirector:
+    """Decides by the log in the job's store. Its threads are daemons.
+
+    Args:
+        rendezvous: Connection to the store; its others are taken from it.
+        replica: This replica.
+        index: This rank within it.
+        token: Of this replica's processes; the same on all its ranks.
+        num_replicas: How many replicas begin the job.
+    """
+
+    def __init__(self, rendezvous: Rendezvous, *, replica: int, index: int, token: str, num_replicas: int) -> None:
+        self.token = token
+        self._replica = replica
+        self._index = index
+        self._roster = Roster(num_replicas)
+        self._changed = threading.Condition()
+        self._num_read = 0
+        self._entered = 0
+        self._newest_abrupt = 0  # read without the lock
+        self._evicted = ""
+        self._closed = False
+        self._reading, self._writing = rendezvous.another(), rendezvous.another()
+        self._write_lock = threading.Lock()
+        host = "127.0.0.1" if rendezvous.loopback else host_towards(rendezvous.address)
+        self.lines = Lifelines(host, self._line_ended)
+        self._reader = threading.Thread(target=self._read, name="evenkeel-log", daemon=True)
+        self._reader.start()
+
+    @property
+    def newest(self) -> Epoch | None:
+        """See :class:`Director`."""
+        return self._roster.epoch
+
+    def interrupted(self) -> bool:
+        """See :class:`Director`."""
+        if self._evicted:
+            self._leave_now()
+        return self._newest_abrupt > self._entered
+
+    def join(self, lines: tuple[str, ...]) -> None:
+        """See :class:`Director`."""
+        self._later(Ready(replica=self._replica, token=self.token, lines=lines))
+
+    def wait(self, entered: int, *, at_border: bool, timeout_seconds: float | None = None) -> Epoch | None:
+        """See :class:`Director`."""
+        return self._await(lambda: self._roster.next_epoch(self.token, entered, at_border=at_border), timeout_seconds)
+
+    def epoch(self, number: int) -> Epoch:
+        """See :class:`Director`."""
+        epoch = self._await(lambda: self._roster.epochs.get(number), None)
+        assert epoch is not None, "without a timeout it waits until there is one"
+        return epoch
+
+    def _await(self, found: Callable[[], Epoch | None], timeout_seconds: float | None) -> Epoch | None:
+        since = told = time.monotonic()
+        with self._changed:
+            while True:
+                if self._evicted:
+                    self._leave_now()
+                epoch, now = found(), time.monotonic()
+                if epoch is not None or (timeout_seconds is not None and now - since > timeout_seconds):
+                    return epoch
+                self._changed.wait(1.0 if timeout_seconds is None else min(1.0, timeout_seconds))
+                if now - told > _TELL_EVERY_SECONDS:
+                    told = now
+                    _log.warning("replica %d has waited %.0f s for other replicas", self._replica, now - since)
+
+    def entered(self, epoch: Epoch) -> None:
+        """See :class:`Director`."""
+        self._entered = epoch.number
+        lines = {}
+        for member in epoch.members:
+            for index, address in enumerate(member.lines):
+                is_peer, is_mate = index == self._index, member.replica == self._replica
+                if is_peer is not is_mate:  # ends of others show in those of their replica
+                    lines[f"{member.replica}/{member.token}/{index}"] = address
+        self.lines.hold(lines)
+
+    def failed(self, epoch: Epoch, why: str) -> None:
+        """See :class:`Director`."""
+        self._later(Again(epoch=epoch.number, why=why[:200]))
+
+    def silent(self, members: tuple[Member, ...], why: str) -> None:
+        """See :class:`Director`."""
+        for each in members:
+            self._later(Gone(replica=each.replica, token=each.token, why=why))
+
+    def ends(self) -> None:
+        """See :class:`Director`."""
+        self._closed = True
+
+    def leave(self, standing: str) -> None:
+        """See :class:`Director`."""
+        entry = Gone(replica=self._replica, token=self.token, why="it has finished", standing=standing)
+        writer = threading.Thread(target=self._write, args=(entry,), daemon=True)
+        writer.start()
+        writer.join(_LEAVE_SECONDS)
+        self._reader.join(_LEAVE_SECONDS)  # it reads that entry; inside torch it would not survive the interpreter
+        self.lines.close()
+
+    def _leave_now(self) -> None:
+        _log.error("replica %d ends: the others go on without it: %s", self._replica, self._evicted)
+        raise Evicted(EXIT_EVICTED)
+
+    def _line_ended(self, name: str, why: str) -> None:
+        if self._closed:
+            return
+        replica, token, _ = name.split("/")
+        if int(replica) == self._replica:
+            # A replica lives or dies as one; the training thread may sit in a wait of the replica's own for good.
+            _log.error("replica %d ends: a rank of it is gone: %s", self._replica, why)
+            os._exit(EXIT_EVICTED)
+        self._later(Gone(replica=int(replica), token=token, why=why))
+
+    def _later(self, entry: Entry) -> None:
+        threading.Thread(target=self._write, args=(entry,), name="evenkeel-log-entry", daemon=True).start()
+
+    def _write(self, entry: Entry) -> None:
+        """Claim the next free place; ends early when somebody else has said the same."""
+        text = entry_to_text(entry)
+        with self._write_lock:
+            place = self._num_read
+            while not self._is_known(entry):
+                if self._writing.claim(_key(place), text) == text:
+                    return
+                place += 1
+
+    def _is_known(self, entry: Entry) -> bool:
+        with self._changed:
+            if isinstance(entry, Again):
+                epoch = self._roster.epoch
+                return epoch is None or epoch.number != entry.epoch
+            return entry.token in self._roster.gone
+
+    def _read(self) -> None:
+        while self.token not in self._roster.gone:
+            try:
+                text = self._reading.await_value(_key(self._num_read), _READ_SLICE_SECONDS)
+            except (c10d.DistStoreError, c10d.DistNetworkError):  # nothing new, or the store is away
+                time.sleep(_POLL_SECONDS)
+                continue
+            entry = entry_from_text(text)
+            # Whoever has read an entry tells it to a store that is started again.
+            self._reading.keep(_key(self._num_read), text)
+            with self._changed:
+                self._num_read += 1
+                self._roster.apply(entry)
+                self._newest_abrupt = self._roster.newest_abrupt
+                if self.token in self._roster.gone and not self._closed and not self._evicted:
+                    self._evicted = self._roster.gone[self.token]
+                    threading.Thread(target=_end_soon, name="evenkeel-eviction", daemon=True).start()
+                self._changed.notify_all()
+            if isinstance(entry, Gone | Again):
+                _log.info("%s", _words(entry))
+
+
+def new_token() -> str:
+    """Tells the processes of a replica from those that it had before."""
+    return secrets.token_hex(8)
+
+
+def _key(place: int) -> str:
+    return f"replicas/log/{place}"
+
+
+def _words(entry: Gone | Again) -> str:
+    if isinstance(entry, Gone):
+        return f"replica {entry.replica} is gone: {entry.why}"
+    return f"epoch {entry.epoch} is built again: {entry.why}"
+
+
+def _end_soon() -> None:
+    """An evicted rank may be stuck for good: it ends whatever it is doing."""
+    time.sleep(_FENCE_GRACE_SECONDS)
+    os._exit(EXIT_EVICTED)

@@ -1,0 +1,70 @@
+"""Finds replicas that hang: processes that live, and do not come to where all others wait for them.
+
+A hung process ends no connection, so only time tells. Whoever has waited for long says so in the store; when somebody
+has not said it a while later, it is not waiting, and counts as gone.
+"""
+
+import threading
+import time
+
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.replicas.membership.log_director import LogDirector
+from evenkeel.trainer_sdk.replicas.membership.roster import Epoch
+
+_LEAST_GRACE_SECONDS = 0.5
+
+
+class Patience:
+    """How long a rank waits for others before it has them counted out.
+
+    Args:
+        rendezvous: Connection to the store.
+        director: Is told who is silent.
+        seconds: Longest wait; above the longest evaluation or checkpoint that one replica does while others wait.
+        replica: This replica.
+        index: This rank within it.
+    """
+
+    def __init__(
+        self, rendezvous: Rendezvous, director: LogDirector, *, seconds: float, replica: int, index: int
+    ) -> None:
+        self._rendezvous = rendezvous.another()
+        self._director = director
+        self._seconds = seconds
+        self._replica = replica
+        self._index = index
+        self._since: float | None = None
+        self._what: tuple[Epoch, str] | None = None
+        self._is_looking = False
+
+    def begin(self, epoch: Epoch, what: str) -> None:
+        """This rank waits from now on for all members of an epoch; ``what`` is the same on all of them."""
+        self._what, self._since = (epoch, what), time.monotonic()
+
+    def end(self) -> None:
+        """It does not wait any more."""
+        self._since = None
+
+    def interrupted(self) -> bool:
+        """Whether the wait is over, see :meth:`LogDirector.interrupted`; and looks at the time."""
+        since = self._since
+        if since is not None and not self._is_looking and time.monotonic() - since > self._seconds:
+            self._is_looking = True
+            threading.Thread(target=self._look, args=(since,), name="evenkeel-patience", daemon=True).start()
+        return self._director.interrupted()
+
+    def _look(self, since: float) -> None:
+        try:
+            assert self._what is not None, "somebody waits"
+            epoch, what = self._what
+            place = f"replicas/waits/{epoch.number}/{what}/{self._index}"
+            self._rendezvous.announce(f"{place}/{self._replica}", self._index)
+            time.sleep(max(self._seconds / 4, _LEAST_GRACE_SECONDS))
+            others = [each for each in epoch.members if each.replica != self._replica]
+            absent = [each for each in others if not self._rendezvous.heard(f"{place}/{each.replica}")]
+            if self._since == since:
+                waited = time.monotonic() - since
+                self._director.silent(tuple(absent), f"the others have waited {waited:.1f} s for it: it hangs")
+                self._since = time.monotonic()  # and for those who are there now, anew
+        finally:
+            self._is_looking = False

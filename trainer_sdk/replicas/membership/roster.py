@@ -1,0 +1,203 @@
+"""Who is in the job: what follows from the log of those who came and went. Pure.
+
+Every rank reads the same log in the same order, so all come to the same epochs without asking one another.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A replica's processes are there and have built their model and optimizer.
+
+    Attributes:
+        replica: Number of the replica.
+        token: Tells its processes from those that it had before.
+        lines: ``host:port`` of each of its ranks, where others notice its end.
+    """
+
+    replica: int
+    token: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """A replica's processes have ended, or count as ended.
+
+    Attributes:
+        replica: Number of the replica.
+        token: Which processes.
+        why: For people.
+        standing: How far it was, where it went in order; else empty.
+    """
+
+    replica: int
+    token: str
+    why: str
+    standing: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """An epoch's groups do not work though nobody is gone: the same members build new ones."""
+
+    epoch: int
+    why: str
+
+
+_NUM_KEPT = 64
+"""A rank is behind its mates by an epoch or two."""
+
+Entry = Ready | Gone | Again
+_KINDS: dict[str, type[Ready] | type[Gone] | type[Again]] = {"ready": Ready, "gone": Gone, "again": Again}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A replica in an epoch.
+
+    Attributes:
+        replica: Number of the replica.
+        token: Its processes.
+        lines: As in :class:`Ready`.
+        founds: It was there at the job's first epoch: its state is the initial one, not somebody's.
+        weight: Its part of the micro-batches, in relation to the others'.
+    """
+
+    replica: int
+    token: str
+    lines: tuple[str, ...] = ()
+    founds: bool = False
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """Who trains together.
+
+    Attributes:
+        number: Above those of all earlier epochs.
+        members: Ascending by replica.
+        left: Standings of members that went away in order.
+    """
+
+    number: int
+    members: tuple[Member, ...]
+    left: tuple[str, ...] = ()
+
+
+class Roster:
+    """The epochs of a job, entry by entry.
+
+    Args:
+        num_replicas: How many replicas begin together.
+
+    Attributes:
+        epochs: The newest ones by number.
+        epoch: The newest; None while those that are to begin are not all there.
+        newest_abrupt: Number of the newest epoch that waits for no step's end; 0 = none.
+        gone: Why, by token, for everybody who is gone.
+    """
+
+    def __init__(self, num_replicas: int) -> None:
+        self._num_replicas = num_replicas
+        self._members: dict[int, Member] = {}
+        self._left: list[str] = []
+        self._number = 0
+        self._begun = False
+        self.epoch: Epoch | None = None
+        self.epochs: dict[int, Epoch] = {}
+        self.newest_abrupt = 0
+        self.gone: dict[str, str] = {}
+
+    def apply(self, entry: Entry) -> None:
+        """Take note of the log's next entry; one that says nothing new changes nothing."""
+        match entry:
+            case Ready():
+                self._came(entry)
+            case Gone():
+                self._went(entry)
+            case Again(epoch=number):
+                if self.epoch is not None and number == self.epoch.number:
+                    self._go_on(abrupt=True)
+
+    def next_epoch(self, token: str, entered: int, *, at_border: bool) -> Epoch | None:
+        """Where a process goes from the epoch that it is in; the same wherever its peers have read on to.
+
+        The newest abrupt one, as everybody hears of it sooner or later. Those after it are entered one by one, each at
+        a border on which all members of the one before it agree; a newcomer waits in the first that it is part of.
+
+        Args:
+            token: The process.
+            entered: Number of the epoch that it is in; 0 = none.
+            at_border: Its peers have agreed to go on.
+        """
+        abrupt = self.newest_abrupt
+        numbers = [abrupt] if abrupt > entered else []
+        if at_border:
+            numbers += range(max(abrupt, entered) + 1, self._number + 1)
+        epochs = (self.epochs.get(number) for number in numbers)
+        return next((each for each in epochs if each and any(token == one.token for one in each.members)), None)
+
+    def _came(self, entry: Ready) -> None:
+        before = self._members.get(entry.replica)
+        if entry.token in self.gone or (before is not None and before.token == entry.token):
+            return
+        if before is not None:
+            self.gone[before.token] = "another process has taken its place"
+        self._members[entry.replica] = Member(
+            replica=entry.replica, token=entry.token, lines=entry.lines, founds=not self._begun
+        )
+        if self._begun:
+            self._go_on(abrupt=before is not None)
+        elif len(self._members) >= self._num_replicas:
+            self._begun = True
+            self._go_on(abrupt=True)
+
+    def _went(self, entry: Gone) -> None:
+        if entry.token in self.gone:
+            return
+        self.gone[entry.token] = entry.why
+        member = self._members.get(entry.replica)
+        if member is None or member.token != entry.token:
+            return
+        del self._members[entry.replica]
+        if entry.standing:
+            self._left.append(entry.standing)
+        if not self._begun:
+            return
+        if self._members:
+            self._go_on(abrupt=True)
+        else:  # nobody holds any state: whoever comes now begins anew
+            self._begun, self.epoch, self._left = False, None, []
+
+    def _go_on(self, *, abrupt: bool) -> None:
+        self._number += 1
+        members = tuple(self._members[each] for each in sorted(self._members))
+        self.epoch = self.epochs[self._number] = Epoch(number=self._number, members=members, left=tuple(self._left))
+        self.epochs.pop(self._number - _NUM_KEPT, None)
+        if abrupt:
+            self.newest_abrupt = self._number
+
+
+def entry_to_text(entry: Entry) -> str:
+    """An entry as the log holds it."""
+    kind = next(name for name, each in _KINDS.items() if isinstance(entry, each))
+    return json.dumps({"kind": kind, **asdict(entry)})
+
+
+def entry_from_text(text: str) -> Entry:
+    """The inverse of :func:`entry_to_text`.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        plain = json.loads(text)
+        if "lines" in plain:
+            plain["lines"] = tuple(plain["lines"])
+        return _KINDS[plain.pop("kind")](**plain)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"no entry of a job's log: {text[:200]}") from error

@@ -1,0 +1,157 @@
+"""Where a process stands: which replica, which rank of it, and whom else there is in it."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Self
+
+import torch
+from torch import distributed
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from evenkeel.trainer_sdk.groups.errors import PeerLost
+from evenkeel.trainer_sdk.groups.group import Group, Reduction, make_backend
+from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
+from evenkeel.trainer_sdk.groups.waiting import Waiter
+from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted
+
+_INNER_TIMEOUT = timedelta(days=1)  # whoever waits here waits for a peer's backward; a peer's end ends the process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A process of a job of replicas.
+
+    Attributes:
+        job_id: Job.
+        store_address: ``host:port`` of the job's store; empty = there is one replica.
+        replica: Its replica.
+        num_replicas: How many replicas begin the job.
+        index: Its rank within the replica.
+        size: Ranks of a replica.
+        hang_seconds: How long all others wait for a replica before it counts as gone: longer than any evaluation or
+            checkpoint that one does while the others wait.
+    """
+
+    job_id: str = "job"
+    store_address: str = ""
+    replica: int = 0
+    num_replicas: int = 1
+    index: int = 0
+    size: int = 1
+    hang_seconds: float = 300.0
+
+    @property
+    def rank(self) -> int:
+        """Its rank in the job."""
+        return self.replica * self.size + self.index
+
+    @classmethod
+    def from_environment(cls, settings: Mapping[str, str] | None = None) -> Self:
+        """As the launcher says: ``EVENKEEL_STORE``, ``EVENKEEL_REPLICA``, ``EVENKEEL_NUM_REPLICAS``, and torchrun's.
+
+        Raises:
+            ValueError: A setting is missing, or is no number that fits the others.
+        """
+        settings = os.environ if settings is None else settings
+        if not settings.get("EVENKEEL_STORE"):
+            if settings.get("EVENKEEL_REPLICA"):
+                raise ValueError("EVENKEEL_REPLICA is set, EVENKEEL_STORE is not: give host:port of the job's store")
+            return cls(index=_number(settings, "RANK", 0), size=_number(settings, "WORLD_SIZE", 1))
+        place = cls(
+            job_id=settings.get("EVENKEEL_JOB_ID") or "job",
+            store_address=settings["EVENKEEL_STORE"],
+            replica=_number(settings, "EVENKEEL_REPLICA"),
+            num_replicas=_number(settings, "EVENKEEL_NUM_REPLICAS"),
+            index=_number(settings, "RANK", 0),
+            size=_number(settings, "WORLD_SIZE", 1),
+            hang_seconds=_number(settings, "EVENKEEL_HANG_SECONDS", 300),
+        )
+        if not 0 <= place.replica < place.num_replicas:
+            raise ValueError(
+                f"EVENKEEL_REPLICA is {place.replica}: use 0 to EVENKEEL_NUM_REPLICAS - 1, which is "
+                f"{place.num_replicas - 1}"
+            )
+        return place
+
+
+def _number(settings: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = settings.get(name, "")
+    if not text and default is not None:
+        return default
+    if not text.isdecimal():
+        raise ValueError(f"{name} is {text!r}: set it to a whole number")
+    return int(text)
+
+
+def replica_mesh(place: Place) -> DeviceMesh:
+    """The mesh of the replica's ranks, to shard a model over."""
+    _begin_torch()
+    return init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (place.size,))
+
+
+def _begin_torch() -> None:
+    """Torch's own process group is the replica's."""
+    if not distributed.is_initialized():
+        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+
+
+class Mates:
+    """The ranks of a replica, who never part: what one does, all do. Training thread.
+
+    Others' deaths do not interrupt a wait in here; a mate's death ends the process.
+
+    Args:
+        place: This process.
+        token: Of this replica's processes, from its first rank; of no use on the others.
+
+    Attributes:
+        token: The replica's, the same on all its ranks.
+    """
+
+    def __init__(self, place: Place, token: str) -> None:
+        self.token = token
+        self._group: Group | None = None
+        if place.size == 1:
+            return
+        _begin_torch()
+        told = [token]
+        distributed.broadcast_object_list(told, src=0)
+        self.token = told[0]
+
+    def connect(self, place: Place, rendezvous: Rendezvous) -> None:
+        """Build the group that mates agree in; blocks until all are there."""
+        if place.size == 1:
+            return
+        backend = make_backend(
+            rendezvous.prefix(f"replicas/mates/{self.token}"),
+            place.index,
+            place.size,
+            device=torch.device("cpu"),
+            timeout=_INNER_TIMEOUT,
+            loopback=rendezvous.loopback,
+        )
+        self._group = Group("mates", tuple(range(place.size)), place.index, backend, Waiter(lambda: False))
+
+    def highest(self, *numbers: float) -> tuple[float, ...]:
+        """For each number the highest that a mate has.
+
+        Raises:
+            Evicted: A mate is gone.
+        """
+        if self._group is None:
+            return numbers
+        row = torch.tensor(numbers, dtype=torch.float64)
+        try:
+            self._group.all_reduce(row, Reduction.MAX)
+        except PeerLost as error:
+            raise Evicted(EXIT_EVICTED) from error
+        return tuple(row.tolist())
+
+    def gather(self, text: str) -> tuple[str, ...]:
+        """What every mate says, in their order; each of at most 64 bytes."""
+        if self._group is None:
+            return (text,)
+        rows = self._group.all_gather(torch.frombuffer(bytearray(text.encode().ljust(64)), dtype=torch.uint8))
+        return tuple(row.numpy().tobytes().decode().strip() for row in rows)
