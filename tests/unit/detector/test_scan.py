@@ -102,6 +102,13 @@ def test_a_level_is_what_it_is_since_its_onset(level: float, since: int) -> None
     assert found.num_frames == pytest.approx(since, abs=2)
 
 
+def test_noise_that_hides_half_of_a_level_keeps_nobody_ill_who_shows_nothing_for_long() -> None:
+    residuals = 0.3 * np.random.default_rng(3).standard_normal(64)
+    found = has_recovered(residuals, level=0.1, scale=0.3, width=1.2, num_relapses=0, num_frames=200)
+    assert found
+    assert not has_recovered(residuals + 0.3, level=0.1, scale=0.3, width=1.2, num_relapses=0, num_frames=200)
+
+
 def test_a_lone_pause_is_no_level() -> None:
     residuals = 0.2 + 0.01 * np.random.default_rng(1).standard_normal(64)
     residuals[10] = 5.0
@@ -109,7 +116,7 @@ def test_a_lone_pause_is_no_level() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "scale", "recovered"), [(0.0, 0.02, True), (0.3, 0.02, False), (0.0, 0.6, False), (0.05, 0.02, True)]
+    ("now", "scale", "recovered"), [(0.0, 0.02, True), (0.3, 0.02, False), (0.0, 0.4, False), (0.05, 0.02, True)]
 )
 def test_who_is_clearly_below_half_of_its_level_has_recovered(now: float, scale: float, recovered: bool) -> None:
     residuals = np.concatenate([np.full(52, 0.3), np.full(12, now)]) + 0.01 * np.random.default_rng(4).standard_normal(

@@ -11,6 +11,9 @@ Floats = npt.NDArray[np.float64]
 ITERATIONS_PER_FALSE_SUSPICION = 500.0
 """What is suspected costs a probe and a little learning, no verdict."""
 
+FALSE_STANDINGS_OF_A_JOB = 1e-4
+"""What stands apart from the first iteration on is looked at a few times in a job, not in every iteration."""
+
 _LARGEST_SHARE = 0.05
 
 
@@ -26,6 +29,7 @@ class Budget:
         # A window is looked at once a block.
         looks = np.array(LENGTHS) / BLOCKS / (max(num_rows, 1) * len(LENGTHS))
         self._verdict: Floats = np.minimum(looks / iterations_per_false_alarm, _LARGEST_SHARE)
+        self._standing = FALSE_STANDINGS_OF_A_JOB / max(num_rows, 1)
         self._suspicion: Floats = np.minimum(looks / ITERATIONS_PER_FALSE_SUSPICION, _LARGEST_SHARE)
 
     def of_verdict(self, freedoms: Floats) -> Floats:
@@ -35,6 +39,10 @@ class Budget:
             freedoms: Degrees of freedom that those are known with; the last axis is the length of the windows.
         """
         return np.asarray(-stdtrit(freedoms, self._verdict))
+
+    def of_standing(self, freedoms: Floats) -> Floats:
+        """The same for what stands apart from the beginning."""
+        return np.asarray(-stdtrit(freedoms, self._standing))
 
     def of_suspicion(self, freedoms: Floats) -> Floats:
         """The same for a suspicion."""

@@ -202,7 +202,7 @@ class DeviceScan:
         for clock, device in np.argwhere(self._differs & ~self._slow):
             count = int(residuals.num_learned[clock, device])
             errors = (standing[clock, device] - LARGEST_STANDING) * math.sqrt(count) / scan.noise.scales[clock, device]
-            if errors > scan.height(int(clock), count):
+            if errors > scan.height_of_standing(int(clock), count):
                 residuals.place(int(clock), int(device))
                 self._call_slow(int(clock), int(device), float(standing[clock, device]), residuals.num_frames)
 

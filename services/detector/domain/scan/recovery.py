@@ -5,6 +5,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from evenkeel.services.detector.domain.residual.recent import KEPT
 from evenkeel.services.detector.domain.scan.level import level_of
 
 Floats = npt.NDArray[np.float64]
@@ -33,7 +34,8 @@ def has_recovered(
 ) -> bool:
     """Whether some stretch of the newest frames lies clearly below the half of the level.
 
-    An ill row may scatter more than a healthy one: its noise is what it showed since the onset.
+    So does one of all that is kept that shows no difference from healthy any more. An ill row may scatter more than a
+    healthy one: its noise is what it showed since the onset.
 
     Args:
         residuals: Of the newest frames of the row, oldest first; NaN where nothing was observed.
@@ -55,7 +57,7 @@ def has_recovered(
         if float(known[-length:].mean()) + errors / math.sqrt(length) < limit:
             return True
         length *= 2
-    return False
+    return len(known) >= KEPT and float(known.mean()) < errors / math.sqrt(len(known))
 
 
 def _mean(residuals: Floats) -> float:

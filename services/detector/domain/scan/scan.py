@@ -134,10 +134,11 @@ class Scan:
         places = np.minimum(np.log2(lengths).astype(np.int64), len(LENGTHS) - 1)
         return np.take_along_axis(self.widths.widths, places, axis=1)
 
-    def height(self, clock: int, count: int) -> float:
-        """What the mean of so many frames must exceed to be told, in standard deviations of independent ones."""
+    def height_of_standing(self, clock: int, count: int) -> float:
+        """What the mean of a job's first frames must exceed to be told, in standard deviations of independent ones."""
         place = min(max(count // LENGTHS[0], 1).bit_length() - 1, len(LENGTHS) - 1)
-        return float(self._verdicts[clock, place])
+        heights = self.widths.widths * self._budget.of_standing(self.widths.freedoms)
+        return float(heights[clock, place])
 
     @property
     def clips(self) -> Floats:
