@@ -30,8 +30,8 @@ from evenkeel.trainer_sdk.elastic.measure.traffic import Traffic
 from evenkeel.trainer_sdk.elastic.model.data import Dataset
 from evenkeel.trainer_sdk.elastic.program.runtime import EpochRuntime
 from evenkeel.trainer_sdk.elastic.state.shard_state import initial_state
+from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.kafka_emitter import KafkaEmitter
-from evenkeel.trainer_sdk.emit.record_builder import Source
 from evenkeel.trainer_sdk.run import Run
 
 _JOB_TOKEN = "a-token-for-loopback-only"  # noqa: S105 - guards nothing

@@ -4,6 +4,7 @@ A new column is a line here, a field of the messages, and its writer. The table 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 INTEGERS = frozenset(("int32", "sint32", "int64", "uint32", "uint64", "enum", "bool"))
 """Protobuf types whose arrays are of 64-bit integers; those of floats are of 64-bit floats, texts are lists."""
@@ -163,3 +164,9 @@ HAS_USAGE = 256
 """Flag: it measured ``process_cpu_seconds``, ``involuntary_switches`` and ``major_faults``."""
 ALL_FLAGS = 2 * HAS_USAGE - 1
 """Every flag that there is."""
+
+
+def tell_process(batch: Any, **told: Any) -> None:
+    """Says in an empty ``Batch`` who made it, and how much of what is in it; what is not told is zero or empty."""
+    for column in PROCESS:
+        getattr(batch, column.name).append(told.get(column.name, "" if column.dtype == "str" else 0))

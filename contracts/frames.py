@@ -1,6 +1,6 @@
 """Frames of a job as arrays: what all ranks measured in some iterations, which everybody behind telemetry reads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +126,54 @@ class Frames(MeasuredArrays):
     def each(self) -> Iterator["Frames"]:
         """The frames one by one."""
         return (self.part(place, place + 1) for place in range(len(self)))
+
+
+def members_of(rank: Sequence[int], *, nodes: Sequence[str], devices: Sequence[str], **columns: Any) -> Members:
+    """Members by their nodes and devices; columns that are not given are zero."""
+    names = {name: place for place, name in enumerate(dict.fromkeys((*nodes, *devices)))}
+    columns |= {
+        "rank": rank,
+        "node_of": [names[each] for each in nodes],
+        "device_of": [names[each] for each in devices],
+    }
+    arrays: dict[str, Any] = {
+        column.name: np.array(columns.get(column.name, [0] * len(rank)), dtype=column.dtype) for column in MEMBER
+    }
+    return Members(names=tuple(names), **arrays)
+
+
+def frames_of(
+    members: Members,
+    iteration: Sequence[int],
+    *,
+    closed_at_unix_seconds: Sequence[float],
+    epoch: int = 0,
+    **columns: Any,
+) -> Frames:
+    """Frames in which all members are present, of columns that can be made [T, R]; what is not given is zero.
+
+    ``flags`` are what is known beside ``PRESENT``.
+    """
+    shape = (len(iteration), len(members))
+    columns["flags"] = np.asarray(columns.get("flags", 0)) | PRESENT
+    arrays: dict[str, Any] = {}
+    for column in (*_DENSE, *READING):
+        of_rank = column.name in _OF_RANKS
+        values = np.asarray(columns.pop(column.name, 0 if of_rank else []), dtype=column.dtype)
+        arrays[column.name] = np.broadcast_to(values, shape).copy() if of_rank else values
+    if columns:
+        raise TypeError(f"frames have no {', '.join(columns)}")
+    check_lists(arrays)
+    closed_at = np.array(closed_at_unix_seconds, dtype=np.float64)
+    return Frames(
+        epoch=epoch,
+        members=members,
+        iteration=np.array(iteration, dtype=np.int64),
+        closed_at_unix_seconds=closed_at,
+        last_heard_at_unix_seconds=closed_at,
+        reading_of=np.zeros(len(arrays["reading_at_unix_seconds"]), dtype=np.int64),
+        **arrays,
+    )
 
 
 def read_frames(message: Any) -> Frames:

@@ -88,7 +88,10 @@ class MeasuredArrays:
 
 def read_column(message: Any, column: Column) -> npt.NDArray[Any]:
     """The array of a message's column."""
-    return np.asarray(getattr(message, column.name), dtype=column.dtype)
+    values = getattr(message, column.name)[:]  # a list, which numpy takes in faster than the message's own sequence
+    if column.wire == "uint64":  # what is beyond 63 bits is less than nothing, and nobody believes it
+        return np.asarray(values, dtype=np.uint64).astype(np.int64)
+    return np.asarray(values, dtype=column.dtype)
 
 
 def write_columns(message: Any, arrays: Any, columns: Iterable[Column]) -> None:

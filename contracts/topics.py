@@ -4,7 +4,7 @@ The key of every record is the job id in UTF-8, so a job's records stay in order
 consumer. Breaking changes of a message get a new topic with a higher version.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 DEAD_LETTER_SUFFIX = ".dlq"
@@ -41,19 +41,21 @@ class Topic:
         return self.name + DEAD_LETTER_SUFFIX
 
 
-RECORDS = Topic(
-    name="evenkeel.telemetry.records.v1",
-    message="evenkeel.telemetry.v1.Record",
+BATCHES = Topic(
+    name="evenkeel.telemetry.batches.v1",
+    message="evenkeel.telemetry.v2.Batch",
     producer="trainer_sdk",
     consumers=("telemetry",),
     retention=timedelta(days=1),
 )
-OBSERVATIONS = Topic(
-    name="evenkeel.telemetry.observations.v1",
-    message="evenkeel.telemetry.v1.Observation",
+RECORDS = replace(BATCHES, message="evenkeel.telemetry.v1.Record")
+"""The same topic for those who still write messages of the version before; headers tell them apart."""
+FRAMES = Topic(
+    name="evenkeel.telemetry.frames.v1",
+    message="evenkeel.telemetry.v2.Observation",
     producer="telemetry",
     consumers=("detector",),
-    # A frame holds a sample of every rank: 4,096 ranks with eight micro-batches are more than the usual megabyte.
+    # A frame holds an iteration of every rank: 4,096 ranks with eight micro-batches are more than the usual megabyte.
     max_message_bytes=16 * 1024 * 1024,
 )
 VERDICTS = Topic(
@@ -84,4 +86,4 @@ PLANS = Topic(
     retention=timedelta(days=30),
 )
 
-TOPICS = (RECORDS, OBSERVATIONS, VERDICTS, PROFILES, SUSPICIONS, PLANS)
+TOPICS = (BATCHES, FRAMES, VERDICTS, PROFILES, SUSPICIONS, PLANS)

@@ -24,12 +24,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evenkeel.layouts.rank_state import RankPhase
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.devices.device import Device
 from evenkeel.trainer_sdk.devices.real_device import CpuDevice, CudaDevice
+from evenkeel.trainer_sdk.emit.batch import Source
 from evenkeel.trainer_sdk.emit.emitter import NullEmitter
 from evenkeel.trainer_sdk.emit.farewell import ending_error, farewell
-from evenkeel.trainer_sdk.emit.record_builder import Source
 from evenkeel.trainer_sdk.identity import Identity, RankClaim
 from evenkeel.trainer_sdk.run import Run
 
@@ -219,9 +219,9 @@ def _emitter(bootstrap_servers: str, source: Source) -> "KafkaEmitter | NullEmit
 
     emitter = KafkaEmitter(bootstrap_servers, source)
     emitter.emit_event(
-        telemetry_pb2.ProcessEvent(
+        process_pb2.ProcessEvent(
             at_unix_seconds=time.time(),
-            kind=telemetry_pb2.PROCESS_EVENT_KIND_STARTED,
+            kind=process_pb2.PROCESS_EVENT_KIND_STARTED,
             rank=source.rank,
             incarnation=source.incarnation,
             detail=f"process {os.getpid()}",

@@ -17,6 +17,7 @@ from evenkeel.trainer_sdk.guard import say_once
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed.device_mesh import DeviceMesh
 
     from evenkeel.trainer_sdk.control.mailbox import Mailbox
     from evenkeel.trainer_sdk.replicas.loop import Replicas
@@ -151,8 +152,24 @@ class Run:
         from evenkeel.trainer_sdk.replicas import Place, join_replicas  # noqa: PLC0415 - the SDK loads without torch
 
         self._seed = seed
-        self._replicas = join_replicas(Place.from_environment(), model, num_micro_batches=num_micro_batches, seed=seed)
+        place = Place.from_environment()
+        self._replicas = join_replicas(place, model, num_micro_batches=num_micro_batches, seed=seed, kept=self._kept)
         return model
+
+    @property
+    def mesh(self) -> "DeviceMesh":
+        """This replica's ranks, for ``fully_shard(model, mesh=run.mesh)`` before :meth:`replicate`."""
+        from evenkeel.trainer_sdk.replicas.place import Place, replica_mesh  # noqa: PLC0415
+
+        return replica_mesh(Place.from_environment())
+
+    def keep(self, *kept: "Kept") -> None:
+        """What a replica that comes back must get beside the model and its optimizers: schedules, scalers, averages.
+
+        Args:
+            kept: Objects with ``state_dict`` and ``load_state_dict``, in the same order everywhere, before the loop.
+        """
+        self._kept.extend(kept)
 
     @property
     def replicas(self) -> "Replicas":

@@ -18,8 +18,9 @@ import numpy as np
 from benchmarks.detection.score import at_least_percent
 from evenkeel.layouts.layout import Layout, uniform_layout
 from evenkeel.offline.samples_stream import observations_of
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.telemetry.adapters.record_bridge import batches_of
 from evenkeel.telemetry.v1 import telemetry_pb2 as pb
 
 TABLE = Path("out/benchmarks/detection/hangs.md")
@@ -163,7 +164,7 @@ def _progress(
 def first_hang(run: HangRun) -> tuple[set[int], float] | None:
     """Whom the detector names, and how many seconds after the hang; None when it names nobody."""
     detector = JobDetector("job")
-    for observation in observations_of(run.records):
+    for observation in observations_of(batch for record in run.records for batch in batches_of(record)):
         for verdict in detector.observe(observation):
             if isinstance(verdict, Verdict) and verdict.kind is VerdictKind.HANG:
                 named = {culprit.rank for culprit in verdict.culprits}

@@ -34,7 +34,7 @@ COLUMNS = ("calls", "ranks", "p50_seconds", "p99_seconds", "max_seconds", "wall_
 
 
 async def all_at_once(
-    stub: scheduler_pb2_grpc.FleetServiceStub, address: str, *, mode: str, num_jobs: int
+    stub: "scheduler_pb2_grpc.FleetServiceAsyncStub", address: str, *, mode: str, num_jobs: int
 ) -> dict[str, Any]:
     """Registers jobs, then all of their ranks at the same moment."""
     job_ids = [f"{mode.replace(' ', '-')}-{number}" for number in range(num_jobs)]

@@ -15,7 +15,6 @@ import grpc
 from benchmarks.planning.small_jobs import gpt
 from benchmarks.speed.live import Servers
 from evenkeel.control.v1 import control_pb2 as control
-from evenkeel.control.v1 import control_pb2_grpc
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
@@ -78,7 +77,7 @@ async def scheduler(servers: Servers, folder: Path, name: str) -> AsyncIterator[
         await process.wait()
 
 
-async def until_answers(stub: scheduler_pb2_grpc.FleetServiceStub, job_id: str = "") -> float:
+async def until_answers(stub: "scheduler_pb2_grpc.FleetServiceAsyncStub", job_id: str = "") -> float:
     """Seconds until a scheduler that is in charge answers, about a job if one is named."""
     started = time.monotonic()
     while time.monotonic() < started + CALL_SECONDS:
@@ -92,19 +91,23 @@ async def until_answers(stub: scheduler_pb2_grpc.FleetServiceStub, job_id: str =
     raise TimeoutError("no scheduler answers")
 
 
-class _Silent(control_pb2_grpc.RankControlServiceServicer):
-    async def Watch(  # noqa: N802 - the contract's name
-        self, request: control.WatchRequest, context: object
-    ) -> AsyncIterator[control.WatchResponse]:
-        await asyncio.Event().wait()
-        yield control.WatchResponse()
+async def _watched(request: control.WatchRequest, context: object) -> AsyncIterator[control.WatchResponse]:
+    """A stream on which nothing is said."""
+    await asyncio.Event().wait()
+    yield control.WatchResponse()
 
 
 @contextlib.asynccontextmanager
 async def silent_controllers() -> AsyncIterator[str]:
     """The address of controllers that let themselves be watched, for any number of ranks."""
     server = grpc.aio.server()
-    control_pb2_grpc.add_RankControlServiceServicer_to_server(_Silent(), server)
+    watch = grpc.unary_stream_rpc_method_handler(
+        _watched,
+        request_deserializer=control.WatchRequest.FromString,
+        response_serializer=control.WatchResponse.SerializeToString,
+    )
+    name = control.DESCRIPTOR.services_by_name["RankControlService"].full_name
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {"Watch": watch}),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
@@ -113,7 +116,7 @@ async def silent_controllers() -> AsyncIterator[str]:
         await server.stop(None)
 
 
-async def register_jobs(stub: scheduler_pb2_grpc.FleetServiceStub, job_ids: Sequence[str]) -> None:
+async def register_jobs(stub: "scheduler_pb2_grpc.FleetServiceAsyncStub", job_ids: Sequence[str]) -> None:
     """Jobs of :data:`RANKS_PER_JOB` ranks, without their ranks."""
     for job_id in job_ids:
         request = pb.RegisterJobRequest(

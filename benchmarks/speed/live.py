@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from benchmarks.speed.jobs import SyntheticJob
 from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import PROFILES, RECORDS, VERDICTS
+from evenkeel.contracts.topics import BATCHES, PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.stack.databases import upgrade_database
 from evenkeel.stack.kafka import Kafka
@@ -189,7 +189,7 @@ async def finding_delays(
         for job_id, iterations in told.items():
             for value in iterations[iteration]:
                 last = await producer.send(
-                    RECORDS.name, value, key=job_id.encode(), headers=record_headers(RECORDS, "benchmark")
+                    BATCHES.name, value, key=job_id.encode(), headers=record_headers(BATCHES, "benchmark")
                 )
             await last
             sent_at[job_id, iteration] = time.perf_counter()
@@ -230,7 +230,7 @@ async def _send(at: Servers, job_id: str, records: Sequence[bytes]) -> None:
     await producer.start()
     try:
         for value in records:
-            await producer.send(RECORDS.name, value, key=job_id.encode(), headers=record_headers(RECORDS, "benchmark"))
+            await producer.send(BATCHES.name, value, key=job_id.encode(), headers=record_headers(BATCHES, "benchmark"))
     finally:
         await producer.stop()
 

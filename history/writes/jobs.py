@@ -13,33 +13,51 @@ from evenkeel.history.documents import layout_from_document, layout_to_document,
 from evenkeel.history.errors import JobConflictError, UnknownJobError
 from evenkeel.history.records import DEFAULT_TENANT, JobRecord, RankExitRecord, RankRecord
 from evenkeel.history.tables import (
-    DeviceRow,
     JobEventRow,
     JobLayoutRow,
     JobRow,
     JobSecretRow,
-    NodeRow,
     RankExitRow,
-    RankRow,
 )
 from evenkeel.history.vocabulary import JobState
 from evenkeel.history.writes._missing import named_errors
 
-_MOVE = text("""
+_COLUMNS = {
+    "job_id": "text",
+    "rank": "integer",
+    "incarnation": "integer",
+    "node": "text",
+    "device": "text",
+    "address": "text",
+    "process_id": "bigint",
+    "registered_at": "timestamptz",
+    "can_reshape": "boolean",
+}
+# Arrays, one a column: a statement has at most 65,535 parameters, and a text of its own for every number of them.
+_RECORDS = f"""
+unnest({", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _COLUMNS.items())}) AS r ({", ".join(_COLUMNS)})
+"""
+_ADD_NODES = text(f"""
+INSERT INTO nodes (node, first_seen_at)
+SELECT node, min(registered_at) FROM {_RECORDS} GROUP BY node ORDER BY node ON CONFLICT DO NOTHING
+""")  # noqa: S608 - constant words only
+_ADD_DEVICES = text(f"""
+INSERT INTO devices (node, device, first_seen_at)
+SELECT node, device, min(registered_at) FROM {_RECORDS} GROUP BY node, device ORDER BY node, device
+ON CONFLICT DO NOTHING
+""")  # noqa: S608 - constant words only
+_ADD_RANKS = text(f"""
+INSERT INTO ranks ({", ".join(_COLUMNS)}) SELECT r.* FROM {_RECORDS}
+ON CONFLICT DO NOTHING RETURNING job_id, rank, incarnation
+""")  # noqa: S608 - constant words only
+_MOVE = text(f"""
 INSERT INTO rank_moves (job_id, rank, incarnation, address, process_id, at)
-SELECT job_id, rank, incarnation, m.address, m.process_id, m.at
-FROM unnest(
-    CAST(:job_id AS text[]), CAST(:rank AS integer[]), CAST(:incarnation AS integer[]),
-    CAST(:address AS text[]), CAST(:process_id AS bigint[]), CAST(:at AS timestamptz[])
-) AS m (job_id, rank, incarnation, address, process_id, at)
-JOIN current_ranks AS c USING (job_id, rank, incarnation)
-WHERE (c.address, c.process_id) <> (m.address, m.process_id)
+SELECT job_id, rank, incarnation, r.address, r.process_id, r.registered_at
+FROM {_RECORDS} JOIN current_ranks AS c USING (job_id, rank, incarnation)
+WHERE (c.address, c.process_id) <> (r.address, r.process_id)
 RETURNING job_id, rank, incarnation
-""")
+""")  # noqa: S608 - constant words only
 """Of processes that are known at another address, or under another process id."""
-
-
-_MOVED = ("job_id", "rank", "incarnation", "address", "process_id")
 
 
 async def register_job(connection: AsyncConnection, job: JobRecord) -> bool:
@@ -149,32 +167,13 @@ async def register_ranks(connection: AsyncConnection, ranks: Sequence[RankRecord
     for job_id in job_ids:
         if job_id not in known:
             raise UnknownJobError(job_id)
+    columns = {name: [getattr(rank, name) for rank in ranks] for name in _COLUMNS}
     # In order, so that transactions which add the same nodes wait for one another and not in a circle.
-    nodes = {rank.node: rank.registered_at for rank in sorted(ranks, key=lambda rank: rank.node)}
-    devices = {
-        (rank.node, rank.device): rank.registered_at for rank in sorted(ranks, key=lambda one: (one.node, one.device))
-    }
-    await connection.execute(
-        insert(NodeRow)
-        .values([{"node": node, "first_seen_at": at} for node, at in nodes.items()])
-        .on_conflict_do_nothing()
-    )
-    await connection.execute(
-        insert(DeviceRow)
-        .values([{"node": node, "device": device, "first_seen_at": at} for (node, device), at in devices.items()])
-        .on_conflict_do_nothing()
-    )
-    rows = await connection.execute(
-        insert(RankRow)
-        .values([asdict(rank) for rank in ranks])
-        .on_conflict_do_nothing()
-        .returning(RankRow.job_id, RankRow.rank, RankRow.incarnation)
-    )
-    news = {tuple(row) for row in rows}
+    for statement in (_ADD_NODES, _ADD_DEVICES):
+        await connection.execute(statement, columns)
+    news = {tuple(row) for row in await connection.execute(_ADD_RANKS, columns)}
     if len(news) < len(ranks):
-        columns = {name: [getattr(rank, name) for rank in ranks] for name in _MOVED}
-        moved = await connection.execute(_MOVE, {**columns, "at": [rank.registered_at for rank in ranks]})
-        news |= {tuple(row) for row in moved}
+        news |= {tuple(row) for row in await connection.execute(_MOVE, columns)}
     return [(rank.job_id, rank.rank, rank.incarnation) in news for rank in ranks]
 
 

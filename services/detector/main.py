@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 
-from evenkeel.contracts.topics import OBSERVATIONS
+from evenkeel.contracts.topics import FRAMES
 from evenkeel.services.common.backoff import Reachability
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.health import Health, health_server, ready_file
@@ -51,12 +51,12 @@ async def serve(settings: DetectorSettings) -> None:
     loop = ConsumeLoop(
         KafkaConsumer(
             config,
-            topics=[OBSERVATIONS.name],
+            topics=[FRAMES.name],
             group=settings.detector_group,
             on_change=health.witness("kafka", "consumer"),
         ),
         handler,
-        decoders={OBSERVATIONS.name: decode_observations},
+        decoders={FRAMES.name: decode_observations},
         dead_letters=DeadLetters(producer, kafka_metrics, group=settings.detector_group),
         metrics=kafka_metrics,
         worker=worker,

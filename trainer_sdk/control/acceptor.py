@@ -1,15 +1,15 @@
 """The rank's half of the protocol, pure: which plan this rank is promised to, carries, or moves by.
 
 A single-decree acceptor per attempt at a plan (Lamport, "Paxos Made Simple", 2001): the scheduler decides, the rank
-reports. Whatever state a rank is in, a greater ballot gets an answer, so no rank can keep a later plan from being made:
+reports, and no rank can keep a later plan from being made:
 
 - Prepare with a greater ballot is noted, and answered with all that the rank has; in mode RECOVER once it is parked.
 - Commit is taken for any ballot that is not below the promise and leads beyond what is committed or in force. It
   replaces what was committed before and is not applied.
-- A commit is handed over once, and the hand-over ends: as applied, or as failed with a reason. The rank counts as
-  RESHAPING from the hand-over until it says where it is.
-- A commit in mode BOUNDARY leaves only at the boundary, or to a rank that is JOINING and has no boundary. A prepared
-  RECOVER hides it; the Abort of that RECOVER shows it again, because it was decided and the RECOVER was not.
+- A commit is handed over once, and that ends as applied, or as failed: the rank is RESHAPING until it says where it is.
+- A commit in mode BOUNDARY leaves only at the boundary, or to a rank that has no part in it: one that is JOINING, or
+  PARKED in an epoch that others have left. A prepared RECOVER hides it; the Abort of that RECOVER shows it again,
+  because it was decided and the RECOVER was not.
 """
 
 from dataclasses import replace
@@ -139,10 +139,8 @@ class Acceptor:
         """Take a decision in. No Prepare is needed before: a scheduler that restarted in between need not repeat it.
 
         Raises:
-            StaleBallotError: The promise is to a greater ballot, or to another plan of this one; or another plan is
-                committed for this epoch, or a later one.
-            FinishedError: The rank is done.
-            ValueError: No plan can have that epoch.
+            StaleBallotError: As for :meth:`prepare`; or another plan is committed for this epoch.
+            FinishedError, ValueError: As for :meth:`prepare`.
         """
         plan = commit.reshape
         self._refuse_far(plan.epoch)
@@ -161,7 +159,7 @@ class Acceptor:
         """Forget a plan that is not committed; its Prepare, should it come after this, is stale.
 
         Raises:
-            ValueError: No plan can have that epoch.
+            ValueError: As for :meth:`prepare`.
         """
         self._refuse_far(ballot.epoch)
         self._promise(ballot)
@@ -182,7 +180,7 @@ class Acceptor:
     def interrupt(self, epoch: int, *, leave: bool) -> None:
         """Stop waiting and park, or end the process.
 
-        An epoch that this rank has not heard of stands for the newest that it has: plans to come are not interrupted.
+        An epoch that it has not heard of stands for the newest that it has: plans to come are not interrupted.
 
         Raises:
             StaleBallotError: The rank is already beyond ``epoch``.
@@ -203,7 +201,10 @@ class Acceptor:
         """
         visible, rest = visible_commit(self.standing), self._rest
         assert not isinstance(self.standing, Switching), "a hand-over ends before the next one"
-        if visible is None or visible.reshape.mode not in _TAKEN_IN.get(self._said.phase, ()):
+        if visible is None:
+            return None
+        left_behind = self._said.phase is RankPhase.PARKED and visible.from_epoch != self._said.epoch
+        if not left_behind and visible.reshape.mode not in _TAKEN_IN.get(self._said.phase, ()):
             return None
         if epoch is not None and visible.reshape.epoch != epoch:
             return None
@@ -221,14 +222,13 @@ class Acceptor:
         """The training thread cannot go over; what it says next tells where that leaves it."""
         if isinstance(self.standing, Switching):
             self.standing = replace(self.standing, failure=reason)
-            if self.standing.plan_id:
-                self._failed = self.standing.epoch, reason
+            self._failed = (self.standing.epoch, reason) if self.standing.plan_id else self._failed
 
     def publish(self, said: RankState) -> None:
         """The training thread says where it is. An epoch in it that is new is applied, and what led there is over.
 
         Raises:
-            ValueError: Its epoch is older than the one before, or it claims to be RESHAPING, which is not its to say.
+            ValueError: Its epoch is older than the one before, or it claims to be RESHAPING.
         """
         if said.epoch < self._said.epoch:
             raise ValueError(f"epoch {said.epoch} cannot follow epoch {self._said.epoch}")

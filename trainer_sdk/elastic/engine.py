@@ -15,7 +15,7 @@ import torch
 
 from evenkeel.layouts.layout import Layout
 from evenkeel.layouts.rank_state import RankPhase
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2 as pb
 from evenkeel.trainer_sdk.control.cycle import Action, RankCycle, Way
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.state import Commit

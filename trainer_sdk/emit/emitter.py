@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
 
@@ -18,7 +18,7 @@ class Emitter(Protocol):
     def emit_later(self, build: Callable[[], Measured]) -> None:
         """One finished iteration; another thread sorts what was measured of it, in its turn."""
 
-    def emit_event(self, event: telemetry_pb2.ProcessEvent) -> None:
+    def emit_event(self, event: process_pb2.ProcessEvent) -> None:
         """Something happened to a process; sent at once rather than with the next batch."""
 
     def close(self, timeout_seconds: float = 1.0) -> None:
@@ -34,7 +34,7 @@ class NullEmitter:
     def emit_later(self, build: Callable[[], Measured]) -> None:
         """Forget the iteration."""
 
-    def emit_event(self, event: telemetry_pb2.ProcessEvent) -> None:
+    def emit_event(self, event: process_pb2.ProcessEvent) -> None:
         """Forget the event."""
 
     def close(self, timeout_seconds: float = 1.0) -> None:

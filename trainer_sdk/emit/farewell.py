@@ -8,7 +8,7 @@ import re
 import sys
 import time
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2 as pb
 
 _OF_A_PEER = re.compile(
     r"gloo|nccl|connection (?:closed|reset) by peer|socket ?timeout|broken pipe|connection refused", re.IGNORECASE

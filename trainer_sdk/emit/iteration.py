@@ -4,7 +4,7 @@ import time
 from contextlib import nullcontext
 from typing import Any, Protocol, Self
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.trainer_sdk.devices.device import ComputeKind
 from evenkeel.trainer_sdk.emit.left_value import LeftValue
 from evenkeel.trainer_sdk.emit.measured import Measured

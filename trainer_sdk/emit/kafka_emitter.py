@@ -19,8 +19,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from evenkeel.contracts.headers import record_headers
-from evenkeel.contracts.topics import RECORDS
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.contracts.topics import BATCHES
+from evenkeel.telemetry.v2 import process_pb2 as pb
+from evenkeel.telemetry.v2.batch_pb2 import Batch
+from evenkeel.trainer_sdk.emit.batch import BatchBuilder, Source
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.producer import (
     SEND_TIMEOUT_SECONDS,
@@ -29,7 +31,7 @@ from evenkeel.trainer_sdk.emit.producer import (
     create_producer,
 )
 from evenkeel.trainer_sdk.emit.progress import ProgressMark, ProgressReports
-from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
+from evenkeel.trainer_sdk.emit.readings import HostReadings
 
 DEFAULT_CAPACITY = 2048
 _MAX_PER_RECORD = 256  # a sample is 100 to 1,000 bytes, a request at most 1 MiB
@@ -51,7 +53,7 @@ class KafkaEmitter:
         bootstrap_servers: ``host:port[,host:port]``.
         source: Who emits.
         capacity: Entries kept while Kafka is away; the oldest go first.
-        reports_progress: False for a process without training thread, such as a launcher.
+        reports_progress: False for a process without training thread, such as a launcher; it reads no host either.
         progress_interval_seconds: Shortest time between two progress reports.
     """
 
@@ -72,8 +74,9 @@ class KafkaEmitter:
         self._num_dropped = 0
         self._num_sent = 0
         self._pending: list[_Entry] = []
-        self._builder = RecordBuilder(source)
+        self._builder = BatchBuilder(source)
         self._reports = ProgressReports(self.progress, progress_interval_seconds) if reports_progress else None
+        self._readings = HostReadings() if reports_progress else None
         self._warned = False
         self._scope: asyncio.Timeout | None = None
         self._close_at_seconds: float | None = None
@@ -162,15 +165,16 @@ class KafkaEmitter:
                     async with asyncio.timeout(_LOOK_SECONDS):
                         await woken.wait()
             woken.clear()
-            record = self._next_record()
-            if record is not None:
+            batches = self._next_batches()
+            for batch in batches:
                 async with self._limit(SEND_TIMEOUT_SECONDS):
                     await producer.send_and_wait(
-                        RECORDS.name,
-                        record.SerializeToString(),
+                        BATCHES.name,
+                        batch.SerializeToString(),
                         key=self._source.job_id.encode(),
-                        headers=record_headers(RECORDS, "evenkeel/trainer_sdk"),
+                        headers=record_headers(BATCHES, "evenkeel/trainer_sdk"),
                     )
+            if batches:
                 self._sent()
 
     def _sent(self) -> None:
@@ -180,7 +184,7 @@ class KafkaEmitter:
             self._warned = False
             _logger.warning("Kafka is back; %d samples were dropped in all", self._num_dropped)
 
-    def _next_record(self) -> pb.Record | None:
+    def _next_batches(self) -> list[Batch]:
         if self._pending and len(self._queue) >= self._capacity:
             self._num_dropped += len(self._pending)
             self._pending = []
@@ -193,9 +197,16 @@ class KafkaEmitter:
             elif (built := self._build(entry)) is not None:
                 measured.append(built)
         progress = self._reports.take(time.perf_counter(), time.time()) if self._reports else None
-        if not measured and not events and progress is None:
-            return None
-        return self._builder.build(measured=measured, events=events, progress=progress, num_dropped=self._num_dropped)
+        reading = self._readings.take(time.monotonic(), time.time()) if self._readings else None
+        if not measured and not events and progress is None and reading is None:
+            return []
+        return self._builder.build(
+            measured=measured,
+            events=events,
+            progress=progress,
+            readings=[] if reading is None else [reading],
+            num_dropped=self._num_dropped,
+        )
 
     def _build(self, entry: Callable[[], Measured]) -> Measured | None:
         try:

@@ -3,7 +3,7 @@
 from time import perf_counter
 from typing import NamedTuple
 
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2 as pb
 
 Reached = tuple[str, tuple[int, ...], float, tuple[int, int]]
 """An operation, the ranks it waits for, when it was reached on ``time.perf_counter``, and iteration and epoch."""

@@ -114,7 +114,7 @@ class AssignedConsumer:
         self._started().seek(TopicPartition(*partition), offset)
 
     async def start_offset(self, partition: Partition) -> int:
-        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`; one whose records are gone begins at those left."""
+        """See :class:`~evenkeel.services.common.kafka.ports.Consumer`."""
         client, each = self._started(), TopicPartition(*partition)
 
         async def first() -> int:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.observation import Observation
+from evenkeel.services.detector.domain.frames.observation import Observation
+from evenkeel.services.detector.domain.job import Finding, JobDetector
 
 _log = structlog.get_logger(__name__)
 

@@ -21,10 +21,10 @@ from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_t
 from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
 from evenkeel.services.detector.adapters.observation_codec import Arrived
 from evenkeel.services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
-from evenkeel.services.detector.domain.detector import Finding
-from evenkeel.services.detector.domain.observation import FrameObservation, LivenessObservation, Observation
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.findings.verdict import Verdict
+from evenkeel.services.detector.domain.frames.observation import FrameObservation, LivenessObservation, Observation
+from evenkeel.services.detector.domain.job import Finding
+from evenkeel.services.detector.domain.profile.profile import Profile
 from evenkeel.services.detector.metrics import DetectorMetrics
 
 _RETRY_SECONDS = 2.0

@@ -18,7 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from evenkeel.services.detector.domain.state import kept_fields
+from evenkeel.services.detector.domain.memory.state import kept_fields
 
 FORMAT = 2
 """Raised when a stored snapshot can no longer be read as before."""

@@ -8,12 +8,12 @@ import numpy.typing as npt
 from evenkeel.services.detector.domain.device_health import QUIET, DeviceHealth
 from evenkeel.services.detector.domain.device_levels import HealthChange
 from evenkeel.services.detector.domain.device_offsets import BASELINE_AFTER_RESHAPE, BASELINE_OBSERVATIONS
-from evenkeel.services.detector.domain.frame_layout import FrameLayout
-from evenkeel.services.detector.domain.frame_table import LOG_RATIO, SECONDS
-from evenkeel.services.detector.domain.middle import median
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.state import GIVEN
-from evenkeel.services.detector.domain.workload import WorkExpectation, compare
+from evenkeel.services.detector.domain.expectation.workload import WorkExpectation, compare
+from evenkeel.services.detector.domain.frames.layout import FrameLayout
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.frames.table import LOG_RATIO, SECONDS
+from evenkeel.services.detector.domain.memory.middle import median
+from evenkeel.services.detector.domain.memory.state import GIVEN
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from evenkeel.services.detector.domain.device_tables import COUNTS, FLAGS, NUMBERS
 from evenkeel.services.detector.domain.device_tests import NUM_TESTS
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.state import DERIVED
-from evenkeel.services.detector.domain.table_row import TableRow
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.memory.state import DERIVED
+from evenkeel.services.detector.domain.memory.table_row import TableRow
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
@@ -215,7 +215,7 @@ class DeviceBank:
                 nodes[row] = node
                 devices[row] = device
             rows[entry] = row
-        self.located, self._located_rows = frame.integers[:2].copy(), rows
+        self.located, self._located_rows = np.stack((frame.ranks, frame.incarnations)), rows
         self._places = frame.nodes, frame.devices
         self._everyone = rows if np.array_equal(rows, np.arange(len(self))) else None
         # Shared with the frame where they are the same.

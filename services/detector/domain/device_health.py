@@ -19,8 +19,8 @@ from evenkeel.services.detector.domain.device_tests import NUM_TESTS, advance
 from evenkeel.services.detector.domain.frame_centre import FrameCentre
 from evenkeel.services.detector.domain.frame_terms import few_ranks, limits, offset_memory, smallest_scale
 from evenkeel.services.detector.domain.level import INTERVAL_SCALES
+from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.noise import Noise
-from evenkeel.services.detector.domain.state import DERIVED, GIVEN
 from evenkeel.services.detector.domain.wandering import Wandering
 
 Floats = npt.NDArray[np.float64]

@@ -16,8 +16,8 @@ from evenkeel.services.detector.domain.device_tables import (
     SINCE_CHANGE,
     TO_BASELINE,
 )
-from evenkeel.services.detector.domain.middle import middle_of, selected
-from evenkeel.services.detector.domain.state import DERIVED
+from evenkeel.services.detector.domain.memory.middle import middle_of, selected
+from evenkeel.services.detector.domain.memory.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]

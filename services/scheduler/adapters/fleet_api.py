@@ -6,6 +6,7 @@ Tokens, status codes, deadlines, logs and metrics are the interceptor's
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
@@ -17,6 +18,7 @@ from evenkeel.services.scheduler.adapters import fleet_api_codec as codec
 from evenkeel.services.scheduler.adapters import fleet_api_requests as requests
 from evenkeel.services.scheduler.adapters.fleet_api_errors import SecurityMismatchError
 from evenkeel.services.scheduler.adapters.fleet_api_explanation import explain_plan
+from evenkeel.services.scheduler.adapters.fleet_api_pages import page_of_messages
 from evenkeel.services.scheduler.adapters.fleet_port import FleetPort, HistoryPort, JobNews, JobView
 from evenkeel.services.scheduler.adapters.rank_tls import RankTls, check_security
 
@@ -120,48 +122,37 @@ class FleetApi(pb_grpc.FleetServiceServicer):
         self, request: pb.ListJobsRequest, context: object
     ) -> pb.ListJobsResponse:
         """See the contract. Jobs that run are shown as they are now, others as they ended."""
-        page = await self._history.list_jobs(page_size=request.page_size, page_token=request.page_token)
-        return pb.ListJobsResponse(
-            jobs=[self._job_to_proto(job) for job in page.items], next_page_token=page.next_page_token
+        jobs, token = await page_of_messages(
+            self._history.list_jobs, request.page_size, request.page_token, self._job_to_proto, most_at_once=8
         )
+        return pb.ListJobsResponse(jobs=jobs, next_page_token=token)
 
     async def ListIncidents(  # noqa: N802 - the contract's name
         self, request: pb.ListIncidentsRequest, context: object
     ) -> pb.ListIncidentsResponse:
         """See the contract."""
         await self._require_job(request.job_id)
-        page = await self._history.list_incidents(
-            job_id=request.job_id, page_size=request.page_size, page_token=request.page_token
-        )
-        return pb.ListIncidentsResponse(
-            incidents=[codec.incident_to_proto(incident) for incident in page.items],
-            next_page_token=page.next_page_token,
-        )
+        read = partial(self._history.list_incidents, job_id=request.job_id)
+        incidents, token = await page_of_messages(read, request.page_size, request.page_token, codec.incident_to_proto)
+        return pb.ListIncidentsResponse(incidents=incidents, next_page_token=token)
 
     async def ListVerdicts(  # noqa: N802 - the contract's name
         self, request: pb.ListVerdictsRequest, context: object
     ) -> pb.ListVerdictsResponse:
         """See the contract."""
         await self._require_job(request.job_id)
-        page = await self._history.list_verdicts(
-            job_id=request.job_id, page_size=request.page_size, page_token=request.page_token
-        )
-        return pb.ListVerdictsResponse(
-            verdicts=[codec.verdict_to_proto(verdict) for verdict in page.items],
-            next_page_token=page.next_page_token,
-        )
+        read = partial(self._history.list_verdicts, job_id=request.job_id)
+        verdicts, token = await page_of_messages(read, request.page_size, request.page_token, codec.verdict_to_proto)
+        return pb.ListVerdictsResponse(verdicts=verdicts, next_page_token=token)
 
     async def ListPlans(  # noqa: N802 - the contract's name
         self, request: pb.ListPlansRequest, context: object
     ) -> pb.ListPlansResponse:
         """See the contract."""
         await self._require_job(request.job_id)
-        page = await self._history.list_plans(
-            job_id=request.job_id, page_size=request.page_size, page_token=request.page_token
-        )
-        return pb.ListPlansResponse(
-            plans=[codec.plan_to_proto(status) for status in page.items], next_page_token=page.next_page_token
-        )
+        read = partial(self._history.list_plans, job_id=request.job_id)
+        plans, token = await page_of_messages(read, request.page_size, request.page_token, codec.plan_to_proto)
+        return pb.ListPlansResponse(plans=plans, next_page_token=token)
 
     async def ExplainPlan(  # noqa: N802 - the contract's name
         self, request: pb.ExplainPlanRequest, context: object

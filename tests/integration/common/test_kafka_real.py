@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 
 from evenkeel.services.common.kafka import (
     Batch,
-    FetchedRecords,
     KafkaClientConfig,
     KafkaConsumer,
     KafkaProducer,
@@ -84,21 +83,6 @@ class TestRealKafka(KafkaContract):
         assert sorted(set(collector.numbers)) == list(range(20))
 
     @pytest.mark.asyncio
-    async def test_records_of_a_fetch_come_in_one_buffer_wherever_in_a_batch_reading_begins(
-        self, harness: RealHarness
-    ) -> None:
-        first, second = Kinds(), Kinds()
-        async with harness.producer() as producer:
-            await write(harness, producer, numbers(*range(300)))
-            async with reading(harness, first, producer):
-                await first.until(lambda: len(first.numbers) == 300)
-            second.starts = dict.fromkeys(first.positions, 123)
-            async with reading(harness, second, producer):
-                await second.until(lambda: len(second.numbers) == 177)
-        assert first.kinds == second.kinds == {FetchedRecords}
-        assert second.numbers == list(range(123, 300))
-
-    @pytest.mark.asyncio
     async def test_a_handler_slower_than_a_session_keeps_its_place_and_reads_nothing_twice(
         self, harness: RealHarness
     ) -> None:
@@ -118,7 +102,7 @@ class TestRealKafka(KafkaContract):
     async def test_of_a_transaction_only_what_was_committed_is_read(
         self, harness: RealHarness, kafka_bootstrap: str
     ) -> None:
-        collector = Kinds()
+        collector = Collector()
         async with harness.producer() as producer, reading(harness, collector, producer):
             in_transactions = AIOKafkaProducer(bootstrap_servers=kafka_bootstrap, transactional_id=harness.topic)
             await in_transactions.start()
@@ -144,16 +128,4 @@ class Slow(Collector):
         self.num_batches += 1
         if self.num_batches <= 2:
             await self.worker.run(threading.Event().wait, SESSION_SECONDS + 1.0)
-        return await super().handle(batch)
-
-
-class Kinds(Collector):
-    """Keeps in what kinds of sequences records come."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kinds: set[type] = set()
-
-    async def handle(self, batch: Batch[int]) -> Sequence[Rejection]:
-        self.kinds.add(type(batch.records))
         return await super().handle(batch)

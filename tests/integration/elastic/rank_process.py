@@ -3,6 +3,7 @@
 import json
 import mmap
 import os
+import pickle
 import signal
 import threading
 import time
@@ -14,13 +15,13 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.standing import StaleBallotError
 from evenkeel.trainer_sdk.elastic.engine import Step
+from evenkeel.trainer_sdk.emit.left_value import number
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.emit.progress import ProgressMark
-from evenkeel.trainer_sdk.emit.record_builder import RecordBuilder, Source
 from evenkeel.trainer_sdk.groups.building.assembly import Assembly
 from evenkeel.trainer_sdk.groups.building.builder import StoreGroupBuilder
 from evenkeel.trainer_sdk.groups.delivery import Delivery
@@ -102,18 +103,18 @@ class FatefulMark(ProgressMark):
 
 
 class PipeEmitter:
-    """An emitter that writes samples to the test."""
+    """An emitter that gives the test what was measured."""
 
     def __init__(self, connection: Connection, fate: Fate | None) -> None:
         self.progress = FatefulMark(connection, fate)
-        self._builder = RecordBuilder(Source(job_id="job", rank=0))
         self._connection = connection
 
     def emit_later(self, build: Callable[[], Measured]) -> None:
-        (sample,) = self._builder.build(measured=[build()]).samples
-        self._connection.send_bytes(b"s" + sample.SerializeToString())
+        measured = build()
+        measured.loss, measured.gradient_norm = number(measured.loss), number(measured.gradient_norm)
+        self._connection.send_bytes(b"s" + pickle.dumps(measured))
 
-    def emit_event(self, event: telemetry_pb2.ProcessEvent) -> None:
+    def emit_event(self, event: process_pb2.ProcessEvent) -> None:
         self._connection.send_bytes(b"e" + event.SerializeToString())
 
     def close(self, timeout_seconds: float = 1.0) -> None:

@@ -97,9 +97,9 @@ def final_losses(fleet) -> list[float]:
     """Loss of each iteration as it counts in the end: a roll back leaves samples of steps that were run again."""
     losses = []
     for iteration in range(len(fleet.samples)):
-        samples = [sample for sample in fleet.samples[iteration].values() if sample.HasField("loss")]
-        newest = max(sample.epoch for sample in samples)
-        values = {sample.loss for sample in samples if sample.epoch == newest}
+        samples = [sample for sample in fleet.samples[iteration].values() if sample.loss is not None]
+        newest = max(sample.place.epoch for sample in samples)
+        values = {sample.loss for sample in samples if sample.place.epoch == newest}
         assert len(values) == 1, f"ranks disagree on iteration {iteration}: {values}"
         losses.append(values.pop())
     return losses

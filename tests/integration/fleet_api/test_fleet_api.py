@@ -141,6 +141,29 @@ async def test_one_job_is_told_as_it_is_and_as_it_ended_and_its_own_token_opens_
     assert (known.rank, known.code, known.last_line) == (0, 1, "KeyError: 'loss'")
 
 
+async def test_a_page_of_huge_jobs_ends_before_grpc_refuses_it(api: Api) -> None:
+    num_jobs, num_ranks = 6, 8192
+    for number in range(num_jobs):
+        await register(api, f"huge-{number}")
+        processes = [
+            pb.RankProcess(rank=rank, node=f"node-{rank // 8}", device="gpu0", address=f"10.0.0.1:{rank + 1000}")
+            for rank in range(num_ranks)
+        ]
+        request = pb.RegisterRanksRequest(job_id=f"huge-{number}", processes=processes)
+        await api.stub.RegisterRanks(request, metadata=FLEET)
+        await api.stub.FinishJob(pb.FinishJobRequest(job_id=f"huge-{number}"), metadata=FLEET)
+
+    jobs, token, num_pages = list[pb.Job](), "", 0
+    while token or not num_pages:
+        page = await api.stub.ListJobs(pb.ListJobsRequest(page_token=token), metadata=FLEET)
+        jobs += page.jobs
+        token, num_pages = page.next_page_token, num_pages + 1
+
+    assert sorted(job.job_id for job in jobs) == [f"huge-{number}" for number in range(num_jobs)]
+    assert {len(job.ranks) for job in jobs} == {num_ranks}
+    assert num_pages > 1
+
+
 async def test_what_is_unknown_is_not_found(api: Api) -> None:
     calls: list[Awaitable[object]] = [
         api.stub.GetJob(pb.GetJobRequest(job_id="nobody"), metadata=FLEET),

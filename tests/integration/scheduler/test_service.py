@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from benchmarks.planning.small_jobs import gpt
-from evenkeel.contracts.topics import PLANS, PROFILES, RECORDS, VERDICTS
+from evenkeel.contracts.topics import BATCHES, PLANS, PROFILES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.layouts.codec import layout_to_proto, model_to_proto
 from evenkeel.scheduler.v1 import scheduler_pb2 as pb
@@ -187,7 +187,7 @@ async def test_a_job_survives_deaths_of_ranks_and_of_the_scheduler(
         assert toys.ranks[0].steps >= steps
         told = await read_until(kafka_bootstrap, PLANS.name, toys.job_id, lambda seen: len(applied(seen)) == 2)
         assert applied(told) == [first_epoch, job.epoch]
-        assert await read_until(kafka_bootstrap, RECORDS.name, toys.job_id, bool)
+        assert await read_until(kafka_bootstrap, BATCHES.name, toys.job_id, bool)
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 100) == 0
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from evenkeel.services.detector.domain.hang import find_hangs
-from evenkeel.services.detector.domain.observation import RankProgress
+from evenkeel.services.detector.domain.frames.observation import RankProgress
+from evenkeel.services.detector.domain.processes.hang import find_hangs
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

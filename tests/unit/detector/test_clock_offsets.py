@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenkeel.services.detector.domain.clock_offsets import ClockOffsets
+from evenkeel.services.detector.domain.links.transfers.clocks import ClockOffsets
 
 PAIR = [("a", "b")]
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from river import checks
 
-from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
+from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
 
 
 def test_it_passes_rivers_own_checks_for_estimators() -> None:

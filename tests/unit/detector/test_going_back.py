@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from evenkeel.services.detector.adapters.finding_codec import record_of
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.suspicion import Suspicion
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.probes.desk import Suspicion
 from tests.unit.detector.synthetic import SyntheticJob, Throughput, cube, slow_from, student
 
 PERIOD = 9
@@ -35,7 +35,7 @@ def run_of(
     for number, (start, stop) in enumerate(parts):
         for frame in job.frames(start, stop):
             processes = np.full(len(frame), number if new_processes else 0)
-            frames.append(replace(frame, sequence=len(frames)).with_columns(incarnations=processes))
+            frames.append(replace(frame, sequence=len(frames), incarnations=processes))
     return frames
 
 

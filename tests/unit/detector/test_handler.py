@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from evenkeel.contracts.topics import OBSERVATIONS, VERDICTS
+from evenkeel.contracts.topics import FRAMES, VERDICTS
 from evenkeel.detector.v1 import detector_pb2
 from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, LoopConfig, OutgoingRecord, Partition
 from evenkeel.services.common.metrics import KafkaMetrics
@@ -18,11 +18,12 @@ from evenkeel.services.detector.adapters.handler import DetectorHandler
 from evenkeel.services.detector.adapters.observation_codec import decode_observations
 from evenkeel.services.detector.adapters.snapshot import dump
 from evenkeel.services.detector.adapters.snapshot_store import AnotherInstanceAheadError, JobSnapshot
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.hang_watch import HangWatch
-from evenkeel.services.detector.domain.observation import FrameObservation, Observation
+from evenkeel.services.detector.domain.frames.observation import FrameObservation, Observation
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.processes.hang_watch import HangWatch
 from evenkeel.services.detector.metrics import DetectorMetrics
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import frames_pb2 as pb
+from evenkeel.telemetry.v2 import process_pb2
 from tests.fakes.kafka import FakeBroker, FakeConsumer, FakeProducer
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from
 from tests.unit.detector.wire import death, frame_to_proto, to_record
@@ -62,7 +63,7 @@ class FakeStore:
 class World:
     def __init__(self) -> None:
         self.broker, self.store = FakeBroker(), FakeStore()
-        self.partition = Partition(OBSERVATIONS.name, 0)
+        self.partition = Partition(FRAMES.name, 0)
 
     @contextlib.asynccontextmanager
     async def detector(
@@ -81,11 +82,11 @@ class World:
             snapshot_seconds=snapshot_seconds,
             forget_finished_seconds=forget_finished_seconds,
         )
-        consumer = FakeConsumer(self.broker, topics=[OBSERVATIONS.name], group="detector")
+        consumer = FakeConsumer(self.broker, topics=[FRAMES.name], group="detector")
         loop = ConsumeLoop(
             consumer,
             handler,
-            decoders={OBSERVATIONS.name: decode_observations},
+            decoders={FRAMES.name: decode_observations},
             dead_letters=DeadLetters(producer, metrics, group="detector"),
             metrics=metrics,
             worker=worker,
@@ -221,8 +222,8 @@ async def test_a_job_whose_detector_fails_begins_anew_and_no_other_notices(
     found = {job: [one.kind for one in world.verdicts() if one.job_id == job] for job in ("good", "bad")}
     everything = [detector_pb2.VERDICT_KIND_COMPUTE_SLOW, detector_pb2.VERDICT_KIND_RECOVERED]
     assert found == {job: [*everything, detector_pb2.VERDICT_KIND_FAIL_STOP] for job in found}
-    aside = world.broker.records(OBSERVATIONS.dead_letter_name)
-    assert [pb.Observation.FromString(record.value or b"").frame.iteration for record in aside] == [100]
+    aside = world.broker.records(FRAMES.dead_letter_name)
+    assert [pb.Observation.FromString(record.value or b"").frames.iteration[0] for record in aside] == [100]
 
 
 class Unsavable(JobDetector):
@@ -274,9 +275,9 @@ async def test_poison_goes_aside_and_jobs_do_not_disturb_one_another() -> None:
         for first, second in zip(story("first"), story("second"), strict=True):
             await world.tell(first, second)
             if first.sequence % 40 == 0:
-                await world.broker.append(OutgoingRecord(topic=OBSERVATIONS.name, key=b"x", value=b"\xff\xff"))
+                await world.broker.append(OutgoingRecord(topic=FRAMES.name, key=b"x", value=b"\xff\xff"))
         await world.until_committed(246)
-    assert len(world.broker.records(OBSERVATIONS.dead_letter_name)) == 4
+    assert len(world.broker.records(FRAMES.dead_letter_name)) == 4
     assert sorted(verdict.job_id for verdict in world.verdicts()) == ["first"] * 3 + ["second"] * 3
 
 
@@ -299,7 +300,7 @@ def ended_story() -> list[pb.Observation]:
     messages = story()[:20]
     for rank in range(8):
         ended = death("job", 20 + rank, rank=rank, at_unix_seconds=1_030.0 + rank)
-        ended.liveness.event.kind = pb.PROCESS_EVENT_KIND_FINISHED
+        ended.liveness.event.kind = process_pb2.PROCESS_EVENT_KIND_FINISHED
         messages.append(ended)
     return messages
 
@@ -308,7 +309,7 @@ def ended_story() -> list[pb.Observation]:
 async def test_the_last_frame_of_a_job_that_ended_does_not_make_deaths_of_its_ends() -> None:
     world, messages = World(), ended_story()
     again = death("job", 29, rank=3, at_unix_seconds=1_050.0)
-    again.liveness.event.kind, again.liveness.event.incarnation = pb.PROCESS_EVENT_KIND_STARTED, 1
+    again.liveness.event.kind, again.liveness.event.incarnation = process_pb2.PROCESS_EVENT_KIND_STARTED, 1
     async with world.detector(forget_finished_seconds=1000.0):
         await world.tell(*messages)
         await world.until_committed(len(messages))

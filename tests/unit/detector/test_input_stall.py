@@ -1,12 +1,14 @@
 """Input stalls are told once, if they cost something."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from evenkeel.services.detector.domain.frame_layout import FrameLayout
-from evenkeel.services.detector.domain.frame_table import table_of
-from evenkeel.services.detector.domain.kind import Look
+from evenkeel.services.detector.domain.frames.layout import FrameLayout
+from evenkeel.services.detector.domain.frames.table import table_of
 from evenkeel.services.detector.domain.kinds.input_stall import InputStall
+from evenkeel.services.detector.domain.kinds.kind import Look
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 
@@ -37,7 +39,7 @@ def _look(iteration: int, share: float, rank: int = 2) -> Look:
     frame = next(iter(job.frames(iteration, iteration + 1)))
     count = len(frame.ranks)
     wall_seconds = np.ones(count)
-    frame = frame.with_columns(wall_seconds=wall_seconds, data_seconds=np.where(frame.ranks == rank, share, 0.0))
+    frame = replace(frame, wall_seconds=wall_seconds, data_seconds=np.where(frame.ranks == rank, share, 0.0))
     everybody, nothing = np.ones(count, bool), np.zeros(count, bool)
     return Look(
         frame=frame,

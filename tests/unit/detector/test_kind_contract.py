@@ -1,7 +1,7 @@
 """Every kind, found by being a file, sees every frame of a job once and in order; no kill changes a bit."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 
 import numpy as np
@@ -10,17 +10,17 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain import kind_board
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.kind_board import known_kinds
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.domain.frames.observation import (
     FrameObservation,
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
 )
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.kinds import board as kind_board
+from evenkeel.services.detector.domain.kinds.board import known_kinds
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from, student
 
 NUM_RANKS, NUM_FRAMES = 8, 1000
@@ -32,7 +32,9 @@ def told(frame: FrameObservation, rng: np.random.Generator) -> FrameObservation:
     everybody, tokens = np.ones(count, dtype=np.bool_), rng.integers(1000, 4000, 4).astype(np.float64)
     loss = 3.0 / (1.0 + 0.01 * iteration) * (1.0 + 0.01 * rng.standard_normal())
     stalled = 200 <= iteration < 220 or 700 <= iteration < 705
-    frame = replace(frame, micro_batches=np.column_stack([np.arange(4.0), tokens, tokens**2])).with_columns(
+    frame = replace(
+        frame,
+        micro_batches=np.column_stack([np.arange(4.0), tokens, tokens**2]),
         losses=np.where((np.arange(count) == 5) & (300 <= iteration < 304), 1.5, 1.0) * loss,
         has_loss=everybody,
         gradient_norms=1.0 + 0.1 * rng.random(count) * (iteration > 500),
@@ -44,9 +46,9 @@ def told(frame: FrameObservation, rng: np.random.Generator) -> FrameObservation:
     )
     match iteration % 89:
         case 50:  # one measured nothing
-            return frame.with_columns(compute_seconds=np.where(np.arange(count) == 3, 0.0, frame.compute_seconds))
+            return replace(frame, compute_seconds=np.where(np.arange(count) == 3, 0.0, frame.compute_seconds))
         case 51:  # nobody did
-            return frame.with_columns(compute_seconds=np.zeros(count))
+            return replace(frame, compute_seconds=np.zeros(count))
         case 52:  # some are missing
             return replace(without(frame, 6), missing_ranks=(6, 7))
         case _:
@@ -55,8 +57,9 @@ def told(frame: FrameObservation, rng: np.random.Generator) -> FrameObservation:
 
 def without(frame: FrameObservation, first: int) -> FrameObservation:
     """The entries of a frame before one."""
-    tables = {name: np.ascontiguousarray(getattr(frame, name)[:, :first]) for name in ("numbers", "integers", "flags")}
-    return replace(frame, nodes=frame.nodes[:first], devices=frame.devices[:first], **tables)
+    columns = {each.name: getattr(frame, each.name) for each in fields(frame)}
+    told = {name: column[:first] for name, column in columns.items() if isinstance(column, np.ndarray)}
+    return replace(frame, nodes=frame.nodes[:first], devices=frame.devices[:first], **{**told, "micro_batches": None})
 
 
 def story(seed: int) -> list[FrameObservation]:

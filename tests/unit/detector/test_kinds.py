@@ -6,9 +6,9 @@ import pytest
 from benchmarks.detection.frames import frames_of
 from benchmarks.detection.kinds import WANTED, kind_trace, score_kind
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.kind_board import known_kinds
-from evenkeel.services.detector.domain.verdict import REPORT_ONLY, Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import REPORT_ONLY, Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.kinds.board import known_kinds
 from evenkeel.simulator.afflictions import Affliction
 from tests.unit.detector.synthetic import SyntheticJob, cube, slow_from, verdicts_of
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import (
     LivenessObservation,
     ProcessEvent,
     ProcessEventKind,
     RankProgress,
 )
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.profile.profile import Profile
 from tests.unit.detector.synthetic import SyntheticJob, cube, verdicts_of
 
 

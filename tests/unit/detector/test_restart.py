@@ -6,16 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.detector import Finding, JobDetector
-from evenkeel.services.detector.domain.observation import (
+from evenkeel.services.detector.domain.findings.verdict import Verdict
+from evenkeel.services.detector.domain.frames.observation import (
     LivenessObservation,
     Observation,
     ProcessEvent,
     ProcessEventKind,
 )
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.suspicion import ProbeReport, Suspicion
-from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
+from evenkeel.services.detector.domain.job import Finding, JobDetector
+from evenkeel.services.detector.domain.probes.desk import Suspicion
+from evenkeel.services.detector.domain.profile.profile import Profile
 from tests.unit.detector.synthetic import SyntheticJob, cube
 
 

@@ -12,10 +12,10 @@ from evenkeel.layouts.paths import Paths
 from evenkeel.layouts.routes import Route
 from evenkeel.layouts.timeline import timeline_of
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.detector import JobDetector
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.profile import Profile
-from evenkeel.services.detector.domain.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Verdict, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.job import JobDetector
+from evenkeel.services.detector.domain.profile.profile import Profile
 
 HOME = uniform_layout(num_blocks=4, tensor=1, pipeline=2, data=3, num_micro_batches=12)
 # Rank 1 (replica 0, stage 1) gives two of four away, rank 4 (replica 2, stage 0) one.
@@ -63,7 +63,7 @@ def frames(
         counts = np.array([len(hosted[rank]) for rank in ranks])
         sums = np.array([squares[list(hosted[rank])].sum() for rank in ranks])
         count = len(ranks)
-        yield FrameObservation.of_columns(
+        yield FrameObservation(
             job_id="job",
             sequence=iteration,
             iteration=iteration,

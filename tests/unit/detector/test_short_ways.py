@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from evenkeel.services.detector.adapters.snapshot import dump, load
-from evenkeel.services.detector.domain.detector import JobDetector
 from evenkeel.services.detector.domain.device_health import DeviceHealth
 from evenkeel.services.detector.domain.device_levels import HealthChange
+from evenkeel.services.detector.domain.job import JobDetector
 from tests.unit.detector.synthetic import Noise, SyntheticJob, cube, gaussian, student
 
 NUM_DEVICES = 8

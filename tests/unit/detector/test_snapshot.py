@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from evenkeel.services.detector.adapters.snapshot import SnapshotError, dump, load
-from evenkeel.services.detector.domain.state import DERIVED, GIVEN
+from evenkeel.services.detector.domain.memory.state import DERIVED, GIVEN
 
 
 class Colour(StrEnum):

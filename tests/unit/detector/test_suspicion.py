@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from evenkeel.services.detector.domain.suspicion import (
+from evenkeel.services.detector.domain.frames.probe_reports import ProbeReport
+from evenkeel.services.detector.domain.probes.desk import (
     ITERATIONS_BETWEEN_PROBES,
     LARGEST_MATRIX,
     USUAL_MATRIX,
     Accusation,
-    ProbeReport,
     Standing,
     Suspicion,
     SuspicionDesk,

@@ -246,12 +246,15 @@ def test_a_phase_that_follows_from_plans_is_not_published(mailbox: Mailbox) -> N
 
 
 def test_a_parked_rank_ignores_a_boundary_that_is_lost_and_a_joiner_takes_it() -> None:
-    parked, joiner = Mailbox(rank=1), Mailbox(rank=1)
+    parked, joiner, left_behind = Mailbox(rank=1), Mailbox(rank=1), Mailbox(rank=1)
     parked.publish(state(RankPhase.PARKED))
     for box in (parked, joiner):
         box.commit(commit(1, ApplyMode.BOUNDARY))
     assert taken(parked) is None
     assert taken(joiner) == 1
+    left_behind.publish(state(RankPhase.PARKED, epoch=1))
+    left_behind.commit(replace(commit(3, ApplyMode.BOUNDARY), from_epoch=2))
+    assert taken(left_behind) == 3, "others have left its epoch: it joins them"
 
 
 def test_interrupts_end_with_the_epoch_they_are_about(mailbox: Mailbox) -> None:

@@ -66,7 +66,9 @@ class AcceptorMachine(RuleBasedStateMachine):
     @rule(term=TERMS, epoch=EPOCHS, plan_id=PLANS, mode=MODES)
     def commit(self, term: int, epoch: int, plan_id: str, mode: ApplyMode) -> None:
         plan = self.plan(term, epoch, plan_id, mode)
-        decision = Commit(reshape=plan, from_epoch=0, from_layout=LAYOUT, sources=(0,), steps_applied=self.steps)
+        decision = Commit(
+            reshape=plan, from_epoch=self.epoch, from_layout=LAYOUT, sources=(0,), steps_applied=self.steps
+        )
         promised = self.box.promised
         try:
             self.box.commit(decision)
@@ -111,7 +113,8 @@ class AcceptorMachine(RuleBasedStateMachine):
     def look_while_parked(self) -> None:
         commit = self.box.take()
         if commit is not None:
-            assert commit.reshape.mode is ApplyMode.RECOVER
+            is_left_behind = commit.from_epoch != self.epoch
+            assert commit.reshape.mode is ApplyMode.RECOVER or is_left_behind, "its boundary is lost with its peers"
             self.took(commit)
 
     def took(self, commit: Commit) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from evenkeel.layouts.layout import Position
-from evenkeel.telemetry.v1 import telemetry_pb2 as pb
+from evenkeel.telemetry.v2 import batch_pb2 as pb
 from evenkeel.trainer_sdk.devices.device import Computed
 from evenkeel.trainer_sdk.devices.process_usage import Usage
 from evenkeel.trainer_sdk.elastic.measure.clock import Clock, WaitKind

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from evenkeel.telemetry.v1 import telemetry_pb2
+from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.trainer_sdk.emit.emitter import Emitter
 from evenkeel.trainer_sdk.emit.left_value import number
 from evenkeel.trainer_sdk.emit.measured import Measured
@@ -50,7 +50,7 @@ class NotingEmitter:
         self._newest = build
         self._inner.emit_later(build)
 
-    def emit_event(self, event: telemetry_pb2.ProcessEvent) -> None:
+    def emit_event(self, event: process_pb2.ProcessEvent) -> None:
         """See the port."""
         self._inner.emit_event(event)
 

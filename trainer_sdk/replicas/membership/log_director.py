@@ -133,7 +133,8 @@ class LogDirector:
         writer = threading.Thread(target=self._write, args=(entry,), daemon=True)
         writer.start()
         writer.join(_LEAVE_SECONDS)
-        self._reader.join(_LEAVE_SECONDS)  # it reads that entry; inside torch it would not survive the interpreter
+        if not writer.is_alive():  # else the store is away, and nobody hears of it
+            self._reader.join(_LEAVE_SECONDS)  # it reads that entry; inside torch it would not survive the interpreter
         self.lines.close()
 
     def _leave_now(self) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.middle import median
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.state import DERIVED
-from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.memory.middle import median
+from evenkeel.services.detector.domain.memory.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
 
 _WINDOW = 12
 _STALLS = 3

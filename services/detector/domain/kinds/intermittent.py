@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.observation import FrameObservation
-from evenkeel.services.detector.domain.spell_course import SpellCourse
-from evenkeel.services.detector.domain.verdict import Evidence, Verdict, VerdictKind, verdict_id
+from evenkeel.services.detector.domain.findings.verdict import Evidence, Verdict, VerdictKind, verdict_id
+from evenkeel.services.detector.domain.frames.observation import FrameObservation
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.kinds.spell_course import SpellCourse
 
 _TOLD = 8
 _REPUBLISH_AT = 0.1

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.middle import median
-from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.memory.middle import median
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

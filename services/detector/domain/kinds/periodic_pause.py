@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
 from evenkeel.services.detector.domain.kinds.jitter import FEWEST_TICKS, SHORTEST_PERIOD, slow_iterations
-from evenkeel.services.detector.domain.middle import RecentValues
-from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.memory.middle import RecentValues
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from evenkeel.numeric.compiled import compiled
-from evenkeel.services.detector.domain.frame_layout import FrameLayout
-from evenkeel.services.detector.domain.kind import KindFinding, KindWatch, Look
-from evenkeel.services.detector.domain.rolling import RollingRows
-from evenkeel.services.detector.domain.state import DERIVED
-from evenkeel.services.detector.domain.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.findings.verdict import Evidence, VerdictKind
+from evenkeel.services.detector.domain.frames.layout import FrameLayout
+from evenkeel.services.detector.domain.kinds.kind import KindFinding, KindWatch, Look
+from evenkeel.services.detector.domain.memory.rolling import RollingRows
+from evenkeel.services.detector.domain.memory.state import DERIVED
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
