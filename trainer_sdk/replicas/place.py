@@ -4,17 +4,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import distributed
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from evenkeel.trainer_sdk.groups.errors import PeerLost
 from evenkeel.trainer_sdk.groups.group import Group, Reduction, make_backend
 from evenkeel.trainer_sdk.groups.store.rendezvous import Rendezvous
 from evenkeel.trainer_sdk.groups.waiting import Waiter
 from evenkeel.trainer_sdk.replicas.membership.director import EXIT_EVICTED, Evicted
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 _INNER_TIMEOUT = timedelta(days=1)  # whoever waits here waits for a peer's backward; a peer's end ends the process
 
@@ -85,8 +87,10 @@ def _number(settings: Mapping[str, str], name: str, default: int | None = None) 
     return int(text)
 
 
-def replica_mesh(place: Place) -> DeviceMesh:
+def replica_mesh(place: Place) -> "DeviceMesh":
     """The mesh of the replica's ranks, to shard a model over."""
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - it takes seconds, and few want it
+
     _begin_torch()
     return init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (place.size,))
 

@@ -108,7 +108,7 @@ def start() -> Iterator[Callable[[str, int, int], Torchruns]]:
 def test_a_killed_rank_is_started_again_and_joins(
     start: Callable[[str, int, int], Torchruns], script: str, num_replicas: int, per_replica: int
 ) -> None:
-    settings = {**os.environ, "STEPS": str(STEPS), "PAUSE": "0"}
+    settings = {**os.environ, "STEPS": str(STEPS), "PAUSE": "0", "OMP_NUM_THREADS": "1"}
     alone = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", str(FOLDER / script)],
         env=settings,

@@ -1,0 +1,1 @@
+"""What replicas cost, and how fast they go on."""
