@@ -20,7 +20,7 @@ from evenkeel.offline.formats import RecordingFormat
 from evenkeel.offline.iterations.clocks import ClockChoice, clocks_of
 from evenkeel.offline.iterations.file import read_iterations
 from evenkeel.offline.replay import replay
-from evenkeel.services.detector.domain.verdict import Verdict
+from evenkeel.services.detector.domain.findings.verdict import Verdict
 
 BUDGET = 1e5
 """Healthy iterations of a job per false verdict."""

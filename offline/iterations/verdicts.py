@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from evenkeel.offline.iterations.clocks import ClockChoice, RecordedClocks, clocks_of
 from evenkeel.offline.iterations.file import RecordedIterations
-from evenkeel.services.detector.domain.expectation import ForgettingLeastSquares
+from evenkeel.services.detector.domain.expectation.forgetting_least_squares import ForgettingLeastSquares
+from evenkeel.services.detector.domain.findings.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 from evenkeel.services.detector.domain.residual.clocks import Clock, smallest_scales
 from evenkeel.services.detector.domain.scan.devices import DeviceScan, SpeedChange
-from evenkeel.services.detector.domain.verdict import Culprit, Evidence, Verdict, VerdictKind, verdict_id
 
 Floats = npt.NDArray[np.float64]
 
