@@ -27,6 +27,7 @@ from torch import nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.speed.quota import cores
 from evenkeel.trainer_sdk.emit.emitter import NullEmitter
 from evenkeel.trainer_sdk.emit.measured import Measured
 from evenkeel.trainer_sdk.run import Run
@@ -89,7 +90,7 @@ def case(name: str, num_iterations: int) -> dict[str, object]:
         if name == "busy":
             beside.enter_context(_busy_processes())
         if name == "quota":
-            beside.enter_context(_quota(ranks[1].pid))
+            beside.enter_context(cores([ranks[1].pid], _QUOTA_CORES))
         if name == "stopped":
             _stop_now_and_then(ranks[1])
         if any(rank.wait() for rank in ranks):
@@ -152,25 +153,6 @@ def _busy_processes() -> Iterator[None]:
 def _spin() -> None:
     while True:
         sum(range(1000))
-
-
-@contextmanager
-def _quota(pid: int) -> Iterator[None]:
-    first, second = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
-    old = first.is_dir()
-    group = (first if old else second) / f"evenkeel-clocks-{os.getpid()}"
-    period = 100_000
-    group.mkdir()
-    try:
-        if old:
-            (group / "cpu.cfs_period_us").write_text(str(period))
-            (group / "cpu.cfs_quota_us").write_text(str(round(_QUOTA_CORES * period)))
-        else:
-            (group / "cpu.max").write_text(f"{round(_QUOTA_CORES * period)} {period}")
-        (group / "cgroup.procs").write_text(str(pid))
-        yield
-    finally:
-        group.rmdir()  # its process has ended
 
 
 def _stop_now_and_then(process: subprocess.Popen[bytes]) -> None:
