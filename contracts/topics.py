@@ -4,7 +4,7 @@ The key of every record is the job id in UTF-8, so a job's records stay in order
 consumer. Breaking changes of a message get a new topic with a higher version.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 DEAD_LETTER_SUFFIX = ".dlq"
@@ -48,8 +48,6 @@ BATCHES = Topic(
     consumers=("telemetry",),
     retention=timedelta(days=1),
 )
-RECORDS = replace(BATCHES, message="evenkeel.telemetry.v1.Record")
-"""The same topic for those who still write messages of the version before; headers tell them apart."""
 FRAMES = Topic(
     name="evenkeel.telemetry.frames.v1",
     message="evenkeel.telemetry.v2.Observation",

@@ -23,8 +23,6 @@ from evenkeel.detector.v1 import detector_pb2
 from evenkeel.history.vocabulary import PlanState, VerdictKind
 from evenkeel.layouts.codec import layout_from_proto
 from evenkeel.scheduler.v1 import scheduler_pb2
-from evenkeel.services.telemetry.adapters.record_bridge import batches_of
-from evenkeel.telemetry.v1.telemetry_pb2 import Record
 from evenkeel.telemetry.v2 import process_pb2
 from evenkeel.telemetry.v2.batch_pb2 import MARK_RESHAPE, Batch
 
@@ -37,11 +35,11 @@ def add_message(log: RunLog, topic: str, value: bytes, received_at: float) -> No
         layouts.layout.LayoutError: A plan carries an impossible layout.
     """
     if topic == BATCHES.name:
-        for batch in _batches_in(value):
-            if list(batch.job_id) == [log.job_id]:
-                log.num_dropped[batch.rank[0], batch.incarnation[0]] = batch.num_dropped[0]
-                log.extend(_samples(batch))
-                log.extend(_processes(batch, received_at))
+        batch = Batch.FromString(value)
+        if list(batch.job_id) == [log.job_id]:
+            log.num_dropped[batch.rank[0], batch.incarnation[0]] = batch.num_dropped[0]
+            log.extend(_samples(batch))
+            log.extend(_processes(batch, received_at))
     elif topic == VERDICTS.name:
         verdict = detector_pb2.Verdict.FromString(value)
         if verdict.job_id == log.job_id:
@@ -54,11 +52,6 @@ def add_message(log: RunLog, topic: str, value: bytes, received_at: float) -> No
         plan = scheduler_pb2.Plan.FromString(value)
         if plan.job_id == log.job_id:
             log.add_plan(plan_seen(plan, received_at))
-
-
-def _batches_in(value: bytes) -> list[Batch]:
-    batch = Batch.FromString(value)
-    return [batch] if batch.num_iterations else batches_of(Record.FromString(value))
 
 
 def _samples(batch: Batch) -> Iterator[RankSample]:

@@ -15,8 +15,6 @@ from google.protobuf.message import DecodeError
 
 from evenkeel.offline.errors import RecordingError
 from evenkeel.offline.skipped import Skipped
-from evenkeel.services.telemetry.adapters.record_bridge import batches_of
-from evenkeel.telemetry.v1.telemetry_pb2 import Record
 from evenkeel.telemetry.v2.batch_pb2 import Batch
 from evenkeel.telemetry.v2.frames_pb2 import Observation
 
@@ -165,8 +163,6 @@ def _parsed(path: Path, number: int, kind: type[Message], content: bytes, skippe
         message = kind.FromString(content)
         found = [message]
         word, problem = ("", "") if job_of(message) else ("no_job", "names no job; is it a samples file?")
-        if isinstance(message, Batch) and not message.num_iterations:
-            found = [*batches_of(Record.FromString(content))]
     except DecodeError as error:
         word, problem = "malformed", f"is no {kind.DESCRIPTOR.full_name}: {error}"
     if kind is Batch and _kind_of(content) is Observation:

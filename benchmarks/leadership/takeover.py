@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import tempfile
@@ -93,6 +94,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--jobs", type=int, nargs="+", default=[1, 100])
     options = parser.parse_args()
+    logging.disable(logging.ERROR)  # gRPC tells of every stream that its client left
     with servers() as alive:
         rows = asyncio.run(measure(alive, options.runs, options.jobs))
     print("".join(f"{column:>14}" for column in COLUMNS))

@@ -34,14 +34,20 @@ SMALL = ("--models", "llama2-7b")
 PARTS = {
     "hundred_thousand": Part(
         module="hundred_thousand",
-        full=("--days", "1", "--seeds", "2"),
+        full=("--days", "0.5"),
         quick=("--days", "0.1", "--stalls", "15"),
     ),
-    "recurring": Part(module="recurring", quick=("--iterations", "300", "--intensities", "heavy")),
+    "recurring": Part(
+        module="recurring", full=("--iterations", "2000"), quick=("--iterations", "300", "--intensities", "heavy")
+    ),
     "baselines": Part(module="baselines", quick=("--traces", "4", *SMALL)),
     "resihp": Part(module="resihp", full=("--seeds", "1"), quick=("--parts", "table6", *SMALL)),
     "fig2": Part(module="amplification"),
-    "availability": Part(module="availability", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
+    "availability": Part(
+        module="availability",
+        full=("--devices", "8192", "--seeds", "1", "--widths", "32"),
+        quick=("--devices", "4096", "--seeds", "1", "--widths", "32"),
+    ),
     "spare_domains": Part(module="spare_domains", quick=("--devices", "4096", "--seeds", "1", "--widths", "32")),
     "half_lost": Part(module="half_lost", full=("--every", "32"), quick=("--every", "256")),
     "half_lost_replicas": Part(

@@ -30,6 +30,7 @@ from benchmarks.planning.tables import span, table, write_json
 
 PARTS = ("table6", "stalls", "fig9", "fig10")
 _HOUR = 3600.0
+_cell = partial(span, between="-")
 
 
 def lines_of(
@@ -49,16 +50,16 @@ def lines_of(
     header = [*keys, *systems, "bound", "of bound", *(f"/ {rival}" for rival in rivals)]
     found = []
     for names, some in lines.items():
-        cells = [span([100.0 * row["systems"][name]["throughput"] for row in some]) for name in systems]
+        cells = [_cell([100.0 * row["systems"][name]["throughput"] for row in some]) for name in systems]
         ended = [sum(row["systems"][name]["ended"] > 0.0 for row in some) for name in systems]
         cells = [f"{cell} ({count} end)" if count else cell for cell, count in zip(cells, ended, strict=True)]
         own = [row["systems"][OURS[0]] for row in some]
-        cells.append(span([100.0 * row["bound"] for row in some]))
-        cells.append(span([100.0 * each["of_bound"] for each in own]))
+        cells.append(_cell([100.0 * row["bound"] for row in some]))
+        cells.append(_cell([100.0 * each["of_bound"] for each in own]))
         for rival in rivals:
             theirs = [row["systems"][rival]["throughput"] for row in some]
             ratios = [each["throughput"] / other for each, other in zip(own, theirs, strict=True)]
-            cells.append(span(ratios, 2) + " x")
+            cells.append(_cell(ratios, 2))
         found.append([*names, *cells])
     return header, found
 

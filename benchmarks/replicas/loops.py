@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import torch
 from torch import distributed, nn
-from torch.distributed import PrefixStore, TCPStore
 from torch.nn.parallel import DistributedDataParallel
 
+from evenkeel.trainer_sdk.groups.c10d import c10d
 from evenkeel.trainer_sdk.replicas import Place, join_replicas
 
 Step = Callable[[], None]
@@ -26,8 +26,8 @@ def make_model(num_parameters: int) -> nn.Module:
 
 
 def _batches(model: nn.Module, tokens: int) -> list[torch.Tensor]:
-    width = model[0].in_features  # type: ignore[union-attr]
-    return [torch.randn(tokens, int(width), generator=torch.Generator().manual_seed(each)) for each in range(4)]
+    width = next(model.parameters()).shape[1]
+    return [torch.randn(tokens, width, generator=torch.Generator().manual_seed(each)) for each in range(4)]
 
 
 def ddp(num_parameters: int, tokens: int, per_rank: int) -> Step:
@@ -82,5 +82,5 @@ def begin_rank(address: str, rank: int, num_ranks: int) -> None:
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
     host, port = address.split(":")
-    store = PrefixStore("ddp", TCPStore(host, int(port), is_master=False))
+    store = c10d.PrefixStore("ddp", c10d.TCPStore(host, int(port), is_master=False))
     distributed.init_process_group("gloo", store=store, rank=rank, world_size=num_ranks)

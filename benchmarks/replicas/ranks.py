@@ -1,14 +1,14 @@
 """Processes of a comparison: each rank runs both loops in turns, or one of them for its memory."""
 
+import importlib
 import multiprocessing
 import os
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from torch.distributed import TCPStore
-
 from benchmarks.replicas.loops import begin_rank, ddp, peak_bytes, replicas, timed
+from evenkeel.trainer_sdk.groups.c10d import c10d
 from evenkeel.trainer_sdk.replicas import Place
 
 TOKENS = {1_000_000: 512, 3_000_000: 384, 10_000_000: 256, 50_000_000: 128}
@@ -52,8 +52,10 @@ def peak(address: str, rank: int, case: dict[str, int], which: str, output: Conn
 
 def run(target: Callable[..., None], case: dict[str, int], *arguments: object) -> list[Any]:
     """What every rank of a case says."""
+    for name in ("torch._dynamo", "torch.distributed.tensor"):  # each rank would load them in its first step
+        importlib.import_module(name)
     context = multiprocessing.get_context("fork")  # what is loaded once need not be loaded by each
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = c10d.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     ends, processes = [], []
     for rank in range(case["ranks"]):
         mine, theirs = context.Pipe()

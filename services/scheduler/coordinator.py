@@ -3,6 +3,7 @@
 Not covered: jobs dealt out to several schedulers. One at a time is in charge (``adapters/lease.py``).
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
@@ -21,6 +22,9 @@ from evenkeel.services.scheduler.parts import Parts
 from evenkeel.services.scheduler.served_job import ServedJob
 
 _log = structlog.get_logger(__name__)
+
+_MOST_AT_ONCE = 4
+"""Jobs that are read from the history at the same time: others need the database too."""
 
 
 class Coordinator:
@@ -52,11 +56,18 @@ class Coordinator:
         Raises:
             OperationalError, InterfaceError, OSError, TimeoutError: The database is away.
         """
-        for job_id in await self._parts.store.unfinished_jobs():
-            if job_id not in self._jobs:
+        places = asyncio.Semaphore(_MOST_AT_ONCE)
+
+        async def take_up(job_id: str) -> None:
+            async with places:
                 job = self._new(job_id)
                 await job.resume()
                 self._add(job_id, job)
+
+        waiting = [job_id for job_id in await self._parts.store.unfinished_jobs() if job_id not in self._jobs]
+        for error in await asyncio.gather(*map(take_up, waiting), return_exceptions=True):
+            if error is not None:
+                raise error
         return len(self._jobs)
 
     async def register_job(self, job: JobRecord) -> JobView:

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from evenkeel.contracts.topics import RECORDS
+from evenkeel.contracts.topics import BATCHES
 from evenkeel.services.common.database import create_engine
 from evenkeel.services.common.health import Health, health_server, ready_file
 from evenkeel.services.common.kafka import (
@@ -60,7 +60,7 @@ async def serve(settings: TelemetrySettings) -> None:
             heard(reachable, problem)
             handler.kafka_changed(reachable)
 
-        consumer = KafkaConsumer(config, topics=[RECORDS.name], group=settings.telemetry_group, on_change=kafka_changed)
+        consumer = KafkaConsumer(config, topics=[BATCHES.name], group=settings.telemetry_group, on_change=kafka_changed)
         rollup_writer = RollupWriter(
             engine,
             metrics,
@@ -84,7 +84,7 @@ async def serve(settings: TelemetrySettings) -> None:
         loop = ConsumeLoop(
             consumer,
             handler,
-            decoders={RECORDS.name: None},
+            decoders={BATCHES.name: None},
             dead_letters=DeadLetters(producer, kafka_metrics, group=settings.telemetry_group),
             metrics=kafka_metrics,
             worker=worker,

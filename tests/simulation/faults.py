@@ -1,6 +1,6 @@
 """What a seed draws: the job's shape, and what goes wrong when."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 _SHAPES = [(1, 2, 2), (2, 2, 1), (2, 2, 2), (1, 3, 2), (1, 2, 3), (1, 4, 1), (2, 1, 3)]
@@ -32,6 +32,23 @@ class Fault:
     seconds: float = 0.0
     event: str = ""
     nth: int = 0
+
+
+@dataclass
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        broken: Which invariants were broken, with what was seen.
+        num_steps: Steps of the job.
+        num_plans: Plans that were made.
+        trace: What happened, in order.
+    """
+
+    broken: list[str]
+    num_steps: int
+    num_plans: int
+    trace: list[str] = field(repr=False)
 
 
 def drawn(seed: int) -> tuple[Scenario, tuple[Fault, ...]]:

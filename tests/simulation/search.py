@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import structlog
 
-from tests.simulation.faults import Fault, Scenario, drawn
-from tests.simulation.world import Outcome, run
+from tests.simulation.faults import Fault, Outcome, Scenario, drawn
+from tests.simulation.run import run
 
 _MOST_RERUNS = 150
 _LAST_LINES = 40

@@ -16,8 +16,8 @@ from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.standing import Committed, Standing, Switching, without_switch
 from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
 from tests.simulation.faults import Fault, Scenario, drawn
+from tests.simulation.run import run
 from tests.simulation.search import first_broken, quiet, shrunk
-from tests.simulation.world import run
 
 NUM_SEEDS = 200
 

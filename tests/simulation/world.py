@@ -5,9 +5,8 @@ flights, agreement, restore, standstill and planner. The network, the history an
 """
 
 import asyncio
-import random as global_random
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -16,45 +15,17 @@ from evenkeel.history.records import CulpritRecord, JobRecord, RankRecord, Verdi
 from evenkeel.history.vocabulary import VerdictKind
 from evenkeel.layouts import copies
 from evenkeel.layouts.layout import Layout, uniform_layout
-from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
-from evenkeel.services.common.metrics import create_registry
-from evenkeel.services.scheduler.dispatch import protocol
-from evenkeel.services.scheduler.dispatch.board import StateBoard
-from evenkeel.services.scheduler.domain.job_state import RankInfo
-from evenkeel.services.scheduler.domain.profiles import JobProfile
-from evenkeel.services.scheduler.domain.restart import new_job, resumed_job
+from evenkeel.layouts.rank_state import RankPhase, RankState
 from evenkeel.services.scheduler.job_actor import JobActor
-from evenkeel.services.scheduler.last_known import last_known
-from evenkeel.services.scheduler.metrics import SchedulerMetrics
-from evenkeel.services.scheduler.news import Newsroom
-from evenkeel.services.scheduler.parts import Parts
-from evenkeel.services.scheduler.standstill import Standstill
-from evenkeel.trainer_sdk.control import standing
-from evenkeel.trainer_sdk.control.state import ApplyMode, Commit, Reshape
-from tests.simulation.faults import Fault, Scenario
+from evenkeel.trainer_sdk.control.state import Commit
+from tests.simulation.faults import Fault, Outcome, Scenario
 from tests.simulation.history import MemoryHistory
 from tests.simulation.ranks import Meeting, SimulatedRank
+from tests.simulation.scheduler import Scheduler
 from tests.simulation.virtual_loop import VirtualLoop
 
 CALM_SECONDS = 20.0
 _BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@dataclass
-class Outcome:
-    """What came of a run.
-
-    Attributes:
-        broken: Which invariants were broken, with what was seen.
-        num_steps: Steps of the job.
-        num_plans: Plans that were made.
-        trace: What happened, in order.
-    """
-
-    broken: list[str]
-    num_steps: int
-    num_plans: int
-    trace: list[str] = field(repr=False)
 
 
 class World:
@@ -91,7 +62,7 @@ class World:
             job_id="job", name="job", model=self.model, layout=self.home, registered_at=_BEGAN, job_token="token"
         )
         self.history = MemoryHistory(record, self.random)
-        self.scheduler: Scheduler | None = Scheduler(self, JobActorSource(new=record))
+        self.scheduler: Scheduler | None = Scheduler(self, record)
         self._last_disturbance = 0.0
         self._jobs: set[asyncio.Task[None]] = set()
 
@@ -222,7 +193,7 @@ class World:
 
     def restart_scheduler(self) -> None:
         self.disturbed("a scheduler starts")
-        self.scheduler = Scheduler(self, JobActorSource(new=None))
+        self.scheduler = Scheduler(self, None)
 
     # ---- what reaches the scheduler, again and again until it has taken it
 
@@ -237,7 +208,7 @@ class World:
             process_id=1,
             registered_at=self.now(),
         )
-        self._until_taken(lambda actor: actor.take_rank(record), 0.02, lambda: rank.alive)
+        self._until_taken(lambda actor: actor.take_ranks([record]), 0.02, lambda: rank.alive)
 
     def tell(self, kind: VerdictKind, rank: SimulatedRank, seconds: float, throughput: float) -> None:
         culprit = CulpritRecord(
@@ -321,223 +292,3 @@ class World:
             self.broken.append(f"nobody_idle: {len(job.layout.ranks)} of {len(self.home.ranks)} ranks are in use")
         if job.stuck:
             self.broken.append(f"ends: stuck, {job.stuck}")
-
-
-@dataclass
-class JobActorSource:
-    """What a scheduler starts from: a job that has just registered, or the history."""
-
-    new: JobRecord | None
-
-
-class Scheduler:
-    """One scheduler process: the real actor of the job, with simulated calls and history."""
-
-    def __init__(self, world: World, source: JobActorSource) -> None:
-        self.world = world
-        self.actor: JobActor | None = None
-        self.processes = SimulatedProcesses(self)
-        self._tasks: set[asyncio.Task[None]] = set()
-        parts = Parts(
-            store=world.history,  # type: ignore[arg-type]
-            metrics=SchedulerMetrics(create_registry()),
-            spawn=self.spawn,
-            second_look_seconds=2.0,
-            clock=lambda: _BEGAN.timestamp() + world.loop.now,
-        )
-        self.started = self.spawn(self._start(parts, source))
-
-    async def _start(self, parts: Parts, source: JobActorSource) -> None:
-        from benchmarks.planning.small_jobs import WORKLOAD  # noqa: PLC0415 - compiles on import
-
-        news = Newsroom()
-        if source.new is not None:
-            actor = JobActor(new_job(source.new), self.processes, parts, news)  # type: ignore[arg-type]
-            Standstill(self.spawn).attend(actor, self.processes.board)
-        else:
-            await asyncio.sleep(self.world.random.uniform(0.1, 0.5))
-            record = await last_known(parts.store, "job", parts.now())
-            assert record is not None
-            resumed = resumed_job(record)
-            actor = JobActor(resumed.job, self.processes, parts, news)  # type: ignore[arg-type]
-            Standstill(self.spawn).attend(actor, self.processes.board)
-            await actor.resume(resumed)
-        profile = JobProfile(
-            job_id="job", iteration=1, epoch=actor.job.epoch, workload=WORKLOAD, iteration_seconds=0.1, throughputs={}
-        )
-        await actor.take_profile(profile)
-        self.actor = actor
-
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = self.world.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self.world.broken.append(f"fault: the scheduler raised {task.exception()!r}")
-
-    def watches(self, rank: SimulatedRank) -> bool:
-        return (rank.rank, rank.incarnation) in self.processes.known
-
-    def die(self) -> None:
-        """As kill -9: nothing of it runs any more, not even what would clean up."""
-        for task in list(self._tasks):
-            task.remove_done_callback(self._done)
-            task.cancel()
-
-
-class SimulatedProcesses:
-    """Clients of a job's ranks; see :class:`~evenkeel.services.scheduler.processes.Processes`."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.board = StateBoard()
-        self.known: dict[tuple[int, int], SimulatedCalls] = {}
-        self._scheduler = scheduler
-
-    @property
-    def clients(self) -> tuple["SimulatedCalls", ...]:
-        return tuple(self.known.values())
-
-    def add(self, info: RankInfo) -> None:
-        key = info.rank, info.incarnation
-        if info.address and key not in self.known:
-            self.known[key] = SimulatedCalls(self._scheduler.world, key)
-            rank = self._scheduler.world.ranks.get(info.rank)
-            if rank is not None and rank.incarnation == info.incarnation:
-                self._scheduler.world.watched(rank, rank.acceptor.state)
-
-    def forget(self, key: tuple[int, int]) -> None:
-        self.known.pop(key, None)
-
-    def calls(self, infos: Iterable[RankInfo]) -> Mapping[int, "SimulatedCalls"]:
-        found = {info.rank: self.known.get((info.rank, info.incarnation)) for info in infos}
-        return {rank: calls for rank, calls in sorted(found.items()) if calls is not None}
-
-    def drop(self, key: tuple[int, int], *, evict_in_epoch: int | None) -> None:
-        self.forget(key)
-
-    def evict(self, info: RankInfo, epoch: int) -> None:
-        pass
-
-    def close(self) -> None:
-        self.known.clear()
-
-
-class SimulatedCalls:
-    """Calls to one process over a network that delays and loses; see :class:`RankCalls`."""
-
-    def __init__(self, world: World, key: tuple[int, int]) -> None:
-        self._world, self._key = world, key
-
-    async def prepare(self, reshape: protocol.Reshape, timeout_seconds: float) -> RankState:
-        plan = _for_ranks(reshape)
-
-        async def ask(rank: SimulatedRank) -> RankState:
-            rank.acceptor.prepare(plan)
-            rank.changed()
-            self._world.happened("prepared", rank)
-            while (answer := rank.acceptor.answer(plan)) is None:
-                changed = asyncio.Event()
-                rank.watchers.append(changed.set)
-                try:
-                    await changed.wait()
-                finally:
-                    rank.watchers.remove(changed.set)
-            return answer
-
-        return await self._call(ask, timeout_seconds)
-
-    async def commit(self, reshape: protocol.Reshape, decision: protocol.Decision, timeout_seconds: float) -> RankState:
-        commit = Commit(
-            reshape=_for_ranks(reshape),
-            from_epoch=decision.from_epoch,
-            from_layout=decision.from_layout,
-            sources=decision.sources,
-            steps_applied=decision.steps_applied,
-            stand_ins=decision.stand_ins,
-            from_checkpoint=decision.from_checkpoint,
-        )
-
-        async def ask(rank: SimulatedRank) -> RankState:
-            if not self._world.history.is_decided(reshape.plan_id):
-                self._world.broken.append(f"decided_before_commit: {reshape.plan_id}")
-            rank.acceptor.commit(commit)
-            rank.changed()
-            self._world.happened("committed", rank)
-            return rank.acceptor.state
-
-        return await self._call(ask, timeout_seconds)
-
-    async def abort(self, reshape: protocol.Reshape, timeout_seconds: float) -> RankState:
-        async def ask(rank: SimulatedRank) -> RankState:
-            rank.acceptor.abort(reshape.plan_id, Ballot(reshape.term, reshape.epoch))
-            rank.changed()
-            return rank.acceptor.state
-
-        return await self._call(ask, timeout_seconds)
-
-    async def status(self, timeout_seconds: float) -> RankState:
-        async def ask(rank: SimulatedRank) -> RankState:
-            return rank.acceptor.state
-
-        return await self._call(ask, timeout_seconds)
-
-    async def _call(
-        self, ask: Callable[[SimulatedRank], Coroutine[Any, Any, RankState]], timeout_seconds: float
-    ) -> RankState:
-        world, (number, incarnation) = self._world, self._key
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await asyncio.sleep(world.random.uniform(0.0, 0.02))
-                rank = world.ranks.get(number)
-                if world.cut_until.get(number, 0.0) > world.loop.now:
-                    await asyncio.sleep(timeout_seconds)
-                if rank is None or rank.incarnation != incarnation or not rank.alive:
-                    raise protocol.RankAwayError(f"rank {number}.{incarnation} is away")
-                try:
-                    state = await ask(rank)
-                except standing.StaleBallotError as stale:
-                    raise protocol.StaleBallotError(stale.promised, str(stale)) from stale
-                except standing.FinishedError as finished:
-                    raise protocol.RankRefusedError(str(finished)) from finished
-                await asyncio.sleep(world.random.uniform(0.0, 0.02))
-                if world.random.random() < world.scenario.answers_lost or not rank.alive:
-                    await asyncio.sleep(timeout_seconds)
-                return state
-        except TimeoutError as error:
-            raise protocol.RankTimeoutError(f"rank {number}.{incarnation}") from error
-
-
-def _for_ranks(reshape: protocol.Reshape) -> Reshape:
-    return Reshape(
-        job_id=reshape.job_id,
-        plan_id=reshape.plan_id,
-        epoch=reshape.epoch,
-        mode=ApplyMode(reshape.mode.value),
-        to_layout=reshape.to_layout,
-        term=reshape.term,
-    )
-
-
-def run(scenario: Scenario, faults: Iterable[Fault]) -> Outcome:
-    """One world from beginning to end; the same arguments give the same outcome."""
-    global_random.seed(scenario.seed)
-    loop = VirtualLoop()
-    asyncio.set_event_loop(loop)
-    world = World(scenario, tuple(faults), loop)
-
-    def failed(_: object, said: Mapping[str, Any]) -> None:
-        world.broken.append(f"fault: {said.get('exception') or said['message']!r}")
-
-    loop.set_exception_handler(failed)
-    try:
-        return loop.run_until_complete(world.run())
-    finally:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        asyncio.set_event_loop(None)
-        loop.close()

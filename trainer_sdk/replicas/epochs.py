@@ -11,7 +11,7 @@ from evenkeel.trainer_sdk.replicas.membership.director import Director, Evicted
 from evenkeel.trainer_sdk.replicas.membership.patience import Patience
 from evenkeel.trainer_sdk.replicas.membership.roster import Epoch
 from evenkeel.trainer_sdk.replicas.place import Mates, Place
-from evenkeel.trainer_sdk.replicas.shares import Standing, standing_from_text, standing_to_text
+from evenkeel.trainer_sdk.replicas.shares import Standing, StateLostError, standing_from_text, standing_to_text
 from evenkeel.trainer_sdk.replicas.vote import Outcome
 
 _BROKEN_SECONDS = 1.0
@@ -133,17 +133,24 @@ class Epochs:
 
         Raises:
             Evicted: The others go on without this replica.
+            StateLostError: This rank has a part of the state, and nobody has all of it.
         """
         while True:
             number = self._agreed_number()
             self._epoch, self._next = self._director.epoch(number), number
             self._director.entered(self._epoch)
             said: bool | None = None
+            mine = standing()
             try:
                 with self.waiting("meeting"):
-                    said = go_on(self._meet(self._epoch, standing()))
+                    said = go_on(self._meet(self._epoch, mine))
             except (Interrupted, PeerLost) as error:
                 self._broken = str(error)
+            except StateLostError as error:
+                if mine.synced:
+                    raise
+                self._broken = ""
+                self._director.failed(self._epoch, str(error), anew=True)
             if self.all_mates(said is not None):
                 self._broken = ""
                 return bool(said)

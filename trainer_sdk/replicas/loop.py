@@ -1,7 +1,7 @@
 """A training loop's part in a job of replicas: steps that happen on all replicas or on none, whoever dies.
 
-The protocol of a step: local sums, the exchange in the last backward, the vote behind it; after a failure whoever is
-left keeps its sums, runs what is in nobody's, and exchanges again.
+A step: local sums, the exchange in the last backward, the vote behind it; after a failure whoever is left keeps its
+sums, runs what is in nobody's, and exchanges again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ from evenkeel.trainer_sdk.replicas.state import TrainingState
 from evenkeel.trainer_sdk.replicas.vote import Outcome, Said, ballot
 
 _LARGEST_SEED = (1 << 63) - 1
-
+_SETTINGS_TOLERANCE = 1e-6
 Batches = Callable[[int, int], Any]
 """The batch of (step, micro-batch): the same whoever asks, and how often."""
 
@@ -75,7 +75,7 @@ class Replicas:
         self._todo: tuple[int, ...] | None = None  # None = the epoch's share
         self._heard: tuple[float, ...] = ()
         self._last_vote: tuple[float, ...] = ()
-        self._is_open = False
+        self._is_open = self._is_on_trial = False
         self._begin_sums()
 
     # ---- what a loop calls
@@ -117,10 +117,10 @@ class Replicas:
 
         Args:
             loss: A scalar.
-            weight: Its part of the step's mean, for example its number of tokens where the loss is their mean.
+            weight: Its part of the step's mean, for example its tokens where the loss is their mean.
 
         Raises:
-            RuntimeError: There is no micro-batch that has not had its backward.
+            RuntimeError: No micro-batch waits for its backward.
         """
         if not self._owes_backward:
             raise RuntimeError("call run.backward(loss) once for each micro-batch of run.micro_batches(...)")
@@ -170,6 +170,7 @@ class Replicas:
         if self._epochs.agree(heard):
             assert heard is not None, "mates agree on what each of them has heard"
             self._last_vote = self._heard
+            self._check_settings(heard)
             self._complete = tuple(replica for replica, said in heard.said.items() if said.complete)
             self._finish(heard)
             return True
@@ -204,7 +205,6 @@ class Replicas:
         """The step's sums are everywhere: give the loop its gradients."""
         if outcome.weight <= 0.0:
             raise RuntimeError(f"the weights of step {self.step} add up to {outcome.weight}: they must be above 0")
-        self._check_settings(outcome)
         self._buckets.finish(1.0 / outcome.weight, outcome.used)
         if not self._is_complete:
             said = outcome.said.get(self._epochs.place.replica)
@@ -214,14 +214,18 @@ class Replicas:
         self._begin_sums()
 
     def _check_settings(self, outcome: Outcome) -> None:
-        """Before a newcomer does what nobody else does."""
-        mine = self._state.settings
-        others = {said.settings for said in outcome.said.values() if said.complete and said.settings}
-        if mine and others and any(abs(each - mine) > 1e-6 * max(abs(each), abs(mine)) for each in others):
-            raise RuntimeError(
-                f"the optimizer's numbers, such as learning rates, add up to {mine:g} here and to "
-                f"{max(others):g} elsewhere in step {self.step}: give schedules to run.keep(schedule)"
-            )
+        """A newcomer's first whole step must be that of those who were whole before it; nobody else is at risk."""
+        place, mine = self._epochs.place.replica, self._state.settings
+        if not (self._is_on_trial and mine):
+            return
+        others = [said.settings for each, said in outcome.said.items() if each in self._complete and each != place]
+        for theirs in others:
+            if abs(theirs - mine) > _SETTINGS_TOLERANCE * max(abs(theirs), abs(mine)):
+                raise RuntimeError(
+                    f"the optimizer's numbers, such as learning rates, add up to {mine:g} here and to {theirs:g} "
+                    f"elsewhere in step {self.step}: give schedules to run.keep(schedule)"
+                )
+        self._is_on_trial = not self._is_complete
 
     # ---- epochs
 
@@ -247,8 +251,7 @@ class Replicas:
             Interrupted: The epoch is over before all is in place.
             PeerLost: A peer is gone; likewise.
         """
-        left = [standing_from_text(text) for text in self._epochs.epoch.left]
-        settlement = settle(standings, self.num_micro_batches, left)
+        settlement = settle(standings, self.num_micro_batches, map(standing_from_text, self._epochs.epoch.left))
         self._complete = settlement.complete
         self._buckets.enter(self._epochs.group)
         if any(each.complete and not each.synced for each in standings):
@@ -273,6 +276,7 @@ class Replicas:
         self._has_begun = True
         self._is_complete = self._epochs.place.replica in settlement.complete
         if not self._is_complete:
+            self._is_on_trial = True
             self._state.forget()
             self.step, self._last_vote = settlement.step, settlement.last_vote
 

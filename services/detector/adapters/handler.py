@@ -9,20 +9,19 @@ away or slow delays commits and never verdicts: what is saved is taken between t
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
-from evenkeel.services.common.kafka import Batch, OutgoingRecord, Partition, Rejection
+from evenkeel.services.common.kafka import Batch, Partition, Rejection
 from evenkeel.services.common.kafka.ports import Producer
 from evenkeel.services.common.kafka.records import Message
 from evenkeel.services.common.worker import Worker
-from evenkeel.services.detector.adapters.finding_codec import record_of, to_be_told
+from evenkeel.services.detector.adapters.fetched import by_job, is_picture, observe
 from evenkeel.services.detector.adapters.guarded_detector import GuardedDetector
 from evenkeel.services.detector.adapters.observation_codec import Arrived
 from evenkeel.services.detector.adapters.snapshot_store import JobSnapshot, SnapshotStore
 from evenkeel.services.detector.domain.findings.verdict import Verdict
-from evenkeel.services.detector.domain.frames.observation import FrameObservation, LivenessObservation, Observation
 from evenkeel.services.detector.domain.job import Finding
 from evenkeel.services.detector.domain.profile.profile import Profile
 from evenkeel.services.detector.metrics import DetectorMetrics
@@ -46,17 +45,6 @@ class _Watched:
     saving_from: int | None = None
     save_due_seconds: float
     last_seen_seconds: float
-
-
-@dataclass(slots=True)
-class _Observed:
-    """What came of a batch."""
-
-    findings: list[Finding] = field(default_factory=list)
-    outgoing: list[OutgoingRecord] = field(default_factory=list)
-    rejections: list[Rejection] = field(default_factory=list)
-    has_found: list[bool] = field(default_factory=list)
-    num_samples: int = 0
 
 
 class DetectorHandler:
@@ -121,11 +109,11 @@ class DetectorHandler:
 
         What a job's detector fails at concerns no other job, see :class:`GuardedDetector`.
         """
-        by_job = await self._worker.run(_by_job, batch.messages)
+        of_jobs = await self._worker.run(by_job, batch.messages)
         # A snapshot may be written beside the work: what it lacks is noted before, and on the loop's thread alone.
-        watched = [self._begin_batch(batch, job_id, messages) for job_id, messages in by_job.items()]
-        observed = await self._worker.run(_observe, [each.detector for each in watched], list(by_job.values()))
-        for each, messages, has_found in zip(watched, by_job.values(), observed.has_found, strict=True):
+        watched = [self._begin_batch(batch, job_id, messages) for job_id, messages in of_jobs.items()]
+        observed = await self._worker.run(observe, [each.detector for each in watched], list(of_jobs.values()))
+        for each, messages, has_found in zip(watched, of_jobs.values(), observed.has_found, strict=True):
             each.next_offset = max(each.next_offset, messages[-1].record.offset + 1)
             if has_found:
                 _note_news(each, batch, messages)
@@ -146,7 +134,7 @@ class DetectorHandler:
             jobs[job_id] = watched = self._begin(job_id, first)
         # A picture says again what it says until that changes: unless it leads to something, it is worth no snapshot,
         # and those of a job that has ended do not keep it.
-        is_news = not all(_is_picture(each) for message in messages for each in message.content.observations)
+        is_news = not all(is_picture(each) for message in messages for each in message.content.observations)
         if is_news:
             _note_news(watched, batch, messages)
         elif not watched.detector.finished:
@@ -274,51 +262,11 @@ class DetectorHandler:
         self._metrics.jobs.set(sum(len(jobs) for jobs in self._jobs.values()))
 
 
-def _by_job(messages: Sequence[Message[Arrived]]) -> dict[str, list[Message[Arrived]]]:
-    """The observations of each job in their order."""
-    found: dict[str, list[Message[Arrived]]] = {}
-    for message in messages:
-        found.setdefault(message.content.observations[0].job_id, []).append(message)
-    return found
-
-
-def _observe(detectors: Sequence[GuardedDetector], of_jobs: Sequence[Sequence[Message[Arrived]]]) -> _Observed:
-    """The work of a batch: what is there already of a job is taken together; nothing waits for more."""
-    observed = _Observed()
-    for detector, messages in zip(detectors, of_jobs, strict=True):
-        findings, refused = detector.observe([each for message in messages for each in message.content.observations])
-        observed.rejections += _set_aside(messages, refused)
-        observed.findings += to_be_told(findings)
-        observed.has_found.append(bool(findings))
-        observed.num_samples += sum(map(_num_samples, messages))
-    observed.outgoing = [record_of(finding) for finding in observed.findings]
-    return observed
-
-
 def _note_news(watched: _Watched, batch: Batch[Arrived], messages: Sequence[Message[Arrived]]) -> None:
     """What the next snapshot of a job has to hold."""
     if watched.first_unsaved is None:
         watched.first_unsaved = messages[0].record.offset
     watched.last_seen_seconds = batch.received_at_seconds
-
-
-def _is_picture(observation: Observation) -> bool:
-    return isinstance(observation, LivenessObservation) and observation.event is None
-
-
-def _num_samples(message: Message[Arrived]) -> int:
-    """Of all of its frames, which have as many ranks each."""
-    observations = message.content.observations
-    return len(observations) * len(observations[0]) if isinstance(observations[0], FrameObservation) else 0
-
-
-def _set_aside(messages: Sequence[Message[Arrived]], refused: Sequence[tuple[int, Exception]]) -> list[Rejection]:
-    """The records of observations that nobody can take, each once."""
-    owners = [message.record for message in messages for _ in message.content.observations]
-    reasons = {owners[place].offset: (owners[place], repr(error)) for place, error in reversed(refused)}
-    return [
-        Rejection(record=record, error="not_observed", reason=reason) for _, (record, reason) in sorted(reasons.items())
-    ]
 
 
 def _log_verdict(verdict: Verdict) -> None:

@@ -5,7 +5,6 @@ itself, and the guilty one is buried alone: whoever spoils a fetch spoils nothin
 """
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,6 @@ from google.protobuf.message import DecodeError
 from evenkeel.contracts.batches import read_batches
 from evenkeel.contracts.mac import without_signature
 from evenkeel.services.common.kafka import ConsumedRecord, RejectedRecordError, Rejection
-from evenkeel.services.telemetry.adapters.record_bridge import batches_of
 from evenkeel.services.telemetry.domain.observed import Arrived, ArrivedEvent, ArrivedProgress, EventKind
 from evenkeel.services.telemetry.domain.validate import (
     MAX_BATCH_BYTES,
@@ -23,11 +21,9 @@ from evenkeel.services.telemetry.domain.validate import (
     check_event,
     check_progress,
 )
-from evenkeel.telemetry.v1.telemetry_pb2 import Record
 from evenkeel.telemetry.v2 import batch_pb2, process_pb2
 
 _EXPECTED_HEADERS = {"content-type": b"application/protobuf", "ce_type": batch_pb2.Batch.DESCRIPTOR.full_name.encode()}
-_RECORD = Record.DESCRIPTOR.full_name.encode()
 _KINDS = {
     process_pb2.PROCESS_EVENT_KIND_STARTED: EventKind.STARTED,
     process_pb2.PROCESS_EVENT_KIND_DIED: EventKind.DIED,
@@ -89,8 +85,7 @@ def _read(records: Sequence[ConsumedRecord]) -> ArrivedJob:
         RejectedRecordError: Not all of it can be believed.
     """
     try:
-        values = [_value(record) for record in records]
-        message = batch_pb2.Batch.FromString(b"".join(chain.from_iterable(values)))
+        message = batch_pb2.Batch.FromString(b"".join(map(_value, records)))
     except DecodeError as error:
         name = batch_pb2.Batch.DESCRIPTOR.full_name
         raise RejectedRecordError("malformed", f"not an {name}: {error}") from None
@@ -105,8 +100,7 @@ def _read(records: Sequence[ConsumedRecord]) -> ArrivedJob:
         raise RejectedRecordError(error.word, str(error)) from None
     except ValueError as error:
         raise RejectedRecordError("columns", str(error)) from None
-    offsets = np.repeat([record.offset for record in records], [len(value) for value in values])
-    if len(batches) != len(offsets):
+    if len(batches) != len(records):
         raise RejectedRecordError("columns", f"{len(batches)} batches in {len(records)} records")
     job_id, key = batches.job_id[0], records[0].key or b""
     if set(batches.job_id) != {job_id} or job_id.encode() != key:
@@ -121,14 +115,14 @@ def _read(records: Sequence[ConsumedRecord]) -> ArrivedJob:
     }
     arrived = Arrived(
         batches=batches,
-        offsets=offsets,
+        offsets=np.array([record.offset for record in records]),
         progress=list(reports.values()),
         events=[event_from_proto(event) for event in message.events],
     )
     return ArrivedJob(job_id, list(records), arrived)
 
 
-def _value(record: ConsumedRecord) -> list[bytes]:
+def _value(record: ConsumedRecord) -> bytes:
     """The batch's bytes, if there are any and the headers do not say that they are something else.
 
     Raises:
@@ -140,11 +134,9 @@ def _value(record: ConsumedRecord) -> list[bytes]:
     if len(value) > MAX_BATCH_BYTES:
         raise RejectedRecordError("size", f"{len(value)} bytes, at most {MAX_BATCH_BYTES}")
     for name, content in record.headers:
-        if name == "ce_type" and content == _RECORD:
-            return [batch.SerializeToString() for batch in batches_of(Record.FromString(value))]
         if content != _EXPECTED_HEADERS.get(name, content):
             raise RejectedRecordError("version", f"header {name} is {content[:80]!r}, which this version cannot read")
-    return [without_signature(value)]
+    return without_signature(value)
 
 
 def _progress(rank: int, incarnation: int, report: process_pb2.Progress) -> ArrivedProgress:

@@ -87,11 +87,13 @@ def train(
     fate: Fate | None = None,
     num_steps: int = NUM_STEPS,
     pause_seconds: float = 0.0,
+    forget: bool = False,
 ) -> None:
     """A loop of a user's own."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1 + 0.1 * step))
-    kept.append(schedule)
+    if not forget:
+        kept.append(schedule)
     ran: list[int] = []
 
     def batches(step: int, micro_batch: int) -> torch.Tensor:

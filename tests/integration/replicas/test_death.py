@@ -58,3 +58,13 @@ def test_one_dies_while_the_others_recover(start_crew: Callable[..., Crew], fail
     crew.finish()
     assert crew.reports[2].status == -signal.SIGKILL
     check(crew, failure_free, (0, 3))
+
+
+def test_when_all_are_dead_the_job_begins_anew(start_crew: Callable[..., Crew], failure_free: Report) -> None:
+    crew = start_crew(2, {0: Fate(moment="backward"), 1: Fate(moment="exchange")})
+    crew.finish()
+    assert [crew.reports[each].status for each in (0, 1)] == [-signal.SIGKILL] * 2
+    for replica in (0, 1):
+        crew.start(replica)
+    crew.finish()
+    check(crew, failure_free, (0, 1))

@@ -104,3 +104,14 @@ def test_the_newcomer_dies_while_it_catches_up(start_crew: Callable[..., Crew], 
     crew.start(1)
     crew.finish()
     same_everywhere(crew, (0, 1, 2))
+
+
+def test_a_newcomer_with_a_forgotten_schedule_ends_with_a_line(
+    start_crew: Callable[..., Crew], failure_free: Report
+) -> None:
+    crew = start_crew(3, {1: Fate(moment="backward", step=2)}, pause_seconds=0.15, forget=True)
+    crew.until(lambda: crew.reports[1].status is not None, "the death")
+    crew.start(1)
+    crew.finish()
+    assert "give schedules to run.keep" in crew.reports[1].error
+    assert crew.reports[0].losses == pytest.approx(failure_free.losses, rel=1e-5)

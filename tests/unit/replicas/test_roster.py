@@ -89,6 +89,14 @@ def test_groups_are_built_again_once() -> None:
     assert roster.epoch.number == 2
 
 
+def test_newcomers_without_anybody_to_ask_begin_anew_when_all_are_there() -> None:
+    roster = roster_of(2, ready(0), ready(1), ready(0, "new"), gone(1), Again(epoch=3, why="lost", anew=True))
+    assert roster.epoch is None
+    roster.apply(ready(1, "new"))
+    assert members(roster) == [(0, "new", True), (1, "new", True)]
+    assert roster.newest_abrupt == roster.epoch.number == 4
+
+
 def test_what_somebody_left_behind_stays() -> None:
     roster = roster_of(3, ready(0), ready(1), ready(2), gone(1, standing="said"), gone(2))
     assert roster.epoch.left == ("said",)
@@ -100,7 +108,7 @@ ENTRIES = st.lists(
             lambda replica, token: ready(replica, f"{replica}{token}"), st.integers(0, 3), st.sampled_from("abc")
         ),
         st.builds(lambda replica, token: gone(replica, f"{replica}{token}"), st.integers(0, 3), st.sampled_from("abc")),
-        st.builds(Again, epoch=st.integers(0, 9), why=st.just("broken")),
+        st.builds(Again, epoch=st.integers(0, 9), why=st.just("broken"), anew=st.booleans()),
     ),
     max_size=30,
 )

@@ -10,6 +10,7 @@ import pytest
 
 from evenkeel.layouts.layout import uniform_layout
 from evenkeel.layouts.rank_state import Ballot, RankPhase, RankState
+from evenkeel.trainer_sdk.control.acceptor import Acceptor
 from evenkeel.trainer_sdk.control.mailbox import Mailbox
 from evenkeel.trainer_sdk.control.probe import LinkProbe
 from evenkeel.trainer_sdk.control.standing import FinishedError, StaleBallotError
@@ -353,3 +354,34 @@ def test_probes_of_links_out_of_range_are_refused(mailbox: Mailbox, wrong: dict[
 def test_probes_out_of_range_are_refused(mailbox: Mailbox, size: int, repetitions: int) -> None:
     with pytest.raises(ValueError, match="use 1 to"):
         mailbox.probes.ask(size, repetitions, 0.1)
+
+
+class Guarded(Acceptor):
+    """Refuses to be touched by whoever does not hold the lock."""
+
+    condition: threading.Condition | None = None
+
+    def __getattribute__(self, name: str) -> object:
+        condition = object.__getattribute__(self, "condition")
+        if condition is not None and name != "leaving":
+            assert condition._is_owned(), f"{name} without the lock"
+        return object.__getattribute__(self, name)
+
+
+def test_nobody_touches_the_acceptor_without_the_lock() -> None:
+    box = Mailbox(rank=1)
+    box._acceptor = guarded = Guarded(1)
+    guarded.condition = box._changed
+    box.publish(state(RankPhase.TRAINING))
+    box.follow(0)
+    box.prepare(reshape(1, ApplyMode.BOUNDARY), 0.0)
+    box.commit(commit(1, ApplyMode.BOUNDARY))
+    assert box.committed_epoch() == 1
+    assert taken(box, 1) == 1
+    box.abort("plan-2", Ballot(0, 2))
+    box.interrupt(1, leave=True)
+    box.wait_for_change(-1, 0.0)
+    assert box.wait_until_leaving(0.0)
+    assert box.state.epoch == 1
+    with Mailbox(rank=2).beginning():
+        pass

@@ -48,7 +48,7 @@ def test_before_the_first_iteration_the_scheduler_is_heard(tmp_path: Path) -> No
 def test_a_rank_that_has_not_been_heard_for_long_does_not_train(tmp_path: Path) -> None:
     board = ProgressBoard.create(tmp_path / "progress", 3)
     assert board.training() == ()
-    for rank, at in ((0, 1000.0), (1, 998.0), (2, 990.0)):
+    for rank, at in ((0, 1000.0), (1, 992.0), (2, 980.0)):
         board.write(rank, Note(7, 1, math.nan, at))
     assert board.training() == (0, 1)
 

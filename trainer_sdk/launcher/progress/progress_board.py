@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 _NOTE = struct.Struct("dddd")
-# Ranks end their iterations together, and leave a note every half a second.
-_SAME_TIME_SECONDS = 3.0
+# Ranks end their iterations together, and leave a note every half a second; a busy machine lets them wait for long.
+_SAME_TIME_SECONDS = 10.0
 
 
 class Note(NamedTuple):

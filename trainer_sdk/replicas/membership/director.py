@@ -48,8 +48,8 @@ class Director(Protocol):
     def entered(self, epoch: Epoch) -> None:
         """This rank trains in that epoch from now on, or tries to."""
 
-    def failed(self, epoch: Epoch, why: str) -> None:
-        """The epoch's groups broke here; returns at once."""
+    def failed(self, epoch: Epoch, why: str, *, anew: bool = False) -> None:
+        """The epoch's groups broke here, or, ``anew``, none of its members holds any state; returns at once."""
 
     def silent(self, members: tuple[Member, ...], why: str) -> None:
         """These take part in nothing, for too long; returns at once."""
@@ -86,7 +86,7 @@ class AloneDirector:
     def entered(self, epoch: Epoch) -> None:
         """See :class:`Director`."""
 
-    def failed(self, epoch: Epoch, why: str) -> None:
+    def failed(self, epoch: Epoch, why: str, *, anew: bool = False) -> None:
         """See :class:`Director`."""
         raise RuntimeError(f"a replica alone has lost somebody: {why}")
 

@@ -114,9 +114,9 @@ class LogDirector:
                     lines[f"{member.replica}/{member.token}/{index}"] = address
         self.lines.hold(lines)
 
-    def failed(self, epoch: Epoch, why: str) -> None:
+    def failed(self, epoch: Epoch, why: str, *, anew: bool = False) -> None:
         """See :class:`Director`."""
-        self._later(Again(epoch=epoch.number, why=why[:200]))
+        self._later(Again(epoch=epoch.number, why=why[:200], anew=anew))
 
     def silent(self, members: tuple[Member, ...], why: str) -> None:
         """See :class:`Director`."""

@@ -4,7 +4,7 @@ Every rank reads the same log in the same order, so all come to the same epochs 
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +41,17 @@ class Gone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Again:
-    """An epoch's groups do not work though nobody is gone: the same members build new ones."""
+    """An epoch does not work though nobody is gone: the same members have another one.
+
+    Attributes:
+        epoch: Number of the epoch.
+        why: For people.
+        anew: None of them holds any state: they begin the job, once as many are there as are to begin it.
+    """
 
     epoch: int
     why: str
+    anew: bool = False
 
 
 _NUM_KEPT = 64
@@ -119,8 +126,14 @@ class Roster:
                 self._came(entry)
             case Gone():
                 self._went(entry)
-            case Again(epoch=number):
-                if self.epoch is not None and number == self.epoch.number:
+            case Again(epoch=number, anew=anew):
+                if self.epoch is None or number != self.epoch.number:
+                    return
+                if anew:
+                    self._begun, self.epoch, self._left = False, None, []
+                    self._members = {name: replace(each, founds=True) for name, each in self._members.items()}
+                    self._begin()
+                else:
                     self._go_on(abrupt=True)
 
     def next_epoch(self, token: str, entered: int, *, at_border: bool) -> Epoch | None:
@@ -152,7 +165,11 @@ class Roster:
         )
         if self._begun:
             self._go_on(abrupt=before is not None)
-        elif len(self._members) >= self._num_replicas:
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        if len(self._members) >= self._num_replicas:
             self._begun = True
             self._go_on(abrupt=True)
 

@@ -30,7 +30,7 @@ class _ProcessEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Proc
     PROCESS_EVENT_KIND_STARTED: _ProcessEventKind.ValueType  # 1
     """The process is up and its rank controller answers."""
     PROCESS_EVENT_KIND_DIED: _ProcessEventKind.ValueType  # 2
-    """The process ended unexpectedly; seen by its launcher, or told by itself as its last word."""
+    """The process ended unexpectedly: seen by its launcher, or told by itself as its last word."""
     PROCESS_EVENT_KIND_FINISHED: _ProcessEventKind.ValueType  # 3
     """The process ended after its work was done."""
     PROCESS_EVENT_KIND_STREAM_BROKEN: _ProcessEventKind.ValueType  # 4
@@ -48,7 +48,7 @@ PROCESS_EVENT_KIND_UNSPECIFIED: ProcessEventKind.ValueType  # 0
 PROCESS_EVENT_KIND_STARTED: ProcessEventKind.ValueType  # 1
 """The process is up and its rank controller answers."""
 PROCESS_EVENT_KIND_DIED: ProcessEventKind.ValueType  # 2
-"""The process ended unexpectedly; seen by its launcher, or told by itself as its last word."""
+"""The process ended unexpectedly: seen by its launcher, or told by itself as its last word."""
 PROCESS_EVENT_KIND_FINISHED: ProcessEventKind.ValueType  # 3
 """The process ended after its work was done."""
 PROCESS_EVENT_KIND_STREAM_BROKEN: ProcessEventKind.ValueType  # 4
