@@ -16,9 +16,15 @@ from evenkeel.history.records import (
     VerdictRecord,
 )
 from evenkeel.history.vocabulary import JobState, PlanState, VerdictKind
-from evenkeel.services.common.kafka import ConsumeLoop, DeadLetters, KafkaClientConfig, KafkaConsumer, KafkaProducer
+from evenkeel.services.common.kafka import (
+    ConsumeLoop,
+    DeadLetters,
+    KafkaClientConfig,
+    KafkaConsumer,
+    KafkaProducer,
+    LoopConfig,
+)
 from evenkeel.services.common.kafka.dead_letters import SUFFIX
-from evenkeel.services.common.kafka.loop import LoopConfig
 from evenkeel.services.common.metrics import KafkaMetrics, create_registry
 from evenkeel.services.common.worker import Worker
 from evenkeel.services.scheduler.adapters.findings import DECODERS
