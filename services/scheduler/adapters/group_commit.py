@@ -68,8 +68,9 @@ class GroupCommit(Generic[C]):
             try:
                 outcomes = await self._written(saves)
             except asyncio.CancelledError:
-                for save in saves:
+                for save in (*saves, *self._waiting):
                     save.outcome.cancel()
+                self._waiting.clear()
                 raise
             except Exception as error:
                 outcomes = [error] * len(saves)
